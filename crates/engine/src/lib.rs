@@ -1,0 +1,1 @@
+//! The packet loop, ports and links.

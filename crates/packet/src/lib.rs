@@ -1,0 +1,1 @@
+//! Checked views and in-place edits of packets, checksums and flow keys.

@@ -1,0 +1,1 @@
+//! The placement protocols, sans I/O.

@@ -1,0 +1,1 @@
+//! State objects, their operations, stamps and grants.
