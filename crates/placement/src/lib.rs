@@ -3,9 +3,12 @@
 //! Nothing here opens a socket, reads a clock, spawns, locks, or draws randomness that was not handed in. May import
 //! `asterism-state` and `asterism-packet`; today it needs neither, because operation groups are opaque bytes here.
 //!
-//! Read first: `replicated`.
+//! Read first: [`replicated`].
 
 mod member;
+pub mod seal;
+pub mod mutant;
+pub mod replicated;
 mod time;
 
 pub use member::{ClusterId, Epoch, Incarnation, MemberId};

@@ -1,0 +1,426 @@
+//! The cluster key, its text file, and the session keys that come of it.
+
+use core::fmt;
+
+use aes_gcm::aead::{AeadInOut, KeyInit};
+use aes_gcm::{Aes256Gcm, Nonce, Tag};
+use hkdf::Hkdf;
+use sha2::Sha256;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::header::{SALT_BYTES, TAG_BYTES};
+use crate::{ClusterId, Incarnation, MemberId};
+
+/// What the one line of a key file starts with; the digit is the version of the file format.
+pub const KEY_TEXT_PREFIX: &str = "asterism-key-1";
+
+/// Names the use and version of the derivation, so that no other use of the cluster key yields the same bytes.
+const SESSION_LABEL: &[u8; 22] = b"asterism session key 1";
+
+/// The secret that the hosts of one cluster share, with its number. Overwritten when dropped; never shown by `Debug`.
+///
+/// The key file is one line, `asterism-key-1:<key id>:<64 hexadecimal digits>`; blanks around it, empty lines and lines
+/// that start with `#` are passed over. The file's mode is the business of whoever opens the file.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClusterKey {
+    id: u8,
+    secret: [u8; 32],
+}
+
+/// Why a text is no key. No variant repeats what the text says: it may be a secret in the wrong place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// There is no line in it.
+    Empty,
+    /// A second line that is neither empty nor a comment.
+    MoreThanOneLine,
+    /// The line does not start with [`KEY_TEXT_PREFIX`] and a colon.
+    NotAKey,
+    /// The line starts with `asterism-key-` but with another version of the format.
+    OtherFormatVersion,
+    /// A field is missing, or there is one too many: the line has this many of three.
+    Fields(usize),
+    /// The key id is not a decimal number from 0 to 255.
+    KeyId,
+    /// The secret has this many characters instead of 64.
+    SecretLength(usize),
+    /// The secret's character at this place (from 0) is no hexadecimal digit.
+    SecretDigit(usize),
+    /// All bytes of the secret are equal: a placeholder, not a key.
+    Placeholder,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyError::Empty => write!(
+                f,
+                "the key file holds no key; write one with `asterism keygen`"
+            ),
+            KeyError::MoreThanOneLine => {
+                write!(f, "the key file has more than one line; it holds one key")
+            }
+            KeyError::NotAKey => write!(
+                f,
+                "not a key: the line does not start with `{KEY_TEXT_PREFIX}:`"
+            ),
+            KeyError::OtherFormatVersion => {
+                write!(
+                    f,
+                    "a key of another format version; this program reads `{KEY_TEXT_PREFIX}`"
+                )
+            }
+            KeyError::Fields(found) => write!(
+                f,
+                "the key has {found} fields separated by colons; it needs 3: `{KEY_TEXT_PREFIX}:<key id>:<64 hexadecimal digits>`"
+            ),
+            KeyError::KeyId => write!(f, "the key id is not a decimal number from 0 to 255"),
+            KeyError::SecretLength(found) => {
+                write!(
+                    f,
+                    "the secret has {found} characters; it needs 64 hexadecimal digits"
+                )
+            }
+            KeyError::SecretDigit(at) => {
+                write!(
+                    f,
+                    "character {} of the secret is no hexadecimal digit",
+                    at + 1
+                )
+            }
+            KeyError::Placeholder => write!(
+                f,
+                "all bytes of the secret are equal: a placeholder, not a key; write one with `asterism keygen`"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+impl ClusterKey {
+    /// A key of 32 bytes from a secure random source.
+    #[must_use]
+    pub fn from_random(id: u8, random: [u8; 32]) -> ClusterKey {
+        ClusterKey { id, secret: random }
+    }
+
+    /// The key's number, which every datagram names.
+    #[must_use]
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    /// Reads a key file's text.
+    ///
+    /// # Errors
+    /// Says what is wrong with the text, without repeating it.
+    pub fn parse(text: &str) -> Result<ClusterKey, KeyError> {
+        let mut lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let line = lines.next().ok_or(KeyError::Empty)?;
+        if lines.next().is_some() {
+            return Err(KeyError::MoreThanOneLine);
+        }
+        let mut fields = line.split(':');
+        match fields.next() {
+            Some(KEY_TEXT_PREFIX) => {}
+            Some(first) if first.starts_with("asterism-key-") => {
+                return Err(KeyError::OtherFormatVersion);
+            }
+            _ => return Err(KeyError::NotAKey),
+        }
+        let (Some(id), Some(digits), None) = (fields.next(), fields.next(), fields.next()) else {
+            return Err(KeyError::Fields(line.split(':').count()));
+        };
+        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(KeyError::KeyId);
+        }
+        let id = id.parse().map_err(|_| KeyError::KeyId)?;
+        let mut key = ClusterKey {
+            id,
+            secret: [0; 32],
+        };
+        if let Some(at) = digits.chars().position(|c| !c.is_ascii_hexdigit()) {
+            return Err(KeyError::SecretDigit(at));
+        }
+        if digits.len() != 64 {
+            return Err(KeyError::SecretLength(digits.len()));
+        }
+        for (byte, pair) in key.secret.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            *byte = hex_value(pair[0]) << 4 | hex_value(pair[1]);
+        }
+        if key.secret.iter().all(|byte| *byte == key.secret[0]) {
+            return Err(KeyError::Placeholder);
+        }
+        Ok(key)
+    }
+
+    /// The key file's text, ending in a newline. Overwritten when dropped, like the key.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        // Room for all of it at once: a string that grows leaves copies behind.
+        let mut text = Zeroizing::new(String::with_capacity(96));
+        text.push_str(KEY_TEXT_PREFIX);
+        text.push(':');
+        text.push_str(&self.id.to_string());
+        text.push(':');
+        for byte in self.secret {
+            text.push(char::from(hex_digit(byte >> 4)));
+            text.push(char::from(hex_digit(byte & 0x0f)));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The key schedule of one sender's session. Costs about 2 µs: per session, never per datagram.
+    pub(super) fn session_cipher(&self, cluster: ClusterId, session: &Session) -> Cipher {
+        let mut info = [0; SESSION_LABEL.len() + 15];
+        let (label, fields) = info.split_at_mut(SESSION_LABEL.len());
+        label.copy_from_slice(SESSION_LABEL);
+        fields[0] = self.id;
+        fields[1..5].copy_from_slice(&cluster.0.to_le_bytes());
+        fields[5..7].copy_from_slice(&session.member.0.to_le_bytes());
+        fields[7..15].copy_from_slice(&session.incarnation.0.to_le_bytes());
+        let mut key = Zeroizing::new([0; 32]);
+        expand(&session.salt.0, &self.secret, &info, &mut *key);
+        Cipher(Aes256Gcm::new((&*key).into()))
+    }
+}
+
+impl Drop for ClusterKey {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+impl fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterKey(id {}, secret hidden)", self.id)
+    }
+}
+
+/// 128 random bits drawn at each start of a host. Not secret: it travels in the clear in handshakes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Salt(pub [u8; SALT_BYTES]);
+
+impl Salt {
+    /// The four bytes that headers carry in its stead. Two salts may share them; their keys still differ.
+    #[must_use]
+    pub fn short_name(&self) -> u32 {
+        u32::from_le_bytes([self.0[0], self.0[1], self.0[2], self.0[3]])
+    }
+}
+
+/// One life of one sender: what its key is derived from, besides the cluster key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Session {
+    /// The sender.
+    pub member: MemberId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Its salt.
+    pub salt: Salt,
+}
+
+/// The AEAD under one session key. Its key schedule is overwritten when dropped.
+pub(super) struct Cipher(Aes256Gcm);
+
+impl Cipher {
+    /// Encrypts in place. The caller never passes one counter twice.
+    pub(super) fn seal(
+        &self,
+        counter: u64,
+        clear: &[u8],
+        text: &mut [u8],
+    ) -> Option<[u8; TAG_BYTES]> {
+        // Fails only for texts of 64 GiB and more.
+        self.0
+            .encrypt_inout_detached(&nonce(counter), clear, text.into())
+            .ok()
+            .map(Into::into)
+    }
+
+    /// Checks and decrypts in place; on `false` the text is unspecified and must not be used.
+    #[must_use]
+    pub(super) fn open(
+        &self,
+        counter: u64,
+        clear: &[u8],
+        text: &mut [u8],
+        tag: &[u8; TAG_BYTES],
+    ) -> bool {
+        let tag: &Tag = tag.into();
+        self.0
+            .decrypt_inout_detached(&nonce(counter), clear, text.into(), tag)
+            .is_ok()
+    }
+}
+
+/// HKDF-SHA256, extract and expand (RFC 5869, sections 2.2 and 2.3). `out` is at most 8,160 bytes.
+pub(super) fn expand(salt: &[u8], secret: &[u8], info: &[u8], out: &mut [u8]) {
+    Hkdf::<Sha256>::new(Some(salt), secret)
+        .expand(info, out)
+        .expect("no caller asks for more than 255 hashes");
+}
+
+fn nonce(counter: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&counter.to_le_bytes());
+    nonce.into()
+}
+
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+fn hex_digit(value: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(value & 0x0f)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> ClusterKey {
+        ClusterKey::from_random(7, core::array::from_fn(|i| i as u8))
+    }
+
+    #[test]
+    fn text_round_trip() {
+        let text = key().to_text();
+        assert_eq!(
+            text.as_str(),
+            "asterism-key-1:7:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
+        );
+        assert_eq!(ClusterKey::parse(&text), Ok(key()));
+        let commented = format!(
+            "# cluster one\r\n\r\n  {}\r\n",
+            text.to_uppercase()
+                .trim()
+                .replace("ASTERISM-KEY", "asterism-key")
+        );
+        assert_eq!(ClusterKey::parse(&commented), Ok(key()));
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let good = key().to_text();
+        let digits = &good.trim()["asterism-key-1:7:".len()..];
+        let cases = [
+            (String::new(), KeyError::Empty),
+            ("# nothing\n\n".into(), KeyError::Empty),
+            (format!("{}{}", *good, *good), KeyError::MoreThanOneLine),
+            ("-----BEGIN PRIVATE KEY-----".into(), KeyError::NotAKey),
+            (
+                format!("asterism-key-2:7:{digits}"),
+                KeyError::OtherFormatVersion,
+            ),
+            ("asterism-key-1".into(), KeyError::Fields(1)),
+            ("asterism-key-1:7".into(), KeyError::Fields(2)),
+            (format!("asterism-key-1:7:{digits}:"), KeyError::Fields(4)),
+            (format!("asterism-key-1::{digits}"), KeyError::KeyId),
+            (format!("asterism-key-1:256:{digits}"), KeyError::KeyId),
+            (format!("asterism-key-1:+7:{digits}"), KeyError::KeyId),
+            (
+                format!("asterism-key-1:7:{}", &digits[1..]),
+                KeyError::SecretLength(63),
+            ),
+            (
+                format!("asterism-key-1:7:{digits}00"),
+                KeyError::SecretLength(66),
+            ),
+            (
+                format!("asterism-key-1:7:0x{}", &digits[2..]),
+                KeyError::SecretDigit(1),
+            ),
+            (
+                format!("asterism-key-1:7:ß{}", &digits[2..]),
+                KeyError::SecretDigit(0),
+            ),
+            (
+                format!("asterism-key-1:7:{}", "00".repeat(32)),
+                KeyError::Placeholder,
+            ),
+        ];
+        for (text, error) in cases {
+            assert_eq!(ClusterKey::parse(&text), Err(error), "{text:?}");
+            assert!(
+                !error.to_string().contains(digits),
+                "an error must not repeat the secret"
+            );
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        assert_eq!(format!("{:?}", key()), "ClusterKey(id 7, secret hidden)");
+    }
+
+    /// Test case 1 of RFC 5869, appendix A.1 (its first 42 bytes of output).
+    #[test]
+    fn derivation_is_hkdf_sha256() {
+        let mut out = [0; 42];
+        let salt: [u8; 13] = core::array::from_fn(|i| i as u8);
+        let info: [u8; 10] = core::array::from_fn(|i| 0xf0 + i as u8);
+        expand(&salt, &[0x0b; 22], &info, &mut out);
+        let text: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            text,
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+        );
+    }
+
+    #[test]
+    fn every_input_of_the_derivation_changes_the_key() {
+        let session = Session {
+            member: MemberId(1),
+            incarnation: Incarnation(2),
+            salt: Salt([3; 16]),
+        };
+        let tag = |key: &ClusterKey, cluster, session: &Session| {
+            key.session_cipher(ClusterId(cluster), session)
+                .seal(1, b"", &mut [])
+                .unwrap()
+        };
+        let all = [
+            tag(&key(), 1, &session),
+            tag(&ClusterKey::from_random(8, key().secret), 1, &session),
+            tag(&ClusterKey::from_random(7, [9; 32]), 1, &session),
+            tag(&key(), 2, &session),
+            tag(
+                &key(),
+                1,
+                &Session {
+                    member: MemberId(2),
+                    ..session
+                },
+            ),
+            tag(
+                &key(),
+                1,
+                &Session {
+                    incarnation: Incarnation(3),
+                    ..session
+                },
+            ),
+            tag(
+                &key(),
+                1,
+                &Session {
+                    salt: Salt([4; 16]),
+                    ..session
+                },
+            ),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert!(!all[..i].contains(one), "case {i} repeats a key");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Sealed datagrams: what leaves a host is encrypted and authenticated, and what arrives is believed only after both held.
+//!
+//! Sans I/O: no clock, no socket, no randomness that was not handed in. Imports the names and the time of this crate and
+//! the cryptography crates, nothing else.
+//!
+//! # Keys
+//!
+//! All hosts of a cluster share a [`ClusterKey`]. Each start of a host draws a 128-bit salt; its session key is
+//! HKDF-SHA256 (RFC 5869) of the cluster key, the key's number, cluster, member, incarnation and salt. The nonce is a
+//! counter. A salt is fresh per start, so a host restored from an older disk image and two hosts configured with one
+//! identity seal under different keys and never repeat a (key, nonce) pair. One datagram can be opened by every peer:
+//! keys belong to the sender, not to a pair.
+//!
+//! The AEAD is AES-256-GCM of the `aes-gcm` crate: pure Rust, AES and carry-less multiplication instructions where the
+//! processor has them (found at run time), constant-time software where not.
+//!
+//! # What it does not do
+//!
+//! Outsiders are kept out; a compromised member is not contained: whoever holds the cluster key can read everything and
+//! speak as anyone. There is no forward secrecy. A virtual machine that is resumed twice from one *memory* snapshot
+//! continues with the same salt and counter: resume by restarting the process. An outsider who floods can delay an
+//! admission (each member's handshakes have a budget) but neither fakes one nor disturbs a session that is admitted.
+//!
+//! # Reading order
+//!
+//! `header` (the 32 clear bytes), `key`, `sealer` (out), `opener` and `window` (in), `handshake` and `channel`
+//! (who is admitted; [`SecureChannel`] joins all of it), `refusal` (the one list of reasons).
+
+mod header;
+mod key;
+mod opener;
+mod refusal;
+mod sealer;
+mod window;
+
+pub use header::{HEADER_BYTES, Header, OVERHEAD_BYTES, TAG_BYTES, WIRE_VERSION_MAX};
+pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, Salt, Session};
+pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};
+pub use refusal::{Refusal, RefusalCounts};
+pub use sealer::{COUNTER_MAX, SealError, Sealer};
+pub use window::{ReplayWindow, WINDOW_COUNTERS};
