@@ -1,0 +1,109 @@
+//! Planted bugs, for measuring the tests. Only a build with `--cfg asterism_mutants` has them; in every other build
+//! [`active`] is the constant `false` and the branches vanish.
+//!
+//! Each is named after what somebody suffered in the field. The selection is per thread, so that one process may run
+//! seeds with different mutants side by side; a protocol core runs on one thread.
+
+/// One planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutant {
+    /// Retransmission stops after three tries (VPP NAT HA: 3 tries, then the session is dropped and `missed-count` grows).
+    RetryGivesUp,
+    /// A member that receives the end of an image whose chunks are missing calls itself up to date (HAProxy peers: each
+    /// timeout that runs out makes the process "consider itself as fully updated").
+    FalseFullyUpdated,
+    /// Acknowledges what was received, not what was applied (conntrackd: external cache acknowledged, never committed).
+    AcknowledgesUnapplied,
+    /// Prunes at the greatest acknowledgement instead of the smallest (Aeron's default multicast flow control: the slow lose).
+    PrunesAtGreatest,
+    /// An acknowledgement counts for stability whatever the stamp says (Akka ORMap: removed entries return).
+    StampIgnored,
+    /// A group joins one that was already sent: the record changes on retransmission (RULES 12).
+    SentRecordChanges,
+    /// What arrives twice is applied twice (haproxy#1497's counters that "significantly increase").
+    DuplicatesDelivered,
+    /// What does not fit the reorder window is dropped but counts as received (Jool joold: queue cap drops sessions).
+    ReorderDropsSilently,
+    /// The last group of each gap is left out of the gap list (retransmission off by one).
+    GapOffByOne,
+    /// Keep-alives carry no acknowledgements (an idle pair never learns that the tail was lost).
+    KeepAliveWithoutVector,
+    /// After a skipped frame the decoder reads on one byte early (haproxy#1497: a skipped variable-length field).
+    SkippedFrameDesynchronizes,
+    /// Any incarnation is accepted (Jool #385: sessions of several instances taken for one's own).
+    AnyIncarnation,
+    /// The image's end carries the vector of when the walk ended, not of when it began (DPVS, opnsense#3932: long flows
+    /// never resync).
+    ImageVectorAtEnd,
+    /// A laggard's part of the log is not kept during its walk (opnsense#3932).
+    LogNotKeptDuringWalk,
+    /// A full log drops its oldest groups instead of serving the laggard from the tables (HAProxy, VPP, joold: drop).
+    FullLogDropsOldest,
+    /// A message of another epoch is accepted (chitchat#161: the dead gossiped forever).
+    AnyEpoch,
+    /// `covered_until` moves when a head is heard, not when it is applied (opnsense#3932; replies overtake bindings).
+    CoveredWhenHeard,
+    /// The tail is never retransmitted on a timeout: only gaps are repaired.
+    TailForgotten,
+    /// For the engine: a local update to an entry that came from a remote is not queued (haproxy#3161: instances "can no
+    /// longer see table entries other than themselves").
+    RemoteEntryNotQueued,
+    /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.
+    AppliedByFirstInstance,
+    /// For the engine: an image walk begins at the bucket where the last one stopped.
+    WalkNotRestarted,
+}
+
+impl Mutant {
+    /// All planted bugs.
+    pub const ALL: [Mutant; 21] = [
+        Mutant::RetryGivesUp,
+        Mutant::FalseFullyUpdated,
+        Mutant::AcknowledgesUnapplied,
+        Mutant::PrunesAtGreatest,
+        Mutant::StampIgnored,
+        Mutant::SentRecordChanges,
+        Mutant::DuplicatesDelivered,
+        Mutant::ReorderDropsSilently,
+        Mutant::GapOffByOne,
+        Mutant::KeepAliveWithoutVector,
+        Mutant::SkippedFrameDesynchronizes,
+        Mutant::AnyIncarnation,
+        Mutant::ImageVectorAtEnd,
+        Mutant::LogNotKeptDuringWalk,
+        Mutant::FullLogDropsOldest,
+        Mutant::AnyEpoch,
+        Mutant::CoveredWhenHeard,
+        Mutant::TailForgotten,
+        Mutant::RemoteEntryNotQueued,
+        Mutant::AppliedByFirstInstance,
+        Mutant::WalkNotRestarted,
+    ];
+}
+
+#[cfg(asterism_mutants)]
+std::thread_local! {
+    static SELECTED: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
+}
+
+/// Plants one bug in this thread, or none.
+#[cfg(asterism_mutants)]
+pub fn select(mutant: Option<Mutant>) {
+    SELECTED.set(mutant);
+}
+
+/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
+#[cfg(asterism_mutants)]
+#[must_use]
+pub fn active(mutant: Mutant) -> bool {
+    SELECTED.get() == Some(mutant)
+}
+
+/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
+#[cfg(not(asterism_mutants))]
+#[inline(always)]
+#[must_use]
+pub const fn active(mutant: Mutant) -> bool {
+    let _ = mutant;
+    false
+}

@@ -1,0 +1,300 @@
+//! What a replicator is told at its start: who it is, who the others are, and every bound of the protocol.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::{ClusterId, Epoch, Incarnation, MemberId};
+
+/// The longest operation group, in bytes: a group never spans two datagrams.
+pub const GROUP_BYTES_MAX: usize = 1_200;
+/// The most members of a cluster.
+pub const MEMBERS_MAX: usize = 64;
+/// The least [`Config::payload_bytes_max`]: the longest group, alone, with every header at its longest.
+pub const PAYLOAD_BYTES_MIN: usize = 1_280;
+/// The greatest [`Config::payload_bytes_max`].
+pub const PAYLOAD_BYTES_LIMIT: usize = 60_000;
+/// The greatest [`Config::log_groups_max`], [`Config::reorder_groups_max`] and [`Config::unapplied_groups_max`].
+pub const GROUPS_LIMIT: usize = 1 << 24;
+/// The greatest [`Config::log_bytes_max`].
+pub const LOG_BYTES_LIMIT: usize = 1 << 32;
+/// The longest duration in the configuration.
+pub const DURATION_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// In which order a receiver is given the groups of one origin. Groups of different origins are never ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// Each origin's groups in sequence; what arrives early waits, within [`Config::reorder_groups_max`].
+    Ordered,
+    /// Each group as it arrives, once.
+    Unordered,
+}
+
+/// The settings of one [`Replicator`](super::Replicator). [`Config::new`] fills in sane values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The cluster; messages of another are refused.
+    pub cluster: ClusterId,
+    /// The version of `members`; messages of another are refused.
+    pub epoch: Epoch,
+    /// This member. Bound: one of `members`.
+    pub member: MemberId,
+    /// This life of this member. Never from a clock.
+    pub incarnation: Incarnation,
+    /// All members, this one included, in any order. Bound: 1 to [`MEMBERS_MAX`], each once.
+    pub members: Vec<MemberId>,
+    /// The longest state message in bytes, before sealing. Sane: what the path's MTU leaves (1,400 at MTU 1500).
+    /// Bound: [`PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_LIMIT`].
+    pub payload_bytes_max: usize,
+    /// Bytes of own groups kept until all acknowledged them; each group costs its length and one byte, or two from 128
+    /// bytes on. Sane: 8 MiB; a second of writes. Bound: 4 x [`GROUP_BYTES_MAX`] to [`LOG_BYTES_LIMIT`]. Reserved at the
+    /// start, rounded up to a power of two.
+    pub log_bytes_max: usize,
+    /// Own groups kept until all acknowledged them. Sane: 262,144. Bound: 4 to [`GROUPS_LIMIT`]. Costs 8 bytes each.
+    pub log_groups_max: usize,
+    /// How far above the received prefix of an origin a group may be and still be kept. What is further is dropped,
+    /// counted, and repaired later. Sane: 16,384. Bound: 64 to [`GROUPS_LIMIT`]. The same at all members: a sender
+    /// does not retransmit what lies beyond it. Costs, with [`Delivery::Ordered`], 24 bytes each for every origin, and
+    /// the bytes of what waits.
+    pub reorder_groups_max: usize,
+    /// How many groups of an origin may have been delivered and not yet reported as applied. Beyond it groups are
+    /// dropped, counted, and repaired later: this bounds the memory of whoever applies. Sane: 262,144. Bound: 1 to
+    /// [`GROUPS_LIMIT`]. The same at all members.
+    pub unapplied_groups_max: usize,
+    /// The longest silence: with nothing else to send, the latest acknowledgements go out this often. It also bounds how
+    /// old `covered_until` grows in an idle cluster. Sane: 20 ms. Bound: 1 us to [`DURATION_LIMIT`].
+    pub keep_alive: Duration,
+    /// The shortest retransmission timeout. Sane: 2 ms. Bound: 1 us to `retransmit_max`.
+    pub retransmit_min: Duration,
+    /// The longest retransmission timeout, backing off included; retransmission never gives up. Sane: 1 s.
+    /// Bound: `retransmit_min` to [`DURATION_LIMIT`].
+    pub retransmit_max: Duration,
+    /// The longest that an acknowledgement waits for company, and the shortest time between two. Sane: 500 us.
+    /// Bound: 1 us to [`DURATION_LIMIT`].
+    pub acknowledge_delay: Duration,
+    /// How long a group may wait for others to fill its message. Sane: zero (sent when next polled).
+    /// Bound: to [`DURATION_LIMIT`].
+    pub lookahead: Duration,
+    /// A member that was not heard for so long and pins a full log is dropped from it at once, and its image waits until
+    /// it is heard again. Sane: 1 s. Bound: 1 us to [`DURATION_LIMIT`].
+    pub silent_after: Duration,
+    /// In which order groups are delivered here. Each member chooses for itself.
+    pub delivery: Delivery,
+}
+
+impl Config {
+    /// A configuration with sane values for everything but names.
+    #[must_use]
+    pub fn new(
+        cluster: ClusterId,
+        epoch: Epoch,
+        member: MemberId,
+        incarnation: Incarnation,
+        members: Vec<MemberId>,
+    ) -> Config {
+        Config {
+            cluster,
+            epoch,
+            member,
+            incarnation,
+            members,
+            payload_bytes_max: 1_400,
+            log_bytes_max: 8 << 20,
+            log_groups_max: 262_144,
+            reorder_groups_max: 16_384,
+            unapplied_groups_max: 262_144,
+            keep_alive: Duration::from_millis(20),
+            retransmit_min: Duration::from_millis(2),
+            retransmit_max: Duration::from_secs(1),
+            acknowledge_delay: Duration::from_micros(500),
+            lookahead: Duration::ZERO,
+            silent_after: Duration::from_secs(1),
+            delivery: Delivery::Ordered,
+        }
+    }
+
+    /// Every reason why this configuration is refused; empty when it is good.
+    #[must_use]
+    pub fn errors(&self) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        if self.members.is_empty() || self.members.len() > MEMBERS_MAX {
+            errors.push(ConfigError::MembersCount(self.members.len()));
+        }
+        let mut sorted = self.members.clone();
+        sorted.sort_unstable();
+        errors.extend(
+            sorted
+                .windows(2)
+                .filter(|pair| pair[0] == pair[1])
+                .map(|pair| ConfigError::MemberTwice(pair[0])),
+        );
+        if !self.members.contains(&self.member) {
+            errors.push(ConfigError::NotAMember(self.member));
+        }
+        let sizes = [
+            (
+                "payload_bytes_max",
+                self.payload_bytes_max,
+                PAYLOAD_BYTES_MIN,
+                PAYLOAD_BYTES_LIMIT,
+            ),
+            (
+                "log_bytes_max",
+                self.log_bytes_max,
+                4 * GROUP_BYTES_MAX,
+                LOG_BYTES_LIMIT,
+            ),
+            ("log_groups_max", self.log_groups_max, 4, GROUPS_LIMIT),
+            (
+                "reorder_groups_max",
+                self.reorder_groups_max,
+                64,
+                GROUPS_LIMIT,
+            ),
+            (
+                "unapplied_groups_max",
+                self.unapplied_groups_max,
+                1,
+                GROUPS_LIMIT,
+            ),
+        ];
+        for (field, value, least, most) in sizes {
+            if value < least || value > most {
+                errors.push(ConfigError::Size {
+                    field,
+                    value,
+                    least,
+                    most,
+                });
+            }
+        }
+        let micro = Duration::from_micros(1);
+        let durations = [
+            ("keep_alive", self.keep_alive, micro),
+            ("retransmit_min", self.retransmit_min, micro),
+            ("retransmit_max", self.retransmit_max, self.retransmit_min),
+            ("acknowledge_delay", self.acknowledge_delay, micro),
+            ("lookahead", self.lookahead, Duration::ZERO),
+            ("silent_after", self.silent_after, micro),
+        ];
+        for (field, value, least) in durations {
+            if value < least || value > DURATION_LIMIT {
+                errors.push(ConfigError::Duration {
+                    field,
+                    value,
+                    least,
+                    most: DURATION_LIMIT,
+                });
+            }
+        }
+        errors
+    }
+
+    /// Whether this configuration is good.
+    ///
+    /// # Errors
+    /// The first of [`Config::errors`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self.errors().into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a configuration is refused. Nothing was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// No member at all, or more than [`MEMBERS_MAX`].
+    MembersCount(usize),
+    /// A member is listed twice.
+    MemberTwice(MemberId),
+    /// This member is not in the list.
+    NotAMember(MemberId),
+    /// A size is out of its bounds.
+    Size {
+        /// The field's name.
+        field: &'static str,
+        /// What it was set to.
+        value: usize,
+        /// The least that is accepted.
+        least: usize,
+        /// The most that is accepted.
+        most: usize,
+    },
+    /// A duration is out of its bounds.
+    Duration {
+        /// The field's name.
+        field: &'static str,
+        /// What it was set to.
+        value: Duration,
+        /// The least that is accepted.
+        least: Duration,
+        /// The most that is accepted.
+        most: Duration,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::MembersCount(count) => {
+                write!(f, "{count} members: a cluster has 1 to {MEMBERS_MAX}")
+            }
+            ConfigError::MemberTwice(member) => write!(f, "member {member} is listed twice"),
+            ConfigError::NotAMember(member) => {
+                write!(f, "this member, {member}, is not in the member list")
+            }
+            ConfigError::Size {
+                field,
+                value,
+                least,
+                most,
+            } => {
+                write!(f, "{field} = {value} is outside {least} to {most}")
+            }
+            ConfigError::Duration {
+                field,
+                value,
+                least,
+                most,
+            } => {
+                write!(f, "{field} = {value:?} is outside {least:?} to {most:?}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Config {
+        Config::new(
+            ClusterId(1),
+            Epoch(1),
+            MemberId(1),
+            Incarnation(1),
+            vec![MemberId(2), MemberId(1)],
+        )
+    }
+
+    #[test]
+    fn the_sane_values_are_good() {
+        assert_eq!(good().errors(), vec![]);
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_once() {
+        let mut config = good();
+        config.members = vec![MemberId(2), MemberId(2)];
+        config.payload_bytes_max = 100;
+        config.log_groups_max = usize::MAX;
+        config.retransmit_max = Duration::from_micros(1);
+        config.keep_alive = Duration::ZERO;
+        let errors = config.errors();
+        assert_eq!(errors.len(), 6, "{errors:?}");
+        assert!(errors.iter().all(|error| !error.to_string().is_empty()));
+    }
+}

@@ -1,0 +1,99 @@
+//! What a replicator counts. Plain numbers since its start; nothing is ever dropped without one of them growing.
+
+use super::refused::Refused;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Everything counted since the start.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+            refused: [u64; Refused::ALL.len()],
+        }
+
+        impl Counters {
+            /// Each counter as a label and its value, refusals as `refused_` and the reason's label.
+            pub fn each(&self, mut visit: impl FnMut(&'static str, Option<Refused>, u64)) {
+                $(visit(stringify!($name), None, self.$name);)*
+                for reason in Refused::ALL {
+                    visit("refused", Some(reason), self.refused(reason));
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Own groups submitted.
+    groups_submitted,
+    /// Own groups refused because the log was full.
+    groups_log_full,
+    /// Own groups sent for the first time.
+    groups_sent,
+    /// Own groups sent again, once per message that carries them.
+    groups_retransmitted,
+    /// Own groups pruned from the log.
+    groups_pruned,
+    /// State messages written.
+    messages_sent,
+    /// Bytes of the state messages written, before sealing.
+    bytes_sent,
+    /// State messages that carried acknowledgements.
+    acknowledgements_sent,
+    /// State messages sent only to acknowledge or to keep alive.
+    messages_without_records_sent,
+    /// State messages accepted.
+    messages_received,
+    /// Bytes of the state messages accepted.
+    bytes_received,
+    /// Groups of others delivered.
+    groups_delivered,
+    /// Groups that arrived again and were dropped.
+    groups_duplicate,
+    /// Groups that arrived before an earlier one.
+    groups_early,
+    /// Groups dropped because they lay further than `reorder_groups_max` above the prefix; they come again.
+    groups_beyond_reorder,
+    /// Groups dropped because too many wait to be applied; they come again.
+    groups_beyond_unapplied,
+    /// Groups never delivered because an image covered them.
+    groups_covered_by_image,
+    /// Retransmissions decided because a later message was echoed (fast).
+    retransmits_by_echo,
+    /// Retransmissions decided because a timer ran out.
+    retransmits_by_timeout,
+    /// Acknowledgements whose gap list did not fit and was cut.
+    gap_lists_cut,
+    /// Frames of unknown kind that may be skipped, and were.
+    frames_skipped,
+    /// Frames of known kind that this build does not act on yet.
+    frames_inert,
+    /// Stamped acknowledgement vectors merged into a later one because too many were pending.
+    vectors_merged,
+    /// Times a member was dropped from the log.
+    laggards,
+    /// Walks begun for members dropped from the log.
+    walks_begun,
+    /// Image chunks submitted.
+    image_chunks_submitted,
+    /// Image chunks sent again.
+    image_chunks_retransmitted,
+    /// Image chunks delivered.
+    image_chunks_delivered,
+    /// Image chunks that arrived again, late, or too early, and were dropped.
+    image_chunks_dropped,
+    /// Images of others joined into the own prefixes.
+    images_joined,
+}
+
+impl Counters {
+    /// Messages refused for this reason.
+    #[must_use]
+    pub fn refused(&self, reason: Refused) -> u64 {
+        self.refused[reason as usize]
+    }
+
+    pub(crate) fn count_refused(&mut self, reason: Refused) {
+        self.refused[reason as usize] += 1;
+    }
+}

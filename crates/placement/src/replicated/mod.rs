@@ -1,0 +1,169 @@
+//! The `replicated` placement: every member holds a replica, operations travel asynchronously (Constellation section 4.2).
+//!
+//! A [`Replicator`] is one host's end of it, sans I/O, single-threaded and deterministic: five verbs (`handle`,
+//! `poll_transmit`, `poll_timeout`, `handle_timeout`, `poll_event`) and `submit` for the host's own operation groups, which
+//! are opaque bytes here. It imports nothing but the standard library and this crate's names.
+//!
+//! One turn of a driver's loop, in this order, so that `covered_until` is honest:
+//!
+//! 1. read the clock: `now`;
+//! 2. `handle` what arrived; apply what was delivered; report it with `applied`;
+//! 3. `submit` every group that the host's instances have committed;
+//! 4. `handle_timeout(now)`, then `poll_transmit(now, ..)` until `None`; `poll_event` until `None`;
+//! 5. sleep until `poll_timeout` or the next arrival.
+//!
+//! Read first: [`Replicator`], then `wire` for what travels, then `streams` in the order log, inbound, peer.
+
+mod config;
+mod counters;
+mod progress;
+mod refused;
+mod replicator;
+
+use crate::{Incarnation, MemberId};
+
+pub use config::{
+    Config, ConfigError, DURATION_LIMIT, Delivery, GROUP_BYTES_MAX, GROUPS_LIMIT, LOG_BYTES_LIMIT,
+    MEMBERS_MAX, PAYLOAD_BYTES_LIMIT, PAYLOAD_BYTES_MIN,
+};
+pub use counters::Counters;
+pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
+pub use refused::Refused;
+pub use replicator::Replicator;
+
+/// Where a replicator puts what arrived. Calls are made in the middle of [`Replicator::handle`]: they should move bytes
+/// to where they will be applied, and no more. They cannot fail; what is waiting to be applied is bounded by
+/// [`Config::unapplied_groups_max`], because a group counts as waiting until [`Replicator::applied`] covers it.
+pub trait Deliver {
+    /// A group of `origin`, whole, exactly once per sequence (or never, when an image covers it).
+    fn group(&mut self, origin: MemberId, incarnation: Incarnation, sequence: u64, group: &[u8]);
+
+    /// A chunk of the image that `from` sends because this member had fallen off its log. Once each, in no order.
+    fn image(&mut self, from: MemberId, walk: u32, chunk: &[u8]) {
+        let _ = (from, walk, chunk);
+    }
+
+    /// All chunks of this walk were delivered. When they are applied, call [`Replicator::image_applied`].
+    fn image_end(&mut self, end: ImageEnd<'_>) {
+        let _ = end;
+    }
+}
+
+/// The end of an image, as the member that it serves sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageEnd<'a> {
+    /// Who sent it.
+    pub from: MemberId,
+    /// Which of its walks.
+    pub walk: u32,
+    /// What it contains.
+    pub kind: ImageKind,
+    /// For each origin the sequence up to which the image covers it.
+    pub vector: &'a [(MemberId, u64)],
+}
+
+/// What an image contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ImageKind {
+    /// Every entry and tombstone whose stamp is beyond the laggard's vector.
+    Changes,
+    /// Everything: what the laggard holds, covered by the image's vector but absent from the image, is removed.
+    Full,
+}
+
+/// To whom a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// Every other member.
+    All,
+    /// One member.
+    One(MemberId),
+}
+
+/// What a replicator tells its driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A member was heard for the first time.
+    Heard {
+        /// Who.
+        member: MemberId,
+        /// In which life; another one is refused from now on.
+        incarnation: Incarnation,
+    },
+    /// A member fell off the log and must be served from the tables: walk them for entries and tombstones stamped beyond
+    /// `beyond`, [`submit_image`](Replicator::submit_image) them, then [`finish_image`](Replicator::finish_image). A
+    /// second such event for a member replaces the first: stop that walk and begin again.
+    Laggard {
+        /// Who.
+        member: MemberId,
+        /// The number of this walk.
+        walk: u32,
+        /// For each origin the sequence up to which that member has it.
+        beyond: Vec<(MemberId, u64)>,
+    },
+    /// A member that was served by a walk is served from the log again; a walk still under way can stop.
+    CaughtUp {
+        /// Who.
+        member: MemberId,
+        /// The walk that ended.
+        walk: u32,
+    },
+}
+
+/// Why a group was not accepted. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SubmitError {
+    /// The log has no room; wait for acknowledgements ([`Replicator::log_room`]).
+    LogFull,
+    /// The sequence is not the one after the last: the caller's mistake.
+    NotConsecutive {
+        /// The sequence that was due.
+        expected: u64,
+    },
+    /// The group is empty or longer than [`GROUP_BYTES_MAX`]: the caller's mistake.
+    BadLength,
+}
+
+impl core::fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            SubmitError::LogFull => f.write_str("the log is full"),
+            SubmitError::NotConsecutive { expected } => write!(f, "sequence {expected} was due"),
+            SubmitError::BadLength => write!(f, "a group has 1 to {GROUP_BYTES_MAX} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for SubmitError {}
+
+/// Why a piece of an image was not accepted. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ImageError {
+    /// The window is full; try again when [`Replicator::image_room`] is not zero.
+    Busy,
+    /// That member is not being served by this walk (it caught up, or a new walk replaced this one): stop walking.
+    NotWalking,
+    /// The chunk is empty or longer than [`Replicator::image_chunk_bytes_max`]: the caller's mistake.
+    BadLength,
+}
+
+impl core::fmt::Display for ImageError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            ImageError::Busy => "the image window is full",
+            ImageError::NotWalking => "no such walk is under way",
+            ImageError::BadLength => "a chunk is empty or does not fit a message",
+        })
+    }
+}
+
+impl core::error::Error for ImageError {}
+
+/// Room left in the log for own groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRoom {
+    /// How many groups fit.
+    pub groups: usize,
+    /// How many bytes fit; a group needs its length and one byte, or two from 128 bytes on.
+    pub bytes: usize,
+}
