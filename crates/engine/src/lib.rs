@@ -1,1 +1,6 @@
 //! The packet loop, ports and links.
+
+pub mod frame;
+pub mod pages;
+pub mod port;
+pub mod ring;

@@ -1,0 +1,593 @@
+//! Packet buffers: a pool of fixed-stride buffers, the small handle that names one, and a burst of handles.
+//!
+//! A pool belongs to one instance, so nothing here is shared between threads. Every function that the packet
+//! path calls is O(1), allocates nothing and cannot panic. Read [`FramePool`] first. Imports `pages` only.
+
+use crate::pages::{Backing, Pages};
+use std::io;
+
+/// The most frames that the engine handles at once.
+pub const BURST: usize = 32;
+/// Bytes left free before a received packet, so that headers can be put in front without moving it.
+pub const HEADROOM_BYTES: u16 = 128;
+/// Distance between buffers unless asked otherwise: a packet of 1,514 bytes with tags and headroom fits.
+pub const STRIDE_BYTES: usize = 2048;
+/// The largest distance between buffers, for jumbo frames.
+pub const STRIDE_BYTES_MAX: usize = 16 * 1024;
+/// The most buffers in a pool (2 GiB of the default stride).
+pub const POOL_FRAMES_MAX: usize = 1 << 20;
+
+/// A packet held in a [`FramePool`]: a buffer's index and the part of it that is the packet.
+///
+/// A handle can be moved but not copied, so a buffer has one holder. It must end in [`FramePool::release`] or in
+/// a port's `send`; dropping it loses the buffer until the pool is dropped ([`FramePool::in_use`]
+/// shows it). There is no `Drop` check: it would cost the packet path a test per move.
+#[must_use = "a frame that is dropped is a buffer lost: release it to its pool"]
+#[derive(Debug)]
+pub struct Frame {
+    buffer: u32,
+    start: u16,
+    length: u16,
+    port: u16,
+    flags: u8,
+    tag: u32,
+}
+
+/// The frame carries less than was on the wire: a capture cut it at its snap length.
+const FLAG_TRUNCATED: u8 = 1;
+/// The port of a frame that no port received.
+pub const NO_PORT: u16 = u16::MAX;
+
+impl Frame {
+    const EMPTY: Frame = Frame {
+        buffer: u32::MAX,
+        start: 0,
+        length: 0,
+        port: NO_PORT,
+        flags: 0,
+        tag: 0,
+    };
+
+    /// The packet's length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether the packet has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The buffer's index in its pool, below [`FramePool::count`]: the index for tables kept beside the pool.
+    #[inline]
+    pub fn buffer(&self) -> usize {
+        self.buffer as usize
+    }
+
+    /// The number of the port that received it, [`NO_PORT`] if none did.
+    #[inline]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Notes the port that received it.
+    #[inline]
+    pub fn set_port(&mut self, port: u16) {
+        self.port = port;
+    }
+
+    /// Whether bytes that were on the wire are missing at the end (a capture's snap length).
+    #[inline]
+    pub fn is_truncated(&self) -> bool {
+        self.flags & FLAG_TRUNCATED != 0
+    }
+
+    /// Notes that bytes that were on the wire are missing at the end.
+    #[inline]
+    pub fn set_truncated(&mut self) {
+        self.flags |= FLAG_TRUNCATED;
+    }
+
+    /// A number of the receiving port's own; 0 after allocation.
+    #[inline]
+    pub(crate) fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    #[inline]
+    pub(crate) fn set_tag(&mut self, tag: u32) {
+        self.tag = tag;
+    }
+}
+
+/// A fixed number of equal buffers in one mapping, and the list of those free.
+///
+/// The last buffer released is the first given out again, because it is still in the cache.
+/// A frame given to a pool that it does not come from is a fault of the program: memory stays safe, contents do not.
+#[derive(Debug)]
+pub struct FramePool {
+    pages: Pages,
+    stride: usize,
+    count: usize,
+    free: Vec<u32>,
+    exhausted: u64,
+}
+
+impl FramePool {
+    /// A pool of `count` buffers of [`STRIDE_BYTES`], all pages present. Fails as [`FramePool::with_stride`].
+    pub fn new(count: usize) -> io::Result<FramePool> {
+        FramePool::with_stride(count, STRIDE_BYTES)
+    }
+
+    /// A pool of `count` buffers of `stride` bytes. The stride is a multiple of 64 from 256 to [`STRIDE_BYTES_MAX`],
+    /// the count from 1 to [`POOL_FRAMES_MAX`]; otherwise, or without memory, an error that says so.
+    pub fn with_stride(count: usize, stride: usize) -> io::Result<FramePool> {
+        if !(256..=STRIDE_BYTES_MAX).contains(&stride) || !stride.is_multiple_of(64) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "a frame stride of {stride} bytes: it must be a multiple of 64 from 256 to {STRIDE_BYTES_MAX}"
+                ),
+            ));
+        }
+        if count == 0 || count > POOL_FRAMES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "a frame pool of {count} buffers: it must have from 1 to {POOL_FRAMES_MAX}"
+                ),
+            ));
+        }
+        let pages = Pages::new(count * stride, Backing::Populated)?;
+        let free = (0..count as u32).rev().collect();
+        Ok(FramePool {
+            pages,
+            stride,
+            count,
+            free,
+            exhausted: 0,
+        })
+    }
+
+    /// An empty packet with the usual headroom, or `None` (counted) when every buffer is in use.
+    #[inline]
+    pub fn allocate(&mut self) -> Option<Frame> {
+        match self.free.pop() {
+            Some(buffer) => Some(Frame {
+                buffer,
+                start: HEADROOM_BYTES,
+                length: 0,
+                port: NO_PORT,
+                flags: 0,
+                tag: 0,
+            }),
+            None => {
+                self.exhausted += 1;
+                None
+            }
+        }
+    }
+
+    /// A packet with a copy of `bytes`; `None` when every buffer is in use or `bytes` exceeds [`FramePool::packet_bytes_max`].
+    #[inline]
+    pub fn allocate_copy(&mut self, bytes: &[u8]) -> Option<Frame> {
+        if bytes.len() > self.packet_bytes_max() {
+            return None;
+        }
+        let mut frame = self.allocate()?;
+        frame.length = bytes.len() as u16;
+        self.bytes_mut(&mut frame).copy_from_slice(bytes);
+        Some(frame)
+    }
+
+    /// A second packet with the same bytes, port and flags; `None` when every buffer is in use.
+    pub fn duplicate(&mut self, frame: &Frame) -> Option<Frame> {
+        let mut copy = self.allocate()?;
+        (copy.start, copy.length, copy.port, copy.flags) =
+            (frame.start, frame.length, frame.port, frame.flags);
+        let (from, to) = (self.offset(frame), self.offset(&copy));
+        if let Some(end) = from
+            .checked_add(frame.len())
+            .filter(|&end| end <= self.pages.len())
+        {
+            self.pages.bytes_mut().copy_within(from..end, to);
+        }
+        Some(copy)
+    }
+
+    /// Gives a buffer back.
+    #[inline]
+    pub fn release(&mut self, frame: Frame) {
+        debug_assert!(
+            (frame.buffer as usize) < self.count,
+            "a frame of another pool"
+        );
+        debug_assert!(
+            self.free.len() < self.count,
+            "more frames released than the pool has"
+        );
+        // The list was made with room for every buffer, so this never allocates.
+        self.free.push(frame.buffer);
+    }
+
+    /// Gives every frame of a burst back.
+    #[inline]
+    pub fn release_all(&mut self, burst: &mut Burst) {
+        for frame in burst.as_slice() {
+            debug_assert!(
+                self.free.len() < self.count,
+                "more frames released than the pool has"
+            );
+            self.free.push(frame.buffer);
+        }
+        burst.length = 0;
+    }
+
+    /// The packet, to read. A handle that does not belong here gives no bytes, or another packet's.
+    #[inline]
+    pub fn bytes(&self, frame: &Frame) -> &[u8] {
+        let start = self.offset(frame);
+        self.pages
+            .bytes()
+            .get(start..start + frame.len())
+            .unwrap_or(&[])
+    }
+
+    /// The packet, to write in place.
+    #[inline]
+    pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        let start = self.offset(frame);
+        self.pages
+            .bytes_mut()
+            .get_mut(start..start + frame.len())
+            .unwrap_or(&mut [])
+    }
+
+    /// Everything from the packet's first byte to the buffer's end, for a port to fill before [`FramePool::set_length`].
+    #[inline]
+    pub fn space_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        let start = self.offset(frame);
+        let room = self.stride.saturating_sub(frame.start as usize);
+        self.pages
+            .bytes_mut()
+            .get_mut(start..start + room)
+            .unwrap_or(&mut [])
+    }
+
+    /// Sets the packet's length, cutting or extending it at its end; `false`, and nothing changes, when the buffer is too short.
+    #[inline]
+    #[must_use = "false means that the length did not change"]
+    pub fn set_length(&mut self, frame: &mut Frame, length: usize) -> bool {
+        let fits = length <= self.stride.saturating_sub(frame.start as usize);
+        if fits {
+            frame.length = length as u16;
+        }
+        fits
+    }
+
+    /// Puts `bytes` bytes of headroom in front of the packet (contents arbitrary); `false`, and nothing changes, when there are not so many.
+    #[inline]
+    #[must_use = "false means that nothing was put in front"]
+    pub fn extend_front(&mut self, frame: &mut Frame, bytes: usize) -> bool {
+        let fits = bytes <= frame.start as usize;
+        if fits {
+            frame.start -= bytes as u16;
+            frame.length += bytes as u16;
+        }
+        fits
+    }
+
+    /// Takes `bytes` bytes off the packet's front; `false`, and nothing changes, when it is shorter.
+    #[inline]
+    #[must_use = "false means that nothing was taken off"]
+    pub fn trim_front(&mut self, frame: &mut Frame, bytes: usize) -> bool {
+        let fits = bytes <= frame.len();
+        if fits {
+            frame.start += bytes as u16;
+            frame.length -= bytes as u16;
+        }
+        fits
+    }
+
+    /// Makes the frame `length` bytes behind the usual headroom again, contents as they are. Too long a length is cut.
+    #[inline]
+    pub(crate) fn reset(&mut self, frame: &mut Frame, length: usize) {
+        frame.start = HEADROOM_BYTES;
+        frame.length = length.min(self.packet_bytes_max()) as u16;
+    }
+
+    /// Hints the processor to load the packet's first cache line.
+    #[inline(always)]
+    pub fn prefetch(&self, frame: &Frame) {
+        self.pages.prefetch(self.offset(frame));
+    }
+
+    /// The longest packet that a fresh frame holds, in bytes.
+    #[inline]
+    pub fn packet_bytes_max(&self) -> usize {
+        self.stride - HEADROOM_BYTES as usize
+    }
+
+    /// How many buffers the pool has.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many buffers are free.
+    #[inline]
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+
+    /// How many buffers have a holder. When an engine stops, whatever its ports and park do not hold is lost.
+    pub fn in_use(&self) -> usize {
+        self.count - self.free.len()
+    }
+
+    /// How many allocations found no free buffer.
+    pub fn exhausted(&self) -> u64 {
+        self.exhausted
+    }
+
+    #[inline(always)]
+    fn offset(&self, frame: &Frame) -> usize {
+        frame.buffer as usize * self.stride + frame.start as usize
+    }
+}
+
+/// Up to [`BURST`] frames, in order. Fixed size; nothing here allocates.
+///
+/// A burst that is dropped with frames in it loses their buffers, as a [`Frame`] does.
+#[derive(Debug)]
+pub struct Burst {
+    frames: [Frame; BURST],
+    length: usize,
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Burst::new()
+    }
+}
+
+impl Burst {
+    /// No frames. Keep one and use it again: making it writes 512 bytes.
+    pub const fn new() -> Burst {
+        Burst {
+            frames: [Frame::EMPTY; BURST],
+            length: 0,
+        }
+    }
+
+    /// Adds a frame at the end, or hands it back when the burst is full.
+    #[inline]
+    pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
+        match self.frames.get_mut(self.length) {
+            Some(slot) => {
+                *slot = frame;
+                self.length += 1;
+                Ok(())
+            }
+            None => Err(frame),
+        }
+    }
+
+    /// Takes the last frame.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Frame> {
+        let last = self.length.checked_sub(1)?;
+        let frame = self.frames.get_mut(last)?;
+        self.length = last;
+        Some(std::mem::replace(frame, Frame::EMPTY))
+    }
+
+    /// Takes all frames, first to last. What the iterator is dropped with stays in the burst, in order.
+    #[inline]
+    pub fn drain(&mut self) -> Drain<'_> {
+        Drain {
+            next: 0,
+            burst: self,
+        }
+    }
+
+    /// Moves frames from the front of `from` until this burst is full; returns how many.
+    pub fn fill_from(&mut self, from: &mut Burst) -> usize {
+        let moved = from.len().min(self.room());
+        for frame in from.drain().take(moved) {
+            // There is room for `moved` frames, so none comes back.
+            let _ = self.push(frame);
+        }
+        moved
+    }
+
+    /// How many frames it holds.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it holds none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// How many more frames fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        BURST - self.length
+    }
+
+    /// The frames, to look at.
+    #[inline]
+    pub fn as_slice(&self) -> &[Frame] {
+        self.frames.get(..self.length).unwrap_or(&[])
+    }
+
+    /// The frames, to change in place.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [Frame] {
+        self.frames.get_mut(..self.length).unwrap_or(&mut [])
+    }
+
+    /// The frames, first to last.
+    #[inline]
+    pub fn iter(&self) -> std::slice::Iter<'_, Frame> {
+        self.as_slice().iter()
+    }
+}
+
+/// Takes a burst's frames first to last; see [`Burst::drain`].
+#[derive(Debug)]
+pub struct Drain<'a> {
+    burst: &'a mut Burst,
+    next: usize,
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Frame;
+
+    #[inline]
+    fn next(&mut self) -> Option<Frame> {
+        if self.next >= self.burst.length {
+            return None;
+        }
+        let slot = self.burst.frames.get_mut(self.next)?;
+        self.next += 1;
+        Some(std::mem::replace(slot, Frame::EMPTY))
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.burst.length - self.next;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Drain<'_> {}
+
+impl Drop for Drain<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let left = self.burst.length - self.next;
+        if left > 0 && self.next > 0 {
+            self.burst.frames[..self.burst.length].rotate_left(self.next);
+        }
+        self.burst.length = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_sixteen_bytes() {
+        assert_eq!(size_of::<Frame>(), 16);
+    }
+
+    #[test]
+    fn buffers_are_distinct_and_come_back() {
+        let mut pool = FramePool::new(4).unwrap();
+        let mut held: Vec<Frame> = (0..4u8)
+            .map(|value| pool.allocate_copy(&[value; 60]).unwrap())
+            .collect();
+        assert!(pool.allocate().is_none());
+        assert_eq!(
+            (pool.exhausted(), pool.available(), pool.in_use()),
+            (1, 0, 4)
+        );
+        for (value, frame) in held.iter().enumerate() {
+            assert_eq!(pool.bytes(frame), &[value as u8; 60]);
+        }
+        let last = held.pop().unwrap();
+        let index = last.buffer();
+        pool.release(last);
+        let again = pool.allocate().unwrap();
+        assert_eq!(again.buffer(), index);
+        assert!(again.is_empty() && again.port() == NO_PORT && !again.is_truncated());
+        pool.release(again);
+        held.into_iter().for_each(|frame| pool.release(frame));
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn both_ends_of_a_packet_move_within_its_buffer() {
+        let mut pool = FramePool::with_stride(2, 256).unwrap();
+        let mut frame = pool.allocate_copy(b"payload").unwrap();
+        assert!(pool.extend_front(&mut frame, 2));
+        pool.bytes_mut(&mut frame)[..2].copy_from_slice(b"h:");
+        assert_eq!(pool.bytes(&frame), b"h:payload");
+        assert!(!pool.extend_front(&mut frame, 127));
+        assert!(pool.trim_front(&mut frame, 4) && pool.bytes(&frame) == b"yload");
+        assert!(!pool.trim_front(&mut frame, 6));
+        assert!(pool.set_length(&mut frame, 126));
+        assert!(!pool.set_length(&mut frame, 127));
+        assert_eq!(pool.space_mut(&mut frame).len(), 126);
+        assert!(pool.allocate_copy(&[0; 129]).is_none());
+        let copy = pool.duplicate(&frame).unwrap();
+        assert_eq!(pool.bytes(&copy), pool.bytes(&frame));
+        assert_ne!(copy.buffer(), frame.buffer());
+        assert!(pool.duplicate(&frame).is_none());
+        pool.release(copy);
+        pool.release(frame);
+    }
+
+    #[test]
+    fn unfit_pools_are_refused_in_words() {
+        for (count, stride) in [
+            (0, 2048),
+            (POOL_FRAMES_MAX + 1, 2048),
+            (4, 100),
+            (4, 2049),
+            (4, 32 * 1024),
+        ] {
+            let error = FramePool::with_stride(count, stride)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("must"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_burst_keeps_order_and_what_a_drain_leaves() {
+        let mut pool = FramePool::new(BURST + 1).unwrap();
+        let mut burst = Burst::new();
+        for value in 0..BURST as u8 {
+            assert!(burst.push(pool.allocate_copy(&[value]).unwrap()).is_ok());
+        }
+        let refused = burst.push(pool.allocate().unwrap()).unwrap_err();
+        pool.release(refused);
+        let mut drain = burst.drain();
+        assert_eq!(drain.len(), BURST);
+        for value in 0..5u8 {
+            let frame = drain.next().unwrap();
+            assert_eq!(pool.bytes(&frame), &[value]);
+            pool.release(frame);
+        }
+        drop(drain);
+        let left: Vec<u8> = burst.iter().map(|frame| pool.bytes(frame)[0]).collect();
+        assert_eq!(left, (5..BURST as u8).collect::<Vec<_>>());
+        let last = burst.pop().unwrap();
+        assert_eq!(pool.bytes(&last), &[BURST as u8 - 1]);
+        pool.release(last);
+        let mut second = Burst::new();
+        assert_eq!(second.fill_from(&mut burst), BURST - 6);
+        assert!(burst.is_empty() && burst.pop().is_none());
+        pool.release_all(&mut second);
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn a_handle_of_another_pool_never_reaches_outside() {
+        let mut large = FramePool::new(64).unwrap();
+        let small = FramePool::new(1).unwrap();
+        let frames: Vec<Frame> = (0..64)
+            .map(|_| large.allocate_copy(&[1; 1500]).unwrap())
+            .collect();
+        assert_eq!(small.bytes(&frames[63]), &[] as &[u8]);
+        frames.into_iter().for_each(|frame| large.release(frame));
+    }
+}
