@@ -1,1 +1,39 @@
-//! Checked views and in-place edits of packets, checksums and flow keys.
+//! Checked views and in-place edits of packets, checksums and flow keys: layer 0 of Asterism.
+//!
+//! A frame is parsed once into a [`Layout`], sixteen bytes that say where its headers are. A [`Packet`] is a frame
+//! together with its layout: every accessor and every edit is a method of it, none of them can fail on bytes that have
+//! changed since the parse, and none allocates. [`build`] writes whole frames into a caller's buffer.
+//!
+//! This crate may import nothing but `core`. It does no I/O and reads no clock. Read `layout.rs` first, then
+//! `packet.rs` and `edit.rs`; `checksum.rs` holds the arithmetic that the edits share.
+//!
+//! Any bytes are safe to parse: what is not a well-formed packet is a [`Malformed`] reason, never a panic.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod arp;
+pub mod build;
+pub mod checksum;
+mod edit;
+mod embedded;
+mod endpoint;
+mod flow_key;
+#[doc(hidden)]
+pub mod fuzz;
+mod layout;
+mod mac;
+mod network;
+mod packet;
+mod transport;
+
+pub use arp::{Arp, ArpOperation};
+pub use embedded::Embedded;
+pub use endpoint::{Endpoint, Flow4, Protocol};
+pub use flow_key::FlowKey;
+pub use layout::{Fragment, Layout, Malformed, Network, Transport};
+pub use mac::MacAddress;
+pub use packet::Packet;
+pub use transport::{IcmpKind, TcpFlags};

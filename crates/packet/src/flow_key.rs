@@ -1,0 +1,207 @@
+//! The key by which packets are kept in order. Imports `packet`, `embedded`.
+
+use core::net::IpAddr;
+
+use crate::embedded::Embedded;
+use crate::layout::{Fragment, Network};
+use crate::mac::MacAddress;
+use crate::packet::Packet;
+
+/// Which packets keep their order: 40 bytes, the same in both directions.
+///
+/// | packet | key |
+/// |---|---|
+/// | with ports, or an ICMP identifier | both addresses and ports, the smaller end first, and the protocol |
+/// | a fragment, first or later | both addresses and the datagram's identification, and for IPv4 the protocol |
+/// | an ICMP error | the key that the packet embedded in it would have |
+/// | other IP | both addresses and the protocol |
+/// | not IP | both Ethernet addresses and the Ethernet type |
+///
+/// All fragments of one datagram have one key (RFC 791 §3.2, RFC 8200 §4.5); it is not that of their flow, which only
+/// the first of them names: a fragmented datagram and whole packets of its flow may overtake each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(C)]
+pub struct FlowKey {
+    /// The address of the smaller end, then of the greater; of IPv4 the first word is the address.
+    addresses: [[u64; 2]; 2],
+    /// Ports or identification, protocol and form.
+    rest: u64,
+}
+
+/// The form of a key, so that an identification is never taken for ports, nor IPv4 for IPv6.
+#[derive(Clone, Copy)]
+enum Form {
+    Ipv4 = 1,
+    Ipv6 = 2,
+    Ipv4Fragment = 3,
+    Ipv6Fragment = 4,
+    Link = 5,
+}
+
+impl FlowKey {
+    /// The key of a packet. About forty instructions for an IPv4 packet with ports.
+    #[inline]
+    #[must_use]
+    pub fn of(packet: &Packet<'_>) -> FlowKey {
+        if let Some(flow) = packet.flow4()
+            && packet.layout().fragment() == Fragment::Whole
+        {
+            return FlowKey::symmetric(
+                ([u64::from(flow.source.to_bits()), 0], flow.source_port),
+                (
+                    [u64::from(flow.destination.to_bits()), 0],
+                    flow.destination_port,
+                ),
+                flow.protocol,
+                Form::Ipv4,
+            );
+        }
+        FlowKey::of_uncommon(packet)
+    }
+
+    /// A hash of the key for tables and for spreading flows over instances. Not cryptographic: `seed` must be secret
+    /// where senders may choose keys that collide.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, seed: u64) -> u64 {
+        let [[a, b], [c, d]] = self.addresses;
+        let first = mix(a ^ seed, c ^ 0x9e37_79b9_7f4a_7c15);
+        let second = mix(
+            b ^ seed.rotate_left(32) ^ 0xd1b5_4a32_d192_ed03,
+            d ^ 0xaef1_7502_b3a9_4bd1,
+        );
+        mix(first ^ second ^ self.rest, seed ^ 0x8bb8_4b93_962e_acc9)
+    }
+
+    #[inline(never)]
+    fn of_uncommon(packet: &Packet<'_>) -> FlowKey {
+        let layout = packet.layout();
+        if layout.fragment() == Fragment::Whole
+            && let Some(embedded) = packet.embedded()
+        {
+            return FlowKey::of_embedded(&embedded);
+        }
+        let ends = match layout.network() {
+            Network::Ipv4 => packet
+                .ipv4_source()
+                .zip(packet.ipv4_destination())
+                .map(|(s, d)| (s.into(), d.into())),
+            Network::Ipv6 => packet
+                .ipv6_source()
+                .zip(packet.ipv6_destination())
+                .map(|(s, d)| (s.into(), d.into())),
+            Network::Arp | Network::Other => None,
+        };
+        let Some((source, destination)) = ends else {
+            return FlowKey::of_link(packet);
+        };
+        let identification = match (layout.fragment(), layout.network()) {
+            (Fragment::Whole, _) => None,
+            (_, Network::Ipv4) => packet.ipv4_identification().map(u32::from),
+            (_, _) => packet.ipv6_identification(),
+        };
+        FlowKey::of_ip(
+            source,
+            destination,
+            layout.protocol(),
+            packet.ports(),
+            identification,
+        )
+    }
+
+    fn of_embedded(embedded: &Embedded) -> FlowKey {
+        let identification = match embedded.fragment() {
+            Fragment::Whole => None,
+            Fragment::First | Fragment::Later => Some(embedded.identification()),
+        };
+        FlowKey::of_ip(
+            embedded.source(),
+            embedded.destination(),
+            embedded.protocol().0,
+            embedded.ports(),
+            identification,
+        )
+    }
+
+    /// The key of an IP packet; of a fragment when there is an identification.
+    fn of_ip(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        ports: Option<(u16, u16)>,
+        identification: Option<u32>,
+    ) -> FlowKey {
+        let is_ipv4 = source.is_ipv4();
+        let (source, destination) = (words(source), words(destination));
+        let Some(identification) = identification else {
+            let (source_port, destination_port) = ports.unwrap_or((0, 0));
+            let form = if is_ipv4 { Form::Ipv4 } else { Form::Ipv6 };
+            return FlowKey::symmetric(
+                (source, source_port),
+                (destination, destination_port),
+                protocol,
+                form,
+            );
+        };
+        // Later IPv6 fragments may name another protocol than the first (RFC 8200 §4.5), so it is not in their key.
+        let (protocol, form) = if is_ipv4 {
+            (protocol, Form::Ipv4Fragment)
+        } else {
+            (0, Form::Ipv6Fragment)
+        };
+        let mut key = FlowKey::symmetric((source, 0), (destination, 0), protocol, form);
+        key.rest |= u64::from(identification) << 32;
+        key
+    }
+
+    fn of_link(packet: &Packet<'_>) -> FlowKey {
+        let ends = (
+            mac_words(packet.ethernet_source()),
+            mac_words(packet.ethernet_destination()),
+        );
+        let ethertype = packet.ethertype();
+        FlowKey::symmetric((ends.0, ethertype), (ends.1, ethertype), 0, Form::Link)
+    }
+
+    #[inline(always)]
+    fn symmetric(
+        one: ([u64; 2], u16),
+        other: ([u64; 2], u16),
+        protocol: u8,
+        form: Form,
+    ) -> FlowKey {
+        let (small, great) = if one <= other {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        FlowKey {
+            addresses: [small.0, great.0],
+            rest: u64::from(small.1) << 48
+                | u64::from(great.1) << 32
+                | u64::from(protocol) << 8
+                | form as u64,
+        }
+    }
+}
+
+fn words(address: IpAddr) -> [u64; 2] {
+    match address {
+        IpAddr::V4(address) => [u64::from(address.to_bits()), 0],
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            [(bits >> 64) as u64, bits as u64]
+        }
+    }
+}
+
+fn mac_words(MacAddress([a, b, c, d, e, f]): MacAddress) -> [u64; 2] {
+    [u64::from_be_bytes([0, 0, a, b, c, d, e, f]), 0]
+}
+
+/// Both halves of the 128-bit product.
+#[inline(always)]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}

@@ -1,0 +1,187 @@
+//! A frame with its layout: what every network function reads and edits. Imports `layout`, `mac`, `endpoint`.
+//!
+//! This file holds the frame itself, Ethernet and VLAN; `network.rs` the IP accessors, `transport.rs` those of TCP, UDP
+//! and ICMP, `edit.rs` and `embedded.rs` what changes a packet and keeps its checksums right.
+
+use core::ops::Range;
+
+use crate::layout::{self, Layout, Malformed, Network};
+use crate::mac::MacAddress;
+
+/// A mutable frame and where its headers are.
+///
+/// Accessors answer `None`, and edits do nothing, where the packet has no such header. Bytes may be changed at will
+/// through [`Packet::bytes_mut`]: the layout then describes the old bytes, answers may be nonsense, nothing panics.
+pub struct Packet<'a> {
+    bytes: &'a mut [u8],
+    pub(crate) layout: Layout,
+}
+
+impl<'a> Packet<'a> {
+    /// Parses `frame`, an Ethernet II frame without its frame check sequence.
+    #[inline]
+    pub fn parse(frame: &'a mut [u8]) -> Result<Packet<'a>, Malformed> {
+        let layout = Layout::parse(frame)?;
+        Ok(Packet {
+            bytes: frame,
+            layout,
+        })
+    }
+
+    /// Joins a frame to the layout that it was parsed to before. Costs one comparison.
+    ///
+    /// A layout that reaches beyond the frame cannot be this frame's; the packet is then [`Network::Other`]. A wrong
+    /// layout that fits gives wrong answers and wrong edits, and is safe.
+    #[inline]
+    #[must_use]
+    pub fn with_layout(frame: &'a mut [u8], layout: Layout) -> Packet<'a> {
+        let layout = if layout.end() <= frame.len() {
+            layout
+        } else {
+            Layout::opaque(0, frame.len(), 0)
+        };
+        Packet {
+            bytes: frame,
+            layout,
+        }
+    }
+
+    /// Where the headers are.
+    #[inline]
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The whole frame, Ethernet padding included.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// The whole frame, to be changed.
+    #[inline]
+    #[must_use]
+    pub const fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    /// What follows the transport header, or the IP headers where there is no transport header, without Ethernet
+    /// padding; for UDP, up to its own length.
+    #[must_use]
+    pub fn payload_range(&self) -> Range<usize> {
+        let transport_at = self.layout.transport_offset();
+        let end = match self.udp_length() {
+            Some(length) => (transport_at + usize::from(length)).min(self.layout.end()),
+            None => self.layout.end(),
+        };
+        (transport_at + self.transport_header_length()).min(end)..end
+    }
+
+    /// The bytes of [`Packet::payload_range`].
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.bytes.get(self.payload_range()).unwrap_or(&[])
+    }
+
+    /// Who sent the frame; zero when the frame is shorter than an Ethernet header.
+    #[inline]
+    #[must_use]
+    pub fn ethernet_source(&self) -> MacAddress {
+        MacAddress(self.array::<6>(6).copied().unwrap_or_default())
+    }
+
+    /// Whom the frame is for; zero when the frame is shorter than an Ethernet header.
+    #[inline]
+    #[must_use]
+    pub fn ethernet_destination(&self) -> MacAddress {
+        MacAddress(self.array::<6>(0).copied().unwrap_or_default())
+    }
+
+    /// The Ethernet type after the VLAN tags that were looked through.
+    #[inline]
+    #[must_use]
+    pub fn ethertype(&self) -> u16 {
+        self.layout
+            .network_offset()
+            .checked_sub(2)
+            .and_then(|at| self.word(at))
+            .unwrap_or(0)
+    }
+
+    /// Sets both Ethernet addresses, as a router does on the next hop.
+    #[inline]
+    pub fn set_ethernet(&mut self, source: MacAddress, destination: MacAddress) {
+        if let Some(addresses) = self.array_mut::<12>(0) {
+            addresses[..6].copy_from_slice(&destination.0);
+            addresses[6..].copy_from_slice(&source.0);
+        }
+    }
+
+    /// The identifier in the outermost VLAN tag, 0 to 4095.
+    #[inline]
+    #[must_use]
+    pub fn vlan_id(&self) -> Option<u16> {
+        self.vlan_tag(0)
+    }
+
+    /// The identifier in the second VLAN tag.
+    #[inline]
+    #[must_use]
+    pub fn inner_vlan_id(&self) -> Option<u16> {
+        self.vlan_tag(1)
+    }
+
+    /// Sets the identifier in the outermost VLAN tag, whose priority stays. Bits above the twelve are ignored; an
+    /// untagged frame stays so.
+    #[inline]
+    pub fn set_vlan_id(&mut self, id: u16) {
+        if self.layout.vlan_tags > 0
+            && let Some(control) = self.array_mut::<2>(14)
+        {
+            *control = (u16::from_be_bytes(*control) & 0xf000 | id & 0x0fff).to_be_bytes();
+        }
+    }
+
+    fn vlan_tag(&self, index: u8) -> Option<u16> {
+        if index >= self.layout.vlan_tags {
+            return None;
+        }
+        self.word(14 + 4 * usize::from(index))
+            .map(|control| control & 0x0fff)
+    }
+
+    /// `N` bytes of the network header from its start, when the network is `network`.
+    #[inline(always)]
+    pub(crate) fn network_header<const N: usize>(&self, network: Network) -> Option<&[u8; N]> {
+        if self.layout.network != network {
+            return None;
+        }
+        self.array(self.layout.network_offset())
+    }
+
+    #[inline(always)]
+    pub(crate) fn array<const N: usize>(&self, at: usize) -> Option<&[u8; N]> {
+        layout::array(self.bytes, at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn array_mut<const N: usize>(&mut self, at: usize) -> Option<&mut [u8; N]> {
+        layout::array_mut(self.bytes, at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, at: usize) -> Option<u16> {
+        layout::word(self.bytes, at)
+    }
+}
+
+impl core::fmt::Debug for Packet<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Packet")
+            .field("length", &self.bytes.len())
+            .field("layout", &self.layout)
+            .finish()
+    }
+}
