@@ -14,6 +14,7 @@ enum Step {
     Publish,
     Take(usize, usize),
     Release(usize),
+    Drain(usize, usize),
     DropReader(usize),
 }
 
@@ -24,6 +25,7 @@ fn step(readers: usize) -> impl Strategy<Value = Step> {
         4 => Just(Step::Publish),
         6 => (0..readers, 0usize..12).prop_map(|(reader, count)| Step::Take(reader, count)),
         2 => (0..readers).prop_map(Step::Release),
+        3 => (0..readers, 0usize..12).prop_map(|(reader, count)| Step::Drain(reader, count)),
         1 => (0..readers * 20).prop_map(Step::DropReader),
     ]
 }
@@ -101,6 +103,20 @@ impl Model {
                 if let Some(handle) = &mut self.readers[reader] {
                     handle.release();
                 }
+            }
+            Step::Drain(reader, count) => {
+                let Some(handle) = &mut self.readers[reader] else {
+                    return;
+                };
+                let queue = &mut self.visible[reader];
+                let expected = queue.len().min(count);
+                let taken = handle.drain(count, |record| {
+                    assert_eq!(Some(record), queue.pop_front().as_deref());
+                });
+                assert!(
+                    taken <= expected && (taken > 0 || expected == 0),
+                    "drained {taken} of {expected}"
+                );
             }
             Step::DropReader(reader) => {
                 if let Some(slot) = self.readers.get_mut(reader) {

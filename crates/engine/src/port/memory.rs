@@ -284,11 +284,15 @@ struct Loop {
 impl Loop {
     #[inline]
     fn receive(&mut self, pool: &mut FramePool, burst: &mut Burst) {
+        let ready = self.ring.len().min(burst.room());
+        for frame in self.ring.drain(..ready) {
+            // There is room for as many as are drained.
+            let _ = burst.push(frame);
+        }
         while burst.room() > 0 {
-            let Some(frame) = self.ring.pop_front().or_else(|| self.make_anew(pool)) else {
+            let Some(frame) = self.make_anew(pool) else {
                 break;
             };
-            // The loop's condition says that there is room.
             let _ = burst.push(frame);
         }
     }
