@@ -161,7 +161,20 @@ pub fn is_valid_ipv4_header(header: &[u8; 20]) -> bool {
     let last = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
     let (sum, second_carry) = sum.overflowing_add(u64::from(last) + u64::from(carry));
     let sum = sum + u64::from(second_carry);
-    fold(sum) == 0xffff
+    // Zero in one's complement is a multiple of 2^16-1, which one multiplication tests. All bytes zero is not a header.
+    sum % 0xffff == 0 && sum != 0
+}
+
+/// The IPv4 header checksum after the time to live, the first byte of its word, has lost one: RFC 1624 with the
+/// change known. In little-endian words the sum loses one, so its complement gains one; where that would leave a sum
+/// of zero, the other zero is meant.
+#[inline]
+#[must_use]
+pub fn after_ttl_decrement(checksum: [u8; 2]) -> [u8; 2] {
+    let checksum = u16::from_le_bytes(checksum);
+    checksum
+        .wrapping_add(1 + u16::from(checksum >= 0xfffe))
+        .to_le_bytes()
 }
 
 /// Folds 64 bits into 16 with end-around carry. A sum that is not zero stays so (0xffff and 0 are both zero in one's

@@ -7,11 +7,10 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::checksum::Change;
+use crate::checksum::{self, Change};
 use crate::endpoint::Endpoint;
 use crate::layout::{Network, Transport};
 use crate::packet::Packet;
-use crate::transport::IcmpKind;
 
 /// Offsets of a port in a TCP or UDP header.
 const SOURCE_PORT: usize = 0;
@@ -44,7 +43,7 @@ impl Packet<'_> {
     /// Sets the address alone and repairs the header checksum.
     #[inline(always)]
     fn set_ipv4_address<const ADDRESS: usize>(&mut self, to: Ipv4Addr) -> Option<Change> {
-        if self.layout.network != Network::Ipv4 {
+        if self.layout.network() != Network::Ipv4 {
             return None;
         }
         let header = self.array_mut::<20>(self.layout.network_offset())?;
@@ -71,13 +70,13 @@ impl Packet<'_> {
         let Some(change) = self.set_ipv6_address::<24>(to) else {
             return;
         };
-        if !self.layout.source_routed {
+        if !self.layout.is_source_routed() {
             self.set_port::<DESTINATION_PORT>(change, None);
         }
     }
 
     fn set_ipv6_address<const ADDRESS: usize>(&mut self, to: Ipv6Addr) -> Option<Change> {
-        if self.layout.network != Network::Ipv6 {
+        if self.layout.network() != Network::Ipv6 {
             return None;
         }
         let header = self.array_mut::<40>(self.layout.network_offset())?;
@@ -106,17 +105,14 @@ impl Packet<'_> {
     /// would be left (the packet must not be forwarded; RFC 1812 §5.3.1) or the packet is not IP.
     #[inline]
     pub fn decrement_ttl(&mut self) -> Option<u8> {
-        match self.layout.network {
+        match self.layout.network() {
             Network::Ipv4 => {
                 let header = self.array_mut::<20>(self.layout.network_offset())?;
-                let old = [header[8], header[9]];
-                if old[0] <= 1 {
+                if header[8] <= 1 {
                     return None;
                 }
                 header[8] -= 1;
-                [header[10], header[11]] = Change::NONE
-                    .and16(old, [header[8], header[9]])
-                    .apply([header[10], header[11]]);
+                [header[10], header[11]] = checksum::after_ttl_decrement([header[10], header[11]]);
                 Some(header[8])
             }
             Network::Ipv6 => {
@@ -136,7 +132,7 @@ impl Packet<'_> {
     #[inline(always)]
     fn set_port<const PORT: usize>(&mut self, address: Change, port: Option<u16>) {
         let transport_at = self.layout.transport_offset();
-        match self.layout.transport {
+        match self.layout.transport() {
             Transport::Tcp => {
                 let Some(header) = self.array_mut::<20>(transport_at) else {
                     return;
@@ -151,32 +147,22 @@ impl Packet<'_> {
                 let change = replace_port(header, PORT, address, port);
                 [header[6], header[7]] = change.apply_udp([header[6], header[7]]);
             }
-            Transport::Icmp => {
-                // No pseudo header: the address does not matter.
-                let Some(header) = self.array_mut::<8>(transport_at) else {
-                    return;
-                };
-                if matches!(
-                    IcmpKind::of_icmp(header[0]),
-                    IcmpKind::Query | IcmpKind::Reply
-                ) {
-                    let change = replace_port(header, 4, Change::NONE, port);
-                    [header[2], header[3]] = change.apply([header[2], header[3]]);
-                }
-            }
-            Transport::Icmpv6 => {
-                let Some(header) = self.array_mut::<8>(transport_at) else {
-                    return;
-                };
-                let has_identifier = matches!(
-                    IcmpKind::of_icmpv6(header[0]),
-                    IcmpKind::Query | IcmpKind::Reply
-                );
-                let change = replace_port(header, 4, address, port.filter(|_| has_identifier));
-                [header[2], header[3]] = change.apply([header[2], header[3]]);
-            }
+            Transport::Icmp | Transport::Icmpv6 => self.set_icmp_identifier(address, port),
             Transport::None => {}
         }
+    }
+
+    #[inline(never)]
+    fn set_icmp_identifier(&mut self, address: Change, identifier: Option<u16>) {
+        let has_identifier = self.icmp_identifier().is_some();
+        let is_icmpv6 = self.layout.transport() == Transport::Icmpv6;
+        let Some(header) = self.array_mut::<8>(self.layout.transport_offset()) else {
+            return;
+        };
+        // ICMP for IPv4 has no pseudo header: the address does not matter.
+        let covered = if is_icmpv6 { address } else { Change::NONE };
+        let change = replace_port(header, 4, covered, identifier.filter(|_| has_identifier));
+        [header[2], header[3]] = change.apply([header[2], header[3]]);
     }
 }
 

@@ -222,7 +222,7 @@ impl Packet<'_> {
             return None;
         }
         let embedded_at = self.layout.transport_offset() + 8;
-        match self.layout.transport {
+        match self.layout.transport() {
             Transport::Icmp => Embedded::parse4(self.bytes(), embedded_at, self.layout.end()),
             Transport::Icmpv6 => Embedded::parse6(self.bytes(), embedded_at, self.layout.end()),
             _ => None,

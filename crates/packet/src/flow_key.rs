@@ -46,15 +46,15 @@ impl FlowKey {
         if let Some(flow) = packet.flow4()
             && packet.layout().fragment() == Fragment::Whole
         {
-            return FlowKey::symmetric(
-                ([u64::from(flow.source.to_bits()), 0], flow.source_port),
-                (
-                    [u64::from(flow.destination.to_bits()), 0],
-                    flow.destination_port,
-                ),
-                flow.protocol,
-                Form::Ipv4,
-            );
+            // Address and port in one number are ordered as the pair is.
+            let source = u64::from(flow.source.to_bits()) << 16 | u64::from(flow.source_port);
+            let destination =
+                u64::from(flow.destination.to_bits()) << 16 | u64::from(flow.destination_port);
+            let (small, great) = (source.min(destination), source.max(destination));
+            return FlowKey {
+                addresses: [[small >> 16, 0], [great >> 16, 0]],
+                rest: FlowKey::rest(small as u16, great as u16, flow.protocol, Form::Ipv4),
+            };
         }
         FlowKey::of_uncommon(packet)
     }
@@ -177,11 +177,16 @@ impl FlowKey {
         };
         FlowKey {
             addresses: [small.0, great.0],
-            rest: u64::from(small.1) << 48
-                | u64::from(great.1) << 32
-                | u64::from(protocol) << 8
-                | form as u64,
+            rest: FlowKey::rest(small.1, great.1, protocol, form),
         }
+    }
+
+    #[inline(always)]
+    fn rest(small_port: u16, great_port: u16, protocol: u8, form: Form) -> u64 {
+        u64::from(small_port) << 48
+            | u64::from(great_port) << 32
+            | u64::from(protocol) << 8
+            | form as u64
     }
 }
 

@@ -131,23 +131,27 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// Where a frame's headers are and what they are: 16 bytes, to be kept beside the frame.
+/// Where a frame's headers are and what they are: 8 bytes, to be kept beside the frame.
 ///
 /// Invariant: network header ≤ transport header ≤ end, each present header lies wholly before the end. Only the parse
 /// makes one, so it holds for every value; whether it fits a given frame is checked by `Packet::with_layout`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Layout {
-    pub(crate) end: u32,
-    pub(crate) network_at: u16,
-    pub(crate) transport_at: u16,
-    pub(crate) network: Network,
-    pub(crate) transport: Transport,
-    pub(crate) fragment: Fragment,
-    pub(crate) protocol: u8,
-    pub(crate) vlan_tags: u8,
-    /// An IPv6 routing header has segments left: the pseudo header names another destination (RFC 8200 §8.1).
-    pub(crate) source_routed: bool,
-}
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout(u64);
+
+// The fields of a layout in its word. One word is made with three `or`s and returned in a register, where a struct of
+// small fields is written and read byte by byte.
+const TRANSPORT_AT_SHIFT: u32 = 0; // 16 bits
+const NETWORK_AT_SHIFT: u32 = 16; // 8 bits
+const PROTOCOL_SHIFT: u32 = 24; // 8 bits
+const NETWORK_SHIFT: u32 = 32; // 2 bits
+const FRAGMENT_SHIFT: u32 = 34; // 2 bits
+const VLAN_TAGS_SHIFT: u32 = 36; // 2 bits
+const SOURCE_ROUTED_SHIFT: u32 = 38; // 1 bit
+const TRANSPORT_SHIFT: u32 = 40; // 3 bits; bit 39 is never set
+const END_SHIFT: u32 = 44; // 20 bits
+
+/// The end of a frame that is not IP and longer than this is taken to be here. IP ends before 65,600.
+const END_MAX: usize = (1 << 20) - 1;
 
 impl Layout {
     /// Parses an Ethernet II frame without its frame check sequence. Verifies lengths and the IPv4 header checksum;
@@ -167,21 +171,36 @@ impl Layout {
     #[inline]
     #[must_use]
     pub const fn network(&self) -> Network {
-        self.network
+        match self.0 >> NETWORK_SHIFT & 3 {
+            0 => Network::Ipv4,
+            1 => Network::Ipv6,
+            2 => Network::Arp,
+            _ => Network::Other,
+        }
     }
 
     /// The transport header that is completely there.
     #[inline]
     #[must_use]
     pub const fn transport(&self) -> Transport {
-        self.transport
+        match self.0 >> TRANSPORT_SHIFT & 7 {
+            0 => Transport::Tcp,
+            1 => Transport::Udp,
+            2 => Transport::Icmp,
+            3 => Transport::Icmpv6,
+            _ => Transport::None,
+        }
     }
 
     /// Which part of a datagram this is.
     #[inline]
     #[must_use]
     pub const fn fragment(&self) -> Fragment {
-        self.fragment
+        match self.0 >> FRAGMENT_SHIFT & 3 {
+            0 => Fragment::Whole,
+            1 => Fragment::First,
+            _ => Fragment::Later,
+        }
     }
 
     /// The IP protocol number, after IPv6 extension headers; of a later IPv6 fragment, what its fragment header names.
@@ -189,57 +208,117 @@ impl Layout {
     #[inline]
     #[must_use]
     pub const fn protocol(&self) -> u8 {
-        self.protocol
+        (self.0 >> PROTOCOL_SHIFT) as u8
     }
 
     /// Number of VLAN tags, 0 to 2.
     #[inline]
     #[must_use]
     pub const fn vlan_tags(&self) -> u8 {
-        self.vlan_tags
+        (self.0 >> VLAN_TAGS_SHIFT & 3) as u8
     }
 
     /// Offset of the network header in bytes: 14, 18 or 22.
     #[inline]
     #[must_use]
     pub const fn network_offset(&self) -> usize {
-        self.network_at as usize
+        (self.0 >> NETWORK_AT_SHIFT) as u8 as usize
     }
 
     /// Offset of the transport header or, where there is none, of what follows the IP headers.
     #[inline]
     #[must_use]
     pub const fn transport_offset(&self) -> usize {
-        self.transport_at as usize
+        (self.0 >> TRANSPORT_AT_SHIFT) as u16 as usize
     }
 
-    /// Offset of the first byte after the IP packet: the frame's length less its Ethernet padding. The frame's length
-    /// when the network is not IP.
+    /// Offset of the first byte after the IP packet: the frame's length less its Ethernet padding. When the network is
+    /// not IP, the frame's length, at most 2^20 - 1.
     #[inline]
     #[must_use]
     pub const fn end(&self) -> usize {
-        self.end as usize
+        (self.0 >> END_SHIFT) as usize
     }
 
-    /// The layout of bytes of which nothing is known.
+    /// Whether an IPv6 routing header has segments left: the pseudo header then names another destination than the
+    /// IPv6 header (RFC 8200 §8.1).
     #[inline]
-    pub(crate) const fn opaque(network_at: u16, end: usize, vlan_tags: u8) -> Layout {
-        Layout {
-            end: if end > u32::MAX as usize {
-                u32::MAX
-            } else {
-                end as u32
-            },
-            network_at,
-            transport_at: network_at,
-            network: Network::Other,
-            transport: Transport::None,
-            fragment: Fragment::Whole,
-            protocol: 0,
-            vlan_tags,
-            source_routed: false,
-        }
+    pub(crate) const fn is_source_routed(&self) -> bool {
+        self.0 >> SOURCE_ROUTED_SHIFT & 1 == 1
     }
+
+    /// The layout of an IP packet. Every offset has been checked against the frame.
+    #[inline(always)]
+    fn ip(
+        network: Network,
+        network_at: usize,
+        transport_at: usize,
+        end: usize,
+        upper: Upper,
+        vlan_tags: u8,
+    ) -> Layout {
+        debug_assert!(
+            network_at <= transport_at
+                && transport_at <= end
+                && transport_at <= 0xffff
+                && end <= END_MAX
+        );
+        Layout(
+            (transport_at as u64) << TRANSPORT_AT_SHIFT
+                | (network_at as u64) << NETWORK_AT_SHIFT
+                | u64::from(upper.protocol) << PROTOCOL_SHIFT
+                | (network as u64) << NETWORK_SHIFT
+                | (upper.fragment as u64) << FRAGMENT_SHIFT
+                | u64::from(vlan_tags) << VLAN_TAGS_SHIFT
+                | u64::from(upper.source_routed) << SOURCE_ROUTED_SHIFT
+                | (upper.transport as u64) << TRANSPORT_SHIFT
+                | (end as u64) << END_SHIFT,
+        )
+    }
+
+    /// The layout of a frame of `length` bytes in which no header is read, or, of ARP, one that ends before `length`.
+    #[inline]
+    pub(crate) const fn opaque(
+        network: Network,
+        network_at: u8,
+        length: usize,
+        vlan_tags: u8,
+    ) -> Layout {
+        let end = if length > END_MAX { END_MAX } else { length };
+        Layout(
+            (network_at as u64) << TRANSPORT_AT_SHIFT
+                | (network_at as u64) << NETWORK_AT_SHIFT
+                | (network as u64) << NETWORK_SHIFT
+                | (Fragment::Whole as u64) << FRAGMENT_SHIFT
+                | (vlan_tags as u64) << VLAN_TAGS_SHIFT
+                | (Transport::None as u64) << TRANSPORT_SHIFT
+                | (end as u64) << END_SHIFT,
+        )
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layout")
+            .field("network", &self.network())
+            .field("network_offset", &self.network_offset())
+            .field("transport", &self.transport())
+            .field("transport_offset", &self.transport_offset())
+            .field("end", &self.end())
+            .field("fragment", &self.fragment())
+            .field("protocol", &self.protocol())
+            .field("vlan_tags", &self.vlan_tags())
+            .finish()
+    }
+}
+
+/// What an IP header leads to.
+#[derive(Clone, Copy)]
+struct Upper {
+    protocol: u8,
+    fragment: Fragment,
+    transport: Transport,
+    source_routed: bool,
 }
 
 /// `N` bytes at `at`, with one comparison.
@@ -261,17 +340,85 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
 
 #[inline(always)]
 fn parse<const VERIFY: bool>(frame: &[u8]) -> Result<Layout, Malformed> {
-    // Nearly every packet: no tag, no IPv4 options, so every offset below is a constant.
-    if let Some(head) = frame.first_chunk::<34>()
-        && u32::from_be_bytes([head[12], head[13], head[14], 0]) == 0x0800_4500
-    {
-        return ipv4::<VERIFY>(frame, 14, 20, 0);
+    match common::<VERIFY>(frame) {
+        Some(layout) => Ok(layout),
+        None => uncommon::<VERIFY>(frame).into_result(),
     }
-    parse_uncommon::<VERIFY>(frame)
 }
 
+/// Nearly every packet: whole TCP or UDP over IPv4, no tag, no IPv4 options, so that every offset is a constant.
+/// `None` is for all others, well-formed or not: the general parse says what they are.
+#[inline(always)]
+fn common<const VERIFY: bool>(frame: &[u8]) -> Option<Layout> {
+    let head = frame.first_chunk::<42>()?;
+    let header = head[14..].first_chunk::<20>()?;
+    if u32::from_be_bytes([head[12], head[13], head[14], head[15]]) >> 8 != 0x08_0045
+        || [header[6] & 0x3f, header[7]] != [0, 0]
+        || (VERIFY && !checksum::is_valid_ipv4_header(header))
+    {
+        return None;
+    }
+    let end = 14 + usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let packet = frame.get(..end)?;
+    let protocol = header[9];
+    let transport = match protocol {
+        6 => {
+            let length = usize::from(packet.get(46)? >> 4) * 4;
+            if length < 20 || 34 + length > end {
+                return None;
+            }
+            Transport::Tcp
+        }
+        17 => {
+            let length = usize::from(u16::from_be_bytes([head[38], head[39]]));
+            if length < 8 || 34 + length > end {
+                return None;
+            }
+            Transport::Udp
+        }
+        _ => return None,
+    };
+    let upper = Upper {
+        protocol,
+        fragment: Fragment::Whole,
+        transport,
+        source_routed: false,
+    };
+    Some(Layout::ip(Network::Ipv4, 14, 34, end, upper, 0))
+}
+
+/// A layout or the reason why there is none in one word, to be returned in one register.
+struct Outcome(u64);
+
+impl Outcome {
+    /// Set in no layout.
+    const MALFORMED: u64 = 1 << 39;
+
+    const fn of(result: Result<Layout, Malformed>) -> Outcome {
+        match result {
+            Ok(layout) => Outcome(layout.0),
+            Err(reason) => Outcome(reason as u64 | Outcome::MALFORMED),
+        }
+    }
+
+    #[inline(always)]
+    fn into_result(self) -> Result<Layout, Malformed> {
+        if self.0 & Outcome::MALFORMED == 0 {
+            return Ok(Layout(self.0));
+        }
+        Err(*Malformed::ALL
+            .get(self.0 as u8 as usize)
+            .unwrap_or(&Malformed::LinkTooShort))
+    }
+}
+
+#[cold]
 #[inline(never)]
-fn parse_uncommon<const VERIFY: bool>(frame: &[u8]) -> Result<Layout, Malformed> {
+fn uncommon<const VERIFY: bool>(frame: &[u8]) -> Outcome {
+    Outcome::of(parse_any::<VERIFY>(frame))
+}
+
+fn parse_any<const VERIFY: bool>(frame: &[u8]) -> Result<Layout, Malformed> {
     let mut vlan_tags = 0;
     let mut at = 12;
     let ethertype = loop {
@@ -299,27 +446,37 @@ fn parse_uncommon<const VERIFY: bool>(frame: &[u8]) -> Result<Layout, Malformed>
         }
         ETHERTYPE_IPV6 => ipv6(frame, network_at, vlan_tags),
         ETHERTYPE_ARP => arp(frame, network_at, vlan_tags),
-        _ => Ok(Layout::opaque(network_at as u16, frame.len(), vlan_tags)),
+        _ => Ok(Layout::opaque(
+            Network::Other,
+            network_at as u8,
+            frame.len(),
+            vlan_tags,
+        )),
     }
 }
 
 fn arp(frame: &[u8], network_at: usize, vlan_tags: u8) -> Result<Layout, Malformed> {
     let kind = array::<6>(frame, network_at).ok_or(Malformed::NetworkTooShort)?;
-    let layout = Layout::opaque(network_at as u16, frame.len(), vlan_tags);
     if *kind != crate::arp::ETHERNET_IPV4 {
-        return Ok(layout);
+        return Ok(Layout::opaque(
+            Network::Other,
+            network_at as u8,
+            frame.len(),
+            vlan_tags,
+        ));
     }
     if frame.len() < network_at + crate::arp::LENGTH {
         return Err(Malformed::NetworkTooShort);
     }
-    Ok(Layout {
-        network: Network::Arp,
-        ..layout
-    })
+    Ok(Layout::opaque(
+        Network::Arp,
+        network_at as u8,
+        frame.len(),
+        vlan_tags,
+    ))
 }
 
 /// The caller has checked the version and that `header_length` is what the header says.
-#[inline(always)]
 fn ipv4<const VERIFY: bool>(
     frame: &[u8],
     network_at: usize,
@@ -335,14 +492,10 @@ fn ipv4<const VERIFY: bool>(
     let packet = frame.get(..end).ok_or(Malformed::LengthBeyondFrame)?;
     let transport_at = network_at + header_length;
     if VERIFY {
-        let valid = if header_length == 20 {
-            checksum::is_valid_ipv4_header(header)
-        } else {
-            packet
-                .get(network_at..transport_at)
-                .is_some_and(|header| checksum::Sum::ZERO.bytes(header).is_valid())
-        };
-        if !valid {
+        let header = packet
+            .get(network_at..transport_at)
+            .ok_or(Malformed::HeaderLength)?;
+        if !checksum::Sum::ZERO.bytes(header).is_valid() {
             return Err(Malformed::HeaderChecksum);
         }
     }
@@ -356,22 +509,24 @@ fn ipv4<const VERIFY: bool>(
     } else {
         fragment(packet, transport_at, protocol, ICMP, fragmentation & 0x1fff)?
     };
-    Ok(Layout {
-        end: end as u32,
-        network_at: network_at as u16,
-        transport_at: transport_at as u16,
-        network: Network::Ipv4,
-        transport,
-        fragment,
+    let upper = Upper {
         protocol,
-        vlan_tags,
+        fragment,
+        transport,
         source_routed: false,
-    })
+    };
+    Ok(Layout::ip(
+        Network::Ipv4,
+        network_at,
+        transport_at,
+        end,
+        upper,
+        vlan_tags,
+    ))
 }
 
 /// The transport header at `at` of a whole packet that ends where `packet` does. `icmp` is the control protocol of the
 /// packet's own IP version; the other version's is an unknown protocol here.
-#[inline(always)]
 fn transport(packet: &[u8], at: usize, protocol: u8, icmp: u8) -> Result<Transport, Malformed> {
     match protocol {
         6 => {
@@ -403,7 +558,6 @@ fn transport(packet: &[u8], at: usize, protocol: u8, icmp: u8) -> Result<Transpo
 }
 
 /// A part of a datagram, `offset` in units of eight bytes.
-#[inline(never)]
 fn fragment(
     packet: &[u8],
     at: usize,
@@ -469,17 +623,20 @@ fn ipv6(frame: &[u8], network_at: usize, vlan_tags: u8) -> Result<Layout, Malfor
             transport(packet, extensions.end, extensions.protocol, ICMPV6)?,
         ),
     };
-    Ok(Layout {
-        end: end as u32,
-        network_at: network_at as u16,
-        transport_at: extensions.end as u16,
-        network: Network::Ipv6,
-        transport,
-        fragment,
+    let upper = Upper {
         protocol: extensions.protocol,
-        vlan_tags,
+        fragment,
+        transport,
         source_routed: extensions.source_routed,
-    })
+    };
+    Ok(Layout::ip(
+        Network::Ipv6,
+        network_at,
+        extensions.end,
+        end,
+        upper,
+        vlan_tags,
+    ))
 }
 
 /// What the extension headers of an IPv6 packet lead to.

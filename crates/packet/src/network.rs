@@ -132,7 +132,7 @@ impl Packet<'_> {
     #[inline]
     #[must_use]
     pub fn ttl(&self) -> Option<u8> {
-        match self.layout.network {
+        match self.layout.network() {
             Network::Ipv4 => self.ipv4().map(|header| header[8]),
             Network::Ipv6 => self.ipv6().map(|header| header[7]),
             _ => None,
@@ -143,7 +143,7 @@ impl Packet<'_> {
     #[inline]
     #[must_use]
     pub fn dscp(&self) -> Option<u8> {
-        match self.layout.network {
+        match self.layout.network() {
             Network::Ipv4 => self.ipv4().map(|header| header[1] >> 2),
             Network::Ipv6 => self
                 .ipv6()
@@ -155,7 +155,7 @@ impl Packet<'_> {
     /// Offset of the fragment in its datagram in bytes, zero for a whole one.
     #[must_use]
     pub fn fragment_offset(&self) -> Option<u16> {
-        match (self.layout.network, self.layout.fragment) {
+        match (self.layout.network(), self.layout.fragment()) {
             (Network::Ipv4, _) => self
                 .ipv4()
                 .map(|header| (u16::from_be_bytes([header[6], header[7]]) & 0x1fff) << 3),

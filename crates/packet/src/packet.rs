@@ -38,7 +38,7 @@ impl<'a> Packet<'a> {
         let layout = if layout.end() <= frame.len() {
             layout
         } else {
-            Layout::opaque(0, frame.len(), 0)
+            Layout::opaque(Network::Other, 0, frame.len(), 0)
         };
         Packet {
             bytes: frame,
@@ -137,7 +137,7 @@ impl<'a> Packet<'a> {
     /// untagged frame stays so.
     #[inline]
     pub fn set_vlan_id(&mut self, id: u16) {
-        if self.layout.vlan_tags > 0
+        if self.layout.vlan_tags() > 0
             && let Some(control) = self.array_mut::<2>(14)
         {
             *control = (u16::from_be_bytes(*control) & 0xf000 | id & 0x0fff).to_be_bytes();
@@ -145,7 +145,7 @@ impl<'a> Packet<'a> {
     }
 
     fn vlan_tag(&self, index: u8) -> Option<u16> {
-        if index >= self.layout.vlan_tags {
+        if index >= self.layout.vlan_tags() {
             return None;
         }
         self.word(14 + 4 * usize::from(index))
@@ -155,7 +155,7 @@ impl<'a> Packet<'a> {
     /// `N` bytes of the network header from its start, when the network is `network`.
     #[inline(always)]
     pub(crate) fn network_header<const N: usize>(&self, network: Network) -> Option<&[u8; N]> {
-        if self.layout.network != network {
+        if self.layout.network() != network {
             return None;
         }
         self.array(self.layout.network_offset())

@@ -138,7 +138,7 @@ impl Packet<'_> {
     pub fn flow4(&self) -> Option<Flow4> {
         let header = self.network_header::<20>(Network::Ipv4)?;
         let transport = self.array::<8>(self.layout.transport_offset())?;
-        let (source_port, destination_port) = match self.layout.transport {
+        let (source_port, destination_port) = match self.layout.transport() {
             Transport::Tcp | Transport::Udp => (
                 u16::from_be_bytes([transport[0], transport[1]]),
                 u16::from_be_bytes([transport[2], transport[3]]),
@@ -168,7 +168,7 @@ impl Packet<'_> {
     #[inline]
     #[must_use]
     pub fn ports(&self) -> Option<(u16, u16)> {
-        if matches!(self.layout.transport, Transport::Tcp | Transport::Udp) {
+        if matches!(self.layout.transport(), Transport::Tcp | Transport::Udp) {
             let ports = self.array::<4>(self.layout.transport_offset())?;
             return Some((
                 u16::from_be_bytes([ports[0], ports[1]]),
@@ -182,7 +182,7 @@ impl Packet<'_> {
     /// Length of the transport header in bytes, zero when there is none.
     #[inline]
     pub(crate) fn transport_header_length(&self) -> usize {
-        match self.layout.transport {
+        match self.layout.transport() {
             Transport::Tcp => self
                 .tcp()
                 .map_or(0, |header| usize::from(header[12] >> 4) * 4),
@@ -196,15 +196,15 @@ impl Packet<'_> {
     /// IPv6 packet, whose final destination is elsewhere, too.
     #[must_use]
     pub fn verify_transport_checksum(&self) -> Option<bool> {
-        if self.layout.fragment != Fragment::Whole || self.layout.source_routed {
+        if self.layout.fragment() != Fragment::Whole || self.layout.is_source_routed() {
             return None;
         }
         let transport_at = self.layout.transport_offset();
-        let end = match self.layout.transport {
+        let end = match self.layout.transport() {
             Transport::None => return None,
             Transport::Udp => {
                 let header = self.udp()?;
-                if self.layout.network == Network::Ipv4 && header[6..] == [0, 0] {
+                if self.layout.network() == Network::Ipv4 && header[6..] == [0, 0] {
                     return None;
                 }
                 transport_at + usize::from(self.udp_length()?)
@@ -212,18 +212,18 @@ impl Packet<'_> {
             _ => self.layout.end(),
         };
         let segment = self.bytes().get(transport_at..end)?;
-        let pseudo_header = match (self.layout.network, self.layout.transport) {
+        let pseudo_header = match (self.layout.network(), self.layout.transport()) {
             (Network::Ipv4, Transport::Icmp) => Sum::ZERO,
             (Network::Ipv4, _) => Sum::pseudo_header4(
                 self.ipv4_source()?,
                 self.ipv4_destination()?,
-                self.layout.protocol,
+                self.layout.protocol(),
                 u16::try_from(segment.len()).ok()?,
             ),
             (Network::Ipv6, _) => Sum::pseudo_header6(
                 self.ipv6_source()?,
                 self.ipv6_destination()?,
-                self.layout.protocol,
+                self.layout.protocol(),
                 u32::try_from(segment.len()).ok()?,
             ),
             _ => return None,
@@ -276,7 +276,7 @@ impl Packet<'_> {
 
     #[inline(always)]
     fn tcp(&self) -> Option<&[u8; 20]> {
-        if self.layout.transport != Transport::Tcp {
+        if self.layout.transport() != Transport::Tcp {
             return None;
         }
         self.array(self.layout.transport_offset())
@@ -295,7 +295,7 @@ impl Packet<'_> {
 
     #[inline(always)]
     fn udp(&self) -> Option<&[u8; 8]> {
-        if self.layout.transport != Transport::Udp {
+        if self.layout.transport() != Transport::Udp {
             return None;
         }
         self.array(self.layout.transport_offset())
@@ -331,7 +331,7 @@ impl Packet<'_> {
     #[must_use]
     pub fn icmp_kind(&self) -> Option<IcmpKind> {
         let icmp_type = self.icmp_type()?;
-        Some(match self.layout.transport {
+        Some(match self.layout.transport() {
             Transport::Icmpv6 => IcmpKind::of_icmpv6(icmp_type),
             _ => IcmpKind::of_icmp(icmp_type),
         })
@@ -351,7 +351,7 @@ impl Packet<'_> {
 
     #[inline(always)]
     fn icmp(&self) -> Option<&[u8; 8]> {
-        if !matches!(self.layout.transport, Transport::Icmp | Transport::Icmpv6) {
+        if !matches!(self.layout.transport(), Transport::Icmp | Transport::Icmpv6) {
             return None;
         }
         self.array(self.layout.transport_offset())
