@@ -161,8 +161,15 @@ pub fn is_valid_ipv4_header(header: &[u8; 20]) -> bool {
     let last = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
     let (sum, second_carry) = sum.overflowing_add(u64::from(last) + u64::from(carry));
     let sum = sum + u64::from(second_carry);
-    // Zero in one's complement is a multiple of 2^16-1, which one multiplication tests. All bytes zero is not a header.
-    sum % 0xffff == 0 && sum != 0
+    is_multiple_of_ffff(sum) && sum != 0
+}
+
+/// Whether the folded sum would be one of the two zeros, in four instructions: multiplied by the inverse of 2^16-1
+/// modulo 2^64, multiples become their quotient, which is at most (2^64-1)/(2^16-1), and all others exceed that.
+#[inline(always)]
+const fn is_multiple_of_ffff(sum: u64) -> bool {
+    const QUOTIENT_MAX: u64 = u64::MAX / 0xffff;
+    sum.wrapping_mul(QUOTIENT_MAX.wrapping_neg()) <= QUOTIENT_MAX
 }
 
 /// The IPv4 header checksum after the time to live, the first byte of its word, has lost one: RFC 1624 with the

@@ -9,8 +9,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{self, Change};
 use crate::endpoint::Endpoint;
-use crate::layout::{Network, Transport};
-use crate::packet::Packet;
+use crate::layout::{self, Layout, Network, Transport};
+use crate::packet::{PLAIN_IPV4, PLAIN_TRANSPORT, Packet};
+use crate::transport::IcmpKind;
 
 /// Offsets of a port in a TCP or UDP header.
 const SOURCE_PORT: usize = 0;
@@ -35,24 +36,57 @@ impl Packet<'_> {
 
     #[inline(always)]
     fn set_endpoint<const ADDRESS: usize, const PORT: usize>(&mut self, to: Endpoint) {
-        if let Some(change) = self.set_ipv4_address::<ADDRESS>(to.address) {
-            self.set_port::<PORT>(change, Some(to.port));
+        let is_udp = self.layout.transport() == Transport::Udp;
+        let Some(frame) = self.plain_mut() else {
+            return set_endpoint_uncommon::<ADDRESS, PORT>(self.layout, self.bytes_mut(), to);
+        };
+        let (_, headers) = frame.split_at_mut(PLAIN_IPV4);
+        let (header, transport) = headers.split_at_mut(PLAIN_TRANSPORT - PLAIN_IPV4);
+        let change = replace_address4::<ADDRESS>(header, to.address);
+        let change = replace_port(transport, PORT, change, Some(to.port));
+        if is_udp {
+            [transport[6], transport[7]] = change.apply_udp([transport[6], transport[7]]);
+        } else {
+            [transport[16], transport[17]] = change.apply([transport[16], transport[17]]);
         }
     }
+}
 
-    /// Sets the address alone and repairs the header checksum.
-    #[inline(always)]
-    fn set_ipv4_address<const ADDRESS: usize>(&mut self, to: Ipv4Addr) -> Option<Change> {
-        if self.layout.network() != Network::Ipv4 {
-            return None;
-        }
-        let header = self.array_mut::<20>(self.layout.network_offset())?;
-        let address = header[ADDRESS..].first_chunk_mut::<4>()?;
-        let change = Change::NONE.and32(*address, to.octets());
-        *address = to.octets();
-        [header[10], header[11]] = change.apply([header[10], header[11]]);
-        Some(change)
+#[inline(never)]
+fn set_endpoint_uncommon<const ADDRESS: usize, const PORT: usize>(
+    layout: Layout,
+    bytes: &mut [u8],
+    to: Endpoint,
+) {
+    if layout.network() != Network::Ipv4 {
+        return;
     }
+    let Some(header) = layout::array_mut::<20>(bytes, layout.network_offset()) else {
+        return;
+    };
+    let change = replace_address4::<ADDRESS>(header, to.address);
+    set_port::<PORT>(layout, bytes, change, Some(to.port));
+}
+
+/// Replaces the address in an IPv4 header and repairs the header's checksum.
+#[inline(always)]
+fn replace_address4<const ADDRESS: usize>(header: &mut [u8], to: Ipv4Addr) -> Change {
+    let [a, b, c, d] = to.octets();
+    let old = [
+        header[ADDRESS],
+        header[ADDRESS + 1],
+        header[ADDRESS + 2],
+        header[ADDRESS + 3],
+    ];
+    let change = Change::NONE.and32(old, [a, b, c, d]);
+    [
+        header[ADDRESS],
+        header[ADDRESS + 1],
+        header[ADDRESS + 2],
+        header[ADDRESS + 3],
+    ] = [a, b, c, d];
+    [header[10], header[11]] = change.apply([header[10], header[11]]);
+    change
 }
 
 /// IPv6.
@@ -60,7 +94,7 @@ impl Packet<'_> {
     /// Sets the source address of an IPv6 packet and repairs the TCP, UDP or ICMPv6 checksum.
     pub fn set_ipv6_source(&mut self, to: Ipv6Addr) {
         if let Some(change) = self.set_ipv6_address::<8>(to) {
-            self.set_port::<SOURCE_PORT>(change, None);
+            set_port::<SOURCE_PORT>(self.layout, self.bytes_mut(), change, None);
         }
     }
 
@@ -71,7 +105,7 @@ impl Packet<'_> {
             return;
         };
         if !self.layout.is_source_routed() {
-            self.set_port::<DESTINATION_PORT>(change, None);
+            set_port::<DESTINATION_PORT>(self.layout, self.bytes_mut(), change, None);
         }
     }
 
@@ -92,77 +126,94 @@ impl Packet<'_> {
     /// Sets the source port of TCP or UDP, or the identifier of an ICMP query or reply.
     #[inline]
     pub fn set_source_port(&mut self, port: u16) {
-        self.set_port::<SOURCE_PORT>(Change::NONE, Some(port));
+        set_port::<SOURCE_PORT>(self.layout, self.bytes_mut(), Change::NONE, Some(port));
     }
 
     /// Sets the destination port of TCP or UDP, or the identifier of an ICMP query or reply.
     #[inline]
     pub fn set_destination_port(&mut self, port: u16) {
-        self.set_port::<DESTINATION_PORT>(Change::NONE, Some(port));
+        set_port::<DESTINATION_PORT>(self.layout, self.bytes_mut(), Change::NONE, Some(port));
     }
 
     /// Takes one from the time to live or hop limit and returns what is left. `None`, and no effect, when nothing
     /// would be left (the packet must not be forwarded; RFC 1812 §5.3.1) or the packet is not IP.
     #[inline]
     pub fn decrement_ttl(&mut self) -> Option<u8> {
-        match self.layout.network() {
-            Network::Ipv4 => {
-                let header = self.array_mut::<20>(self.layout.network_offset())?;
-                if header[8] <= 1 {
-                    return None;
-                }
-                header[8] -= 1;
-                [header[10], header[11]] = checksum::after_ttl_decrement([header[10], header[11]]);
-                Some(header[8])
-            }
-            Network::Ipv6 => {
-                let header = self.array_mut::<40>(self.layout.network_offset())?;
-                if header[7] <= 1 {
-                    return None;
-                }
-                header[7] -= 1;
-                Some(header[7])
-            }
-            Network::Arp | Network::Other => None,
+        match self.plain_mut() {
+            Some(frame) => decrement_ttl4(&mut frame[PLAIN_IPV4..]),
+            None => decrement_ttl_uncommon(self.layout, self.bytes_mut()),
         }
     }
+}
 
-    /// Sets the port at `PORT`, or the ICMP identifier, when one is given, and repairs the transport checksum for it
-    /// and for the `address` that has changed.
-    #[inline(always)]
-    fn set_port<const PORT: usize>(&mut self, address: Change, port: Option<u16>) {
-        let transport_at = self.layout.transport_offset();
-        match self.layout.transport() {
-            Transport::Tcp => {
-                let Some(header) = self.array_mut::<20>(transport_at) else {
-                    return;
-                };
-                let change = replace_port(header, PORT, address, port);
-                [header[16], header[17]] = change.apply([header[16], header[17]]);
-            }
-            Transport::Udp => {
-                let Some(header) = self.array_mut::<8>(transport_at) else {
-                    return;
-                };
-                let change = replace_port(header, PORT, address, port);
-                [header[6], header[7]] = change.apply_udp([header[6], header[7]]);
-            }
-            Transport::Icmp | Transport::Icmpv6 => self.set_icmp_identifier(address, port),
-            Transport::None => {}
-        }
+#[inline(always)]
+fn decrement_ttl4(header: &mut [u8]) -> Option<u8> {
+    if header[8] <= 1 {
+        return None;
     }
+    header[8] -= 1;
+    [header[10], header[11]] = checksum::after_ttl_decrement([header[10], header[11]]);
+    Some(header[8])
+}
 
-    #[inline(never)]
-    fn set_icmp_identifier(&mut self, address: Change, identifier: Option<u16>) {
-        let has_identifier = self.icmp_identifier().is_some();
-        let is_icmpv6 = self.layout.transport() == Transport::Icmpv6;
-        let Some(header) = self.array_mut::<8>(self.layout.transport_offset()) else {
-            return;
-        };
-        // ICMP for IPv4 has no pseudo header: the address does not matter.
-        let covered = if is_icmpv6 { address } else { Change::NONE };
-        let change = replace_port(header, 4, covered, identifier.filter(|_| has_identifier));
-        [header[2], header[3]] = change.apply([header[2], header[3]]);
+#[inline(never)]
+fn decrement_ttl_uncommon(layout: Layout, bytes: &mut [u8]) -> Option<u8> {
+    match layout.network() {
+        Network::Ipv4 => decrement_ttl4(layout::array_mut::<20>(bytes, layout.network_offset())?),
+        Network::Ipv6 => {
+            let header = layout::array_mut::<40>(bytes, layout.network_offset())?;
+            if header[7] <= 1 {
+                return None;
+            }
+            header[7] -= 1;
+            Some(header[7])
+        }
+        Network::Arp | Network::Other => None,
+    }
+}
+
+/// Sets the port at `PORT`, or the ICMP identifier, when one is given, and repairs the transport checksum for it and
+/// for the `address` that has changed.
+fn set_port<const PORT: usize>(
+    layout: Layout,
+    bytes: &mut [u8],
+    address: Change,
+    port: Option<u16>,
+) {
+    let transport_at = layout.transport_offset();
+    match layout.transport() {
+        Transport::Tcp => {
+            let Some(header) = layout::array_mut::<20>(bytes, transport_at) else {
+                return;
+            };
+            let change = replace_port(header, PORT, address, port);
+            [header[16], header[17]] = change.apply([header[16], header[17]]);
+        }
+        Transport::Udp => {
+            let Some(header) = layout::array_mut::<8>(bytes, transport_at) else {
+                return;
+            };
+            let change = replace_port(header, PORT, address, port);
+            [header[6], header[7]] = change.apply_udp([header[6], header[7]]);
+        }
+        Transport::Icmp => {
+            // No pseudo header: the address does not matter.
+            let Some(header) = layout::array_mut::<8>(bytes, transport_at) else {
+                return;
+            };
+            let port = port.filter(|_| IcmpKind::of_icmp(header[0]).has_identifier());
+            let change = replace_port(header, 4, Change::NONE, port);
+            [header[2], header[3]] = change.apply([header[2], header[3]]);
+        }
+        Transport::Icmpv6 => {
+            let Some(header) = layout::array_mut::<8>(bytes, transport_at) else {
+                return;
+            };
+            let port = port.filter(|_| IcmpKind::of_icmpv6(header[0]).has_identifier());
+            let change = replace_port(header, 4, address, port);
+            [header[2], header[3]] = change.apply([header[2], header[3]]);
+        }
+        Transport::None => {}
     }
 }
 

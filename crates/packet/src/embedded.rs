@@ -196,11 +196,15 @@ impl Embedded {
             (_, Protocol::UDP) => (Transport::Udp, Some(ports)),
             (Network::Ipv4, Protocol::ICMP) => (
                 Transport::Icmp,
-                has_identifier(IcmpKind::of_icmp(header[0])).then_some((identifier, identifier)),
+                IcmpKind::of_icmp(header[0])
+                    .has_identifier()
+                    .then_some((identifier, identifier)),
             ),
             (Network::Ipv6, Protocol::ICMPV6) => (
                 Transport::Icmpv6,
-                has_identifier(IcmpKind::of_icmpv6(header[0])).then_some((identifier, identifier)),
+                IcmpKind::of_icmpv6(header[0])
+                    .has_identifier()
+                    .then_some((identifier, identifier)),
             ),
             _ => (Transport::None, None),
         };
@@ -368,8 +372,4 @@ impl Side {
             Side::Destination => 2,
         }
     }
-}
-
-const fn has_identifier(kind: IcmpKind) -> bool {
-    matches!(kind, IcmpKind::Query | IcmpKind::Reply)
 }

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use crate::embedded::Embedded;
 use crate::layout::{Fragment, Network};
 use crate::mac::MacAddress;
-use crate::packet::Packet;
+use crate::packet::{PLAIN_IPV4, Packet};
 
 /// Which packets keep their order: 40 bytes, the same in both directions.
 ///
@@ -43,17 +43,22 @@ impl FlowKey {
     #[inline]
     #[must_use]
     pub fn of(packet: &Packet<'_>) -> FlowKey {
-        if let Some(flow) = packet.flow4()
-            && packet.layout().fragment() == Fragment::Whole
-        {
+        if let Some(frame) = packet.plain() {
             // Address and port in one number are ordered as the pair is.
-            let source = u64::from(flow.source.to_bits()) << 16 | u64::from(flow.source_port);
-            let destination =
-                u64::from(flow.destination.to_bits()) << 16 | u64::from(flow.destination_port);
+            let (_, headers) = frame.split_at(PLAIN_IPV4);
+            let [.., a, b, c, d, e, f, g, h, i, j, k, l] =
+                *headers.first_chunk::<24>().unwrap_or(&[0; 24]);
+            let source = u64::from_be_bytes([0, 0, a, b, c, d, i, j]);
+            let destination = u64::from_be_bytes([0, 0, e, f, g, h, k, l]);
             let (small, great) = (source.min(destination), source.max(destination));
             return FlowKey {
                 addresses: [[small >> 16, 0], [great >> 16, 0]],
-                rest: FlowKey::rest(small as u16, great as u16, flow.protocol, Form::Ipv4),
+                rest: FlowKey::rest(
+                    small as u16,
+                    great as u16,
+                    packet.layout().protocol(),
+                    Form::Ipv4,
+                ),
             };
         }
         FlowKey::of_uncommon(packet)

@@ -148,6 +148,7 @@ const FRAGMENT_SHIFT: u32 = 34; // 2 bits
 const VLAN_TAGS_SHIFT: u32 = 36; // 2 bits
 const SOURCE_ROUTED_SHIFT: u32 = 38; // 1 bit
 const TRANSPORT_SHIFT: u32 = 40; // 3 bits; bit 39 is never set
+const PLAIN_SHIFT: u32 = 43; // 1 bit
 const END_SHIFT: u32 = 44; // 20 bits
 
 /// The end of a frame that is not IP and longer than this is taken to be here. IP ends before 65,600.
@@ -245,6 +246,12 @@ impl Layout {
     #[inline]
     pub(crate) const fn is_source_routed(&self) -> bool {
         self.0 >> SOURCE_ROUTED_SHIFT & 1 == 1
+    }
+
+    /// Whole TCP or UDP over IPv4 without options, in a frame without tags: every offset is known.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.0 >> PLAIN_SHIFT & 1 == 1
     }
 
     /// The layout of an IP packet. Every offset has been checked against the frame.
@@ -384,7 +391,9 @@ fn common<const VERIFY: bool>(frame: &[u8]) -> Option<Layout> {
         transport,
         source_routed: false,
     };
-    Some(Layout::ip(Network::Ipv4, 14, 34, end, upper, 0))
+    Some(Layout(
+        Layout::ip(Network::Ipv4, 14, 34, end, upper, 0).0 | 1 << PLAIN_SHIFT,
+    ))
 }
 
 /// A layout or the reason why there is none in one word, to be returned in one register.

@@ -8,6 +8,13 @@ use core::ops::Range;
 use crate::layout::{self, Layout, Malformed, Network};
 use crate::mac::MacAddress;
 
+/// Bytes of the Ethernet, IPv4 and TCP headers of a plain packet, none with options.
+pub(crate) const PLAIN: usize = 54;
+/// Offset of the IPv4 header in a plain packet.
+pub(crate) const PLAIN_IPV4: usize = 14;
+/// Offset of the transport header in a plain packet.
+pub(crate) const PLAIN_TRANSPORT: usize = 34;
+
 /// A mutable frame and where its headers are.
 ///
 /// Accessors answer `None`, and edits do nothing, where the packet has no such header. Bytes may be changed at will
@@ -150,6 +157,28 @@ impl<'a> Packet<'a> {
         }
         self.word(14 + 4 * usize::from(index))
             .map(|control| control & 0x0fff)
+    }
+
+    /// The headers of a plain packet, with one comparison; its first byte is the frame's, so that IPv4 is at
+    /// [`PLAIN_IPV4`] and the transport header at [`PLAIN_TRANSPORT`]. A UDP frame so short that it was not even
+    /// padded is not plain here.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<&[u8; PLAIN]> {
+        if self.layout.is_plain() {
+            self.bytes.first_chunk()
+        } else {
+            None
+        }
+    }
+
+    /// [`Packet::plain`], to be changed.
+    #[inline(always)]
+    pub(crate) fn plain_mut(&mut self) -> Option<&mut [u8; PLAIN]> {
+        if self.layout.is_plain() {
+            self.bytes.first_chunk_mut()
+        } else {
+            None
+        }
     }
 
     /// `N` bytes of the network header from its start, when the network is `network`.

@@ -7,7 +7,7 @@ use core::ops::{BitAnd, BitOr};
 use crate::checksum::Sum;
 use crate::endpoint::Flow4;
 use crate::layout::{Fragment, Network, Transport};
-use crate::packet::Packet;
+use crate::packet::{PLAIN_IPV4, Packet};
 
 /// The control bits of a TCP segment (RFC 9293 §3.1), a set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -128,6 +128,15 @@ impl IcmpKind {
     }
 }
 
+impl IcmpKind {
+    /// Whether messages of this kind have an identifier.
+    #[inline]
+    #[must_use]
+    pub const fn has_identifier(self) -> bool {
+        matches!(self, IcmpKind::Query | IcmpKind::Reply)
+    }
+}
+
 /// Flows and ports.
 impl Packet<'_> {
     /// Both ends of an IPv4 packet of TCP, UDP or an ICMP query or reply, whose identifier is put in both ports.
@@ -136,30 +145,28 @@ impl Packet<'_> {
     #[inline]
     #[must_use]
     pub fn flow4(&self) -> Option<Flow4> {
-        let header = self.network_header::<20>(Network::Ipv4)?;
-        let transport = self.array::<8>(self.layout.transport_offset())?;
-        let (source_port, destination_port) = match self.layout.transport() {
-            Transport::Tcp | Transport::Udp => (
-                u16::from_be_bytes([transport[0], transport[1]]),
-                u16::from_be_bytes([transport[2], transport[3]]),
-            ),
-            Transport::Icmp
-                if matches!(
-                    IcmpKind::of_icmp(transport[0]),
-                    IcmpKind::Query | IcmpKind::Reply
-                ) =>
-            {
-                let identifier = u16::from_be_bytes([transport[4], transport[5]]);
-                (identifier, identifier)
-            }
-            _ => return None,
-        };
+        if let Some(frame) = self.plain() {
+            let (_, headers) = frame.split_at(PLAIN_IPV4);
+            return Some(Flow4 {
+                source: Ipv4Addr::new(headers[12], headers[13], headers[14], headers[15]),
+                destination: Ipv4Addr::new(headers[16], headers[17], headers[18], headers[19]),
+                source_port: u16::from_be_bytes([headers[20], headers[21]]),
+                destination_port: u16::from_be_bytes([headers[22], headers[23]]),
+                protocol: self.layout.protocol(),
+            });
+        }
+        self.flow4_uncommon()
+    }
+
+    #[inline(never)]
+    fn flow4_uncommon(&self) -> Option<Flow4> {
+        let (source_port, destination_port) = self.ports()?;
         Some(Flow4 {
-            source: Ipv4Addr::new(header[12], header[13], header[14], header[15]),
-            destination: Ipv4Addr::new(header[16], header[17], header[18], header[19]),
+            source: self.ipv4_source()?,
+            destination: self.ipv4_destination()?,
             source_port,
             destination_port,
-            protocol: header[9],
+            protocol: self.layout.protocol(),
         })
     }
 
