@@ -26,6 +26,9 @@
 //! `header` (the 32 clear bytes), `key`, `sealer` (out), `opener` and `window` (in), `handshake` and `channel`
 //! (who is admitted; [`SecureChannel`] joins all of it), `refusal` (the one list of reasons).
 
+mod channel;
+mod fuzz;
+mod handshake;
 mod header;
 mod key;
 mod opener;
@@ -33,6 +36,18 @@ mod refusal;
 mod sealer;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
+pub use channel::{Destination, Event, SecureChannel, SecureConfig, SecureConfigError};
+#[doc(hidden)]
+pub use fuzz::fuzz_open;
+pub use handshake::{
+    CHALLENGE_LIFETIME_MS, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
+    DUPLICATE_REPORT_INTERVAL_MS, EVENTS_WAITING_MAX, HELLO_INTERVAL_FIRST_MS,
+    HELLO_INTERVAL_MAX_MS, SILENCE_DEFAULT_MS, STRANGER_HANDSHAKES_BURST_MAX,
+    STRANGER_HANDSHAKES_PER_SECOND_MAX, TRANSMITS_WAITING_MAX,
+};
 pub use header::{HEADER_BYTES, Header, OVERHEAD_BYTES, TAG_BYTES, WIRE_VERSION_MAX};
 pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, Salt, Session};
 pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};

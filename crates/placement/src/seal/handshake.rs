@@ -1,0 +1,274 @@
+//! The four messages by which a session is admitted, the nonce that proves it fresh, and the budgets.
+//!
+//! ```text
+//!  newcomer                                    receiver
+//!     | Hello  (salt in the clear)  ------------> |   or any datagram of a session not admitted
+//!     | <-------------------- Challenge (nonce)   |   stores nothing
+//!     | Echo (nonce)  --------------------------> |   admits
+//!     | <-------------------------------- Welcome |
+//! ```
+//!
+//! All four are sealed under their sender's session key; the receiver derives it from the salt that follows the header.
+//! The nonce is a keyed hash of whom it was given to and when, so that pending admissions take no memory. A recorded
+//! Hello draws a challenge that its replayer cannot echo; a recorded Echo holds a nonce that has passed.
+//!
+//! A message is 32 bytes: kind, zero, addressee's member (2), its session (4), its incarnation (8), nonce (16), integers
+//! little-endian. A Hello does not know its addressee's session and incarnation and says zero.
+
+use core::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::key::{Salt, expand};
+use crate::{Incarnation, MemberId, Time};
+
+/// A challenge can be echoed for at least this long, and less than twice as long, in milliseconds.
+pub const CHALLENGE_LIFETIME_MS: u64 = 2_000;
+/// The first repetition of a Hello to a peer that has not welcomed this host, in milliseconds; each doubles.
+pub const HELLO_INTERVAL_FIRST_MS: u64 = 50;
+/// The longest interval between two Hellos to one peer, in milliseconds.
+pub const HELLO_INTERVAL_MAX_MS: u64 = 1_000;
+/// Handshakes of sessions not admitted that are decrypted per member and second. Each costs about 3 µs.
+pub const STRANGER_HANDSHAKES_PER_SECOND_MAX: u64 = 64;
+/// How many of those may come at once.
+pub const STRANGER_HANDSHAKES_BURST_MAX: u64 = 16;
+/// Challenges per member and second that datagrams of sessions not admitted draw; anyone can forge those.
+pub const CHALLENGES_PER_SECOND_MAX: u64 = 10;
+/// How many of those may come at once.
+pub const CHALLENGES_BURST_MAX: u64 = 4;
+/// An admitted session that was not heard for so long gives way to another that proves itself, in milliseconds.
+pub const SILENCE_DEFAULT_MS: u64 = 3_000;
+/// Two sessions of one member are two hosts if the admitted one is heard later than this after the other proved itself,
+/// in milliseconds: longer than a datagram of a host that restarted stays under way.
+pub const DUPLICATE_GRACE_MS: u64 = 500;
+/// Least interval between two reports of one duplicate identity, in milliseconds.
+pub const DUPLICATE_REPORT_INTERVAL_MS: u64 = 10_000;
+/// Handshakes that wait to be sent, besides one per peer. One more is dropped and counted; handshakes are repeated.
+pub const TRANSMITS_WAITING_MAX: usize = 256;
+/// Events that wait to be polled. One more is dropped and counted.
+pub const EVENTS_WAITING_MAX: usize = 256;
+
+pub(super) const MESSAGE_BYTES: usize = 32;
+pub(super) type ChallengeNonce = [u8; 16];
+
+const CHALLENGE_LABEL: &[u8; 20] = b"asterism challenge 1";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Hello = 1,
+    Challenge = 2,
+    Echo = 3,
+    Welcome = 4,
+}
+
+/// Whom a message is for: one life of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Addressee {
+    pub(super) member: MemberId,
+    pub(super) session: u32,
+    pub(super) incarnation: Incarnation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) to: Addressee,
+    pub(super) nonce: ChallengeNonce,
+}
+
+impl Message {
+    pub(super) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let mut bytes = [0; MESSAGE_BYTES];
+        bytes[0] = self.kind as u8;
+        bytes[2..4].copy_from_slice(&self.to.member.0.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.to.session.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.to.incarnation.0.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
+        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
+        let kind = match bytes[0] {
+            1 => Kind::Hello,
+            2 => Kind::Challenge,
+            3 => Kind::Echo,
+            4 => Kind::Welcome,
+            _ => return None,
+        };
+        let (head, nonce) = bytes.split_first_chunk::<16>()?;
+        let number = u128::from_le_bytes(*head);
+        Some(Message {
+            kind,
+            to: Addressee {
+                member: MemberId((number >> 16) as u16),
+                session: (number >> 32) as u32,
+                incarnation: Incarnation((number >> 64) as u64),
+            },
+            nonce: nonce.try_into().ok()?,
+        })
+    }
+}
+
+/// Makes the nonces of challenges and knows them again, without storing any.
+pub(super) struct Challenger {
+    secret: Zeroizing<[u8; 32]>,
+}
+
+impl Challenger {
+    /// The salt goes in too: a restored image whose random seed repeats has a fresh salt, and so fresh nonces.
+    pub(super) fn new(random_seed: &[u8; 32], salt: &Salt) -> Challenger {
+        let mut secret = Zeroizing::new([0; 32]);
+        expand(&salt.0, random_seed, CHALLENGE_LABEL, &mut *secret);
+        Challenger { secret }
+    }
+
+    /// The nonce for a session at this time. `generation` is how many admissions and revocations of the member there
+    /// were: each challenge serves once.
+    pub(super) fn nonce(&self, now: Time, whom: &Addressee, generation: u64) -> ChallengeNonce {
+        self.nonce_of(
+            now.as_micros() / (CHALLENGE_LIFETIME_MS * 1_000),
+            whom,
+            generation,
+        )
+    }
+
+    /// Whether the nonce was made for this session lately.
+    pub(super) fn knows(
+        &self,
+        now: Time,
+        whom: &Addressee,
+        generation: u64,
+        nonce: &ChallengeNonce,
+    ) -> bool {
+        let period = now.as_micros() / (CHALLENGE_LIFETIME_MS * 1_000);
+        // Compared in variable time: whoever sends an echo that decrypts holds the cluster key.
+        *nonce == self.nonce_of(period, whom, generation)
+            || period > 0 && *nonce == self.nonce_of(period - 1, whom, generation)
+    }
+
+    fn nonce_of(&self, period: u64, whom: &Addressee, generation: u64) -> ChallengeNonce {
+        let mut info = [0; 30];
+        info[..2].copy_from_slice(&whom.member.0.to_le_bytes());
+        info[2..6].copy_from_slice(&whom.session.to_le_bytes());
+        info[6..14].copy_from_slice(&whom.incarnation.0.to_le_bytes());
+        info[14..22].copy_from_slice(&generation.to_le_bytes());
+        info[22..].copy_from_slice(&period.to_le_bytes());
+        let mut nonce = [0; 16];
+        expand(CHALLENGE_LABEL, &*self.secret, &info, &mut nonce);
+        nonce
+    }
+}
+
+/// So many per second, so many at once (the generic cell rate algorithm).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    interval: Duration,
+    burst: Duration,
+    /// When the budget is whole again.
+    whole_at: Time,
+}
+
+impl Budget {
+    pub(super) fn new(per_second: u64, burst: u64) -> Budget {
+        let interval_us = 1_000_000 / per_second.max(1);
+        Budget {
+            interval: Duration::from_micros(interval_us),
+            burst: Duration::from_micros(interval_us * burst.saturating_sub(1)),
+            whole_at: Time::ZERO,
+        }
+    }
+
+    /// Spends one, if there is one.
+    pub(super) fn spend(&mut self, now: Time) -> bool {
+        if self.whole_at > now + self.burst {
+            return false;
+        }
+        self.whole_at = self.whole_at.max(now) + self.interval;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOM: Addressee = Addressee {
+        member: MemberId(1),
+        session: 0x0203_0405,
+        incarnation: Incarnation(6),
+    };
+
+    #[test]
+    fn message_golden_bytes() {
+        let message = Message {
+            kind: Kind::Echo,
+            to: WHOM,
+            nonce: [0xab; 16],
+        };
+        let mut golden = [0xab; MESSAGE_BYTES];
+        golden[..16].copy_from_slice(&[3, 0, 1, 0, 5, 4, 3, 2, 6, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(message.encode(), golden);
+        assert_eq!(Message::decode(&golden), Some(message));
+        assert_eq!(Message::decode(&golden[1..]), None);
+        golden[0] = 5;
+        assert_eq!(Message::decode(&golden), None);
+    }
+
+    #[test]
+    fn a_nonce_is_for_one_session_one_time_and_one_generation() {
+        let challenger = Challenger::new(&[1; 32], &Salt([2; 16]));
+        let at = Time::from_micros(10_500_000);
+        let nonce = challenger.nonce(at, &WHOM, 3);
+        assert!(challenger.knows(at, &WHOM, 3, &nonce));
+        assert!(challenger.knows(Time::from_micros(12_500_000), &WHOM, 3, &nonce));
+        assert!(
+            !challenger.knows(Time::from_micros(14_500_000), &WHOM, 3, &nonce),
+            "late"
+        );
+        assert!(
+            !challenger.knows(Time::from_micros(9_500_000), &WHOM, 3, &nonce),
+            "early"
+        );
+        assert!(!challenger.knows(at, &WHOM, 4, &nonce));
+        assert!(!challenger.knows(at, &Addressee { session: 1, ..WHOM }, 3, &nonce));
+        assert!(!challenger.knows(
+            at,
+            &Addressee {
+                member: MemberId(2),
+                ..WHOM
+            },
+            3,
+            &nonce
+        ));
+        assert!(!challenger.knows(
+            at,
+            &Addressee {
+                incarnation: Incarnation(7),
+                ..WHOM
+            },
+            3,
+            &nonce
+        ));
+        for other in [
+            Challenger::new(&[1; 32], &Salt([3; 16])),
+            Challenger::new(&[2; 32], &Salt([2; 16])),
+        ] {
+            assert!(!other.knows(at, &WHOM, 3, &nonce));
+        }
+    }
+
+    #[test]
+    fn budget_holds_burst_and_rate() {
+        let mut budget = Budget::new(10, 4);
+        let spent_at = |budget: &mut Budget, now| {
+            (0..100)
+                .filter(|_| budget.spend(Time::from_micros(now)))
+                .count()
+        };
+        assert_eq!(spent_at(&mut budget, 0), 4);
+        assert_eq!(spent_at(&mut budget, 99_999), 0);
+        assert_eq!(spent_at(&mut budget, 100_000), 1);
+        assert_eq!(spent_at(&mut budget, 5_000_000), 4);
+    }
+}

@@ -1,0 +1,234 @@
+//! Who is admitted, when, and what two hosts with one identity lead to.
+
+use super::hosts::Hosts;
+use super::*;
+
+fn both_ways(hosts: &Hosts) -> bool {
+    hosts.admitted(0, 2).is_some()
+        && hosts.admitted(1, 1).is_some()
+        && hosts.hosts[0].channel.welcomed_by(MemberId(2))
+        && hosts.hosts[1].channel.welcomed_by(MemberId(1))
+}
+
+#[test]
+fn a_pair_admits_each_other_in_two_round_trips() {
+    let mut hosts = Hosts::pair(1);
+    hosts.run_ms(3);
+    assert!(both_ways(&hosts));
+    hosts.run_ms(2_000);
+    for at in 0..2 {
+        let host = &hosts.hosts[at];
+        assert_eq!(hosts.admissions(at), [102 - at as u64]);
+        assert_eq!(
+            host.opened.len(),
+            20,
+            "all but the first beat, which came before the admission"
+        );
+        let early = hosts.refused(at, Refusal::NotAdmitted) + hosts.refused(at, Refusal::TooOld);
+        assert_eq!(early, host.channel.refusals().total());
+        assert_eq!(early, 1);
+        // Member 3 never answers, so the Hellos to it go on, at the longest interval.
+        assert!(host.channel.poll_timeout().is_some());
+    }
+}
+
+/// Loss, repetition and reordering by a hundred seeds: always admitted in the end, no payload opened twice, no alarm.
+#[test]
+fn admission_under_faults() {
+    let mut disordered = 0;
+    for seed in 0..100 {
+        let mut hosts = Hosts::pair(seed);
+        hosts.loss_percent = 30;
+        hosts.repeat_percent = 30;
+        hosts.delay_us_max = 300_000;
+        hosts.run_ms(8_000);
+        assert!(both_ways(&hosts), "seed {seed}");
+        for at in 0..2 {
+            let host = &hosts.hosts[at];
+            assert_eq!(hosts.admissions(at).len(), 1, "seed {seed}");
+            assert_eq!(hosts.duplicates(at), [], "seed {seed}");
+            let mut numbers: Vec<_> = host.opened.iter().map(|(_, _, number)| *number).collect();
+            let ordered = numbers.is_sorted();
+            disordered += u64::from(!ordered);
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(
+                numbers.len(),
+                host.opened.len(),
+                "seed {seed}: a payload opened twice"
+            );
+            assert!(numbers.len() > 30, "seed {seed}");
+        }
+    }
+    assert!(disordered > 150, "the test must reorder");
+}
+
+/// The receiver restarts while the sender goes on: the sender's next datagram draws a challenge.
+#[test]
+fn a_receiver_that_restarted_admits_again_at_once() {
+    let mut hosts = Hosts::pair(3);
+    hosts.run_ms(1_000);
+    hosts.restart(1, 202, 22);
+    hosts.run_ms(10);
+    assert_eq!(hosts.admitted(1, 1), Some(101));
+    assert_eq!(hosts.hosts[0].events.len(), 2);
+    // Its own new life has to wait out the silence of its old one.
+    assert_eq!(hosts.admitted(0, 2), Some(102));
+    hosts.run_ms(4_100);
+    assert_eq!(hosts.admitted(0, 2), Some(202));
+    assert!(both_ways(&hosts));
+    assert_eq!(hosts.admissions(0), [102, 202]);
+    assert_eq!(hosts.duplicates(0), [], "a restart is no duplicate");
+    let replaced = Event::Admitted {
+        member: MemberId(2),
+        incarnation: Incarnation(202),
+        replaced: Some(Incarnation(102)),
+    };
+    assert!(hosts.hosts[0].events.contains(&replaced));
+}
+
+#[test]
+fn two_hosts_with_one_identity_are_reported_and_the_first_stays() {
+    let mut hosts = Hosts::pair(4);
+    hosts.run_ms(1_000);
+    // The same member; the copied disk says even the same incarnation. Only the salt differs.
+    let copy = hosts.start(1, 101, 77);
+    hosts.run_ms(20_000);
+    let report = Event::DuplicateIdentity {
+        member: MemberId(1),
+        live: Incarnation(101),
+        other: Incarnation(101),
+    };
+    assert_eq!(hosts.duplicates(1), [report, report], "one in ten seconds");
+    assert_eq!(hosts.admissions(1), [101], "the first stays: no flapping");
+    assert!(hosts.refused(1, Refusal::DuplicateIdentity) > 10);
+    // Each of the two hears of the other as well, by the Hellos to their common name.
+    assert!(!hosts.duplicates(0).is_empty() || !hosts.duplicates(copy).is_empty());
+    let opened_of_copy = |hosts: &Hosts| hosts.hosts[1].opened.len();
+    // The first stops: the copy takes over after the silence, and this is said.
+    hosts.hosts[0].alive = false;
+    hosts.run_ms(5);
+    let before = opened_of_copy(&hosts);
+    hosts.run_ms(2_000);
+    assert_eq!(opened_of_copy(&hosts), before);
+    hosts.run_ms(3_000);
+    assert_eq!(hosts.admissions(1), [101, 101]);
+    assert!(opened_of_copy(&hosts) > before);
+    // It returns (it was only cut off): reported, and the copy now is the one that stays.
+    hosts.hosts[0].alive = true;
+    hosts.run_ms(12_000);
+    assert_eq!(hosts.admissions(1), [101, 101]);
+    assert!(hosts.duplicates(1).len() >= 3);
+}
+
+#[test]
+fn two_silent_hosts_with_one_identity_do_not_take_turns_unsaid() {
+    let mut hosts = Hosts::pair(5);
+    hosts.run_ms(1_000);
+    hosts.start(1, 301, 77);
+    for turn in 0..4 {
+        let speaker = if turn % 2 == 0 { 2 } else { 0 };
+        hosts.hosts[0].beats = speaker == 0;
+        hosts.hosts[2].beats = speaker == 2;
+        hosts.run_ms(8_000);
+    }
+    assert!(
+        hosts.admissions(1).len() > 1,
+        "the test must make them take turns"
+    );
+    assert!(!hosts.duplicates(1).is_empty());
+}
+
+#[test]
+fn the_epoch_lets_in_at_once_and_keeps_others_out() {
+    let mut hosts = Hosts::pair(6);
+    hosts.run_ms(1_000);
+    hosts.restart(0, 201, 21);
+    let now = hosts.now;
+    let receiver = &mut hosts.hosts[1].channel;
+    receiver.admit_by_epoch(now, MemberId(1), Incarnation(201), None);
+    assert_eq!(
+        receiver.admitted(MemberId(1)),
+        None,
+        "the old life is closed"
+    );
+    hosts.run_ms(5);
+    assert_eq!(hosts.admitted(1, 1), Some(201), "no silence is waited for");
+    // A third life that no epoch names.
+    hosts.restart(0, 301, 31);
+    hosts.run_ms(6_000);
+    assert_eq!(hosts.admitted(1, 1), Some(201));
+    assert!(hosts.refused(1, Refusal::WrongIncarnation) > 10);
+    // Named with its salt, it needs no handshake.
+    let now = hosts.now;
+    hosts.hosts[1]
+        .channel
+        .admit_by_epoch(now, MemberId(1), Incarnation(301), Some([31; 16]));
+    assert_eq!(hosts.admitted(1, 1), Some(301));
+    let opened = hosts.hosts[1].opened.len();
+    hosts.run_ms(1_000);
+    assert!(hosts.hosts[1].opened.len() >= opened + 9);
+}
+
+#[test]
+fn the_truth_store_does_not_admit_strangers_or_this_host() {
+    let mut hosts = Hosts::pair(7);
+    for member in [1, 9] {
+        hosts.hosts[0].channel.admit_by_epoch(
+            hosts.now,
+            MemberId(member),
+            Incarnation(1),
+            Some([1; 16]),
+        );
+        assert_eq!(hosts.hosts[0].channel.admitted(MemberId(member)), None);
+    }
+    assert_eq!(hosts.hosts[0].channel.poll_event(), None);
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused() {
+    let config = |version, oldest, keys| SecureConfig {
+        wire_version: version,
+        wire_version_oldest: oldest,
+        accepted_keys: keys,
+        ..SecureConfig::new(key(1), CLUSTER, MemberId(1), Incarnation(1), Vec::new())
+    };
+    let error = |config| SecureChannel::new(config, [1; 16], [1; 32]).err();
+    assert_eq!(
+        error(config(128, 1, vec![])),
+        Some(SecureConfigError::WireVersion)
+    );
+    assert_eq!(
+        error(config(1, 2, vec![])),
+        Some(SecureConfigError::WireVersion)
+    );
+    assert_eq!(
+        error(config(1, 1, vec![ClusterKey::from_random(1, [3; 32])])),
+        Some(SecureConfigError::Key(AddKeyError::NumberTaken(1)))
+    );
+    assert_eq!(error(config(127, 0, vec![key(2), key(3), key(4)])), None);
+}
+
+/// Key rotation over a running pair, step by step, loses nothing.
+#[test]
+fn rotation_of_a_running_pair() {
+    let mut hosts = Hosts::pair(8);
+    hosts.run_ms(1_050);
+    for at in 0..2 {
+        hosts.hosts[at].channel.add_key(key(2)).unwrap();
+    }
+    hosts.run_ms(1_000);
+    assert!(!hosts.hosts[0].channel.use_key(3), "no such key");
+    for at in 0..2 {
+        assert!(hosts.hosts[at].channel.use_key(2));
+        hosts.run_ms(1_000);
+    }
+    for at in 0..2 {
+        hosts.hosts[at].channel.retire_key(1);
+    }
+    hosts.run_ms(1_000);
+    for at in 0..2 {
+        assert_eq!(hosts.hosts[at].opened.len(), 50);
+        assert_eq!(hosts.refused(at, Refusal::UnknownKeyId), 0);
+    }
+}
