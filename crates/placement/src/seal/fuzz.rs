@@ -1,6 +1,7 @@
 //! The fuzz target of this module: any bytes, as a datagram, as damage to a genuine one, and as a key file.
 
-use super::channel::{SecureChannel, SecureConfig};
+use super::channel::SecureChannel;
+use super::config::SecureConfig;
 use super::handshake::{EVENTS_WAITING_MAX, TRANSMITS_WAITING_MAX};
 use super::key::ClusterKey;
 use super::opener::Opened;

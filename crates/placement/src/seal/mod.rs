@@ -23,10 +23,12 @@
 //!
 //! # Reading order
 //!
-//! `header` (the 32 clear bytes), `key`, `sealer` (out), `opener` and `window` (in), `handshake` and `channel`
-//! (who is admitted; [`SecureChannel`] joins all of it), `refusal` (the one list of reasons).
+//! `header` (the 32 clear bytes), `key`, `sealer` (out), `opener` and `window` (in), `handshake`,
+//! `admission` (who is admitted), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons).
 
+mod admission;
 mod channel;
+mod config;
 mod fuzz;
 mod handshake;
 mod header;
@@ -39,7 +41,8 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Destination, Event, SecureChannel, SecureConfig, SecureConfigError};
+pub use channel::{Destination, Event, SecureChannel};
+pub use config::{SecureConfig, SecureConfigError};
 #[doc(hidden)]
 pub use fuzz::fuzz_open;
 pub use handshake::{

@@ -39,7 +39,7 @@ impl Random {
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     pub(super) fn percent(&mut self, percent: u64) -> bool {

@@ -1,0 +1,277 @@
+//! The channel's rules of admission.
+//!
+//! # Who is admitted
+//!
+//! A session is admitted when it echoed a fresh nonce of this host (see `handshake`), or when the epoch names it
+//! ([`SecureChannel::admit_by_epoch`]). Its datagrams count from the echo on: earlier ones are refused, since they may
+//! be replays.
+//!
+//! # Two hosts with one identity
+//!
+//! The first live session stays. Another session of the same member that proves itself becomes a contender, and takes
+//! the place only when the first was silent for [`SecureConfig::silence`](super::SecureConfig::silence), or the epoch names the contender's
+//! incarnation. If the first is still heard a grace after the contender proved itself, both are alive: an
+//! [`Event::DuplicateIdentity`], as also when a session that was replaced comes back. So a host that restarts waits out
+//! the silence and raises no alarm, and two hosts neither take turns nor do so unsaid. The rule needs the admitted host
+//! to say something within the silence: the replication's keep-alives do.
+
+use core::time::Duration;
+
+use super::channel::{Destination, Event, SecureChannel};
+use super::handshake::{
+    Addressee, Budget, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
+    DUPLICATE_REPORT_INTERVAL_MS, HELLO_INTERVAL_FIRST_MS, Kind, Message,
+    STRANGER_HANDSHAKES_BURST_MAX, STRANGER_HANDSHAKES_PER_SECOND_MAX,
+};
+use super::header::Header;
+use super::key::Session;
+use super::opener::Opened;
+use super::refusal::Refusal;
+use crate::{Incarnation, MemberId, Time};
+
+/// What a channel knows of one member, besides its admitted session.
+pub(super) struct Peer {
+    pub(super) member: MemberId,
+    /// When the admitted session was last heard, by a datagram that opened and was no replay.
+    pub(super) heard_at: Time,
+    /// The one incarnation that the epoch lets in.
+    pub(super) named: Option<Incarnation>,
+    /// Admissions, revocations and refused proofs so far: part of each challenge, so that none serves twice.
+    pub(super) generation: u64,
+    pub(super) contender: Option<Contender>,
+    /// The session that the admitted one replaced.
+    pub(super) replaced: Option<Session>,
+    pub(super) reported_at: Option<Time>,
+    /// The member's session that said this host is admitted.
+    pub(super) welcomed_by: Option<Session>,
+    pub(super) hello_at: Time,
+    pub(super) hello_interval: Duration,
+    pub(super) strangers: Budget,
+    pub(super) challenges: Budget,
+}
+
+/// A session that proved itself while another of its member was alive.
+pub(super) struct Contender {
+    session: Session,
+    since: Time,
+}
+
+impl SecureChannel {
+    /// An authentic handshake; from the admitted session it is no replay, from another it may be.
+    pub(super) fn handle_message(
+        &mut self,
+        now: Time,
+        from: u64,
+        slot: usize,
+        session: Session,
+        message: &[u8],
+        header: &Header,
+    ) -> Result<Option<Opened>, Refusal> {
+        let message = Message::decode(message).ok_or(Refusal::MalformedHandshake)?;
+        let sender = addressee(&session);
+        let admitted = self.opener.admitted(session.member) == Some(&session);
+        let own = addressee(self.sealer.session());
+        let for_us = match message.kind {
+            Kind::Hello => message.to.member == own.member,
+            _ => message.to == own,
+        };
+        if !for_us {
+            return Err(Refusal::NotForUs);
+        }
+        match message.kind {
+            Kind::Hello | Kind::Echo if admitted => {
+                self.transmit(
+                    Destination::Source(from),
+                    Message {
+                        kind: Kind::Welcome,
+                        to: sender,
+                        nonce: [0; 16],
+                    },
+                );
+            }
+            Kind::Hello => self.challenge(now, from, slot, sender),
+            Kind::Challenge => {
+                let echo = Message {
+                    kind: Kind::Echo,
+                    to: sender,
+                    nonce: message.nonce,
+                };
+                self.transmit(Destination::Source(from), echo);
+                // Should the echo be lost, the next Hello draws another challenge.
+                self.peers[slot].forget_welcome(now);
+            }
+            Kind::Echo => {
+                let generation = self.peers[slot].generation;
+                if !self
+                    .challenger
+                    .knows(now, &sender, generation, &message.nonce)
+                {
+                    return Err(Refusal::StaleEcho);
+                }
+                self.peers[slot].generation += 1;
+                self.judge(now, slot, session, header.counter)?;
+                self.transmit(
+                    Destination::Source(from),
+                    Message {
+                        kind: Kind::Welcome,
+                        to: sender,
+                        nonce: [0; 16],
+                    },
+                );
+            }
+            Kind::Welcome => {
+                // A recorded Welcome of an earlier life must not end the Hellos to the present one.
+                if !admitted && self.opener.admitted(session.member).is_some() {
+                    return Err(Refusal::NotAdmitted);
+                }
+                let peer = &mut self.peers[slot];
+                if peer.welcomed_by.replace(session) != Some(session) {
+                    self.emit(Event::Welcomed {
+                        member: session.member,
+                        incarnation: session.incarnation,
+                    });
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A session that is not admitted has proved itself alive: admit it, unless another of its member is.
+    fn judge(
+        &mut self,
+        now: Time,
+        slot: usize,
+        session: Session,
+        counter: u64,
+    ) -> Result<(), Refusal> {
+        let own = *self.sealer.session();
+        if session.member == own.member {
+            self.report_duplicate(now, slot, &own, &session);
+            return Err(Refusal::DuplicateIdentity);
+        }
+        let live = self.opener.admitted(session.member).is_some()
+            && now.since(self.peers[slot].heard_at) < self.silence;
+        if live {
+            let contender = &mut self.peers[slot].contender;
+            if contender
+                .as_ref()
+                .is_none_or(|known| known.session != session)
+            {
+                *contender = Some(Contender {
+                    session,
+                    since: now,
+                });
+            }
+            return Err(Refusal::DuplicateIdentity);
+        }
+        self.admit(now, slot, session, counter);
+        Ok(())
+    }
+
+    pub(super) fn admit(&mut self, now: Time, slot: usize, session: Session, floor: u64) {
+        let before = self.opener.admitted(session.member).copied();
+        self.opener.admit(session, floor);
+        let peer = &mut self.peers[slot];
+        let came_back = peer.replaced == Some(session);
+        peer.replaced = before.or(peer.replaced);
+        let replaced = peer.replaced;
+        peer.heard_at = now;
+        peer.contender = None;
+        peer.generation += 1;
+        if peer.welcomed_by != Some(session) {
+            peer.forget_welcome(now);
+        }
+        if came_back && let Some(other) = replaced.filter(|other| *other != session) {
+            self.report_duplicate(now, slot, &session, &other);
+        }
+        self.emit(Event::Admitted {
+            member: session.member,
+            incarnation: session.incarnation,
+            replaced: replaced
+                .filter(|other| *other != session)
+                .map(|other| other.incarnation),
+        });
+    }
+
+    /// The admitted session said something new.
+    pub(super) fn heard(&mut self, now: Time, slot: usize) {
+        let peer = &mut self.peers[slot];
+        peer.heard_at = now;
+        let both_alive = |contender: &mut Contender| {
+            now.since(contender.since) >= Duration::from_millis(DUPLICATE_GRACE_MS)
+        };
+        // Taken away, so that it is reported again only after it proved itself again.
+        if let Some(contender) = peer.contender.take_if(both_alive)
+            && let Some(live) = self.opener.admitted(contender.session.member).copied()
+        {
+            self.report_duplicate(now, slot, &live, &contender.session);
+        }
+    }
+
+    fn report_duplicate(&mut self, now: Time, slot: usize, live: &Session, other: &Session) {
+        let interval = Duration::from_millis(DUPLICATE_REPORT_INTERVAL_MS);
+        let peer = &mut self.peers[slot];
+        if peer
+            .reported_at
+            .is_some_and(|reported| now.since(reported) < interval)
+        {
+            return;
+        }
+        peer.reported_at = Some(now);
+        self.emit(Event::DuplicateIdentity {
+            member: live.member,
+            live: live.incarnation,
+            other: other.incarnation,
+        });
+    }
+
+    pub(super) fn challenge(&mut self, now: Time, from: u64, slot: usize, to: Addressee) {
+        let nonce = self.challenger.nonce(now, &to, self.peers[slot].generation);
+        self.transmit(
+            Destination::Source(from),
+            Message {
+                kind: Kind::Challenge,
+                to,
+                nonce,
+            },
+        );
+    }
+}
+
+impl Peer {
+    pub(super) fn new(member: MemberId) -> Peer {
+        Peer {
+            member,
+            heard_at: Time::ZERO,
+            named: None,
+            generation: 0,
+            contender: None,
+            replaced: None,
+            reported_at: None,
+            welcomed_by: None,
+            hello_at: Time::ZERO,
+            hello_interval: Duration::from_millis(HELLO_INTERVAL_FIRST_MS),
+            strangers: Budget::new(
+                STRANGER_HANDSHAKES_PER_SECOND_MAX,
+                STRANGER_HANDSHAKES_BURST_MAX,
+            ),
+            challenges: Budget::new(CHALLENGES_PER_SECOND_MAX, CHALLENGES_BURST_MAX),
+        }
+    }
+
+    /// The member does not know this host, or no more: say Hello again, soon.
+    fn forget_welcome(&mut self, now: Time) {
+        if self.welcomed_by.take().is_some() {
+            self.hello_interval = Duration::from_millis(HELLO_INTERVAL_FIRST_MS);
+            self.hello_at = now + self.hello_interval;
+        }
+    }
+}
+
+pub(super) fn addressee(session: &Session) -> Addressee {
+    Addressee {
+        member: session.member,
+        session: session.salt.short_name(),
+        incarnation: session.incarnation,
+    }
+}

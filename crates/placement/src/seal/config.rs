@@ -1,0 +1,84 @@
+//! What a [`SecureChannel`](super::SecureChannel) is told once.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::handshake::SILENCE_DEFAULT_MS;
+use super::header::WIRE_VERSION_MAX;
+use super::key::ClusterKey;
+use super::opener::AddKeyError;
+use crate::{ClusterId, Epoch, Incarnation, MemberId};
+
+/// What a [`SecureChannel`](super::SecureChannel) is told once.
+#[derive(Clone, Debug)]
+pub struct SecureConfig {
+    /// The key that this host seals with; its number is in it. Also accepted.
+    pub cluster_key: ClusterKey,
+    /// Further keys that are accepted, for rotation: at most three.
+    pub accepted_keys: Vec<ClusterKey>,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// This host.
+    pub member: MemberId,
+    /// This life of this host.
+    pub incarnation: Incarnation,
+    /// The epoch in the header of what is sealed, until [`set_epoch`](super::SecureChannel::set_epoch).
+    pub epoch: Epoch,
+    /// The wire version that this host speaks, 0 to [`WIRE_VERSION_MAX`]; later ones are refused.
+    pub wire_version: u8,
+    /// The oldest wire version that this host understands.
+    pub wire_version_oldest: u8,
+    /// The other members. This host among them is passed over.
+    pub peers: Vec<MemberId>,
+    /// How long an admitted session must be silent before another of the same member takes its place. At least several
+    /// keep-alive intervals; 3 s unless told.
+    pub silence: Duration,
+}
+
+impl SecureConfig {
+    /// A configuration at epoch 0 that speaks and understands wire version 1, with the default silence.
+    #[must_use]
+    pub fn new(
+        cluster_key: ClusterKey,
+        cluster: ClusterId,
+        member: MemberId,
+        incarnation: Incarnation,
+        peers: Vec<MemberId>,
+    ) -> SecureConfig {
+        SecureConfig {
+            cluster_key,
+            accepted_keys: Vec::new(),
+            cluster,
+            member,
+            incarnation,
+            epoch: Epoch(0),
+            wire_version: 1,
+            wire_version_oldest: 1,
+            peers,
+            silence: Duration::from_millis(SILENCE_DEFAULT_MS),
+        }
+    }
+}
+
+/// Why there is no channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecureConfigError {
+    /// The wire version exceeds [`WIRE_VERSION_MAX`], or is below the oldest understood.
+    WireVersion,
+    /// A key could not be added.
+    Key(AddKeyError),
+}
+
+impl fmt::Display for SecureConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecureConfigError::WireVersion => write!(
+                f,
+                "the wire version must be at least the oldest understood and at most {WIRE_VERSION_MAX}"
+            ),
+            SecureConfigError::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SecureConfigError {}
