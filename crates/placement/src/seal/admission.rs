@@ -39,8 +39,8 @@ pub(super) struct Peer {
     /// Admissions, revocations and refused proofs so far: part of each challenge, so that none serves twice.
     pub(super) generation: u64,
     pub(super) contender: Option<Contender>,
-    /// The session that the admitted one replaced.
-    pub(super) replaced: Option<Session>,
+    /// The session that was admitted before, and the greatest of its counters that was opened.
+    pub(super) replaced: Option<(Session, u64)>,
     pub(super) reported_at: Option<Time>,
     /// The member's session that said this host is admitted.
     pub(super) welcomed_by: Option<Session>,
@@ -169,28 +169,44 @@ impl SecureChannel {
     }
 
     pub(super) fn admit(&mut self, now: Time, slot: usize, session: Session, floor: u64) {
-        let before = self.opener.admitted(session.member).copied();
+        let came_back = self.peers[slot]
+            .replaced
+            .filter(|(before, _)| *before == session);
+        self.close(slot);
+        // What was opened before must not open again, whoever vouches for the session.
+        let floor = floor.max(came_back.map_or(0, |(_, greatest)| greatest));
         self.opener.admit(session, floor);
         let peer = &mut self.peers[slot];
-        let came_back = peer.replaced == Some(session);
-        peer.replaced = before.or(peer.replaced);
-        let replaced = peer.replaced;
         peer.heard_at = now;
-        peer.contender = None;
-        peer.generation += 1;
         if peer.welcomed_by != Some(session) {
             peer.forget_welcome(now);
         }
-        if came_back && let Some(other) = replaced.filter(|other| *other != session) {
+        let other = peer
+            .replaced
+            .map(|(before, _)| before)
+            .filter(|before| *before != session);
+        if came_back.is_some()
+            && let Some(other) = other
+        {
             self.report_duplicate(now, slot, &session, &other);
         }
         self.emit(Event::Admitted {
             member: session.member,
             incarnation: session.incarnation,
-            replaced: replaced
-                .filter(|other| *other != session)
-                .map(|other| other.incarnation),
+            replaced: other.map(|other| other.incarnation),
         });
+    }
+
+    /// Closes the member's session, if there is one, and makes the challenges handed out so far void.
+    pub(super) fn close(&mut self, slot: usize) {
+        let peer = &mut self.peers[slot];
+        let greatest = self.opener.greatest(peer.member);
+        if let Some(session) = self.opener.admitted(peer.member) {
+            peer.replaced = Some((*session, greatest));
+        }
+        self.opener.revoke(peer.member);
+        peer.contender = None;
+        peer.generation += 1;
     }
 
     /// The admitted session said something new.

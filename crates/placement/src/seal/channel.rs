@@ -229,8 +229,8 @@ impl SecureChannel {
     }
 
     /// Takes the truth store's word: of this member only that incarnation is let in, and a session of another is closed
-    /// at once. With the session's salt it is admitted at once; then, after a restart of *this* host, it may accept
-    /// again what it accepted before. Without, the session still proves itself by echo, and waits for no silence.
+    /// at once. With the session's salt it is admitted at once; then, after a restart of *this* host, it may open
+    /// again what it opened before. Without, the session still proves itself by echo, and waits for no silence.
     /// Unknown members and this host itself change nothing.
     pub fn admit_by_epoch(
         &mut self,
@@ -265,12 +265,7 @@ impl SecureChannel {
     /// Closes the member's session; only a new proof brings it back.
     pub fn revoke(&mut self, member: MemberId) {
         if let Some(slot) = self.opener.slot(member) {
-            let closed = self.opener.admitted(member).copied();
-            self.opener.revoke(member);
-            let peer = &mut self.peers[slot];
-            peer.replaced = closed.or(peer.replaced);
-            peer.contender = None;
-            peer.generation += 1;
+            self.close(slot);
         }
     }
 

@@ -201,6 +201,15 @@ impl Opener {
             .map(|admitted| &admitted.session)
     }
 
+    /// The greatest counter opened of the member's admitted session (or its floor), and zero without one.
+    #[must_use]
+    pub fn greatest(&self, member: MemberId) -> u64 {
+        let admitted = self
+            .slot(member)
+            .and_then(|slot| self.slots[slot].admitted.as_ref());
+        admitted.map_or(0, |admitted| admitted.window.greatest())
+    }
+
     /// Opens a datagram in place.
     ///
     /// # Errors

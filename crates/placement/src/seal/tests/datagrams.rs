@@ -94,6 +94,18 @@ fn in_place_equals_copied() {
     );
 }
 
+/// A buffer with the capacity is filled, not replaced.
+#[test]
+fn sealing_into_a_buffer_with_room_keeps_it() {
+    let mut sealer = sealer();
+    let mut out = Vec::with_capacity(OVERHEAD_BYTES + 1_000);
+    let before = (out.as_ptr(), out.capacity());
+    for _ in 0..10 {
+        sealer.seal(Epoch(5), &[7; 1_000], &mut out).unwrap();
+        assert_eq!((out.as_ptr(), out.capacity()), before);
+    }
+}
+
 #[test]
 fn counters_end_and_never_wrap() {
     let mut sealer = sealer();

@@ -77,6 +77,28 @@ fn an_echo_serves_once() {
     );
 }
 
+/// Named with its salt by the epoch, a session that was closed comes back above all that was opened of it.
+#[test]
+fn the_epoch_reopens_no_recording() {
+    let mut hosts = Hosts::pair(6);
+    hosts.run_ms(1_050);
+    let opened = hosts.hosts[1].opened.clone();
+    assert!(!opened.is_empty());
+    hosts.hosts[1].channel.revoke(MemberId(1));
+    hosts.hosts[1]
+        .channel
+        .admit_by_epoch(hosts.now, MemberId(1), Incarnation(101), Some([1; 16]));
+    for (from, to, datagram) in hosts.recorded.clone() {
+        if to == 1 {
+            hosts.deliver(from, to, datagram);
+        }
+    }
+    assert_eq!(hosts.hosts[1].opened, opened);
+    hosts.run_ms(1_000);
+    assert_eq!(hosts.hosts[1].opened.len(), opened.len() + 10);
+    assert_eq!(hosts.duplicates(1), []);
+}
+
 /// Hellos of a hundred thousand sessions under the right key, as from a host gone mad: bounded work and memory, and
 /// the member whose name they bear stays admitted.
 #[test]
