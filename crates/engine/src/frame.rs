@@ -418,6 +418,22 @@ impl Burst {
         moved
     }
 
+    /// Takes out the frames that `out` chooses and hands them to `taken`; the others stay in order.
+    #[inline]
+    pub fn extract(&mut self, mut out: impl FnMut(&Frame) -> bool, mut taken: impl FnMut(Frame)) {
+        let mut kept = 0;
+        for index in 0..self.length.min(BURST) {
+            let frame = self.frames[index].alias();
+            if out(&frame) {
+                taken(frame);
+            } else {
+                self.frames[kept] = frame;
+                kept += 1;
+            }
+        }
+        self.length = kept;
+    }
+
     /// How many frames it holds.
     #[inline]
     pub fn len(&self) -> usize {
@@ -589,8 +605,18 @@ mod tests {
         let last = burst.pop().unwrap();
         assert_eq!(pool.bytes(&last), &[BURST as u8 - 1]);
         pool.release(last);
+        let mut index = 0;
+        burst.extract(
+            |_| {
+                index += 1;
+                index % 2 == 0
+            },
+            |frame| pool.release(frame),
+        );
+        let left: Vec<u8> = burst.iter().map(|frame| pool.bytes(frame)[0]).collect();
+        assert_eq!(left, (5..BURST as u8 - 1).step_by(2).collect::<Vec<_>>());
         let mut second = Burst::new();
-        assert_eq!(second.fill_from(&mut burst), BURST - 6);
+        assert_eq!(second.fill_from(&mut burst), (BURST - 6) / 2);
         assert!(burst.is_empty() && burst.pop().is_none());
         pool.release_all(&mut second);
         assert_eq!(pool.in_use(), 0);

@@ -5,8 +5,19 @@
 //! [`DelayedPort`] wrap another port. Ports read no clock and draw no randomness that was not handed in. May import
 //! `frame`, `pages`, `ring`, `link` and the `Time` of `asterism-placement`.
 
+mod capture;
+mod capturing;
+mod delayed;
+mod lossy;
 mod memory;
 
+pub use capture::{
+    CaptureError, CapturePort, CaptureProblem, CaptureReader, CaptureWriter, CapturedPacket,
+    INTERFACES_MAX, PACKET_BYTES_MAX,
+};
+pub use capturing::{CapturingPort, Direction};
+pub use delayed::DelayedPort;
+pub use lossy::LossyPort;
 pub use memory::MemoryPort;
 
 use crate::frame::{Burst, FramePool};
