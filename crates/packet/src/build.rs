@@ -10,6 +10,7 @@ use crate::checksum::Sum;
 use crate::endpoint::{Flow4, Protocol};
 use crate::layout::{self, Fragment, Layout, Network, Transport};
 use crate::mac::MacAddress;
+use crate::parse;
 use crate::transport::{IcmpKind, TcpFlags};
 
 /// Bytes of an ICMP error's IP packet at most (RFC 1812 §4.3.2.3).
@@ -231,7 +232,7 @@ fn write_arp(packet: &Arp, ethernet_destination: MacAddress, out: &mut [u8]) -> 
     let mut writer = Writer { out, at: 0 };
     writer.put(&ethernet_destination.0)?;
     writer.put(&packet.sender_mac.0)?;
-    writer.put(&layout::ETHERTYPE_ARP.to_be_bytes())?;
+    writer.put(&parse::ETHERTYPE_ARP.to_be_bytes())?;
     writer.put(&arp::ETHERNET_IPV4)?;
     writer.put(&packet.operation.number().to_be_bytes())?;
     writer.put(&packet.sender_mac.0)?;
@@ -302,7 +303,7 @@ fn write4(header: &Header4, protocol: Protocol, parts: &[&[u8]], out: &mut [u8])
     let mut writer = Writer { out, at: 0 };
     writer.put(&header.ethernet_destination.0)?;
     writer.put(&header.ethernet_source.0)?;
-    writer.put(&layout::ETHERTYPE_IPV4.to_be_bytes())?;
+    writer.put(&parse::ETHERTYPE_IPV4.to_be_bytes())?;
     writer.put(&ipv4_header(
         header,
         protocol,

@@ -5,8 +5,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{Change, Sum};
 use crate::endpoint::{Endpoint, Flow4, Protocol};
-use crate::layout::{self, Extensions, Fragment, Network, Transport};
+use crate::layout::{self, Fragment, Network, Transport};
 use crate::packet::Packet;
+use crate::parse::Extensions;
 use crate::transport::IcmpKind;
 
 /// Of the embedded transport header, the bytes that an error must quote (RFC 792); with fewer it counts as absent.

@@ -3,8 +3,9 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::Sum;
-use crate::layout::{Extensions, Fragment, Network};
+use crate::layout::{Fragment, Network};
 use crate::packet::Packet;
+use crate::parse::Extensions;
 
 /// IPv4.
 impl Packet<'_> {

@@ -5,8 +5,9 @@
 
 use core::ops::Range;
 
-use crate::layout::{self, Layout, Malformed, Network};
+use crate::layout::{self, Layout, Network};
 use crate::mac::MacAddress;
+use crate::malformed::Malformed;
 
 /// Bytes of the Ethernet, IPv4 and TCP headers of a plain packet, none with options.
 pub(crate) const PLAIN: usize = 54;
