@@ -360,7 +360,8 @@ impl Extensions {
                 51 => (usize::from(header[1]) + 2) * 4,
                 _ => (usize::from(header[1]) + 1) * 8,
             };
-            if walk.end + length > packet.len() {
+            let is_short = walk.protocol == 51 && length < 12; // RFC 4302 §2
+            if is_short || walk.end + length > packet.len() {
                 return Err(Malformed::ExtensionTooShort);
             }
             let is_later =
