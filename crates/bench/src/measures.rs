@@ -1,0 +1,114 @@
+//! How each measure is made, one file a group.
+//!
+//! To add one: write `measures/<group>.rs` with `pub(super) const MEASURES: &[Measure]` (and `WORKLOADS`
+//! if instructions are counted), name it in the two lists below. Its row must stand in `registry`.
+
+mod floor;
+mod known_loop;
+
+use crate::contract::{Document, Failure, Outcome};
+use crate::instructions::Workload;
+use crate::registry::{self, Row};
+use crate::timing;
+
+const MEASURES: &[&[Measure]] = &[floor::MEASURES];
+const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS];
+
+/// A measure that can be made.
+pub struct Measure {
+    /// The name of its row.
+    pub name: &'static str,
+    /// Makes it anew.
+    pub make: fn(&Context) -> Result<Outcome, Failure>,
+}
+
+/// What a measure is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// Make the long form, which may take minutes.
+    pub full: bool,
+    /// The one source of randomness.
+    pub seed: u64,
+}
+
+impl Context {
+    /// Says on standard error how far it got.
+    pub fn say(&self, progress: &str) {
+        eprintln!("  {progress}");
+    }
+}
+
+/// The measure of this row, if it is built.
+pub fn find(name: &str) -> Option<&'static Measure> {
+    MEASURES
+        .iter()
+        .flat_map(|group| group.iter())
+        .find(|measure| measure.name == name)
+}
+
+/// The workload of this name.
+pub fn workload(name: &str) -> Option<&'static Workload> {
+    WORKLOADS
+        .iter()
+        .flat_map(|group| group.iter())
+        .find(|workload| workload.name == name)
+}
+
+/// Makes the measure of this name. Unknown names, rows not yet built and unsound figures are failures.
+pub fn make(name: &str, context: &Context) -> Result<Document, Failure> {
+    let row = registry::find(name).ok_or_else(|| {
+        Failure::Usage(format!(
+            "no measure is called {name}; `list` names them all"
+        ))
+    })?;
+    let measure = find(name).ok_or_else(|| not_yet(row))?;
+    let started = timing::wall_ns();
+    let outcome = (measure.make)(context)?;
+    Document::new(
+        row,
+        outcome,
+        (timing::wall_ns() - started) as f64 / 1e9,
+        context.full,
+    )
+}
+
+fn not_yet(row: &Row) -> Failure {
+    Failure::NotYet(format!(
+        "{} is not yet built: it belongs to \"{}\"",
+        row.name, row.group
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_measure_has_a_row_and_a_name_of_its_own() {
+        let mut seen = BTreeSet::new();
+        for measure in MEASURES.iter().flat_map(|group| group.iter()) {
+            assert!(
+                registry::find(measure.name).is_some(),
+                "{} has no row",
+                measure.name
+            );
+            assert!(seen.insert(measure.name), "{} is there twice", measure.name);
+        }
+        assert!(!seen.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_built_says_so() {
+        let context = Context {
+            full: false,
+            seed: 1,
+        };
+        let failure = make("api.intruder", &context).expect_err("not built");
+        assert_eq!(failure.exit_code(), 3);
+        assert_eq!(
+            make("nonsense", &context).expect_err("unknown").exit_code(),
+            2
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! `floor.one-way`, `floor.two-way`, `floor.instructions`: the yardsticks themselves.
+
+use super::{Context, Measure};
+use crate::contract::{Failure, Outcome};
+use crate::floor::{BURST, Nat, Verdict};
+use crate::instructions::{self, Work, Workload};
+use crate::timing::{LostTime, Spread, Stopwatch};
+use crate::traffic::{Buffers, Flows, Protocol, Random, Templates};
+
+pub(super) const MEASURES: &[Measure] = &[
+    Measure {
+        name: "floor.one-way",
+        make: one_way,
+    },
+    Measure {
+        name: "floor.two-way",
+        make: two_way,
+    },
+    Measure {
+        name: "floor.instructions",
+        make: count_instructions,
+    },
+];
+
+pub(super) const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "floor.two-way",
+        prepare: prepare::<true>,
+    },
+    Workload {
+        name: "floor.one-way",
+        prepare: prepare::<false>,
+    },
+];
+
+/// The sizes, their names, and the earlier floor's ns at each.
+const SIZES: [(u32, &str, f64); 3] = [
+    (10_000, "10k", 22.0),
+    (100_000, "100k", 28.0),
+    (1_000_000, "1m", 64.0),
+];
+/// Buffers of a pass: more than the second-level cache holds at their stride.
+const BUFFERS: u32 = 4_096;
+/// Passes of a window: some 10 ms.
+const PASSES: u32 = 64;
+const FLOWS_FOR_INSTRUCTIONS: u32 = 1_000;
+
+fn one_way(context: &Context) -> Result<Outcome, Failure> {
+    let mut worst = Outcome::new(0.0, 0);
+    let mut worst_ratio = 0.0;
+    let mut extras = Vec::new();
+    for (flows, name, anchor) in SIZES {
+        let found = at_size::<false>(context, flows, name)?;
+        let ratios: Vec<f64> = found.with_source.iter().map(|ns| ns / anchor).collect();
+        let spread = Spread::of(&ratios);
+        if spread.median > worst_ratio {
+            worst_ratio = spread.median;
+            worst = Outcome::of(&spread);
+        }
+        extras.push((name, found));
+    }
+    Ok(with_variants(worst, extras))
+}
+
+fn two_way(context: &Context) -> Result<Outcome, Failure> {
+    let mut extras = Vec::new();
+    for (flows, name, _) in SIZES {
+        extras.push((name, at_size::<true>(context, flows, name)?));
+    }
+    let value = Outcome::of(&Spread::of(&extras[0].1.in_place));
+    Ok(with_variants(value, extras))
+}
+
+fn count_instructions(context: &Context) -> Result<Outcome, Failure> {
+    context.say("stepping");
+    let two_way = instructions::per_packet("floor.two-way")?;
+    let mut outcome =
+        Outcome::new(two_way, 1).variant("one-way", instructions::per_packet("floor.one-way")?);
+    if let Some(counted) = instructions::per_packet_by_callgrind("floor.two-way") {
+        outcome = outcome.variant("callgrind", counted?);
+    }
+    Ok(outcome)
+}
+
+struct Found {
+    /// ns per packet, window by window, of frames that lie in their buffers.
+    in_place: Vec<f64>,
+    /// The same with a source that copies each frame into its buffer first, as the anchors' sources do.
+    with_source: Vec<f64>,
+    lost: LostTime,
+}
+
+fn with_variants(mut outcome: Outcome, found: Vec<(&str, Found)>) -> Outcome {
+    for (name, found) in found {
+        outcome = outcome
+            .variant(name, Spread::of(&found.with_source).median)
+            .variant(
+                format!("{name}-in-place"),
+                Spread::of(&found.in_place).median,
+            )
+            .samples(name, found.with_source)
+            .samples(format!("{name}-in-place"), found.in_place)
+            .lost(found.lost);
+    }
+    outcome
+}
+
+fn flows_for<const TWO_WAY: bool>(count: u32, seed: u64) -> Flows {
+    if TWO_WAY {
+        Flows::of_both(count, seed)
+    } else {
+        Flows::of(Protocol::Udp, count, seed)
+    }
+}
+
+fn nat_for<const TWO_WAY: bool>(flows: &Flows) -> (Nat<TWO_WAY>, Templates) {
+    let mut nat = Nat::new(flows.count());
+    for (index, session) in (0..).zip(flows.sessions()) {
+        nat.bind(session, flows.outside(index), 0);
+    }
+    let templates = if TWO_WAY {
+        Templates::both_ways(flows, |index| flows.outside(index))
+    } else {
+        Templates::outbound(flows)
+    };
+    (nat, templates)
+}
+
+fn at_size<const TWO_WAY: bool>(
+    context: &Context,
+    count: u32,
+    name: &str,
+) -> Result<Found, Failure> {
+    context.say(&format!("{name} flows"));
+    let windows = if context.full { 61 } else { 15 };
+    let flows = flows_for::<TWO_WAY>(count, context.seed);
+    let (mut nat, templates) = nat_for::<TWO_WAY>(&flows);
+    drop(flows);
+    let mut random = Random::new(context.seed);
+    let mut buffers = Buffers::new(BUFFERS);
+    let mut watch = Stopwatch::default();
+    let packets = f64::from(BUFFERS * PASSES);
+    let mut found = Found {
+        in_place: Vec::new(),
+        with_source: Vec::new(),
+        lost: LostTime::default(),
+    };
+    let mut order = vec![0u32; BUFFERS as usize];
+    // The first window of each kind warms up.
+    for window in 0..=windows {
+        let now_ticks = window;
+        let mut forwarded = 0;
+        for _ in 0..PASSES {
+            buffers.fill(&templates, &mut random);
+            let (all, lengths) = buffers.all();
+            forwarded += watch.window(|| nat.pass(all, lengths, now_ticks));
+        }
+        let in_place = watch.take_cpu_ns() as f64 / packets;
+        for _ in 0..PASSES {
+            order.fill_with(|| random.below(templates.all().len() as u64) as u32);
+            forwarded += watch
+                .window(|| pass_with_source(&mut nat, &mut buffers, &templates, &order, now_ticks));
+        }
+        let with_source = watch.take_cpu_ns() as f64 / packets;
+        if f64::from(forwarded) != 2.0 * packets {
+            return Err(Failure::Unsound(format!(
+                "floor: {forwarded} of {} packets were sent on",
+                2.0 * packets
+            )));
+        }
+        if window > 0 {
+            found.in_place.push(in_place);
+            found.with_source.push(with_source);
+        }
+    }
+    found.lost = watch.lost();
+    Ok(found)
+}
+
+/// Receives each burst by copying frames into its buffers, in the order drawn, before handling it. The
+/// frames of the next burst are prefetched, as a source that knows them would.
+fn pass_with_source<const TWO_WAY: bool>(
+    nat: &mut Nat<TWO_WAY>,
+    buffers: &mut Buffers,
+    templates: &Templates,
+    order: &[u32],
+    now_ticks: u32,
+) -> u32 {
+    let mut verdicts = [Verdict::Drop; BURST];
+    let mut forwarded = 0;
+    for (burst, drawn) in order.chunks(BURST).enumerate() {
+        let first = burst * BURST;
+        for later in order[first..].iter().skip(BURST).take(BURST) {
+            crate::memory::prefetch(&templates.all()[*later as usize]);
+        }
+        buffers.receive(
+            first,
+            drawn.iter().map(|index| &templates.all()[*index as usize]),
+        );
+        let (all, lengths) = buffers.all();
+        let (now, ahead) = all[first..].split_at_mut(drawn.len());
+        let lengths = &lengths[first..first + drawn.len()];
+        forwarded += nat.burst(now, lengths, ahead, now_ticks, &mut verdicts);
+    }
+    forwarded
+}
+
+/// Bursts recorded beforehand, so that only the NAT's own instructions are counted.
+fn prepare<const TWO_WAY: bool>() -> Work {
+    let flows = flows_for::<TWO_WAY>(FLOWS_FOR_INSTRUCTIONS, 1);
+    let (mut nat, templates) = nat_for::<TWO_WAY>(&flows);
+    let mut buffers = Buffers::new(BUFFERS);
+    buffers.fill(&templates, &mut Random::new(1));
+    let mut next = 0;
+    Box::new(move |packets| {
+        let (all, lengths) = buffers.all();
+        let (from, to) = (next, next + packets as usize);
+        next = to;
+        let forwarded = nat.pass(&mut all[from..to], &lengths[from..to], 1);
+        assert_eq!(forwarded, packets, "every packet is of a known session");
+    })
+}

@@ -1,0 +1,64 @@
+//! "Orchestrator": membership, elasticity and steering.
+
+use super::Bar::{AtMost, Exactly};
+use super::Group::Orchestrator;
+use super::{Row, row};
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        Orchestrator,
+        "lab.up",
+        "s",
+        AtMost(10.0),
+        "wall time from `asterism up` to the first translated packet, three hosts behind the director, dashboard answering",
+    ),
+    row(
+        Orchestrator,
+        "lab.failover",
+        "ms",
+        AtMost(500.0),
+        "worst of 10 kills (`--full`: 99 % of 50), detection and takeover by the orchestrator, all downloads complete",
+    ),
+    row(
+        Orchestrator,
+        "lab.scale",
+        "packets",
+        Exactly(0.0),
+        "packets lost after the director over 1 → 3 → 1 under load; a generator that drops voids the run",
+    ),
+    row(
+        Orchestrator,
+        "lab.launch",
+        "s",
+        AtMost(2.0),
+        "from decision to first packet of a new instance",
+    ),
+    row(
+        Orchestrator,
+        "lab.hotspot",
+        "ratio",
+        AtMost(1.2),
+        "worst latency after rebalancing over an even spread",
+    ),
+    row(
+        Orchestrator,
+        "lab.headless",
+        "packets and instances",
+        Exactly(0.0),
+        "packets lost and instances restarted needlessly while orchestrator and etcd are down for a minute",
+    ),
+    row(
+        Orchestrator,
+        "steering.conformance",
+        "share",
+        Exactly(1.0),
+        "worst over the drivers (director, Open vSwitch) of tests passed",
+    ),
+    row(
+        Orchestrator,
+        "api.intruder",
+        "accesses",
+        Exactly(0.0),
+        "accesses that succeeded, of ≥ 4 cases for every route in the OpenAPI document",
+    ),
+];
