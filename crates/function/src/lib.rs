@@ -1,1 +1,31 @@
-//! What the author of a network function imports.
+//! All that the author of a network function imports.
+//!
+//! A function is called once for each packet. It first *asks*: reads its state and reserves what it may
+//! need, either of which may be late; then it *acts*: edits the packet and writes its state, which cannot
+//! wait and cannot fail. The engine batches, prefetches, parks late packets and carries the writes to
+//! other instances; where a piece of state lives is the configuration's business.
+//!
+//! Layer 3a; imports `state` and `packet`, does no I/O. Read first: `function.rs`, then `ask.rs`, then
+//! `testkit.rs` for how a function is tested.
+
+mod ask;
+mod emissions;
+mod function;
+mod reason;
+pub mod testkit;
+
+pub use ask::{Act, AllAnswers, Ask};
+pub use asterism_packet::{
+    Arp, ArpOperation, Embedded, Endpoint, Flow4, FlowKey, Fragment, IcmpKind, Layout, MacAddress,
+    Malformed, Network, Packet, Protocol, TcpFlags, Transport, build, checksum,
+};
+pub use asterism_state as objects;
+pub use asterism_state::{
+    Absence, At, BadBytes, BiMap, Builder, Counter, Counters, Flow4Key, Grant, Grouped, Key, Late,
+    Map, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, State, Table, Tally, Tick,
+    Vacancy, Value, Wire, Writer, laws,
+};
+pub use asterism_state_macro::state;
+pub use emissions::Emissions;
+pub use function::{Call, NetworkFunction, PortNumber, Verdict, call};
+pub use reason::Reason;

@@ -1,1 +1,42 @@
-//! State objects, their operations, stamps and grants.
+//! State objects: what network functions share, whatever placement carries it.
+//!
+//! Layer 1. Knows packets' keys at most, nothing of sockets, clocks or how operations travel: every
+//! change is applied here at once and logged as an operation; operations of other instances come in
+//! through [`State::apply`], whole states through [`State::apply_image`].
+//!
+//! Read first: `object.rs` (what an object can do), then `table/mod.rs` (the table behind maps and sets),
+//! `counter.rs` (accumulators), `pool.rs` (what can run out), `context.rs` (what one instance's objects
+//! share).
+
+mod context;
+mod counter;
+pub mod hash;
+mod index;
+mod keys;
+pub mod laws;
+mod map;
+pub mod memory;
+mod object;
+mod pool;
+mod register;
+mod stamp;
+mod table;
+mod wire;
+
+pub use asterism_state_macro::state_below as state;
+pub use context::{
+    Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, Late, MISSES_PER_PACKET_MAX,
+    OPERATION_BYTES_MAX, Prefetched, Sequencer, Tick, Wait,
+};
+pub use counter::{Counter, CounterAct, Counters, CountersAct, Tally};
+pub use keys::{Flow4Key, flow_digest};
+pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
+pub use object::{
+    Absence, Builder, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
+    ObjectSettings, OutgrewCache, PrefetchRecord, Settle, State, Sweep, Visit,
+};
+pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
+pub use register::{Register, RegisterAct};
+pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
+pub use table::{At, LANES_MAX, Row, Table, TableTally, Vacancy, Value};
+pub use wire::{BadBytes, Reader, Wire, Writer};

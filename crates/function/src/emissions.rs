@@ -1,0 +1,69 @@
+//! Packets that a function sends besides the one it was called for.
+
+use crate::function::PortNumber;
+
+/// Frames emitted during one burst, in one buffer that is reused.
+#[derive(Debug)]
+pub struct Emissions {
+    bytes: Vec<u8>,
+    used: usize,
+    frames: Vec<(PortNumber, usize, usize)>,
+    refused: u64,
+}
+
+/// Bytes of an emitted frame at most.
+pub const EMITTED_BYTES_MAX: usize = 1_600;
+/// Frames emitted during one burst at most.
+pub const EMITTED_FRAMES_MAX: usize = 128;
+
+impl Default for Emissions {
+    fn default() -> Self {
+        Self {
+            bytes: vec![0; EMITTED_BYTES_MAX * EMITTED_FRAMES_MAX],
+            used: 0,
+            frames: Vec::with_capacity(EMITTED_FRAMES_MAX),
+            refused: 0,
+        }
+    }
+}
+
+impl Emissions {
+    /// Adds a frame that `write` puts into the room it is given. False when there is none, counted.
+    pub fn emit(
+        &mut self,
+        port: PortNumber,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        if self.frames.len() == EMITTED_FRAMES_MAX {
+            self.refused += 1;
+            return false;
+        }
+        let room = &mut self.bytes[self.used..self.used + EMITTED_BYTES_MAX];
+        if let Some(length) = write(room) {
+            let length = length.min(EMITTED_BYTES_MAX);
+            self.frames.push((port, self.used, length));
+            self.used += length;
+        }
+        true
+    }
+
+    /// Whether there is nothing to send.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Hands out every frame and forgets them.
+    pub fn take(&mut self, mut send: impl FnMut(PortNumber, &[u8])) {
+        for &(port, start, length) in &self.frames {
+            send(port, &self.bytes[start..start + length]);
+        }
+        self.frames.clear();
+        self.used = 0;
+    }
+
+    /// Frames that were refused for lack of room, ever.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}

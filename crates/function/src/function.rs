@@ -1,0 +1,92 @@
+//! What a network function is.
+
+use asterism_packet::Packet;
+use asterism_state::{Builder, Context, Late, State};
+
+use crate::ask::Ask;
+use crate::emissions::Emissions;
+use crate::reason::Reason;
+
+/// One of the ports that an instance reads from and writes to, by its place in the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PortNumber(pub u16);
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It leaves by this port.
+    Forward(PortNumber),
+    /// It ends here, counted under the reason.
+    Drop(Reason),
+    /// It was for the function itself (an ARP request that was answered).
+    Consumed,
+}
+
+/// A network function: one source for every placement of its state.
+///
+/// `packet` must depend on nothing but what it is given, so that a call can be repeated: no clock, no
+/// randomness of its own, no interior mutability. Counters are state.
+pub trait NetworkFunction: 'static {
+    /// What its instances share: a struct with `#[state]`.
+    type State: State;
+
+    /// Builds the state's objects, in the order of the struct's fields.
+    fn state(&self, builder: &Builder) -> Self::State;
+
+    /// Handles one packet.
+    ///
+    /// `Err` comes from a read that was late, passed on with `?`: the packet is parked and the function
+    /// called again with the same packet, `now` and `random`. After [`Ask::act`] nothing returns `Err`.
+    fn packet(&self, ask: Ask<'_, Self::State>) -> Result<Verdict, Late>;
+
+    /// Addresses that occur in most operations (a NAT's outside ones): one byte each on the wire instead
+    /// of four. Must be the same list on every member.
+    fn addresses(&self) -> Vec<core::net::Ipv4Addr> {
+        Vec::new()
+    }
+
+    /// A number that differs when two hosts' settings would make their states disagree. Hosts with
+    /// different numbers refuse to form a cluster.
+    fn schema(&self) -> u64 {
+        0
+    }
+}
+
+/// What one call of a function is given besides the packet.
+#[derive(Debug)]
+pub struct Call<'a, S: State> {
+    /// The instance's state.
+    pub state: &'a mut S,
+    /// What its objects share. The engine has begun or resumed the packet in it.
+    pub context: &'a Context,
+    /// Where emitted packets go.
+    pub emissions: &'a mut Emissions,
+    /// The port that the packet came in by.
+    pub port: PortNumber,
+}
+
+/// Calls a function for one packet.
+///
+/// # Panics
+/// When the function returned `Err` after it acted: its writes are made and cannot be taken back, and to
+/// call it again would make them twice. The host must stop (fail-stop).
+#[inline(always)]
+pub fn call<'a, F: NetworkFunction>(
+    function: &F,
+    packet: Packet<'a>,
+    call: Call<'a, F::State>,
+) -> Result<Verdict, Late> {
+    let context = call.context;
+    let result = function.packet(Ask::new(packet, call));
+    if result.is_err() && context.acted() {
+        late_after_act();
+    }
+    result
+}
+
+#[cold]
+fn late_after_act() -> ! {
+    panic!(
+        "a network function returned `Err` after `act()`: reads belong before it; the host stops"
+    )
+}

@@ -1,0 +1,110 @@
+//! Why packets end: one list for metrics, legends and documentation.
+
+use asterism_packet::Malformed;
+
+macro_rules! reasons {
+    ($($name:ident $label:literal $meaning:literal;)*) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Reason {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Reason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
+
+            /// The name in metrics and reports.
+            pub const fn label(self) -> &'static str {
+                match self { $(Reason::$name => $label,)* }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Reason::$name => $meaning,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    LinkTooShort "link-too-short" "The frame ends inside its Ethernet header or a VLAN tag.";
+    NetworkTooShort "network-too-short" "The frame ends inside its ARP, IPv4 or IPv6 header.";
+    BadVersion "bad-version" "The IP version disagrees with the Ethernet type.";
+    BadHeaderLength "bad-header-length" "The IPv4 header length is below 20 bytes or beyond the packet.";
+    LengthBeyondFrame "length-beyond-frame" "The IP length says more than the frame has (cut by a snap length, or a lie).";
+    BadHeaderChecksum "bad-header-checksum" "The IPv4 header checksum is wrong.";
+    ExtensionTooShort "extension-too-short" "An IPv6 extension header ends beyond the packet.";
+    TooManyExtensions "too-many-extensions" "There are more IPv6 extension headers than are followed.";
+    FragmentBeyondDatagram "fragment-beyond-datagram" "A fragment would reach beyond 65,535 bytes.";
+    TransportTooShort "transport-too-short" "A whole packet ends inside its transport header.";
+    BadTcpOffset "bad-tcp-offset" "The TCP data offset is below 20 bytes or beyond the packet.";
+    BadUdpLength "bad-udp-length" "The UDP length is below 8 bytes or beyond the packet.";
+    NotForUs "not-for-us" "The frame's destination is no address of this port.";
+    UnsupportedProtocol "unsupported-protocol" "The function does not handle this kind of packet.";
+    TtlExceeded "ttl-exceeded" "The packet's time to live ended here; the sender was told by ICMP where that is allowed.";
+    PacketTooBig "packet-too-big" "The packet exceeds the next link's MTU and may not be fragmented; the sender was told by ICMP.";
+    NoRoute "no-route" "There is no next hop for the destination.";
+    NoBinding "no-binding" "No binding or session fits a packet from outside.";
+    Filtered "filtered" "The filtering policy refuses a packet from this remote endpoint.";
+    PortsExhausted "ports-exhausted" "No outside port is left in this instance's leases.";
+    TableFull "table-full" "This instance's share of the table's capacity is used up.";
+    SpoofedSource "spoofed-source" "A source address that cannot come from this side.";
+    FragmentUnmatched "fragment-unmatched" "A later fragment whose first fragment was not seen.";
+    IcmpUnmatched "icmp-unmatched" "An ICMP error that belongs to no known session.";
+    IcmpLimited "icmp-limited" "An ICMP error was due but the rate limit was reached.";
+    Blocked "blocked" "The source is blocked.";
+    PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
+    ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";
+    ParkedOverflow "parked-overflow" "Too many packets waited for late answers; the oldest was dropped.";
+    TruncatedCapture "truncated-capture" "The capture holds only a part of the packet.";
+    PortDown "port-down" "The port that the packet was to leave by does not exist or is down.";
+    EmissionOverflow "emission-overflow" "The function emitted more packets in a burst than fit.";
+    NoBuffer "no-buffer" "There was no free packet buffer.";
+}
+
+impl From<Malformed> for Reason {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::LinkTooShort => Self::LinkTooShort,
+            Malformed::NetworkTooShort => Self::NetworkTooShort,
+            Malformed::Version => Self::BadVersion,
+            Malformed::HeaderLength => Self::BadHeaderLength,
+            Malformed::LengthBeyondFrame => Self::LengthBeyondFrame,
+            Malformed::HeaderChecksum => Self::BadHeaderChecksum,
+            Malformed::ExtensionTooShort => Self::ExtensionTooShort,
+            Malformed::TooManyExtensions => Self::TooManyExtensions,
+            Malformed::FragmentBeyondDatagram => Self::FragmentBeyondDatagram,
+            Malformed::TransportTooShort => Self::TransportTooShort,
+            Malformed::TcpDataOffset => Self::BadTcpOffset,
+            Malformed::UdpLength => Self::BadUdpLength,
+        }
+    }
+}
+
+impl core::fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(self.label())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_unique_and_numbers_are_places() {
+        for (place, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, place);
+            assert_eq!(
+                Reason::ALL
+                    .iter()
+                    .filter(|other| other.label() == reason.label())
+                    .count(),
+                1
+            );
+            assert!(reason.meaning().ends_with('.'));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Testing a function: a packet in, a packet out, and plain local state. No engine, no I/O.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use asterism_packet::{Layout, Malformed, Packet};
+use asterism_state::{
+    Builder, Context, GiveBack, Identity, ObjectSettings, Sequencer, Settle, State, Sweep, Wait,
+};
+
+use crate::emissions::Emissions;
+use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
+use crate::reason::Reason;
+
+/// What became of a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The function's verdict; malformed packets are dropped before they reach it.
+    pub verdict: Verdict,
+    /// The packet as it left.
+    pub packet: Vec<u8>,
+    /// Packets sent besides it.
+    pub emitted: Vec<(PortNumber, Vec<u8>)>,
+    /// How often the function was called: one more than it was late.
+    pub calls: u32,
+}
+
+/// A function with state of its own and a clock that the test sets.
+#[derive(Debug)]
+pub struct Testkit<F: NetworkFunction> {
+    function: F,
+    state: F::State,
+    context: Rc<Context>,
+    emissions: Emissions,
+    serial: u64,
+    now_us: u64,
+}
+
+/// The time that a testkit's clock starts at: seconds since the cluster's time base.
+pub const START_TICK: u32 = 1_000;
+
+impl<F: NetworkFunction> Testkit<F> {
+    /// The function on local state.
+    pub fn new(function: F) -> Self {
+        Self::with_settings(function, |_| ObjectSettings::LOCAL)
+    }
+
+    /// The function with every read of every packet late once.
+    pub fn late(function: F) -> Self {
+        Self::with_settings(function, |_| ObjectSettings {
+            late_us: 1,
+            ..ObjectSettings::LOCAL
+        })
+    }
+
+    /// The function with settings of the test's choice, by object name.
+    pub fn with_settings(function: F, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Self {
+        let addresses = function
+            .addresses()
+            .iter()
+            .map(|address| address.to_bits())
+            .collect();
+        let context = Rc::new(Context::new(
+            Identity::alone(),
+            Sequencer::Own(Cell::new(0)),
+            0x5EED,
+            addresses,
+        ));
+        let state = function.state(&Builder::new(context.clone(), settings));
+        let kit = Self {
+            function,
+            state,
+            context,
+            emissions: Emissions::default(),
+            serial: 0,
+            now_us: 0,
+        };
+        kit.context.set_now(0, START_TICK);
+        kit
+    }
+
+    /// The function.
+    pub fn function(&self) -> &F {
+        &self.function
+    }
+    /// The state, to read.
+    pub fn state(&self) -> &F::State {
+        &self.state
+    }
+    /// The shared part of the state.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Moves the clock, and lets entries idle out.
+    pub fn advance(&mut self, seconds: u32) {
+        self.now_us += u64::from(seconds) * 1_000_000;
+        self.context
+            .set_now(self.now_us, self.context.tick() + seconds);
+        for object in 0..F::State::OBJECTS.len() as u8 {
+            // Once to end entries, once to forget them.
+            for _ in 0..2 {
+                self.state.with(object, Sweep { turns: 1 });
+            }
+        }
+    }
+
+    /// Handles one packet that came in by `port`.
+    pub fn packet(&mut self, port: PortNumber, bytes: &[u8]) -> Outcome {
+        let mut bytes = bytes.to_vec();
+        self.serial += 1;
+        let (verdict, calls) = match Layout::parse(&bytes) {
+            Ok(layout) => self.handle(port, &mut bytes, layout),
+            Err(malformed) => (
+                Verdict::Drop(<Reason as From<Malformed>>::from(malformed)),
+                0,
+            ),
+        };
+        let mut emitted = Vec::new();
+        self.emissions
+            .take(|port, frame| emitted.push((port, frame.to_vec())));
+        Outcome {
+            verdict,
+            packet: bytes,
+            emitted,
+            calls,
+        }
+    }
+
+    fn handle(&mut self, port: PortNumber, bytes: &mut [u8], layout: Layout) -> (Verdict, u32) {
+        self.context.begin(self.now_us, self.serial);
+        for calls in 1..=CALLS_MAX {
+            let given = Call {
+                state: &mut self.state,
+                context: &self.context,
+                emissions: &mut self.emissions,
+                port,
+            };
+            match call(&self.function, Packet::with_layout(bytes, layout), given) {
+                Ok(verdict) => {
+                    let state = &self.state;
+                    self.context.end(|object, number| {
+                        state.look(object, GiveBack(number));
+                    });
+                    for object in 0..F::State::OBJECTS.len() as u8 {
+                        self.state.look(object, Settle);
+                    }
+                    return (verdict, calls);
+                }
+                Err(_) => {
+                    let (parked, wait) = self.context.park();
+                    assert_ne!(wait, Wait::Nothing, "a late call says what it waits for");
+                    self.context.resume(parked);
+                }
+            }
+        }
+        panic!(
+            "the function was late {CALLS_MAX} times for one packet: does it ask for something new each time?"
+        );
+    }
+}
+
+/// Calls for one packet after which a test gives up.
+const CALLS_MAX: u32 = 64;
+
+/// Runs the same packets over local state and over state of which each read is late once, and demands the
+/// same verdicts, packets, emissions and state.
+///
+/// Each step is the seconds that pass before it, the port, and the packet.
+///
+/// # Panics
+/// At the first difference.
+pub fn late_everywhere<F: NetworkFunction>(
+    build: impl Fn() -> F,
+    steps: &[(u32, PortNumber, Vec<u8>)],
+) {
+    let mut prompt = Testkit::new(build());
+    let mut late = Testkit::late(build());
+    let mut retried = false;
+    for (place, (seconds, port, packet)) in steps.iter().enumerate() {
+        prompt.advance(*seconds);
+        late.advance(*seconds);
+        let expected = prompt.packet(*port, packet);
+        let outcome = late.packet(*port, packet);
+        retried |= outcome.calls > 1;
+        assert_eq!(
+            (&outcome.verdict, &outcome.packet, &outcome.emitted),
+            (&expected.verdict, &expected.packet, &expected.emitted),
+            "packet {place} fares differently when reads are late"
+        );
+        assert_eq!(
+            prompt.state.digests(),
+            late.state.digests(),
+            "packet {place} leaves another state"
+        );
+    }
+    assert!(
+        retried || steps.is_empty(),
+        "no read was ever late: the test shows nothing"
+    );
+}

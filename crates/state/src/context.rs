@@ -1,0 +1,610 @@
+//! What all objects of one instance share: the clock, the packet being handled, the operations that it
+//! wrote, and what the placement reports about other members.
+//!
+//! Single-threaded on purpose: an instance is one packet loop on one core. Cells instead of locks.
+
+use core::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::stamp::{Origin, OriginName, Origins, Stamp};
+use crate::wire::Writer;
+
+/// Seconds since the cluster's time base; what idle times are counted in.
+pub type Tick = u32;
+
+/// An answer that is not here yet. The engine parks the packet and calls the function again.
+///
+/// Only state objects make one; a function passes it on with `?`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late(());
+
+impl Late {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Bytes of operations that one group may hold, so that a group always fits a datagram.
+pub const GROUP_BYTES_MAX: usize = 1_100;
+/// Grants that one packet may hold.
+pub const GRANTS_PER_PACKET_MAX: usize = 4;
+/// Late reads that one packet may have outstanding.
+pub const MISSES_PER_PACKET_MAX: usize = 8;
+
+/// Which member of the cluster this instance belongs to, and who else there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The instance's own host.
+    pub own: OriginName,
+    /// All members of the epoch in order, own host included. Leases are dealt by the place in this list.
+    pub members: Vec<u16>,
+    /// Which instance of the host this is, of how many.
+    pub lane: (u16, u16),
+}
+
+impl Identity {
+    /// A cluster of one.
+    pub fn alone() -> Self {
+        Self {
+            own: OriginName {
+                member: 0,
+                incarnation: 1,
+            },
+            members: vec![0],
+            lane: (0, 1),
+        }
+    }
+
+    /// Of how many equal shares leases are cut, and which one is this instance's.
+    pub(crate) fn share(&self) -> (u32, u32) {
+        let place = self
+            .members
+            .iter()
+            .position(|&member| member == self.own.member)
+            .unwrap_or(0);
+        let lanes = u32::from(self.lane.1.max(1));
+        (
+            place as u32 * lanes + u32::from(self.lane.0),
+            self.members.len().max(1) as u32 * lanes,
+        )
+    }
+}
+
+/// Where the numbers of operation groups come from.
+#[derive(Debug)]
+pub enum Sequencer {
+    /// The host has one instance.
+    Own(Cell<u64>),
+    /// Instances of one host draw from one counter; once a packet that writes, never for one that reads.
+    Shared(Arc<AtomicU64>),
+}
+
+impl Sequencer {
+    fn draw(&self) -> u64 {
+        match self {
+            Self::Own(last) => {
+                last.set(last.get() + 1);
+                last.get()
+            }
+            Self::Shared(last) => last.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+}
+
+/// What is pinned to one packet over all calls that handle it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Call {
+    arrived_us: u64,
+    serial: u64,
+    grants: [Granted; GRANTS_PER_PACKET_MAX],
+    grants_held: u8,
+    grants_asked: u8,
+    misses: [Miss; MISSES_PER_PACKET_MAX],
+    misses_held: u8,
+    misses_fetched: u8,
+    /// What the packet waits for, if its last call was late.
+    wait: Wait,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Granted {
+    object: u8,
+    spent: bool,
+    number: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Miss {
+    object: u8,
+    hash: u64,
+}
+
+/// What a late packet waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing: it was not late.
+    #[default]
+    Nothing,
+    /// Reads that were not local: ready when `delay_us` has passed.
+    Fetch {
+        /// Microseconds from the call.
+        delay_us: u64,
+    },
+    /// An entry that another member may have written already: until that member's stream covers the
+    /// packet's arrival (any member's if `None`), but no longer than `until_us`.
+    Absent {
+        /// Place of the member in the epoch's list.
+        member: Option<u16>,
+        /// Deadline, in microseconds.
+        until_us: u64,
+    },
+}
+
+/// A probe that was only prefetched: for the second step, the record behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetched {
+    /// The object's place in its state.
+    pub object: u8,
+    pub(crate) lane: u8,
+    pub(crate) hash: u64,
+}
+
+/// The shared part of one instance's state.
+#[derive(Debug)]
+pub struct Context {
+    identity: Identity,
+    seed: u64,
+    addresses: Vec<u32>,
+    now_us: Cell<u64>,
+    tick: Cell<Tick>,
+    prefetching: Cell<bool>,
+    prefetched: Cell<Option<Prefetched>>,
+    /// The packet took a grant, missed a read or wrote: its end has something to settle.
+    attention: Cell<bool>,
+    /// The call went on to write.
+    acted: Cell<bool>,
+    arrived_us: Cell<u64>,
+    serial: Cell<u64>,
+    call: RefCell<Call>,
+    sequencer: Sequencer,
+    groups: RefCell<Groups>,
+    /// The last group takes more operations.
+    group_open: Cell<bool>,
+    origins: RefCell<Origins>,
+    stable: RefCell<Vec<u64>>,
+    covered_us: RefCell<Vec<u64>>,
+    hold_accumulators: Cell<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Groups {
+    bytes: Vec<u8>,
+    /// (sequence, where its bytes start)
+    starts: Vec<(u64, usize)>,
+}
+
+impl Context {
+    /// A context at time zero. `seed` is secret and need not be equal on other instances; `addresses`
+    /// must be.
+    pub fn new(identity: Identity, sequencer: Sequencer, seed: u64, addresses: Vec<u32>) -> Self {
+        let members = identity.members.len();
+        Self {
+            origins: RefCell::new(Origins::new(identity.own)),
+            identity,
+            seed,
+            addresses,
+            now_us: Cell::new(0),
+            tick: Cell::new(0),
+            prefetching: Cell::new(false),
+            prefetched: Cell::new(None),
+            attention: Cell::new(false),
+            acted: Cell::new(false),
+            arrived_us: Cell::new(0),
+            serial: Cell::new(0),
+            group_open: Cell::new(false),
+            call: RefCell::default(),
+            sequencer,
+            groups: RefCell::new(Groups {
+                bytes: Vec::with_capacity(64 << 10),
+                starts: Vec::with_capacity(1024),
+            }),
+            stable: RefCell::new(vec![0; 64]),
+            covered_us: RefCell::new(vec![0; members]),
+            hold_accumulators: Cell::new(false),
+        }
+    }
+
+    /// A context for one box alone, for tests.
+    pub fn alone() -> Self {
+        Self::new(
+            Identity::alone(),
+            Sequencer::Own(Cell::new(0)),
+            0x5EED,
+            Vec::new(),
+        )
+    }
+
+    /// Who this instance is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+    /// The secret seed of this instance's hashes.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+    /// The addresses worth one byte on the wire.
+    pub fn addresses(&self) -> &[u32] {
+        &self.addresses
+    }
+    /// Sets the time: monotonic microseconds, and seconds of the cluster's common base.
+    pub fn set_now(&self, now_us: u64, tick: Tick) {
+        self.now_us.set(now_us);
+        self.tick.set(tick);
+    }
+    /// Monotonic microseconds, read once a burst.
+    #[inline(always)]
+    pub fn now_us(&self) -> u64 {
+        self.now_us.get()
+    }
+    /// Seconds of the cluster's common base.
+    #[inline(always)]
+    pub fn tick(&self) -> Tick {
+        self.tick.get()
+    }
+
+    // --- the packet being handled
+
+    /// Starts the next packet; `serial` differs for every packet of this instance.
+    #[inline(always)]
+    pub fn begin(&self, arrived_us: u64, serial: u64) {
+        self.arrived_us.set(arrived_us);
+        self.serial.set(serial);
+        self.acted.set(false);
+    }
+    /// Ends the asking of a packet: `Err` in the prefetch pass, which must write nothing.
+    #[inline(always)]
+    pub fn act(&self) -> Result<(), Late> {
+        if self.prefetching.get() {
+            return Err(Late::new());
+        }
+        self.acted.set(true);
+        Ok(())
+    }
+    /// Whether the call went on to write: a call that did must not end late.
+    pub fn acted(&self) -> bool {
+        self.acted.get()
+    }
+    /// Takes up a packet again that was late.
+    pub fn resume(&self, mut call: Call) {
+        if matches!(call.wait, Wait::Fetch { .. }) {
+            call.misses_fetched = call.misses_held;
+        }
+        call.grants_asked = 0;
+        call.wait = Wait::Nothing;
+        self.begin(call.arrived_us, call.serial);
+        self.attention.set(true);
+        *self.call.borrow_mut() = call;
+    }
+    /// Ends a call that was late: the packet's pinned part, to keep while it is parked, and what it
+    /// waits for.
+    pub fn park(&self) -> (Call, Wait) {
+        let mut call = core::mem::take(&mut *self.call.borrow_mut());
+        call.arrived_us = self.arrived_us.get();
+        call.serial = self.serial.get();
+        self.attention.set(false);
+        (call, call.wait)
+    }
+    /// Whether the packet took grants, missed reads or wrote, so that [`Context::end`] has work.
+    #[inline(always)]
+    pub fn needs_attention(&self) -> bool {
+        self.attention.get()
+    }
+    /// Ends the packet: closes its operation group and hands every unspent grant to
+    /// `give_back(object, number)`.
+    pub fn end(&self, mut give_back: impl FnMut(u8, u32)) {
+        self.attention.set(false);
+        self.group_open.set(false);
+        let call = core::mem::take(&mut *self.call.borrow_mut());
+        for granted in &call.grants[..call.grants_held.into()] {
+            if !granted.spent {
+                give_back(granted.object, granted.number);
+            }
+        }
+    }
+    /// When the packet being handled arrived.
+    pub fn arrived_us(&self) -> u64 {
+        self.arrived_us.get()
+    }
+    /// Bits that look random to everybody outside and stay the same over all calls for one packet.
+    pub fn random(&self, draw: u64) -> u64 {
+        crate::hash::words(self.serial.get(), draw, self.seed ^ 0xA5A5_5A5A_0F0F_F0F0)
+    }
+
+    /// The next grant of the packet: the one it got in an earlier call, or a fresh one from `take`.
+    pub(crate) fn grant(
+        &self,
+        object: u8,
+        take: impl FnOnce() -> Option<u32>,
+    ) -> Option<(u32, u8)> {
+        let mut call = self.call.borrow_mut();
+        let ticket = call.grants_asked;
+        if ticket < call.grants_held {
+            call.grants_asked += 1;
+            return Some((call.grants[usize::from(ticket)].number, ticket));
+        }
+        if usize::from(ticket) >= GRANTS_PER_PACKET_MAX {
+            return None;
+        }
+        let number = take()?;
+        call.grants[usize::from(ticket)] = Granted {
+            object,
+            spent: false,
+            number,
+        };
+        call.grants_held += 1;
+        call.grants_asked += 1;
+        self.attention.set(true);
+        Some((number, ticket))
+    }
+    pub(crate) fn spend(&self, ticket: u8) {
+        if let Some(granted) = self.call.borrow_mut().grants.get_mut(usize::from(ticket)) {
+            granted.spent = true;
+        }
+    }
+    /// Marks that the packet reserved something that [`Context::end`] must settle.
+    pub(crate) fn mark_used(&self) {
+        self.attention.set(true);
+    }
+
+    // --- late answers
+
+    /// From here on reads only prefetch, until [`Context::answer`].
+    pub fn prefetch(&self) {
+        self.prefetching.set(true);
+    }
+    /// From here on reads answer.
+    pub fn answer(&self) {
+        self.prefetching.set(false);
+    }
+    #[inline(always)]
+    pub(crate) fn is_prefetching(&self) -> bool {
+        self.prefetching.get()
+    }
+    pub(crate) fn note_prefetch(&self, noted: Prefetched) {
+        self.prefetched.set(Some(noted));
+    }
+    /// What the last call prefetched.
+    pub fn take_prefetched(&self) -> Option<Prefetched> {
+        self.prefetched.take()
+    }
+
+    /// Whether a read of `hash` was fetched already; else it is noted as missed.
+    pub(crate) fn fetched(&self, object: u8, hash: u64, delay_us: u64) -> bool {
+        let mut call = self.call.borrow_mut();
+        let miss = Miss { object, hash };
+        if call.misses[..call.misses_fetched.into()].contains(&miss) {
+            return true;
+        }
+        self.attention.set(true);
+        let held = usize::from(call.misses_held);
+        if !call.misses[..held].contains(&miss) {
+            // A packet with more late reads than fit forgets the oldest and asks for it once more.
+            let at = held.min(MISSES_PER_PACKET_MAX - 1);
+            if held == MISSES_PER_PACKET_MAX {
+                call.misses.rotate_left(1);
+                call.misses_fetched = call.misses_fetched.saturating_sub(1);
+            }
+            call.misses[at] = miss;
+            call.misses_held = (at + 1) as u8;
+        }
+        let wait = match call.wait {
+            Wait::Fetch { delay_us: earlier } => earlier.max(delay_us),
+            _ => delay_us,
+        };
+        call.wait = Wait::Fetch { delay_us: wait };
+        false
+    }
+
+    /// Whether an absent entry may still be on its way: if so the packet is late.
+    pub(crate) fn absent(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
+        let mut call = self.call.borrow_mut();
+        let arrived_us = self.arrived_us.get();
+        let until_us = arrived_us.saturating_add(wait_us);
+        if self.now_us() >= until_us || self.covers(member, arrived_us) {
+            return Ok(());
+        }
+        self.attention.set(true);
+        call.wait = Wait::Absent { member, until_us };
+        Err(Late::new())
+    }
+
+    /// Whether everything that `member` (a place in the epoch's list; `None`: every other member) wrote
+    /// before `time_us` is applied here.
+    pub fn covers(&self, member: Option<u16>, time_us: u64) -> bool {
+        let covered = self.covered_us.borrow();
+        match member {
+            Some(place) => covered
+                .get(usize::from(place))
+                .is_none_or(|&until| until >= time_us),
+            None => covered
+                .iter()
+                .zip(&self.identity.members)
+                .all(|(&until, &member)| member == self.identity.own.member || until >= time_us),
+        }
+    }
+    /// Reports up to which local time a member's stream is covered.
+    pub fn set_covered(&self, place: u16, until_us: u64) {
+        if let Some(slot) = self.covered_us.borrow_mut().get_mut(usize::from(place)) {
+            *slot = until_us;
+        }
+    }
+
+    // --- operations written
+
+    /// The stamp for a write in the group being built; draws the group's number on the first write.
+    pub(crate) fn stamp(&self, logged: bool) -> Stamp {
+        if !logged {
+            return Stamp {
+                origin: Origins::OWN,
+                sequence: 0,
+            };
+        }
+        let mut groups = self.groups.borrow_mut();
+        let Groups { bytes, starts } = &mut *groups;
+        if self.group_open.get()
+            && let Some(&(sequence, start)) = starts.last()
+            && bytes.len() - start <= GROUP_BYTES_MAX - OPERATION_BYTES_MAX
+        {
+            return Stamp {
+                origin: Origins::OWN,
+                sequence,
+            };
+        }
+        let sequence = self.sequencer.draw();
+        starts.push((sequence, bytes.len()));
+        self.group_open.set(true);
+        self.attention.set(true);
+        Stamp {
+            origin: Origins::OWN,
+            sequence,
+        }
+    }
+    /// Appends an operation to the group that [`Context::stamp`] opened.
+    pub(crate) fn log(&self, encode: impl FnOnce(&mut Writer<'_>)) {
+        let mut groups = self.groups.borrow_mut();
+        encode(&mut Writer::new(&mut groups.bytes, &self.addresses));
+    }
+    /// Whether operations wait to be taken.
+    pub fn wrote(&self) -> bool {
+        !self.groups.borrow().starts.is_empty()
+    }
+    /// Hands out each group written since the last call: its sequence number and its bytes.
+    pub fn take_groups(&self, mut take: impl FnMut(u64, &[u8])) {
+        let mut groups = self.groups.borrow_mut();
+        for place in 0..groups.starts.len() {
+            let (sequence, start) = groups.starts[place];
+            let end = groups
+                .starts
+                .get(place + 1)
+                .map_or(groups.bytes.len(), |next| next.1);
+            take(sequence, &groups.bytes[start..end]);
+        }
+        groups.bytes.clear();
+        groups.starts.clear();
+        self.group_open.set(false);
+    }
+
+    // --- what the placement reports
+
+    /// The local slot of an origin.
+    pub fn origin(&self, name: OriginName) -> Option<Origin> {
+        self.origins.borrow_mut().slot(name)
+    }
+    pub(crate) fn origin_name(&self, origin: Origin) -> OriginName {
+        self.origins.borrow().name(origin)
+    }
+    pub(crate) fn compare(&self, left: Stamp, right: Stamp) -> core::cmp::Ordering {
+        if left.origin == right.origin {
+            return left.sequence.cmp(&right.sequence);
+        }
+        self.origins.borrow().compare(left, right)
+    }
+    /// Reports that every member has applied `origin`'s stream up to `sequence`, and that all they wrote
+    /// before they had is applied here.
+    pub fn set_stable(&self, origin: Origin, sequence: u64) {
+        let mut stable = self.stable.borrow_mut();
+        let place = usize::from(origin.0);
+        if stable.len() <= place {
+            stable.resize(place + 1, 0);
+        }
+        stable[place] = stable[place].max(sequence);
+    }
+    pub(crate) fn is_stable(&self, stamp: Stamp) -> bool {
+        self.stable
+            .borrow()
+            .get(usize::from(stamp.origin.0))
+            .is_some_and(|&until| until >= stamp.sequence)
+    }
+    /// While set, accumulators keep their changes: the log has no room to spare for them.
+    pub fn hold_accumulators(&self, hold: bool) {
+        self.hold_accumulators.set(hold);
+    }
+    pub(crate) fn accumulators_held(&self) -> bool {
+        self.hold_accumulators.get()
+    }
+}
+
+/// Bytes of one operation at most: a key, a value and the framing around them.
+pub const OPERATION_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_get_the_same_grant_and_unspent_ones_return() {
+        let context = Context::alone();
+        context.begin(5, 1);
+        assert_eq!(context.grant(3, || Some(77)), Some((77, 0)));
+        let (call, _) = context.park();
+        context.begin(6, 2);
+        assert_eq!(context.grant(3, || Some(78)), Some((78, 0)));
+        context.spend(0);
+        context.end(|_, _| panic!("a spent grant must not return"));
+        context.resume(call);
+        assert_eq!(
+            context.grant(3, || panic!("it has one already")),
+            Some((77, 0))
+        );
+        let mut returned = Vec::new();
+        context.end(|object, number| returned.push((object, number)));
+        assert_eq!(returned, [(3, 77)]);
+    }
+
+    #[test]
+    fn large_writes_continue_in_another_group() {
+        let context = Context::alone();
+        for _ in 0..40 {
+            context.stamp(true);
+            context.log(|out| out.raw(&[7; 100]));
+        }
+        let mut total = 0;
+        let mut last = 0;
+        context.take_groups(|sequence, bytes| {
+            assert_eq!(sequence, last + 1);
+            assert!(bytes.len() <= GROUP_BYTES_MAX);
+            last = sequence;
+            total += bytes.len();
+        });
+        assert_eq!(total, 4000);
+        assert!(!context.wrote());
+    }
+
+    #[test]
+    fn an_absent_entry_is_late_until_covered_or_out_of_time() {
+        let identity = Identity {
+            members: vec![0, 1, 2],
+            ..Identity::alone()
+        };
+        let context = Context::new(identity, Sequencer::Own(Cell::new(0)), 1, Vec::new());
+        context.set_now(1_000, 0);
+        context.begin(1_000, 1);
+        assert!(context.absent(Some(1), 500).is_err());
+        assert_eq!(
+            context.park().1,
+            Wait::Absent {
+                member: Some(1),
+                until_us: 1_500
+            }
+        );
+        context.set_covered(1, 1_000);
+        assert!(context.absent(Some(1), 500).is_ok());
+        assert!(
+            context.absent(None, 500).is_err(),
+            "member 2 is not covered"
+        );
+        context.set_now(1_500, 0);
+        assert!(context.absent(None, 500).is_ok(), "time is up");
+    }
+}

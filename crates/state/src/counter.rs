@@ -1,0 +1,539 @@
+//! Counters that all instances add to, exact once the adding stops.
+//!
+//! An accumulator never logs an operation per packet. Each instance keeps its own total (a *cell*) and
+//! now and then logs the totals that changed; a newer total of a cell replaces an older one, so that
+//! duplicates and reordering do no harm. What travels is bounded by what changed, not by traffic. Memory
+//! is instances × cells.
+
+use std::rc::Rc;
+
+use crate::context::{Context, Late, OPERATION_BYTES_MAX};
+use crate::index::Index;
+use crate::map::Key;
+use crate::memory::{Region, Zeroed};
+use crate::object::{Object, ObjectSettings, read_stamp, write_stamp};
+use crate::stamp::{Origins, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// Whose cell it is: an instance (lane) of an origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Writing {
+    origin: u16,
+    lane: u16,
+}
+
+/// One counter. Read and add cost a few instructions; other instances see an addition after the flush
+/// interval and the lag.
+#[derive(Debug)]
+pub struct Counter {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    own: u64,
+    others: u64,
+    changed: bool,
+    /// (writer, its total, the group that said so)
+    cells: Vec<(Writing, u64, Stamp)>,
+    flushed: Stamp,
+}
+
+impl Counter {
+    pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
+        let cells = Vec::with_capacity(64);
+        Self {
+            context,
+            object,
+            settings,
+            own: 0,
+            others: 0,
+            changed: false,
+            cells,
+            flushed: NEVER,
+        }
+    }
+
+    /// The sum over all instances, as far as it is known here. Additions of this instance count at once.
+    #[inline(always)]
+    pub fn get(&self) -> Result<u64, Late> {
+        if self.settings.late_us != 0 {
+            late(&self.context, self.object, 0, self.settings.late_us)?;
+        }
+        Ok(self.own.wrapping_add(self.others))
+    }
+
+    fn learn(&mut self, writing: Writing, total: u64, stamp: Stamp) {
+        match self.cells.iter_mut().find(|cell| cell.0 == writing) {
+            Some(cell) if cell.2.sequence >= stamp.sequence => {}
+            Some(cell) => {
+                self.others = self.others.wrapping_add(total.wrapping_sub(cell.1));
+                (cell.1, cell.2) = (total, stamp);
+            }
+            None => {
+                self.others = self.others.wrapping_add(total);
+                self.cells.push((writing, total, stamp));
+            }
+        }
+    }
+}
+
+/// The writes of a [`Counter`].
+#[derive(Debug)]
+pub struct CounterAct<'a>(&'a mut Counter);
+
+impl CounterAct<'_> {
+    /// Adds; wraps at 2⁶⁴.
+    #[inline(always)]
+    pub fn add(&mut self, amount: u64) {
+        self.0.own = self.0.own.wrapping_add(amount);
+        self.0.changed = true;
+    }
+}
+
+impl Object for Counter {
+    type Act<'a> = CounterAct<'a>;
+
+    fn act(&mut self) -> CounterAct<'_> {
+        CounterAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let lane = input.varint()? as u16;
+        let total = input.varint()?;
+        self.learn(
+            Writing {
+                origin: stamp.origin.0,
+                lane,
+            },
+            total,
+            stamp,
+        );
+        Ok(())
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        if !self.changed || !self.settings.logged || self.context.accumulators_held() {
+            return true;
+        }
+        if *bytes < OPERATION_BYTES_MAX {
+            return false;
+        }
+        self.flushed = self.context.stamp(true);
+        let lane = self.context.identity().lane.0;
+        self.context.log(|out| {
+            out.u8(self.object << 3);
+            out.varint(lane.into());
+            out.varint(self.own);
+        });
+        *bytes -= 13;
+        self.changed = false;
+        true
+    }
+    fn digest(&self) -> u64 {
+        crate::hash::word(self.own.wrapping_add(self.others), 0)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        // Place 0 is this instance's own cell as last flushed: later changes follow in the log.
+        let own = (self.flushed != NEVER).then(|| {
+            let writing = Writing {
+                origin: Origins::OWN.0,
+                lane: self.context.identity().lane.0,
+            };
+            (writing, self.own, self.flushed)
+        });
+        let mut place = 0;
+        for (writing, total, stamp) in own.iter().chain(&self.cells) {
+            if place >= cursor {
+                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                    return Some(place);
+                }
+                let mut writer = Writer::new(out, self.context.addresses());
+                writer.u8(self.object << 3);
+                write_cell(&self.context, *writing, *total, *stamp, &mut writer);
+            }
+            place += 1;
+        }
+        None
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        if !is_own(&self.context, writing) {
+            self.learn(writing, total, stamp);
+        }
+        Ok(())
+    }
+    fn entries(&self) -> usize {
+        1
+    }
+}
+
+const NEVER: Stamp = Stamp {
+    origin: Origins::OWN,
+    sequence: 0,
+};
+
+fn is_own(context: &Context, writing: Writing) -> bool {
+    writing
+        == Writing {
+            origin: Origins::OWN.0,
+            lane: context.identity().lane.0,
+        }
+}
+
+fn write_cell(context: &Context, writing: Writing, total: u64, stamp: Stamp, out: &mut Writer<'_>) {
+    out.varint(writing.lane.into());
+    out.varint(total);
+    write_stamp(context, stamp, out);
+}
+
+fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64, Stamp), BadBytes> {
+    let lane = input.varint()? as u16;
+    let total = input.varint()?;
+    let stamp = read_stamp(context, input)?;
+    Ok((
+        Writing {
+            origin: stamp.origin.0,
+            lane,
+        },
+        total,
+        stamp,
+    ))
+}
+
+#[cold]
+fn late(context: &Context, object: u8, hash: u64, late_us: u32) -> Result<(), Late> {
+    if context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
+        Ok(())
+    } else {
+        Err(Late::new())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Cell<K> {
+    own: u64,
+    others: u64,
+    /// The group of the last flush of `own`; 0 before the first.
+    flushed: u64,
+    changed: bool,
+    key: K,
+}
+
+// SAFETY: cells are read only below `used`, where `cell_of` has written them.
+unsafe impl<K: Copy> Zeroed for Cell<K> {}
+
+/// Totals of one other writer, by cell: (total, group that said so).
+#[derive(Debug)]
+struct Totals {
+    writing: Writing,
+    cells: Region<[u64; 2]>,
+}
+
+/// A counter for each key. Keys are never forgotten; there are at most `capacity` of them.
+#[derive(Debug)]
+pub struct Counters<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    index: Index,
+    cells: Region<Cell<K>>,
+    used: u32,
+    /// Keys that this instance added, and how many it may: applying others' keys never runs out.
+    own: u32,
+    own_max: u32,
+    reserved: core::cell::Cell<u32>,
+    changed: Vec<u32>,
+    totals: Vec<Totals>,
+    refused_full: u64,
+}
+
+/// A key's counter as it was found, or the permission to start one.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally<K> {
+    number: Option<u32>,
+    key: K,
+    /// The sum over all instances, as far as it is known here.
+    pub total: u64,
+}
+
+impl<K: Key> Counters<K> {
+    pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
+        let capacity = settings.capacity;
+        let (_, shares) = context.identity().share();
+        Self {
+            context,
+            object,
+            settings,
+            index: Index::new(capacity as usize),
+            cells: Region::new(capacity as usize),
+            used: 0,
+            own: 0,
+            own_max: if settings.logged {
+                capacity / shares
+            } else {
+                capacity
+            },
+            reserved: core::cell::Cell::new(0),
+            changed: Vec::with_capacity(capacity as usize),
+            totals: Vec::with_capacity(64),
+            refused_full: 0,
+        }
+    }
+
+    /// The key's counter: found, or about to be started by the first `add`. `None` when there is no room
+    /// for another key.
+    #[inline(always)]
+    pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
+        let hash = key.hash(self.context.seed());
+        if self.context.is_prefetching() || self.settings.late_us != 0 {
+            self.ahead(hash)?;
+        }
+        if let Some(number) = self
+            .index
+            .find(hash, |number| self.cells[number as usize].key == *key)
+        {
+            let cell = &self.cells[number as usize];
+            return Ok(Some(Tally {
+                number: Some(number),
+                key: *key,
+                total: cell.own.wrapping_add(cell.others),
+            }));
+        }
+        Ok(self.room().then_some(Tally {
+            number: None,
+            key: *key,
+            total: 0,
+        }))
+    }
+
+    /// The sum for a key; 0 if it has no counter.
+    #[inline(always)]
+    pub fn get(&self, key: &K) -> Result<u64, Late> {
+        Ok(self.find(key)?.map_or(0, |tally| tally.total))
+    }
+
+    /// Calls `each` for every key and its sum; for control-plane use.
+    pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
+        for cell in &self.cells[..self.used as usize] {
+            each(&cell.key, cell.own.wrapping_add(cell.others));
+        }
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.index.prefetch(hash);
+            self.context.note_prefetch(crate::context::Prefetched {
+                object: self.object,
+                lane: 0,
+                hash,
+            });
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.settings.late_us)
+    }
+
+    #[cold]
+    fn room(&self) -> bool {
+        let reserved = self.reserved.get();
+        let room =
+            self.own + reserved < self.own_max && self.used + reserved < self.settings.capacity;
+        if room {
+            self.reserved.set(reserved + 1);
+            self.context.mark_used();
+        }
+        room
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn start(&mut self, key: K, own: bool) -> Option<u32> {
+        let hash = key.hash(self.context.seed());
+        if let Some(number) = self
+            .index
+            .find(hash, |number| self.cells[number as usize].key == key)
+        {
+            return Some(number);
+        }
+        if self.used >= self.settings.capacity {
+            self.refused_full += 1;
+            return None;
+        }
+        let number = self.used;
+        self.used += 1;
+        self.own += u32::from(own);
+        self.cells[number as usize] = Cell {
+            own: 0,
+            others: 0,
+            flushed: 0,
+            changed: false,
+            key,
+        };
+        let (cells, seed) = (&self.cells, self.context.seed());
+        self.index
+            .insert(hash, number, |number| cells[number as usize].key.hash(seed));
+        Some(number)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark(&mut self, number: u32) {
+        self.cells[number as usize].changed = true;
+        if self.settings.logged {
+            self.changed.push(number);
+        }
+    }
+
+    fn learn(&mut self, key: K, writing: Writing, total: u64, sequence: u64) {
+        let Some(number) = self.start(key, false) else {
+            return;
+        };
+        let place = self
+            .totals
+            .iter()
+            .position(|totals| totals.writing == writing)
+            .unwrap_or_else(|| {
+                self.totals.push(Totals {
+                    writing,
+                    cells: Region::new(self.settings.capacity as usize),
+                });
+                self.totals.len() - 1
+            });
+        let known = &mut self.totals[place].cells[number as usize];
+        if sequence > known[1] {
+            let cell = &mut self.cells[number as usize];
+            cell.others = cell.others.wrapping_add(total.wrapping_sub(known[0]));
+            *known = [total, sequence];
+        }
+    }
+}
+
+/// The writes of [`Counters`].
+#[derive(Debug)]
+pub struct CountersAct<'a, K: Key>(&'a mut Counters<K>);
+
+impl<K: Key> CountersAct<'_, K> {
+    /// Adds to the key's counter; starts it if it is new.
+    #[inline(always)]
+    pub fn add(&mut self, tally: &Tally<K>, amount: u64) {
+        let Some(number) = tally.number.or_else(|| self.0.start(tally.key, true)) else {
+            return;
+        };
+        let cell = &mut self.0.cells[number as usize];
+        cell.own = cell.own.wrapping_add(amount);
+        if !cell.changed {
+            self.0.mark(number);
+        }
+    }
+}
+
+impl<K: Key> Object for Counters<K> {
+    type Act<'a> = CountersAct<'a, K>;
+
+    fn act(&mut self) -> CountersAct<'_, K> {
+        CountersAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let lane = input.varint()? as u16;
+        let key = K::decode(input)?;
+        let total = input.varint()?;
+        self.learn(
+            key,
+            Writing {
+                origin: stamp.origin.0,
+                lane,
+            },
+            total,
+            stamp.sequence,
+        );
+        Ok(())
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        if self.context.accumulators_held() {
+            return true;
+        }
+        let lane = self.context.identity().lane.0;
+        while let Some(&number) = self.changed.last() {
+            if *bytes < OPERATION_BYTES_MAX {
+                return false;
+            }
+            self.changed.pop();
+            let stamp = self.context.stamp(true);
+            let cell = &mut self.cells[number as usize];
+            cell.changed = false;
+            cell.flushed = stamp.sequence;
+            self.context.log(|out| {
+                out.u8(self.object << 3);
+                out.varint(lane.into());
+                cell.key.encode(out);
+                out.varint(cell.own);
+            });
+            *bytes = bytes.saturating_sub(16);
+        }
+        true
+    }
+    fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let mut digest = 0u64;
+        self.for_each(|key, total| {
+            bytes.clear();
+            let mut out = Writer::new(&mut bytes, self.context.addresses());
+            key.encode(&mut out);
+            out.u64(total);
+            digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
+        });
+        digest
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        for number in cursor..self.used {
+            // All cells of a key go together: the place in the image is the key's number.
+            if out.len() + OPERATION_BYTES_MAX + 48 * (self.totals.len() + 1) > bytes_max {
+                return Some(number);
+            }
+            let cell = &self.cells[number as usize];
+            let own = Writing {
+                origin: Origins::OWN.0,
+                lane: self.context.identity().lane.0,
+            };
+            let others = self
+                .totals
+                .iter()
+                .map(|totals| (totals.writing, totals.cells[number as usize]));
+            for (writing, [total, sequence]) in
+                core::iter::once((own, [cell.own, cell.flushed])).chain(others)
+            {
+                if sequence > 0 {
+                    let mut writer = Writer::new(out, self.context.addresses());
+                    writer.u8(self.object << 3);
+                    cell.key.encode(&mut writer);
+                    let stamp = Stamp {
+                        origin: crate::stamp::Origin(writing.origin),
+                        sequence,
+                    };
+                    write_cell(&self.context, writing, total, stamp, &mut writer);
+                }
+            }
+        }
+        None
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let key = K::decode(input)?;
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        if !is_own(&self.context, writing) {
+            self.learn(key, writing, total, stamp.sequence);
+        }
+        Ok(())
+    }
+    fn prefetch_record(&self, noted: crate::context::Prefetched) {
+        if let Some(number) = self.index.likely(noted.hash) {
+            self.cells.prefetch(number as usize);
+        }
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.index.bytes_in_use() + self.used as usize * size_of::<Cell<K>>() > cache_bytes
+    }
+    fn settle(&self) {
+        self.reserved.set(0);
+    }
+    fn entries(&self) -> usize {
+        self.used as usize
+    }
+}

@@ -1,0 +1,360 @@
+//! A hash index from keys to record numbers: one cache line a probe, grows without a pause.
+//!
+//! Linear hashing over buckets of one cache line each. An insertion splits at most one bucket, so no
+//! packet ever pays for a whole rehash, and nothing is allocated: the buckets are a [`Region`] reserved
+//! for the table's full capacity. The index holds no keys; the caller compares records.
+
+use crate::memory::{Region, Zeroed};
+
+const SLOTS: usize = 12;
+/// Mean entries a bucket at which the index grows by a bucket. While a level is being split, buckets
+/// not yet split hold up to twice this.
+const MEAN_ENTRIES: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Bucket {
+    /// The top byte of each hash, never 0; 0 marks a free slot.
+    tags: [u8; SLOTS],
+    /// The overflow bucket that continues this one, plus one; 0 is none.
+    next: u32,
+    records: [u32; SLOTS],
+}
+
+// SAFETY: a bucket of zeroes is an empty bucket.
+unsafe impl Zeroed for Bucket {}
+
+/// The index. Costs one cache miss a probe once it outgrows the cache, about 13 bytes an entry.
+#[derive(Debug)]
+pub(crate) struct Index {
+    buckets: Region<Bucket>,
+    overflow: Region<Bucket>,
+    /// Overflow buckets handed out so far, and the chain of those given back (plus one; 0 is none).
+    overflow_used: u32,
+    overflow_free: u32,
+    /// Buckets of the level being split, minus one.
+    mask: usize,
+    /// Buckets of that level which are split already.
+    split: usize,
+    count: usize,
+}
+
+#[inline(always)]
+fn tag_of(hash: u64) -> u8 {
+    // 0 means free, so the two lowest tags share a value.
+    ((hash >> 56) as u8).max(1)
+}
+
+impl Bucket {
+    /// A bit for each slot whose tag is `tag`.
+    #[inline(always)]
+    fn matching(&self, tag: u8) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: SSE2 is part of x86_64; the load covers the bucket's first 16 bytes (`tags` and
+        // `next`, laid out by repr(C) with a 64-byte alignment), and the mask drops the last four.
+        unsafe {
+            use core::arch::x86_64::{
+                _mm_cmpeq_epi8, _mm_load_si128, _mm_movemask_epi8, _mm_set1_epi8,
+            };
+            let tags = _mm_load_si128(core::ptr::from_ref(self).cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8(tag as i8))) as u32
+                & ((1 << SLOTS) - 1)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        self.tags.iter().enumerate().fold(0, |bits, (slot, &held)| {
+            bits | u32::from(held == tag) << slot
+        })
+    }
+}
+
+impl Index {
+    /// An index for at most `capacity` entries.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let buckets = (capacity / MEAN_ENTRIES + 2).next_power_of_two();
+        Self {
+            buckets: Region::new(buckets),
+            // Every overflow bucket in use holds an entry, so this can never run out.
+            overflow: Region::new(capacity + 2),
+            overflow_used: 0,
+            overflow_free: 0,
+            mask: 0,
+            split: 0,
+            count: 0,
+        }
+    }
+
+    /// Bytes that a probe may touch, to judge whether the index outgrew the cache.
+    pub(crate) fn bytes_in_use(&self) -> usize {
+        (self.mask + 1 + self.split) * size_of::<Bucket>()
+    }
+
+    #[inline(always)]
+    fn place(&self, hash: u64) -> usize {
+        let low = hash as usize & self.mask;
+        if low < self.split {
+            hash as usize & (self.mask * 2 + 1)
+        } else {
+            low
+        }
+    }
+
+    /// Asks for the cache line that a probe for `hash` reads first.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.buckets.prefetch(self.place(hash));
+    }
+
+    /// The first record in the home bucket whose tag fits, for prefetching it. May be wrong.
+    #[inline(always)]
+    pub(crate) fn likely(&self, hash: u64) -> Option<u32> {
+        let bucket = &self.buckets[self.place(hash)];
+        let matching = bucket.matching(tag_of(hash));
+        (matching != 0).then(|| bucket.records[matching.trailing_zeros() as usize % SLOTS])
+    }
+
+    /// The record under `hash` for which `same` holds.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = tag_of(hash);
+        let mut bucket = &self.buckets[self.place(hash)];
+        loop {
+            let mut matching = bucket.matching(tag);
+            while matching != 0 {
+                let record = bucket.records[matching.trailing_zeros() as usize % SLOTS];
+                if same(record) {
+                    return Some(record);
+                }
+                matching &= matching - 1;
+            }
+            if bucket.next == 0 {
+                return None;
+            }
+            bucket = &self.overflow[bucket.next as usize - 1];
+        }
+    }
+
+    /// Adds `record` under `hash`. `hash_of` tells the hash of any record in the index; it is called for
+    /// the entries of one bucket when the index grows.
+    pub(crate) fn insert(&mut self, hash: u64, record: u32, hash_of: impl Fn(u32) -> u64) {
+        if self.count >= (self.mask + 1 + self.split) * MEAN_ENTRIES
+            && self.mask + 1 + self.split < self.buckets.len()
+        {
+            self.split_one(hash_of);
+        }
+        let home = self.place(hash);
+        self.put(home, hash, record);
+        self.count += 1;
+    }
+
+    /// Replaces record `old`, which is under `hash`, by `new`.
+    pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) {
+        if let Some((bucket, slot)) = self.locate(hash, old) {
+            self.bucket_mut(bucket).records[slot] = new;
+        }
+    }
+
+    /// Removes `record`, which is under `hash`.
+    pub(crate) fn remove(&mut self, hash: u64, record: u32) {
+        let Some((bucket, slot)) = self.locate(hash, record) else {
+            debug_assert!(
+                false,
+                "a record is removed from an index that does not hold it"
+            );
+            return;
+        };
+        self.bucket_mut(bucket).tags[slot] = 0;
+        self.count -= 1;
+        self.trim(self.place(hash));
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    fn bucket_mut(&mut self, at: Place) -> &mut Bucket {
+        match at {
+            Place::Home(home) => &mut self.buckets[home],
+            Place::Overflow(overflow) => &mut self.overflow[overflow],
+        }
+    }
+
+    fn locate(&self, hash: u64, record: u32) -> Option<(Place, usize)> {
+        let mut at = Place::Home(self.place(hash));
+        loop {
+            let bucket = match at {
+                Place::Home(home) => &self.buckets[home],
+                Place::Overflow(overflow) => &self.overflow[overflow],
+            };
+            if let Some(slot) =
+                (0..SLOTS).find(|&slot| bucket.tags[slot] != 0 && bucket.records[slot] == record)
+            {
+                return Some((at, slot));
+            }
+            if bucket.next == 0 {
+                return None;
+            }
+            at = Place::Overflow(bucket.next as usize - 1);
+        }
+    }
+
+    /// Puts an entry into the first free slot of the chain that starts at bucket `home`.
+    fn put(&mut self, home: usize, hash: u64, record: u32) {
+        let mut at = Place::Home(home);
+        loop {
+            let bucket = self.bucket_mut(at);
+            let free = bucket.matching(0);
+            if free != 0 {
+                let slot = free.trailing_zeros() as usize % SLOTS;
+                bucket.tags[slot] = tag_of(hash);
+                bucket.records[slot] = record;
+                return;
+            }
+            if bucket.next == 0 {
+                let fresh = self.take_overflow();
+                self.bucket_mut(at).next = fresh + 1;
+                at = Place::Overflow(fresh as usize);
+            } else {
+                at = Place::Overflow(bucket.next as usize - 1);
+            }
+        }
+    }
+
+    fn take_overflow(&mut self) -> u32 {
+        if self.overflow_free != 0 {
+            let taken = self.overflow_free - 1;
+            self.overflow_free = self.overflow[taken as usize].next;
+            self.overflow[taken as usize].next = 0;
+            return taken;
+        }
+        self.overflow_used += 1;
+        self.overflow_used - 1
+    }
+
+    fn give_overflow(&mut self, bucket: u32) {
+        self.overflow[bucket as usize] = Bucket {
+            tags: [0; SLOTS],
+            next: self.overflow_free,
+            records: [0; SLOTS],
+        };
+        self.overflow_free = bucket + 1;
+    }
+
+    /// Gives back the overflow buckets of a chain that became empty.
+    fn trim(&mut self, home: usize) {
+        let mut before = Place::Home(home);
+        loop {
+            let next = self.bucket_mut(before).next;
+            if next == 0 {
+                return;
+            }
+            let here = self.overflow[next as usize - 1];
+            if here.tags == [0; SLOTS] {
+                self.bucket_mut(before).next = here.next;
+                self.give_overflow(next - 1);
+            } else {
+                before = Place::Overflow(next as usize - 1);
+            }
+        }
+    }
+
+    /// Splits the next bucket of the level: its entries divide between it and a new one.
+    fn split_one(&mut self, hash_of: impl Fn(u32) -> u64) {
+        let old = self.split;
+        let new = old + self.mask + 1;
+        let wide = self.mask * 2 + 1;
+        let mut chain = self.buckets[old];
+        self.buckets[old] = Bucket {
+            tags: [0; SLOTS],
+            next: 0,
+            records: [0; SLOTS],
+        };
+        self.split += 1;
+        if self.split > self.mask {
+            self.mask = wide;
+            self.split = 0;
+        }
+        loop {
+            for slot in 0..SLOTS {
+                if chain.tags[slot] != 0 {
+                    let hash = hash_of(chain.records[slot]);
+                    let home = if hash as usize & wide == new {
+                        new
+                    } else {
+                        old
+                    };
+                    self.put(home, hash, chain.records[slot]);
+                }
+            }
+            if chain.next == 0 {
+                return;
+            }
+            let given = chain.next - 1;
+            chain = self.overflow[given as usize];
+            self.give_overflow(given);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Home(usize),
+    Overflow(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn hash(key: u32) -> u64 {
+        // Poor on purpose: long chains and shared tags.
+        u64::from(key % 61).wrapping_mul(0x0101_0101_0101_0101)
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_map(operations in prop::collection::vec((0u32..400, any::<bool>()), 1..2000), good: bool) {
+            let hash = |key: u32| if good { crate::hash::word(key.into(), 7) } else { hash(key) };
+            let mut index = Index::new(400);
+            let mut model = BTreeMap::new();
+            for (key, insert) in operations {
+                let held = index.find(hash(key), |record| record == key);
+                prop_assert_eq!(held, model.get(&key).copied());
+                if insert && held.is_none() {
+                    index.insert(hash(key), key, hash);
+                    model.insert(key, key);
+                } else if !insert && held.is_some() {
+                    index.remove(hash(key), key);
+                    model.remove(&key);
+                }
+                prop_assert_eq!(index.count(), model.len());
+            }
+            for key in 0..400 {
+                prop_assert_eq!(index.find(hash(key), |record| record == key), model.get(&key).copied());
+            }
+        }
+    }
+
+    #[test]
+    fn fills_to_capacity_and_replaces() {
+        let capacity = 50_000;
+        let hash = |key: u32| crate::hash::word(key.into(), 3);
+        let mut index = Index::new(capacity);
+        for key in 0..capacity as u32 {
+            index.insert(hash(key), key, hash);
+        }
+        for key in 0..capacity as u32 {
+            assert_eq!(index.find(hash(key), |record| record == key), Some(key));
+        }
+        index.replace(hash(5), 5, 99_999);
+        assert_eq!(index.find(hash(5), |record| record == 99_999), Some(99_999));
+        assert!(
+            index.bytes_in_use() < capacity * 20,
+            "{} bytes an entry",
+            index.bytes_in_use() / capacity
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Packets' endpoints and addresses as keys.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use asterism_packet::{Endpoint, Flow4, FlowKey, Protocol};
+
+use crate::map::Key;
+use crate::wire::{BadBytes, Reader, Wire, Writer};
+
+impl Wire for Ipv4Addr {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.address(self.to_bits());
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.address().map(Self::from_bits)
+    }
+}
+
+impl Key for Ipv4Addr {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        crate::hash::word(self.to_bits().into(), seed)
+    }
+}
+
+impl Wire for Ipv6Addr {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.raw(&self.octets());
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        <[u8; 16]>::decode(input).map(Self::from)
+    }
+}
+
+impl Key for Ipv6Addr {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        let bits = self.to_bits();
+        crate::hash::words(bits as u64, (bits >> 64) as u64, seed)
+    }
+}
+
+impl Wire for Endpoint {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.address(self.address.to_bits());
+        out.u16(self.port);
+        out.u8(self.protocol.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let address = Ipv4Addr::from_bits(input.address()?);
+        Ok(Self::new(address, input.u16()?, Protocol(input.u8()?)))
+    }
+}
+
+impl Key for Endpoint {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        crate::hash::word(self.to_bits(), seed)
+    }
+}
+
+/// A flow's key: 13 bytes in two words.
+impl Key for Flow4Key {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        crate::hash::words(self.0, self.1, seed)
+    }
+}
+
+/// A [`Flow4`] as two words: cheap to compare and hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Flow4Key(u64, u64);
+
+impl From<Flow4> for Flow4Key {
+    #[inline(always)]
+    fn from(flow: Flow4) -> Self {
+        Self(
+            u64::from(flow.source.to_bits()) << 32 | u64::from(flow.destination.to_bits()),
+            u64::from(flow.protocol) << 32
+                | u64::from(flow.source_port) << 16
+                | u64::from(flow.destination_port),
+        )
+    }
+}
+
+impl From<Flow4Key> for Flow4 {
+    fn from(key: Flow4Key) -> Self {
+        Self {
+            source: Ipv4Addr::from_bits((key.0 >> 32) as u32),
+            destination: Ipv4Addr::from_bits(key.0 as u32),
+            source_port: (key.1 >> 16) as u16,
+            destination_port: key.1 as u16,
+            protocol: (key.1 >> 32) as u8,
+        }
+    }
+}
+
+impl Wire for Flow4Key {
+    fn encode(&self, out: &mut Writer<'_>) {
+        let flow = Flow4::from(*self);
+        flow.source.encode(out);
+        flow.destination.encode(out);
+        out.u16(flow.source_port);
+        out.u16(flow.destination_port);
+        out.u8(flow.protocol);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let source = Ipv4Addr::decode(input)?;
+        let destination = Ipv4Addr::decode(input)?;
+        let (source_port, destination_port) = (input.u16()?, input.u16()?);
+        Ok(Flow4 {
+            source,
+            destination,
+            source_port,
+            destination_port,
+            protocol: input.u8()?,
+        }
+        .into())
+    }
+}
+
+/// The symmetric key of a flow of either family, by its hash: for state that need not tell two flows apart
+/// with certainty. Two flows share one with a chance of 2⁻⁶⁴.
+pub fn flow_digest(key: &FlowKey) -> u64 {
+    key.hash(0)
+}

@@ -1,0 +1,262 @@
+//! The tables that functions declare: maps, sets and two-way maps.
+
+use core::cmp::Ordering;
+use core::fmt::Debug;
+
+use crate::context::{Late, Prefetched};
+use crate::object::Object;
+use crate::stamp::Stamp;
+use crate::table::{At, Row, Table, Vacancy, Value};
+use crate::wire::{BadBytes, Reader, Wire, Writer};
+
+/// What entries are found by. Plain data of a few words.
+pub trait Key: Copy + Eq + Ord + Debug + Wire + 'static {
+    /// A keyed hash; use [`hash`](crate::hash).
+    fn hash(&self, seed: u64) -> u64;
+}
+
+macro_rules! integer_keys {
+    ($($type:ident),*) => {$(
+        impl Key for $type {
+            #[inline(always)]
+            fn hash(&self, seed: u64) -> u64 {
+                crate::hash::word(u64::from(*self), seed)
+            }
+        }
+    )*};
+}
+integer_keys!(u8, u16, u32, u64);
+
+impl<A: Key, B: Key> Key for (A, B) {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        self.1.hash(self.0.hash(seed))
+    }
+}
+
+/// A row with one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Single<K>(pub K);
+
+impl<K> From<K> for Single<K> {
+    fn from(key: K) -> Self {
+        Self(key)
+    }
+}
+
+impl<K: Wire> Wire for Single<K> {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.0.encode(out);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        K::decode(input).map(Self)
+    }
+}
+
+impl<K: Key> Row for Single<K> {
+    const UNIQUE: usize = 1;
+    const LANES: usize = 1;
+    #[inline(always)]
+    fn lane_hash(&self, _: usize, seed: u64) -> u64 {
+        self.0.hash(seed)
+    }
+    #[inline(always)]
+    fn lane_equal(&self, _: usize, other: &Self) -> bool {
+        self.0 == other.0
+    }
+    fn order(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
+}
+
+/// A row with two unique keys and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pair<L, R>(pub L, pub R);
+
+impl<L, R> From<(L, R)> for Pair<L, R> {
+    fn from((left, right): (L, R)) -> Self {
+        Self(left, right)
+    }
+}
+
+impl<L: Wire, R: Wire> Wire for Pair<L, R> {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.0.encode(out);
+        self.1.encode(out);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self(L::decode(input)?, R::decode(input)?))
+    }
+}
+
+impl<L: Key, R: Key> Row for Pair<L, R> {
+    const UNIQUE: usize = 2;
+    const LANES: usize = 2;
+    #[inline(always)]
+    fn lane_hash(&self, lane: usize, seed: u64) -> u64 {
+        if lane == 0 {
+            self.0.hash(seed)
+        } else {
+            self.1.hash(seed)
+        }
+    }
+    #[inline(always)]
+    fn lane_equal(&self, lane: usize, other: &Self) -> bool {
+        if lane == 0 {
+            self.0 == other.0
+        } else {
+            self.1 == other.1
+        }
+    }
+    fn order(&self, other: &Self) -> Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// A row that is found by two unique keys which it computes from its fields (a NAT session, by its
+/// packets in either direction), and perhaps by two groups.
+pub trait Paired: Row {
+    /// The first key.
+    type Left: Key;
+    /// The second key.
+    type Right: Key;
+    /// The first key.
+    fn left(&self) -> Self::Left;
+    /// The second key.
+    fn right(&self) -> Self::Right;
+}
+
+impl<L: Key, R: Key> Paired for Pair<L, R> {
+    type Left = L;
+    type Right = R;
+    #[inline(always)]
+    fn left(&self) -> L {
+        self.0
+    }
+    #[inline(always)]
+    fn right(&self) -> R {
+        self.1
+    }
+}
+
+/// A row that also belongs to groups which many rows may share (all sessions of one endpoint).
+pub trait Grouped: Row {
+    /// What the groups are named by. Group `g` is lane `Row::UNIQUE + g`.
+    type Group: Key;
+    /// The row's group.
+    fn group(&self, group: usize) -> Self::Group;
+}
+
+/// From keys to values. Concurrent writes: see [`Value`].
+pub type Map<K, V> = Table<Single<K>, V>;
+/// A set of keys. Concurrent adding and removing of one key: adding wins.
+pub type Set<K> = Table<Single<K>, ()>;
+/// A one-to-one relation, unique both ways: of two pairs that share a side, the larger one is found by
+/// its left side, and the other one only by its right side until it idles out.
+pub type BiMap<L, R, V = ()> = Table<Pair<L, R>, V>;
+
+impl<K: Key, V: Value> Table<Single<K>, V> {
+    /// The entry of `key`. Costs a cache line for the index and one for the entry.
+    ///
+    /// Late where the object's placement is not local, or where absence may be.
+    #[inline(always)]
+    pub fn get(&self, key: &K) -> Result<Option<At<Single<K>, V>>, Late> {
+        self.find(0, key.hash(self.seed()), |row| row.0 == *key)
+    }
+
+    /// Whether there is an entry of `key`.
+    #[inline(always)]
+    pub fn contains(&self, key: &K) -> Result<bool, Late> {
+        Ok(self.get(key)?.is_some())
+    }
+}
+
+impl<R: Paired, V: Value> Table<R, V> {
+    /// The entry whose left key this is, unless its right key belongs to a better entry.
+    #[inline(always)]
+    pub fn by_left(&self, key: &R::Left) -> Result<Option<At<R, V>>, Late> {
+        self.find(0, key.hash(self.seed()), |row| row.left() == *key)
+    }
+
+    /// The entry whose right key this is, also as an alias (see [`At::is_alias`]).
+    #[inline(always)]
+    pub fn by_right(&self, key: &R::Right) -> Result<Option<At<R, V>>, Late> {
+        self.find(1, key.hash(self.seed()), |row| row.right() == *key)
+    }
+}
+
+impl<R: Grouped, V: Value> Table<R, V> {
+    /// Some live entry of the group, if there is one.
+    pub fn any_of(&self, group: usize, key: &R::Group) -> Result<Option<At<R, V>>, Late> {
+        let lane = R::UNIQUE + group;
+        self.group_member(lane, key.hash(self.seed()), |row| row.group(group) == *key)
+    }
+}
+
+/// The writes of a table.
+#[derive(Debug)]
+pub struct TableAct<'a, R: Row, V: Value>(&'a mut Table<R, V>);
+
+impl<R: Row, V: Value> TableAct<'_, R, V> {
+    /// Adds an entry, or writes over the one that is there. Visible here at once, elsewhere after the lag.
+    pub fn insert(&mut self, vacancy: Vacancy, row: impl Into<R>, value: V) {
+        self.0.insert(vacancy, row.into(), value);
+    }
+    /// Marks the entry as used, so that it does not idle out.
+    #[inline(always)]
+    pub fn touch(&mut self, at: &At<R, V>) {
+        self.0.touch(at);
+    }
+    /// Joins `value` into the entry's value (or, for values that do not join, writes over it) and marks
+    /// the entry as used.
+    #[inline(always)]
+    pub fn update(&mut self, at: &At<R, V>, value: V) {
+        self.0.update(at, value);
+    }
+    /// Removes the entry.
+    pub fn remove(&mut self, at: &At<R, V>) {
+        self.0.remove(at);
+    }
+}
+
+impl<R: Row, V: Value> Object for Table<R, V> {
+    type Act<'a> = TableAct<'a, R, V>;
+
+    fn act(&mut self) -> TableAct<'_, R, V> {
+        TableAct(self)
+    }
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        Table::apply(self, flags, input, stamp)
+    }
+    fn sweep(&mut self, records: u32) {
+        Table::sweep(self, records);
+    }
+    fn sweep_length(&self) -> u32 {
+        Table::sweep_length(self)
+    }
+    fn digest(&self) -> u64 {
+        Table::digest(self)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        Table::image(self, cursor, bytes_max, out)
+    }
+    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        Table::apply_image(self, flags, input)
+    }
+    #[inline(always)]
+    fn prefetch_record(&self, noted: Prefetched) {
+        Table::prefetch_record(self, noted);
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        Table::outgrew_cache(self, cache_bytes)
+    }
+    fn settle(&self) {
+        Table::settle(self);
+    }
+    fn entries(&self) -> usize {
+        self.len()
+    }
+    fn entries_held(&self) -> usize {
+        self.held()
+    }
+}

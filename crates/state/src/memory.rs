@@ -1,0 +1,173 @@
+//! Memory for tables: reserved once, touched as it fills, on huge pages.
+//!
+//! A table never allocates on the packet's path: its whole range is reserved when it is built, costs
+//! nothing until touched, and grows in place. This is the crate's one place that talks to the kernel.
+
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+/// Types for which all-zero bytes are a valid value.
+///
+/// # Safety
+/// Every bit pattern of zeros must be a valid value of the type, and it must need no drop.
+pub unsafe trait Zeroed: Copy {}
+
+// SAFETY: zero is a valid integer.
+unsafe impl Zeroed for u8 {}
+// SAFETY: zero is a valid integer.
+unsafe impl Zeroed for u32 {}
+// SAFETY: zero is a valid integer.
+unsafe impl Zeroed for u64 {}
+// SAFETY: an array of zeroes is a valid array of such types.
+unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {}
+
+/// A fixed-length array of zeroed memory, reserved from the kernel rather than the heap.
+#[derive(Debug)]
+pub struct Region<T: Zeroed> {
+    start: NonNull<T>,
+    length: usize,
+    mapped_bytes: usize,
+    marker: PhantomData<T>,
+}
+
+/// Ranges of at least this many bytes are aligned to, and advised to use, huge pages.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+impl<T: Zeroed> Region<T> {
+    /// Reserves `length` zeroed items.
+    ///
+    /// # Panics
+    /// When the kernel refuses the reservation; that happens at start-up, never on a packet's path.
+    pub fn new(length: usize) -> Self {
+        let bytes = length
+            .checked_mul(size_of::<T>())
+            .expect("a table fits the address space")
+            .max(1);
+        let huge = bytes >= HUGE_PAGE_BYTES;
+        let mapped_bytes = if huge {
+            bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES
+        } else {
+            bytes
+        };
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice aliases nothing.
+        let raw = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                mapped_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert!(
+            raw != libc::MAP_FAILED,
+            "the kernel refused to reserve {mapped_bytes} bytes for a table"
+        );
+        let mut start = raw.cast::<u8>();
+        let mut kept = mapped_bytes;
+        if huge {
+            let head = start.align_offset(HUGE_PAGE_BYTES);
+            let tail = HUGE_PAGE_BYTES - head;
+            kept -= HUGE_PAGE_BYTES;
+            // SAFETY: both ranges lie inside the mapping just made and are not used by anything;
+            // the advice changes only how the kernel backs the rest.
+            unsafe {
+                if head > 0 {
+                    libc::munmap(start.cast(), head);
+                }
+                start = start.add(head);
+                if tail > 0 {
+                    libc::munmap(start.add(kept).cast(), tail);
+                }
+                libc::madvise(start.cast(), kept, libc::MADV_HUGEPAGE);
+            }
+        }
+        Self {
+            start: NonNull::new(start.cast()).expect("a mapping is not at address zero"),
+            length,
+            mapped_bytes: kept,
+            marker: PhantomData,
+        }
+    }
+
+    /// Touches the first `items`, so that no later access pays for the kernel's zeroing (about 1 µs a
+    /// 4 KiB page).
+    pub fn touch(&mut self, items: usize) {
+        let bytes = (items.min(self.length) * size_of::<T>()).min(self.mapped_bytes);
+        let start = self.start.as_ptr().cast::<u8>();
+        for at in (0..bytes).step_by(4096) {
+            // SAFETY: `at` is inside the mapping; writing back the byte that is there changes nothing.
+            unsafe { start.add(at).write_volatile(start.add(at).read_volatile()) };
+        }
+    }
+
+    /// Asks the processor to bring the cache line of item `at` closer. Out of range does nothing.
+    #[inline(always)]
+    pub fn prefetch(&self, at: usize) {
+        if at < self.length {
+            // SAFETY: in range; a prefetch reads nothing that the program can see.
+            prefetch(unsafe { self.start.as_ptr().add(at) });
+        }
+    }
+}
+
+/// Asks the processor to bring the cache line at `pointer` closer.
+#[inline(always)]
+fn prefetch<T>(pointer: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching any address is allowed; it never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = pointer;
+}
+
+impl<T: Zeroed> Deref for Region<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the mapping holds `length` zero-initialised items, valid by `Zeroed`, and lives as
+        // long as `self`.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Zeroed> DerefMut for Region<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Zeroed> Drop for Region<T> {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and nothing borrows it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+// SAFETY: a region owns its memory alone, as a boxed slice would.
+unsafe impl<T: Zeroed + Send> Send for Region<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_zeroed_writable_and_aligned() {
+        for length in [1, 1000, 1 << 19, (1 << 20) + 3] {
+            let mut region = Region::<u64>::new(length);
+            assert_eq!(region.len(), length);
+            region.touch(length);
+            region[length - 1] = 7;
+            assert_eq!(region.iter().sum::<u64>(), 7);
+            if length * 8 >= HUGE_PAGE_BYTES {
+                assert_eq!(region.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! What every state object can do, what a whole state is, and how both are built.
+
+use std::rc::Rc;
+
+use crate::context::{Context, OPERATION_BYTES_MAX, Prefetched, Tick};
+use crate::pool::{Pool, Space};
+use crate::stamp::{OriginName, Stamp};
+use crate::table::{Row, Table, Value};
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// Most objects of one state (their number shares a byte with three flags).
+pub const OBJECTS_MAX: usize = 32;
+/// Idle classes of one object.
+pub const IDLE_CLASSES: usize = 8;
+
+/// What an absent entry means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Absence {
+    /// It is absent.
+    #[default]
+    Answer,
+    /// It may be on its way: the packet waits at most this long (microseconds).
+    Wait {
+        /// The longest wait.
+        us: u32,
+    },
+}
+
+/// What the operator chose for one object. Where the object lives is said by the two flags: `logged`
+/// objects' operations are handed to a placement that shares them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectSettings {
+    /// Operations are logged for other instances.
+    pub logged: bool,
+    /// Reads are late by this much (microseconds); 0: never. The test placement.
+    pub late_us: u32,
+    /// What an absent entry means.
+    pub absence: Absence,
+    /// Entries at most, over the whole cluster; 0: what the function asks for.
+    pub capacity: u32,
+}
+
+impl ObjectSettings {
+    /// This instance only.
+    pub const LOCAL: Self = Self {
+        logged: false,
+        late_us: 0,
+        absence: Absence::Answer,
+        capacity: 0,
+    };
+    /// A replica in every instance.
+    pub const REPLICATED: Self = Self {
+        logged: true,
+        late_us: 0,
+        absence: Absence::Answer,
+        capacity: 0,
+    };
+}
+
+/// What a table is built with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableSettings {
+    pub(crate) logged: bool,
+    pub(crate) late_us: u32,
+    pub(crate) absence: Absence,
+    pub(crate) capacity: u32,
+    /// Entries whose memory is touched at start.
+    pub(crate) expected: u32,
+    pub(crate) idle: [Tick; IDLE_CLASSES],
+}
+
+/// What every state object can do for the engine. Network functions do not see this.
+pub trait Object {
+    /// The object's writes, all that a function has of it after `act`.
+    type Act<'a>
+    where
+        Self: 'a;
+    /// Hands out the writes.
+    fn act(&mut self) -> Self::Act<'_>;
+    /// Applies one operation of another instance.
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;
+    /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used.
+    fn flush(&mut self, _bytes: &mut usize) -> bool {
+        true
+    }
+    /// Looks at up to `records` entries for idle and forgotten ones.
+    fn sweep(&mut self, _records: u32) {}
+    /// Entries that a whole sweep looks at.
+    fn sweep_length(&self) -> u32 {
+        0
+    }
+    /// Equal on two members exactly if the object is equal there.
+    fn digest(&self) -> u64;
+    /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
+    /// Joins one entry of an image.
+    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
+    /// Prefetches the record behind a prefetched probe.
+    fn prefetch_record(&self, _noted: Prefetched) {}
+    /// Whether probes are likely to miss a cache of this size.
+    fn outgrew_cache(&self, _cache_bytes: usize) -> bool {
+        false
+    }
+    /// Takes back a grant that the packet did not spend.
+    fn give_back(&self, _number: u32) {}
+    /// Forgets the reservations of the packet that ended.
+    fn settle(&self) {}
+    /// Entries that can be found now; for `status`.
+    fn entries(&self) -> usize;
+    /// Entries held, the ended ones included; for `status`.
+    fn entries_held(&self) -> usize {
+        self.entries()
+    }
+}
+
+/// A whole state: the struct that `#[state]` was put on.
+pub trait State: Sized + 'static {
+    /// Names of the objects, in order.
+    const OBJECTS: &'static [&'static str];
+    /// The writes of all objects, by field name.
+    type Act<'a>;
+    /// Hands out the writes.
+    fn act(&mut self) -> Self::Act<'_>;
+    /// Calls `visit` for object number `object`. Other numbers do nothing and give `None`.
+    fn with<T>(&mut self, object: u8, visit: impl Visit<T>) -> Option<T>;
+    /// As [`State::with`], for shared access.
+    fn look<T>(&self, object: u8, look: impl Look<T>) -> Option<T>;
+
+    /// Applies an operation group of another instance. On bad bytes the rest of the group is not applied.
+    fn apply(
+        &mut self,
+        context: &Context,
+        origin: OriginName,
+        sequence: u64,
+        group: &[u8],
+    ) -> Result<(), BadBytes> {
+        let origin = context.origin(origin).ok_or(BadBytes)?;
+        let stamp = Stamp { origin, sequence };
+        let mut input = Reader::new(group, context.addresses());
+        while !input.is_empty() {
+            let tag = input.u8()?;
+            self.with(
+                tag >> 3,
+                Apply {
+                    flags: tag & 7,
+                    input: &mut input,
+                    stamp,
+                },
+            )
+            .ok_or(BadBytes)??;
+        }
+        Ok(())
+    }
+
+    /// Appends up to `bytes_max` of the whole state from `cursor` on: (object, place in it). `None` at the
+    /// end.
+    fn image(&self, cursor: (u8, u32), bytes_max: usize, out: &mut Vec<u8>) -> Option<(u8, u32)> {
+        let (mut object, mut place) = cursor;
+        while usize::from(object) < Self::OBJECTS.len() {
+            match self.look(
+                object,
+                Image {
+                    cursor: place,
+                    bytes_max,
+                    out,
+                },
+            )? {
+                Some(next) => return Some((object, next)),
+                None => (object, place) = (object + 1, 0),
+            }
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return (usize::from(object) < Self::OBJECTS.len()).then_some((object, 0));
+            }
+        }
+        None
+    }
+
+    /// Joins a part of another member's image.
+    fn apply_image(&mut self, context: &Context, part: &[u8]) -> Result<(), BadBytes> {
+        let mut input = Reader::new(part, context.addresses());
+        while !input.is_empty() {
+            let tag = input.u8()?;
+            self.with(
+                tag >> 3,
+                ApplyImage {
+                    flags: tag & 7,
+                    input: &mut input,
+                },
+            )
+            .ok_or(BadBytes)??;
+        }
+        Ok(())
+    }
+
+    /// One digest for each object.
+    fn digests(&self) -> Vec<u64> {
+        (0..Self::OBJECTS.len() as u8)
+            .filter_map(|object| self.look(object, Digest))
+            .collect()
+    }
+}
+
+/// Something to do with an object, whatever its type.
+pub trait Visit<T> {
+    /// Does it.
+    fn visit<O: Object>(self, object: &mut O) -> T;
+}
+/// Something to ask of an object, whatever its type.
+pub trait Look<T> {
+    /// Asks it.
+    fn look<O: Object>(self, object: &O) -> T;
+}
+
+struct Apply<'a, 'b> {
+    flags: u8,
+    input: &'a mut Reader<'b>,
+    stamp: Stamp,
+}
+impl Visit<Result<(), BadBytes>> for Apply<'_, '_> {
+    fn visit<O: Object>(self, object: &mut O) -> Result<(), BadBytes> {
+        object.apply(self.flags, self.input, self.stamp)
+    }
+}
+struct ApplyImage<'a, 'b> {
+    flags: u8,
+    input: &'a mut Reader<'b>,
+}
+impl Visit<Result<(), BadBytes>> for ApplyImage<'_, '_> {
+    fn visit<O: Object>(self, object: &mut O) -> Result<(), BadBytes> {
+        object.apply_image(self.flags, self.input)
+    }
+}
+struct Image<'a> {
+    cursor: u32,
+    bytes_max: usize,
+    out: &'a mut Vec<u8>,
+}
+impl Look<Option<u32>> for Image<'_> {
+    fn look<O: Object>(self, object: &O) -> Option<u32> {
+        object.image(self.cursor, self.bytes_max, self.out)
+    }
+}
+struct Digest;
+impl Look<u64> for Digest {
+    fn look<O: Object>(self, object: &O) -> u64 {
+        object.digest()
+    }
+}
+/// [`Object::flush`] as a visit: whether all was flushed.
+#[derive(Debug)]
+pub struct Flush<'a>(
+    /// Bytes that may still be logged.
+    pub &'a mut usize,
+);
+impl Visit<bool> for Flush<'_> {
+    fn visit<O: Object>(self, object: &mut O) -> bool {
+        object.flush(self.0)
+    }
+}
+/// [`Object::sweep`] as a visit: a share of the object's entries, so that a whole turn takes about
+/// `turns` visits.
+#[derive(Debug)]
+pub struct Sweep {
+    /// Visits for one turn over all entries.
+    pub turns: u32,
+}
+impl Visit<()> for Sweep {
+    fn visit<O: Object>(self, object: &mut O) {
+        let records = object.sweep_length().div_ceil(self.turns.max(1));
+        object.sweep(records);
+    }
+}
+/// [`Object::prefetch_record`] as a look.
+#[derive(Debug)]
+pub struct PrefetchRecord(
+    /// What the prefetching call noted.
+    pub Prefetched,
+);
+impl Look<()> for PrefetchRecord {
+    #[inline(always)]
+    fn look<O: Object>(self, object: &O) {
+        object.prefetch_record(self.0);
+    }
+}
+/// [`Object::outgrew_cache`] as a look.
+#[derive(Debug)]
+pub struct OutgrewCache(
+    /// The cache's size.
+    pub usize,
+);
+impl Look<bool> for OutgrewCache {
+    fn look<O: Object>(self, object: &O) -> bool {
+        object.outgrew_cache(self.0)
+    }
+}
+/// [`Object::give_back`] as a look.
+#[derive(Debug)]
+pub struct GiveBack(
+    /// The number that was granted.
+    pub u32,
+);
+impl Look<()> for GiveBack {
+    fn look<O: Object>(self, object: &O) {
+        object.give_back(self.0);
+    }
+}
+/// [`Object::settle`] as a look.
+#[derive(Debug)]
+pub struct Settle;
+impl Look<()> for Settle {
+    fn look<O: Object>(self, object: &O) {
+        object.settle();
+    }
+}
+/// [`Object::entries`] and [`Object::entries_held`] as a look.
+#[derive(Debug)]
+pub struct Entries;
+impl Look<(usize, usize)> for Entries {
+    fn look<O: Object>(self, object: &O) -> (usize, usize) {
+        (object.entries(), object.entries_held())
+    }
+}
+
+/// Builds the objects of a state with what the operator chose for each, by name.
+pub struct Builder {
+    context: Rc<Context>,
+    settings: Box<dyn Fn(&str) -> ObjectSettings>,
+    next: core::cell::Cell<u8>,
+}
+
+impl core::fmt::Debug for Builder {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Builder")
+    }
+}
+
+impl Builder {
+    /// A builder that asks `settings` what the operator chose for the object of a name.
+    pub fn new(context: Rc<Context>, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Self {
+        Self {
+            context,
+            settings: Box::new(settings),
+            next: core::cell::Cell::new(0),
+        }
+    }
+
+    /// The context that all objects share.
+    pub fn context(&self) -> &Rc<Context> {
+        &self.context
+    }
+
+    fn object(&self, name: &str) -> (u8, ObjectSettings) {
+        let number = self.next.get();
+        assert!(
+            usize::from(number) < OBJECTS_MAX,
+            "a state has at most {OBJECTS_MAX} objects"
+        );
+        self.next.set(number + 1);
+        (number, (self.settings)(name))
+    }
+
+    /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times
+    /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
+    pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
+        let (object, settings) = self.object(name);
+        let mut classes = [0; IDLE_CLASSES];
+        for (class, &seconds) in classes.iter_mut().zip(idle) {
+            *class = seconds;
+        }
+        let capacity = if settings.capacity > 0 {
+            settings.capacity
+        } else {
+            capacity
+        };
+        let settings = TableSettings {
+            logged: settings.logged,
+            late_us: settings.late_us,
+            absence: settings.absence,
+            capacity,
+            expected: capacity.min(1 << 14),
+            idle: classes,
+        };
+        Table::new(self.context.clone(), object, settings)
+    }
+
+    /// A pool of the items of `space`, leased in blocks to the members by their place in the epoch.
+    pub fn pool<S: Space>(&self, name: &str, space: S) -> Pool<S> {
+        let (object, settings) = self.object(name);
+        Pool::new(self.context.clone(), object, settings, space)
+    }
+
+    /// A counter that all instances add to.
+    pub fn counter(&self, name: &str) -> crate::Counter {
+        let (object, settings) = self.object(name);
+        crate::Counter::new(self.context.clone(), object, settings)
+    }
+
+    /// A counter for each key.
+    pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
+        let (object, mut settings) = self.object(name);
+        if settings.capacity == 0 {
+            settings.capacity = capacity;
+        }
+        crate::Counters::new(self.context.clone(), object, settings)
+    }
+
+    /// One value.
+    pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
+        let (object, settings) = self.object(name);
+        crate::Register::new(self.context.clone(), object, settings, initial)
+    }
+}
+
+pub(crate) fn write_stamp(context: &Context, stamp: Stamp, out: &mut Writer<'_>) {
+    let name = context.origin_name(stamp.origin);
+    out.u16(name.member);
+    out.u64(name.incarnation);
+    out.varint(stamp.sequence);
+}
+
+pub(crate) fn read_stamp(context: &Context, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
+    let name = OriginName {
+        member: input.u16()?,
+        incarnation: input.u64()?,
+    };
+    let origin = context.origin(name).ok_or(BadBytes)?;
+    Ok(Stamp {
+        origin,
+        sequence: input.varint()?,
+    })
+}

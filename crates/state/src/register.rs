@@ -1,0 +1,149 @@
+//! One value that any instance may write.
+
+use std::rc::Rc;
+
+use crate::context::{Context, Late};
+use crate::object::{Object, ObjectSettings, read_stamp, write_stamp};
+use crate::stamp::{Origins, Stamp};
+use crate::table::Value;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// One value. A write that knows of another beats it; of concurrent ones the value's order decides, then
+/// the stamp. Values that join do so instead.
+#[derive(Debug)]
+pub struct Register<V: Value> {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    value: V,
+    generation: u32,
+    stamp: Stamp,
+}
+
+impl<V: Value> Register<V> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        initial: V,
+    ) -> Self {
+        let stamp = Stamp {
+            origin: Origins::OWN,
+            sequence: 0,
+        };
+        Self {
+            context,
+            object,
+            settings,
+            value: initial,
+            generation: 0,
+            stamp,
+        }
+    }
+
+    /// The value as it is known here.
+    #[inline(always)]
+    pub fn get(&self) -> Result<V, Late> {
+        if self.settings.late_us != 0
+            && !self.context.is_prefetching()
+            && !self
+                .context
+                .fetched(self.object, 0, self.settings.late_us.into())
+        {
+            return Err(Late::new());
+        }
+        Ok(self.value)
+    }
+
+    fn merge(&mut self, value: V, generation: u32, stamp: Stamp) {
+        if generation == self.generation && V::JOINS {
+            self.value.join(&value);
+            if self.context.compare(stamp, self.stamp).is_gt() {
+                self.stamp = stamp;
+            }
+            return;
+        }
+        let wins = generation > self.generation
+            || generation == self.generation
+                && value
+                    .order(&self.value)
+                    .then_with(|| self.context.compare(stamp, self.stamp))
+                    .is_gt();
+        if wins {
+            (self.value, self.generation, self.stamp) = (value, generation, stamp);
+        }
+    }
+}
+
+/// The writes of a [`Register`].
+#[derive(Debug)]
+pub struct RegisterAct<'a, V: Value>(&'a mut Register<V>);
+
+impl<V: Value> RegisterAct<'_, V> {
+    /// Writes the value (joins it, for values that do).
+    pub fn set(&mut self, value: V) {
+        let register = &mut *self.0;
+        if value == register.value {
+            return;
+        }
+        let generation = if V::JOINS {
+            register.generation
+        } else {
+            register.generation + 1
+        };
+        let stamp = register.context.stamp(register.settings.logged);
+        register.merge(value, generation, stamp);
+        if register.settings.logged {
+            register.context.log(|out| {
+                out.u8(register.object << 3);
+                out.varint(generation.into());
+                register.value.encode(out);
+            });
+        }
+    }
+}
+
+impl<V: Value> Object for Register<V> {
+    type Act<'a> = RegisterAct<'a, V>;
+
+    fn act(&mut self) -> RegisterAct<'_, V> {
+        RegisterAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let value = V::decode(input)?;
+        self.merge(value, generation, stamp);
+        Ok(())
+    }
+    fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let mut out = Writer::new(&mut bytes, self.context.addresses());
+        self.value.encode(&mut out);
+        out.u32(self.generation);
+        crate::hash::bytes(&bytes, 0)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        if cursor > 0 || self.stamp.sequence == 0 {
+            return None;
+        }
+        if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+            return Some(0);
+        }
+        let mut writer = Writer::new(out, self.context.addresses());
+        writer.u8(self.object << 3);
+        writer.varint(self.generation.into());
+        self.value.encode(&mut writer);
+        write_stamp(&self.context, self.stamp, &mut writer);
+        None
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let value = V::decode(input)?;
+        let stamp = read_stamp(&self.context, input)?;
+        self.merge(value, generation, stamp);
+        Ok(())
+    }
+    fn entries(&self) -> usize {
+        1
+    }
+}

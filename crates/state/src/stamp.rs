@@ -1,0 +1,86 @@
+//! Who wrote an entry, and when in its writer's own order.
+//!
+//! Wall clocks never order writes (a skewed clock would win every race): generations do, and where
+//! two writers reached the same generation, the caller's order, and last of all the stamp.
+
+use core::cmp::Ordering;
+
+/// The name of a stream of operations: one start of one host. The same everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OriginName {
+    /// The member (host) that writes the stream.
+    pub member: u16,
+    /// Which start of that host. A restarted host is another origin.
+    pub incarnation: u64,
+}
+
+/// A local short name of an [`OriginName`]: its place in [`Origins`]. Never sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Origin(pub u16);
+
+/// The origins that this instance has heard of, oldest first. Slot 0 is the instance's own host.
+#[derive(Clone, Debug)]
+pub struct Origins {
+    names: Vec<OriginName>,
+}
+
+/// Most origins (members × incarnations) that one instance keeps apart.
+pub const ORIGINS_MAX: usize = 1024;
+
+impl Origins {
+    /// A list with one entry, the instance's own host.
+    pub fn new(own: OriginName) -> Self {
+        let mut names = Vec::with_capacity(64);
+        names.push(own);
+        Self { names }
+    }
+
+    /// The instance's own host.
+    pub const OWN: Origin = Origin(0);
+
+    /// The slot of `name`, given out now if it is new. `None` past [`ORIGINS_MAX`].
+    pub fn slot(&mut self, name: OriginName) -> Option<Origin> {
+        if let Some(found) = self.find(name) {
+            return Some(found);
+        }
+        if self.names.len() >= ORIGINS_MAX {
+            return None;
+        }
+        self.names.push(name);
+        Some(Origin((self.names.len() - 1) as u16))
+    }
+
+    /// The slot of `name`, if it has one.
+    pub fn find(&self, name: OriginName) -> Option<Origin> {
+        self.names
+            .iter()
+            .position(|&known| known == name)
+            .map(|slot| Origin(slot as u16))
+    }
+
+    /// The name behind a slot.
+    pub fn name(&self, origin: Origin) -> OriginName {
+        self.names[origin.0 as usize]
+    }
+
+    /// How many slots are in use.
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The order of two stamps, equal on every member: by sequence, then by the writer's name.
+    pub fn compare(&self, left: Stamp, right: Stamp) -> Ordering {
+        left.sequence
+            .cmp(&right.sequence)
+            .then_with(|| self.name(left.origin).cmp(&self.name(right.origin)))
+    }
+}
+
+/// The write that an entry's value comes from: the writer and its sequence number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// The writer.
+    pub origin: Origin,
+    /// The number of the operation group in the writer's stream, from 1.
+    pub sequence: u64,
+}

@@ -1,0 +1,210 @@
+//! How entries are found: an index per lane to the head of the chain of rows with that key.
+
+use super::record::{CHAINED, DOMINATED, LIVE, Record};
+use super::{Row, Table, Value};
+
+/// Ended rows of a group that are passed over while looking for a live one.
+const DEAD_SKIPPED_MAX: usize = 256;
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// The record of exactly this row, live or not.
+    pub(super) fn identity(&self, row: &R) -> Option<u32> {
+        let hash = row.lane_hash(0, self.context.seed());
+        let mut at = self.head(0, hash, row)?;
+        loop {
+            if self.records[at as usize].row == *row {
+                return Some(at);
+            }
+            at = self.links[at as usize].next[0].checked_sub(1)?;
+        }
+    }
+
+    fn head(&self, lane: usize, hash: u64, row: &R) -> Option<u32> {
+        self.lanes[lane].find(hash, |record| {
+            self.records[record as usize].row.lane_equal(lane, row)
+        })
+    }
+
+    /// Whether record `left` stands before record `right` in a chain.
+    fn better(&self, lane: usize, left: u32, right: u32) -> bool {
+        let (left, right) = (&self.records[left as usize], &self.records[right as usize]);
+        let alive = |record: &Record<R, V>| record.header.flags & LIVE;
+        if alive(left) != alive(right) {
+            return alive(left) > alive(right);
+        }
+        lane < R::UNIQUE && left.row.order(&right.row).is_gt()
+    }
+
+    /// Puts a record into all lanes.
+    pub(super) fn link(&mut self, number: u32) {
+        let seed = self.context.seed();
+        let row = self.records[number as usize].row;
+        let mut chained = false;
+        for lane in 0..R::LANES {
+            let hash = row.lane_hash(lane, seed);
+            match self.head(lane, hash, &row) {
+                None => {
+                    let records = &self.records;
+                    self.lanes[lane].insert(hash, number, |record| {
+                        records[record as usize].row.lane_hash(lane, seed)
+                    });
+                }
+                Some(head) if self.better(lane, number, head) => {
+                    self.lanes[lane].replace(hash, head, number);
+                    self.links[number as usize].next[lane] = head + 1;
+                    self.links[head as usize].previous[lane] = number + 1;
+                    self.records[head as usize].header.flags |= CHAINED;
+                    chained = true;
+                }
+                Some(head) => {
+                    let after = self.links[head as usize].next[lane];
+                    self.links[number as usize].previous[lane] = head + 1;
+                    self.links[number as usize].next[lane] = after;
+                    self.links[head as usize].next[lane] = number + 1;
+                    if after != 0 {
+                        self.links[after as usize - 1].previous[lane] = number + 1;
+                    }
+                    self.records[head as usize].header.flags |= CHAINED;
+                    chained = true;
+                }
+            }
+        }
+        if chained {
+            self.records[number as usize].header.flags |= CHAINED;
+            self.judge_neighbours(&row);
+        }
+    }
+
+    /// Takes a record out of all lanes. Tells, for each lane, whether no row with that key is left.
+    pub(super) fn unlink(&mut self, number: u32) -> [bool; super::LANES_MAX] {
+        let seed = self.context.seed();
+        let row = self.records[number as usize].row;
+        let mut emptied = [false; super::LANES_MAX];
+        for (lane, emptied) in emptied.iter_mut().enumerate().take(R::LANES) {
+            let (next, previous) = (
+                self.links[number as usize].next[lane],
+                self.links[number as usize].previous[lane],
+            );
+            if previous != 0 {
+                self.links[previous as usize - 1].next[lane] = next;
+                if next != 0 {
+                    self.links[next as usize - 1].previous[lane] = previous;
+                }
+            } else if next == 0 {
+                self.lanes[lane].remove(row.lane_hash(lane, seed), number);
+                *emptied = true;
+            } else {
+                self.links[next as usize - 1].previous[lane] = 0;
+                let best = self.best_of(lane, next - 1);
+                self.lanes[lane].replace(row.lane_hash(lane, seed), number, next - 1);
+                self.promote(lane, next - 1, best);
+            }
+            self.links[number as usize].next[lane] = 0;
+            self.links[number as usize].previous[lane] = 0;
+        }
+        if self.records[number as usize].header.flags & CHAINED != 0 {
+            self.records[number as usize].header.flags &= !(CHAINED | DOMINATED);
+            self.judge_neighbours(&row);
+        }
+        emptied
+    }
+
+    /// After an entry came alive or died: puts it where it belongs in its chains.
+    pub(super) fn relink(&mut self, number: u32) {
+        if self.records[number as usize].header.flags & CHAINED != 0 {
+            self.unlink(number);
+            self.link(number);
+        }
+    }
+
+    /// The best record of the rest of a chain. Groups take any live one; a group with more than
+    /// [`DEAD_SKIPPED_MAX`] ended rows in a row may appear to have none until those are forgotten.
+    fn best_of(&self, lane: usize, first: u32) -> u32 {
+        let mut best = first;
+        let mut at = first;
+        let mut steps = 0;
+        loop {
+            let grouping = lane >= R::UNIQUE;
+            if grouping
+                && (self.records[best as usize].header.flags & LIVE != 0
+                    || steps >= DEAD_SKIPPED_MAX)
+            {
+                return best;
+            }
+            if self.better(lane, at, best) {
+                best = at;
+            }
+            match self.links[at as usize].next[lane] {
+                0 => return best,
+                next => at = next - 1,
+            }
+            steps += 1;
+        }
+    }
+
+    /// Moves `best` from inside a chain to its head.
+    fn promote(&mut self, lane: usize, head: u32, best: u32) {
+        if head == best {
+            return;
+        }
+        let (next, previous) = (
+            self.links[best as usize].next[lane],
+            self.links[best as usize].previous[lane],
+        );
+        self.links[previous as usize - 1].next[lane] = next;
+        if next != 0 {
+            self.links[next as usize - 1].previous[lane] = previous;
+        }
+        self.links[best as usize].previous[lane] = 0;
+        self.links[best as usize].next[lane] = head + 1;
+        self.links[head as usize].previous[lane] = best + 1;
+        let hash = self.records[head as usize]
+            .row
+            .lane_hash(lane, self.context.seed());
+        self.lanes[lane].replace(hash, head, best);
+    }
+
+    /// Recomputes who is dominated among all rows that share a unique key with `row`.
+    fn judge_neighbours(&mut self, row: &R) {
+        let seed = self.context.seed();
+        for lane in 0..R::UNIQUE {
+            let Some(mut at) = self.head(lane, row.lane_hash(lane, seed), row) else {
+                continue;
+            };
+            loop {
+                self.judge(at);
+                match self.links[at as usize].next[lane] {
+                    0 => break,
+                    next => at = next - 1,
+                }
+            }
+        }
+    }
+
+    /// An entry is dominated while it is not the head of each of its unique lanes, whether or not the one
+    /// before it is dominated itself: so the outcome does not depend on the order of arrival.
+    fn judge(&mut self, number: u32) {
+        let dominated = (0..R::UNIQUE).any(|lane| self.links[number as usize].previous[lane] != 0);
+        let flags = &mut self.records[number as usize].header.flags;
+        if dominated && *flags & DOMINATED == 0 {
+            self.tally.dominated += 1;
+        }
+        *flags = if dominated {
+            *flags | DOMINATED
+        } else {
+            *flags & !DOMINATED
+        };
+    }
+
+    /// A live row with the same key as `row` in a grouping lane.
+    pub(crate) fn any_in_group(
+        &self,
+        lane: usize,
+        hash: u64,
+        same: impl Fn(&R) -> bool,
+    ) -> Option<u32> {
+        let number =
+            self.lanes[lane].find(hash, |record| same(&self.records[record as usize].row))?;
+        (self.records[number as usize].header.flags & LIVE != 0).then_some(number)
+    }
+}

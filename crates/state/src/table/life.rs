@@ -1,0 +1,57 @@
+//! How entries end: the last one who used an entry says when it idled out; everybody forgets it once
+//! nobody can bring it back.
+
+use super::record::{LIVE, OWN_TOUCH, USED};
+use super::{Row, Table, Value};
+
+/// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
+const IDLE_GRACE_TICKS: u32 = 1;
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// Looks at the next `records` records for entries that idled out or can be forgotten. Call it often
+    /// with a small number: one whole turn takes `capacity in use / records` calls.
+    pub(crate) fn sweep(&mut self, records: u32) {
+        let tick = self.context.tick();
+        for _ in 0..records.min(self.used) {
+            if self.sweep_next >= self.used {
+                self.sweep_next = 0;
+            }
+            let number = self.sweep_next;
+            self.sweep_next += 1;
+            let header = &self.records[number as usize].header;
+            if header.flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {
+                let idle = self.idle(&self.records[number as usize].value);
+                if idle != 0
+                    && tick
+                        > header
+                            .seen
+                            .saturating_add(idle + idle / 4 + IDLE_GRACE_TICKS)
+                {
+                    self.expire(number);
+                }
+            } else if header.flags & (LIVE | USED) == USED {
+                let death = self.links[number as usize].death();
+                if !self.settings.logged || self.context.is_stable(death) {
+                    self.forget(number);
+                }
+            }
+        }
+    }
+
+    /// Drops an entry whose end every member knows: none can write for it any more.
+    fn forget(&mut self, number: u32) {
+        let record = self.records[number as usize];
+        let emptied = self.unlink(number);
+        self.release(number);
+        self.generation_floor = self.generation_floor.max(record.header.generation);
+        self.tally.forgotten += 1;
+        if let Some((lane, call)) = &self.on_forget {
+            call(&record.row, emptied[*lane]);
+        }
+    }
+
+    /// Records in use, for planning sweeps.
+    pub(crate) fn sweep_length(&self) -> u32 {
+        self.used
+    }
+}

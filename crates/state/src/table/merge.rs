@@ -1,0 +1,401 @@
+//! How two copies of an entry become one: a join, so the order in which copies arrive does not matter.
+//!
+//! By generation first (a removal is a generation of its own); within a generation values join, or the
+//! caller's order decides, or at last the stamp. `seen` and `expired` are maxima.
+
+use super::record::{LIVE, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
+use super::{Row, Table, Value};
+use crate::context::Tick;
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// Flag of an operation: uses up to the one it names are over.
+pub(super) const OPERATION_EXPIRED: u8 = 1;
+/// Flag of an operation: the entry is removed.
+pub(super) const OPERATION_REMOVED: u8 = 2;
+
+/// A copy of an entry, ours or a member's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copied<R, V> {
+    pub(super) row: R,
+    pub(super) value: V,
+    pub(super) generation: u32,
+    pub(super) removed: bool,
+    pub(super) seen: Tick,
+    pub(super) expired: Tick,
+    pub(super) stamp: Stamp,
+    /// The operation that ended it, if it ended.
+    pub(super) death: Stamp,
+    /// Written by this very instance.
+    pub(super) own: bool,
+}
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// Joins a copy into the table.
+    pub(super) fn merge(&mut self, copy: Copied<R, V>) {
+        self.generation_floor = self.generation_floor.max(copy.generation.saturating_sub(1));
+        match self.identity(&copy.row) {
+            Some(number) => self.join(number, copy),
+            None => self.adopt(copy),
+        }
+    }
+
+    fn adopt(&mut self, copy: Copied<R, V>) {
+        let Some(number) = self.allocate(copy.row, copy.value) else {
+            self.tally.refused_full += 1;
+            return;
+        };
+        let live = !copy.removed && copy.seen > copy.expired;
+        let touch_due = self.touch_due(&copy.value, copy.seen);
+        let header = &mut self.records[number as usize].header;
+        header.touch_due = touch_due;
+        header.seen = copy.seen;
+        header.expired = copy.expired;
+        header.generation = copy.generation;
+        header.set_stamp(copy.stamp);
+        header.flags = USED
+            | if live { LIVE } else { 0 }
+            | if copy.removed { REMOVED } else { 0 }
+            | if copy.own { OWN_TOUCH | OWN_SHARE } else { 0 };
+        self.own += u32::from(copy.own);
+        self.live += u32::from(live);
+        if !live {
+            self.links[number as usize].set_death(copy.death);
+        }
+        self.link(number);
+    }
+
+    fn join(&mut self, number: u32, copy: Copied<R, V>) {
+        let mut record = self.records[number as usize];
+        let header = &mut record.header;
+        let was_live = header.flags & LIVE != 0;
+        let removed = header.flags & REMOVED != 0;
+        let takes = if copy.generation != header.generation {
+            copy.generation > header.generation
+        } else if removed != copy.removed {
+            // Written again while another removed it: the writing stands.
+            removed
+        } else if V::JOINS && !removed {
+            record.value.join(&copy.value);
+            if self.context.compare(copy.stamp, header.stamp()).is_gt() {
+                header.set_stamp(copy.stamp);
+            }
+            false
+        } else {
+            let order = copy
+                .value
+                .order(&record.value)
+                .then_with(|| self.context.compare(copy.stamp, header.stamp()));
+            self.tally.lost_writes += u64::from(copy.value != record.value);
+            order.is_gt()
+        };
+        if takes {
+            record.value = copy.value;
+            header.generation = copy.generation;
+            header.set_stamp(copy.stamp);
+            header.flags = header.flags & !REMOVED | if copy.removed { REMOVED } else { 0 };
+        }
+        if copy.seen > header.seen || copy.own {
+            header.seen = header.seen.max(copy.seen);
+            header.flags = header.flags & !OWN_TOUCH | if copy.own { OWN_TOUCH } else { 0 };
+        }
+        header.expired = header.expired.max(copy.expired);
+        let live = header.flags & REMOVED == 0 && header.seen > header.expired;
+        header.flags = header.flags & !LIVE | if live { LIVE } else { 0 };
+        let seen = header.seen;
+        record.header.touch_due = self.touch_due(&record.value, seen);
+        self.records[number as usize] = record;
+        if !live && (was_live || copy.removed || copy.expired > 0) {
+            self.links[number as usize].set_death(copy.death);
+        }
+        if was_live != live {
+            self.live = if live { self.live + 1 } else { self.live - 1 };
+            self.tally.revived += u64::from(live);
+            self.relink(number);
+        }
+    }
+
+    /// When a use of an entry last seen at `seen` is announced next: after a quarter of its idle time.
+    pub(super) fn touch_due(&self, value: &V, seen: Tick) -> Tick {
+        match self.idle(value) {
+            0 => Tick::MAX,
+            idle => seen
+                .min(self.context.tick())
+                .saturating_add((idle / 4).max(1)),
+        }
+    }
+
+    /// The idle time of an entry with this value, in ticks; 0 is for ever.
+    pub(super) fn idle(&self, value: &V) -> Tick {
+        self.settings.idle[usize::from(value.idle_class()) % self.settings.idle.len()]
+    }
+
+    // --- writes of this instance
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write(&mut self, row: R, value: V) {
+        let tick = self.context.tick();
+        let (generation, seen) = match self.identity(&row) {
+            Some(number) => {
+                let header = &self.records[number as usize].header;
+                (header.generation + 1, tick.max(header.seen + 1))
+            }
+            None => (self.generation_floor + 1, tick.max(1)),
+        };
+        self.publish(Copied {
+            row,
+            value,
+            generation,
+            removed: false,
+            seen,
+            expired: 0,
+            stamp: NOBODY,
+            death: NOBODY,
+            own: true,
+        });
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refresh(&mut self, number: u32) {
+        let record = self.records[number as usize];
+        if record.header.flags & LIVE == 0 || self.idle(&record.value) == 0 {
+            return;
+        }
+        let seen = self.context.tick().max(record.header.seen + 1);
+        self.publish(self.copy_of(number, record.value, record.header.generation, seen));
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn change(&mut self, number: u32, value: V) {
+        let record = self.records[number as usize];
+        if record.header.flags & USED == 0 {
+            return;
+        }
+        let due = self.context.tick() >= record.header.touch_due;
+        let mut joined = record.value;
+        let generation = if V::JOINS {
+            joined.join(&value);
+            record.header.generation
+        } else {
+            joined = value;
+            record.header.generation + u32::from(value != record.value)
+        };
+        if joined == record.value && !due {
+            return;
+        }
+        let seen = self.context.tick().max(record.header.seen + u32::from(due));
+        self.publish(self.copy_of(number, joined, generation, seen));
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn remove_entry(&mut self, number: u32) {
+        let record = self.records[number as usize];
+        if record.header.flags & LIVE == 0 {
+            return;
+        }
+        let mut copy = self.copy_of(
+            number,
+            record.value,
+            record.header.generation + 1,
+            record.header.seen,
+        );
+        copy.removed = true;
+        self.publish(copy);
+    }
+
+    pub(super) fn expire(&mut self, number: u32) {
+        let record = self.records[number as usize];
+        let mut copy = self.copy_of(
+            number,
+            record.value,
+            record.header.generation,
+            record.header.seen,
+        );
+        copy.expired = copy.seen;
+        self.publish(copy);
+    }
+
+    fn copy_of(&self, number: u32, value: V, generation: u32, seen: Tick) -> Copied<R, V> {
+        let row = self.records[number as usize].row;
+        Copied {
+            row,
+            value,
+            generation,
+            removed: false,
+            seen,
+            expired: 0,
+            stamp: NOBODY,
+            death: NOBODY,
+            own: true,
+        }
+    }
+
+    /// Applies an own write here and logs it for the others.
+    fn publish(&mut self, mut copy: Copied<R, V>) {
+        copy.stamp = self.stamp();
+        copy.death = copy.stamp;
+        if self.settings.logged {
+            let flags = if copy.expired > 0 {
+                OPERATION_EXPIRED
+            } else {
+                0
+            } | if copy.removed { OPERATION_REMOVED } else { 0 };
+            let tag = self.object << 3 | flags;
+            self.context.log(|out| {
+                out.u8(tag);
+                copy.row.encode(out);
+                out.varint(u64::from(copy.generation));
+                copy.value.encode(out);
+                out.u24(copy.seen);
+            });
+        }
+        self.merge(copy);
+    }
+
+    // --- operations of others
+
+    /// Applies one operation whose tag (with `flags`) was read already.
+    pub(crate) fn apply(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        stamp: Stamp,
+    ) -> Result<(), BadBytes> {
+        let row = R::decode(input)?;
+        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let value = V::decode(input)?;
+        let seen = self.widen(input.u24()?);
+        let expired = if flags & OPERATION_EXPIRED != 0 {
+            seen
+        } else {
+            0
+        };
+        let removed = flags & OPERATION_REMOVED != 0;
+        self.merge(Copied {
+            row,
+            value,
+            generation,
+            removed,
+            seen,
+            expired,
+            stamp,
+            death: stamp,
+            own: false,
+        });
+        Ok(())
+    }
+
+    /// A time of which only the low 24 bits travelled (they wrap in 194 days): the one nearest to now.
+    fn widen(&self, low: u32) -> Tick {
+        const SPAN: i64 = 1 << 24;
+        let now = i64::from(self.context.tick());
+        let base = now / SPAN * SPAN + i64::from(low);
+        let nearest = [base - SPAN, base, base + SPAN]
+            .into_iter()
+            .min_by_key(|time| (time - now).abs())
+            .unwrap_or(base);
+        nearest.clamp(0, i64::from(Tick::MAX)) as Tick
+    }
+
+    /// Appends the whole state of entries from `cursor` on until `out` holds `bytes_max`; tells where to go
+    /// on, `None` at the end.
+    pub(crate) fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        for number in cursor..self.used {
+            if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+                return Some(number);
+            }
+            let record = &self.records[number as usize];
+            let header = &record.header;
+            if header.flags & USED == 0 {
+                continue;
+            }
+            let live = header.flags & LIVE != 0;
+            let mut writer = Writer::new(out, self.context.addresses());
+            writer.u8(self.object << 3
+                | if header.flags & REMOVED != 0 {
+                    OPERATION_REMOVED
+                } else {
+                    0
+                });
+            record.row.encode(&mut writer);
+            writer.varint(u64::from(header.generation));
+            record.value.encode(&mut writer);
+            writer.u32(header.seen);
+            writer.u32(header.expired);
+            self.write_stamp(header.stamp(), &mut writer);
+            writer.u8(u8::from(!live));
+            if !live {
+                self.write_stamp(self.links[number as usize].death(), &mut writer);
+            }
+        }
+        None
+    }
+
+    /// Joins one entry of an image, whose tag was read already.
+    pub(crate) fn apply_image(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+    ) -> Result<(), BadBytes> {
+        let row = R::decode(input)?;
+        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let value = V::decode(input)?;
+        let (seen, expired) = (input.u32()?, input.u32()?);
+        let stamp = self.read_stamp(input)?;
+        let death = if input.u8()? != 0 {
+            self.read_stamp(input)?
+        } else {
+            stamp
+        };
+        self.merge(Copied {
+            row,
+            value,
+            generation,
+            removed: flags & OPERATION_REMOVED != 0,
+            seen,
+            expired,
+            stamp,
+            death,
+            own: false,
+        });
+        Ok(())
+    }
+
+    fn write_stamp(&self, stamp: Stamp, out: &mut Writer<'_>) {
+        crate::object::write_stamp(&self.context, stamp, out);
+    }
+
+    fn read_stamp(&self, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
+        crate::object::read_stamp(&self.context, input)
+    }
+
+    /// A number that is equal on two members exactly if (but for chance, 2⁻⁶⁴) the same entries live
+    /// there with the same values, generations, stamps and times.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let mut digest = 0u64;
+        for record in &self.records[..self.used as usize] {
+            if record.header.flags & LIVE == 0 {
+                continue;
+            }
+            bytes.clear();
+            let mut out = Writer::new(&mut bytes, self.context.addresses());
+            record.row.encode(&mut out);
+            record.value.encode(&mut out);
+            out.u32(record.header.generation);
+            out.u32(record.header.seen);
+            self.write_stamp(record.header.stamp(), &mut out);
+            digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
+        }
+        digest
+    }
+}
+
+const NOBODY: Stamp = Stamp {
+    origin: crate::stamp::Origins::OWN,
+    sequence: 0,
+};

@@ -1,0 +1,347 @@
+//! The table behind maps, two-way maps and sets: rows found by up to four keys, each row with a value,
+//! a stamp and a life of its own.
+//!
+//! Merging is a join. What travels is always an entry's whole state (generation, value, last seen,
+//! expired), so that one function, [`Table::merge`], serves log, image and retry alike, and the order of
+//! arrival does not matter. Read `record.rs` for what an entry is, `lanes.rs` for how it is found,
+//! `merge.rs` for how two copies of it become one, and `life.rs` for how it ends.
+
+mod lanes;
+mod life;
+mod merge;
+mod record;
+
+use std::rc::Rc;
+
+use crate::context::{Context, Late, Prefetched};
+use crate::index::Index;
+use crate::memory::Region;
+use crate::object::{Absence, TableSettings};
+use crate::stamp::Stamp;
+pub use record::{At, Row, Value};
+use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
+
+/// Most keys (unique and grouping) of a row.
+pub const LANES_MAX: usize = 4;
+
+/// Permission to add one entry: got while asking, spent by `insert`.
+#[derive(Debug)]
+#[must_use = "a vacancy that is not spent returns when the packet ends"]
+pub struct Vacancy(());
+
+/// Calls for a row that was forgotten for good, with whether it was the last one of its group.
+type OnForget<R> = Box<dyn Fn(&R, bool)>;
+
+/// Rows found by their keys; see [`Map`](crate::Map), [`BiMap`](crate::BiMap) and [`Set`](crate::Set).
+pub struct Table<R: Row, V: Value> {
+    context: Rc<Context>,
+    object: u8,
+    settings: TableSettings,
+    records: Region<Record<R, V>>,
+    links: Region<Links>,
+    lanes: [Index; LANES_MAX],
+    /// Records below this were used at least once.
+    used: u32,
+    /// Chain of free records below `used`, plus one; 0 is none.
+    free: u32,
+    live: u32,
+    held: u32,
+    /// Entries that count against this instance's share of the capacity, and the share.
+    own: u32,
+    own_max: u32,
+    reserved: core::cell::Cell<u32>,
+    /// New entries start above this generation, so that they beat any forgotten entry of the same row.
+    generation_floor: u32,
+    sweep_next: u32,
+    on_forget: Option<(usize, OnForget<R>)>,
+    tally: TableTally,
+}
+
+/// What happened in a table, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableTally {
+    /// Entries that another entry with the same unique key keeps from being found.
+    pub dominated: u64,
+    /// Writes of ours or others' that lost to a concurrent write of the same generation.
+    pub lost_writes: u64,
+    /// Entries that came from others when the table was full, which leases should make impossible.
+    pub refused_full: u64,
+    /// Entries that ended by idleness or removal and were forgotten.
+    pub forgotten: u64,
+    /// Entries that came back to life by a later touch.
+    pub revived: u64,
+}
+
+impl<R: Row, V: Value> core::fmt::Debug for Table<R, V> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("Table")
+            .field("live", &self.live)
+            .field("held", &self.held)
+            .field("tally", &self.tally)
+            .finish()
+    }
+}
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// An empty table; reserves address space for its whole capacity at once.
+    pub(crate) fn new(context: Rc<Context>, object: u8, settings: TableSettings) -> Self {
+        let capacity = settings.capacity as usize;
+        let (_, shares) = context.identity().share();
+        let own_max = if settings.logged {
+            settings.capacity / shares
+        } else {
+            settings.capacity
+        };
+        let lane = |lane: usize| Index::new(if lane < R::LANES { capacity } else { 0 });
+        let mut records = Region::new(capacity);
+        records.touch(settings.expected as usize);
+        Self {
+            context,
+            object,
+            records,
+            links: Region::new(capacity),
+            lanes: [lane(0), lane(1), lane(2), lane(3)],
+            used: 0,
+            free: 0,
+            live: 0,
+            held: 0,
+            own: 0,
+            own_max,
+            reserved: core::cell::Cell::new(0),
+            generation_floor: 0,
+            sweep_next: 0,
+            on_forget: None,
+            tally: TableTally::default(),
+            settings,
+        }
+    }
+
+    /// Registers what is called when a row is forgotten by everybody: with the row and whether no row
+    /// with the same key in `lane` is left.
+    pub fn on_forget(&mut self, lane: usize, call: impl Fn(&R, bool) + 'static) {
+        self.on_forget = Some((lane, Box::new(call)));
+    }
+
+    // --- asking
+
+    /// Finds the entry under a key. One cache line for the index and one for the record.
+    #[inline(always)]
+    pub(crate) fn find(
+        &self,
+        lane: usize,
+        hash: u64,
+        same: impl Fn(&R) -> bool,
+    ) -> Result<Option<At<R, V>>, Late> {
+        if self.context.is_prefetching() || self.settings.late_us != 0 {
+            self.ahead(lane, hash)?;
+        }
+        let found = self.lanes[lane].find(hash, |record| same(&self.records[record as usize].row));
+        if let Some(number) = found {
+            let record = &self.records[number as usize];
+            // By its first key only the undisputed entry is found; by another one also an entry that
+            // lost its first key to a better one: replies to it still need it (an alias).
+            let wanted = if lane == 0 { LIVE | DOMINATED } else { LIVE };
+            if record.header.flags & wanted == LIVE {
+                return Ok(Some(At {
+                    number,
+                    row: record.row,
+                    value: record.value,
+                    alias: record.header.flags & DOMINATED != 0,
+                }));
+            }
+        }
+        self.absent()?;
+        Ok(None)
+    }
+
+    /// A live entry of a group.
+    pub(crate) fn group_member(
+        &self,
+        lane: usize,
+        hash: u64,
+        same: impl Fn(&R) -> bool,
+    ) -> Result<Option<At<R, V>>, Late> {
+        if self.context.is_prefetching() || self.settings.late_us != 0 {
+            self.ahead(lane, hash)?;
+        }
+        Ok(self.any_in_group(lane, hash, same).map(|number| {
+            let record = &self.records[number as usize];
+            At {
+                number,
+                row: record.row,
+                value: record.value,
+                alias: record.header.flags & DOMINATED != 0,
+            }
+        }))
+    }
+
+    #[inline(always)]
+    pub(crate) fn seed(&self) -> u64 {
+        self.context.seed()
+    }
+
+    /// Permission to add an entry; `None` when this instance's share of the capacity is used up.
+    /// Never late.
+    pub fn vacancy(&self) -> Result<Option<Vacancy>, Late> {
+        let room = self.own + self.reserved.get() < self.own_max
+            && self.held + self.reserved.get() < self.settings.capacity;
+        if room {
+            self.reserved.set(self.reserved.get() + 1);
+            self.context.mark_used();
+        }
+        Ok(room.then_some(Vacancy(())))
+    }
+
+    /// How many entries can be found.
+    pub fn len(&self) -> usize {
+        self.live as usize
+    }
+    /// Whether no entry can be found.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+    /// How many entries there are with those that ended but are not forgotten yet.
+    pub fn held(&self) -> usize {
+        self.held as usize
+    }
+    /// What happened so far.
+    pub fn tally(&self) -> TableTally {
+        self.tally
+    }
+    /// Calls `each` for every live entry; for control-plane use, not for packets.
+    pub fn for_each(&self, mut each: impl FnMut(&R, &V)) {
+        for record in &self.records[..self.used as usize] {
+            if record.header.flags & LIVE != 0 {
+                each(&record.row, &record.value);
+            }
+        }
+    }
+    /// Whether every entry found under `key`'s hash of a lane is dominated; for tests of uniqueness.
+    pub fn is_dominated(&self, row: &R) -> bool {
+        self.identity(row)
+            .is_some_and(|number| self.records[number as usize].header.flags & DOMINATED != 0)
+    }
+
+    #[cold]
+    fn ahead(&self, lane: usize, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.lanes[lane].prefetch(hash);
+            self.context.note_prefetch(Prefetched {
+                object: self.object,
+                lane: lane as u8,
+                hash,
+            });
+            return Err(Late::new());
+        }
+        if self.settings.late_us != 0
+            && !self
+                .context
+                .fetched(self.object, hash, u64::from(self.settings.late_us))
+        {
+            return Err(Late::new());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn absent(&self) -> Result<(), Late> {
+        match self.settings.absence {
+            Absence::Answer => Ok(()),
+            Absence::Wait { us } => self.context.absent(None, u64::from(us)),
+        }
+    }
+
+    /// Brings the record closer that a prefetching call spoke of.
+    #[inline]
+    pub(crate) fn prefetch_record(&self, noted: Prefetched) {
+        if let Some(record) = self.lanes[usize::from(noted.lane) % LANES_MAX].likely(noted.hash) {
+            self.records.prefetch(record as usize);
+        }
+    }
+
+    /// Whether a probe is likely to miss the cache, so that prefetching pays.
+    pub(crate) fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.lanes.iter().map(Index::bytes_in_use).sum::<usize>()
+            + self.held as usize * size_of::<Record<R, V>>()
+            > cache_bytes
+    }
+
+    // --- acting
+
+    /// Adds an entry, or writes over the one that is there (with a new generation). Visible here at once.
+    pub(crate) fn insert(&mut self, vacancy: Vacancy, row: R, value: V) {
+        let Vacancy(()) = vacancy;
+        self.reserved.set(self.reserved.get().saturating_sub(1));
+        self.write(row, value);
+    }
+
+    /// Marks the entry as used now, so that it does not idle out. Writes only once in a quarter of the
+    /// idle time: else one comparison.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, at: &At<R, V>) {
+        if self.context.tick() >= self.records[at.number as usize].header.touch_due {
+            self.refresh(at.number);
+        }
+    }
+
+    /// Joins `value` into the entry's, and touches it. Costs a comparison if that changes nothing.
+    #[inline(always)]
+    pub(crate) fn update(&mut self, at: &At<R, V>, value: V) {
+        let record = &self.records[at.number as usize];
+        if value != record.value || self.context.tick() >= record.header.touch_due {
+            self.change(at.number, value);
+        }
+    }
+
+    /// Removes the entry.
+    pub(crate) fn remove(&mut self, at: &At<R, V>) {
+        self.remove_entry(at.number);
+    }
+
+    /// What happens at the end of every packet that asked for a vacancy.
+    pub(crate) fn settle(&self) {
+        self.reserved.set(0);
+    }
+
+    fn allocate(&mut self, row: R, value: V) -> Option<u32> {
+        let number = if self.free != 0 {
+            let number = self.free - 1;
+            self.free = self.links[number as usize].next[0];
+            number
+        } else if self.used < self.settings.capacity {
+            self.used += 1;
+            self.used - 1
+        } else {
+            return None;
+        };
+        self.links[number as usize] = Links::default();
+        let record = &mut self.records[number as usize];
+        record.header = record::Header {
+            flags: USED,
+            ..Default::default()
+        };
+        record.row = row;
+        record.value = value;
+        self.held += 1;
+        Some(number)
+    }
+
+    fn release(&mut self, number: u32) {
+        let flags = self.records[number as usize].header.flags;
+        if flags & OWN_SHARE != 0 {
+            self.own -= 1;
+        }
+        self.records[number as usize].header.flags = 0;
+        self.links[number as usize] = Links {
+            next: [self.free, 0, 0, 0],
+            ..Links::default()
+        };
+        self.free = number + 1;
+        self.held -= 1;
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.context.stamp(self.settings.logged)
+    }
+}

@@ -1,0 +1,152 @@
+//! What an entry is.
+
+use core::cmp::Ordering;
+use core::fmt::Debug;
+
+use super::LANES_MAX;
+use crate::context::Tick;
+use crate::memory::Zeroed;
+use crate::stamp::{Origin, Stamp};
+use crate::wire::Wire;
+
+/// What an entry is found by. Rows are plain data; equal rows are the same entry.
+///
+/// The first [`Row::UNIQUE`] lanes are unique keys: of several live rows that share one, only the best by
+/// [`Row::order`] is found by its first key. Further lanes are groups, which many rows may share.
+pub trait Row: Copy + Eq + Debug + Wire + 'static {
+    /// How many lanes are unique keys (1 to 4).
+    const UNIQUE: usize;
+    /// How many lanes there are (up to 4).
+    const LANES: usize;
+    /// The hash of the key in a lane.
+    fn lane_hash(&self, lane: usize, seed: u64) -> u64;
+    /// Whether two rows have the same key in a lane.
+    fn lane_equal(&self, lane: usize, other: &Self) -> bool;
+    /// Which of two different rows that share a unique key is better. A total order, the same everywhere.
+    fn order(&self, other: &Self) -> Ordering;
+}
+
+/// A value in a table. Plain data.
+pub trait Value: Copy + PartialEq + Debug + Wire + 'static {
+    /// Whether two values written for the same generation join ([`Value::join`]); else one of them wins.
+    const JOINS: bool = false;
+    /// Which of two concurrent values wins; the stamp decides between equals.
+    fn order(&self, _other: &Self) -> Ordering {
+        Ordering::Equal
+    }
+    /// Takes up what `other` knows. Must commute, associate and be idempotent; checked by
+    /// [`laws::value`](crate::laws::value).
+    fn join(&mut self, _other: &Self) {}
+    /// Which of the object's idle classes the entry is in while it has this value.
+    fn idle_class(&self) -> u8 {
+        0
+    }
+}
+
+impl Value for () {}
+
+/// The entry is found.
+pub(crate) const LIVE: u8 = 1;
+/// The entry was removed (by its generation).
+pub(crate) const REMOVED: u8 = 2;
+/// The record holds an entry.
+pub(crate) const USED: u8 = 4;
+/// This instance touched the entry last: it is the one that says when it idled out.
+pub(crate) const OWN_TOUCH: u8 = 8;
+/// The entry counts against this instance's share of the capacity.
+pub(crate) const OWN_SHARE: u8 = 16;
+/// A better row has one of the unique keys.
+pub(crate) const DOMINATED: u8 = 32;
+/// The record is in a chain of several rows with one key.
+pub(crate) const CHAINED: u8 = 64;
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Header {
+    /// From here on a use of the entry is announced again.
+    pub(crate) touch_due: Tick,
+    /// The last announced use.
+    pub(crate) seen: Tick,
+    /// Uses up to this one were declared over. The entry lives while `seen > expired`.
+    pub(crate) expired: Tick,
+    pub(crate) generation: u32,
+    pub(crate) sequence_low: u32,
+    pub(crate) sequence_high: u16,
+    pub(crate) origin: u16,
+    pub(crate) flags: u8,
+}
+
+impl Header {
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp {
+            origin: Origin(self.origin),
+            sequence: u64::from(self.sequence_high) << 32 | u64::from(self.sequence_low),
+        }
+    }
+    pub(crate) fn set_stamp(&mut self, stamp: Stamp) {
+        self.origin = stamp.origin.0;
+        self.sequence_low = stamp.sequence as u32;
+        // 2^48 groups last 89 years at 100,000 a second.
+        self.sequence_high = (stamp.sequence >> 32) as u16;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Record<R, V> {
+    pub(crate) header: Header,
+    pub(crate) row: R,
+    pub(crate) value: V,
+}
+
+// SAFETY: a record is only read as a `Record` of real rows and values once `allocate` has written it;
+// rows and values are plain data. Zeroed records are reached by nothing but `allocate`, which overwrites
+// them, and by sweeps up to `used`, which excludes them.
+unsafe impl<R: Copy, V: Copy> Zeroed for Record<R, V> {}
+
+/// Neighbours in the chains of rows that share a key (plus one; 0 is none), and the operation that ended
+/// the entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Links {
+    pub(crate) next: [u32; LANES_MAX],
+    pub(crate) previous: [u32; LANES_MAX],
+    pub(crate) death_origin: u16,
+    pub(crate) death_sequence: u64,
+}
+
+// SAFETY: zero links are links to nothing.
+unsafe impl Zeroed for Links {}
+
+impl Links {
+    pub(crate) fn death(&self) -> Stamp {
+        Stamp {
+            origin: Origin(self.death_origin),
+            sequence: self.death_sequence,
+        }
+    }
+    pub(crate) fn set_death(&mut self, stamp: Stamp) {
+        self.death_origin = stamp.origin.0;
+        self.death_sequence = stamp.sequence;
+    }
+}
+
+/// An entry that was found: its row and value as they were, and where it is.
+///
+/// Valid until the packet ends; hand it to the writes of the same object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<R, V> {
+    pub(crate) number: u32,
+    pub(crate) alias: bool,
+    /// The row.
+    pub row: R,
+    /// The value.
+    pub value: V,
+}
+
+impl<R, V> At<R, V> {
+    /// Whether another row with the same first key is preferred: packets of this one are served until it
+    /// idles out, new ones should not use it.
+    pub fn is_alias(&self) -> bool {
+        self.alias
+    }
+}

@@ -1,0 +1,242 @@
+//! How keys, values and operations become bytes.
+//!
+//! Little-endian, no padding, no self-description: the object's place in its state says what follows.
+//! A reader never trusts a length and never panics.
+
+/// Bytes that do not decode as what they should be. Nothing was applied from the point of the fault on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadBytes;
+
+impl core::fmt::Display for BadBytes {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(
+            "the bytes of an operation do not decode; the rest of its group was not applied",
+        )
+    }
+}
+
+impl core::error::Error for BadBytes {}
+
+/// A key or value that can travel.
+pub trait Wire: Sized {
+    /// Appends the value.
+    fn encode(&self, out: &mut Writer<'_>);
+    /// Reads a value back.
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes>;
+}
+
+/// Where encoded bytes go, with the addresses that are worth one byte instead of four.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    bytes: &'a mut Vec<u8>,
+    addresses: &'a [u32],
+}
+
+impl<'a> Writer<'a> {
+    /// A writer that appends to `bytes`. `addresses` must be the same list on every member (see
+    /// `Settings::addresses`).
+    pub fn new(bytes: &'a mut Vec<u8>, addresses: &'a [u32]) -> Self {
+        Self { bytes, addresses }
+    }
+    /// Appends one byte.
+    pub fn u8(&mut self, value: u8) {
+        self.bytes.push(value);
+    }
+    /// Appends two bytes.
+    pub fn u16(&mut self, value: u16) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    /// Appends the low three bytes.
+    pub fn u24(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes()[..3]);
+    }
+    /// Appends four bytes.
+    pub fn u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    /// Appends eight bytes.
+    pub fn u64(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    /// Appends 1 to 10 bytes, seven bits in each.
+    pub fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
+    }
+    /// Appends bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+    /// Appends an IPv4 address: one byte if it is a listed one, else five.
+    pub fn address(&mut self, address: u32) {
+        match self
+            .addresses
+            .iter()
+            .take(255)
+            .position(|&listed| listed == address)
+        {
+            Some(place) => self.u8(place as u8),
+            None => {
+                self.u8(255);
+                self.u32(address);
+            }
+        }
+    }
+}
+
+/// Bytes being read.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    addresses: &'a [u32],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of `bytes`, with the writer's list of addresses.
+    pub fn new(bytes: &'a [u8], addresses: &'a [u32]) -> Self {
+        Self { bytes, addresses }
+    }
+    /// Whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+    /// The next `count` bytes.
+    #[inline]
+    pub fn raw(&mut self, count: usize) -> Result<&'a [u8], BadBytes> {
+        let (head, tail) = self.bytes.split_at_checked(count).ok_or(BadBytes)?;
+        self.bytes = tail;
+        Ok(head)
+    }
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadBytes> {
+        let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(BadBytes)?;
+        self.bytes = tail;
+        Ok(*head)
+    }
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, BadBytes> {
+        Ok(self.array::<1>()?[0])
+    }
+    /// Two bytes.
+    pub fn u16(&mut self) -> Result<u16, BadBytes> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+    /// Three bytes.
+    pub fn u24(&mut self) -> Result<u32, BadBytes> {
+        let [low, middle, high] = self.array()?;
+        Ok(u32::from_le_bytes([low, middle, high, 0]))
+    }
+    /// Four bytes.
+    pub fn u32(&mut self) -> Result<u32, BadBytes> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+    /// Eight bytes.
+    pub fn u64(&mut self) -> Result<u64, BadBytes> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+    /// A number of up to 10 bytes, seven bits in each.
+    pub fn varint(&mut self) -> Result<u64, BadBytes> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(BadBytes);
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(BadBytes)
+    }
+    /// An IPv4 address as [`Writer::address`] wrote it.
+    pub fn address(&mut self) -> Result<u32, BadBytes> {
+        match self.u8()? {
+            255 => self.u32(),
+            place => self
+                .addresses
+                .get(usize::from(place))
+                .copied()
+                .ok_or(BadBytes),
+        }
+    }
+}
+
+macro_rules! wire_integers {
+    ($($type:ident),*) => {$(
+        impl Wire for $type {
+            fn encode(&self, out: &mut Writer<'_>) {
+                out.$type(*self);
+            }
+            fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+                input.$type()
+            }
+        }
+    )*};
+}
+wire_integers!(u8, u16, u32, u64);
+
+impl Wire for () {
+    fn encode(&self, _: &mut Writer<'_>) {}
+    fn decode(_: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(())
+    }
+}
+
+impl<const N: usize> Wire for [u8; N] {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.raw(self);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.array()
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.0.encode(out);
+        self.1.encode(out);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok((A::decode(input)?, B::decode(input)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(a: u64, b: u32, c: u16) {
+            let mut bytes = Vec::new();
+            let mut out = Writer::new(&mut bytes, &[9, 10]);
+            out.varint(a);
+            out.address(b);
+            out.address(10);
+            out.u24(b & 0xff_ffff);
+            (c, a).encode(&mut out);
+            let mut input = Reader::new(&bytes, &[9, 10]);
+            prop_assert_eq!(input.varint(), Ok(a));
+            prop_assert_eq!(input.address(), Ok(b));
+            prop_assert_eq!(input.address(), Ok(10));
+            prop_assert_eq!(input.u24(), Ok(b & 0xff_ffff));
+            prop_assert_eq!(<(u16, u64)>::decode(&mut input), Ok((c, a)));
+            prop_assert!(input.is_empty());
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+            let mut input = Reader::new(&bytes, &[1]);
+            while !input.is_empty() {
+                if input.varint().is_err() || input.address().is_err() || input.u16().is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
