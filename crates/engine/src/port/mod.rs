@@ -11,6 +11,8 @@ mod delayed;
 mod lossy;
 mod memory;
 
+#[doc(hidden)]
+pub use capture::fuzz_capture;
 pub use capture::{
     CaptureError, CapturePort, CaptureProblem, CaptureReader, CaptureWriter, CapturedPacket,
     INTERFACES_MAX, PACKET_BYTES_MAX,

@@ -6,6 +6,7 @@
 //! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Read [`CaptureReader`] first.
 
 mod file_port;
+mod pcapng;
 mod reader;
 mod writer;
 
@@ -129,6 +130,36 @@ impl std::fmt::Display for CaptureError {
 }
 
 impl std::error::Error for CaptureError {}
+
+/// Fuzz target: any bytes, read as a capture, give packets within their bounds, then the end or one error.
+#[doc(hidden)]
+pub fn fuzz_capture(bytes: &[u8]) {
+    let Ok(mut reader) = CaptureReader::new("fuzz", std::io::Cursor::new(bytes.to_vec())) else {
+        return;
+    };
+    let mut into = Vec::new();
+    let mut packets = 0;
+    loop {
+        match reader.next(&mut into) {
+            Ok(Some(packet)) => {
+                packets += 1;
+                assert!(into.len() <= bytes.len() && into.len() <= packet.original_length as usize);
+                assert_eq!(
+                    packet.truncated,
+                    into.len() < packet.original_length as usize
+                );
+                // The smallest record is 16 bytes: more packets than that are a loop.
+                assert!(packets <= bytes.len() / 16);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                assert!(error.offset <= bytes.len() as u64 && error.to_string().contains("fuzz"));
+                break;
+            }
+        }
+    }
+    assert_eq!(reader.next(&mut into), Ok(None));
+}
 
 /// Names of the link types met most, as the registry of tcpdump.org has them.
 fn link_type_name(link_type: u16) -> &'static str {
