@@ -19,6 +19,8 @@ pub enum Malformed {
     HeaderChecksum,
     /// An IPv6 extension header ends beyond the packet.
     ExtensionTooShort,
+    /// IPv6 hop-by-hop options that are not the first extension header (RFC 8200 §4.1).
+    ExtensionOrder,
     /// More IPv6 extension headers than are walked (8), or two fragment headers.
     TooManyExtensions,
     /// A fragment that would reach beyond the largest datagram of 65,535 bytes.
@@ -33,7 +35,7 @@ pub enum Malformed {
 
 impl Malformed {
     /// Every reason, in the order of the layers.
-    pub const ALL: [Malformed; 12] = [
+    pub const ALL: [Malformed; 13] = [
         Malformed::LinkTooShort,
         Malformed::NetworkTooShort,
         Malformed::Version,
@@ -41,6 +43,7 @@ impl Malformed {
         Malformed::LengthBeyondFrame,
         Malformed::HeaderChecksum,
         Malformed::ExtensionTooShort,
+        Malformed::ExtensionOrder,
         Malformed::TooManyExtensions,
         Malformed::FragmentBeyondDatagram,
         Malformed::TransportTooShort,
@@ -59,6 +62,7 @@ impl Malformed {
             Malformed::LengthBeyondFrame => "IP length is beyond the frame",
             Malformed::HeaderChecksum => "wrong IPv4 header checksum",
             Malformed::ExtensionTooShort => "IPv6 extension header is beyond the packet",
+            Malformed::ExtensionOrder => "IPv6 hop-by-hop options are not first",
             Malformed::TooManyExtensions => "too many IPv6 extension headers",
             Malformed::FragmentBeyondDatagram => "fragment reaches beyond the largest datagram",
             Malformed::TransportTooShort => "packet ends inside the transport header",
@@ -75,3 +79,16 @@ impl fmt::Display for Malformed {
 }
 
 impl core::error::Error for Malformed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_in_the_order_of_the_numbers() {
+        // `parse` hands a reason on by its number.
+        for (index, reason) in Malformed::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+        }
+    }
+}

@@ -354,6 +354,9 @@ impl Extensions {
             {
                 return Err(Malformed::TooManyExtensions);
             }
+            if walk.protocol == 0 && headers > 1 {
+                return Err(Malformed::ExtensionOrder);
+            }
             let header = array::<8>(packet, walk.end).ok_or(Malformed::ExtensionTooShort)?;
             let length = match walk.protocol {
                 44 => 8,
