@@ -12,13 +12,24 @@
 //! 4. `handle_timeout(now)`, then `poll_transmit(now, ..)` until `None`; `poll_event` until `None`;
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
-//! Read first: [`Replicator`], then `wire` for what travels, then `streams` in the order log, inbound, peer.
+//! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
+//! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14) and `image` (rule 15).
 
 mod config;
 mod counters;
+mod handle;
+mod image;
+mod inbound;
+mod log;
+mod marks;
+mod peer;
 mod progress;
 mod refused;
 mod replicator;
+mod round_trip;
+mod sent;
+mod transmit;
+mod wire;
 
 use crate::{Incarnation, MemberId};
 
@@ -27,6 +38,7 @@ pub use config::{
     MEMBERS_MAX, PAYLOAD_BYTES_LIMIT, PAYLOAD_BYTES_MIN,
 };
 pub use counters::Counters;
+pub use handle::fuzz_handle;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use refused::Refused;
 pub use replicator::Replicator;

@@ -1,19 +1,60 @@
-//! One host's end of the replication: the five verbs.
+//! One host's end of the replication: what it holds, and the verbs that neither read nor write messages.
 
+use std::collections::VecDeque;
+
+use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
+use super::image::OutboundImage;
+use super::log::Log;
+use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
-use super::refused::Refused;
-use super::{Deliver, Destination, Event, ImageError, ImageKind, LogRoom, SubmitError};
+use super::sent::Sent;
+use super::wire::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, RUNS_MAX};
+use super::{Deliver, Event, ImageError, ImageKind, LogRoom, SubmitError};
 
-/// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration.
+/// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration, and
+/// allocates nothing once its buffers have grown to what the traffic needs, except while a laggard is served.
 #[derive(Debug)]
 pub struct Replicator {
-    config: Config,
-    progress: Progress,
-    counters: Counters,
+    pub(super) config: Config,
+    /// All members in the order of their names; an *index* is a place in here.
+    pub(super) members: Vec<MemberId>,
+    /// The own index.
+    pub(super) me: usize,
+    /// The other members in the same order; a *seat* is a place in here.
+    pub(super) peers: Vec<Peer>,
+    pub(super) log: Log,
+    pub(super) sent: Sent,
+    /// The last own sequence that was sent, or that nobody needs to be sent any more.
+    pub(super) sent_through: u64,
+    /// The greatest own sequence that others may have: sent, or named by an image's vector.
+    pub(super) named_through: u64,
+    /// When the oldest unsent group was submitted.
+    pub(super) unsent_since: Option<Time>,
+    /// What members said they applied: row the member, column the origin, both by index.
+    pub(super) said: Box<[u64]>,
+    /// What of it counts for stability (rule 14).
+    counted: Box<[u64]>,
+    pub(super) progress: Progress,
+    pub(super) counters: Counters,
+    events: VecDeque<Event>,
+    /// When acknowledgements are due; `None` while there is no news.
+    pub(super) acknowledge_at: Option<Time>,
+    /// When acknowledgements were last sent.
+    pub(super) acknowledged_at: Option<Time>,
+    /// An answer is wanted from all.
+    pub(super) probing: bool,
+    /// The latest timestamp sent.
+    pub(super) clock: Time,
+    /// Where the next acknowledgement vector begins; moves when one did not fit.
+    pub(super) rotation: usize,
+    pub(super) body: Vec<u8>,
+    pub(super) runs: Vec<(u64, u64)>,
+    /// The vector of the message being handled, by index.
+    pub(super) heard_vector: Box<[u64]>,
 }
 
 impl Replicator {
@@ -23,30 +64,41 @@ impl Replicator {
     /// The configuration is out of its bounds; nothing was started.
     pub fn new(config: Config, now: Time) -> Result<Replicator, ConfigError> {
         config.validate()?;
-        let _ = now;
         let mut members = config.members.clone();
         members.sort_unstable();
-        let members = members
-            .into_iter()
-            .map(|member| MemberProgress {
-                member,
-                incarnation: None,
-                applied: 0,
-                received: 0,
-                head: 0,
-                acknowledged: 0,
-                stable: 0,
-                covered_until: Time::ZERO,
-                behind_since: None,
-                heard: None,
-                round_trip: RoundTrip::default(),
-                standing: Standing::Current,
-            })
-            .collect();
+        let me = members.partition_point(|&member| member < config.member);
+        let others = members.iter().filter(|&&member| member != config.member);
+        let peers: Vec<Peer> = others.map(|&member| Peer::new(member, &config)).collect();
+        let count = members.len();
+        let mut progress = Progress {
+            members: members.iter().map(|&member| begin(member)).collect(),
+        };
+        progress.members[me].incarnation = Some(config.incarnation);
+        progress.members[me].covered_until = Time::MAX;
+        progress.members[me].heard = Some(now);
         Ok(Replicator {
-            config,
-            progress: Progress { members },
+            log: Log::new(config.log_bytes_max, config.log_groups_max),
+            sent: Sent::new(config.log_groups_max, peers.len()),
+            sent_through: 0,
+            named_through: 0,
+            unsent_since: None,
+            said: vec![0; count * count].into(),
+            counted: vec![0; count * count].into(),
+            progress,
             counters: Counters::default(),
+            events: VecDeque::with_capacity(3 * count),
+            acknowledge_at: None,
+            acknowledged_at: None,
+            probing: false,
+            clock: Time::ZERO,
+            rotation: 0,
+            body: Vec::with_capacity(config.payload_bytes_max),
+            runs: Vec::with_capacity(RUNS_MAX),
+            heard_vector: vec![0; count].into(),
+            config,
+            members,
+            me,
+            peers,
         })
     }
 
@@ -59,76 +111,128 @@ impl Replicator {
     /// The last own sequence submitted; 0 before the first.
     #[must_use]
     pub fn head(&self) -> u64 {
-        0
+        self.log.head()
     }
 
-    /// An own group, committed under `sequence` (consecutive, from 1). Its bytes are copied into the log.
+    /// An own group, committed under `sequence` (consecutive, from 1). Its bytes are copied into the log. When the log is
+    /// three quarters full, members that pin more than half of it are dropped from it first (rule 15).
     ///
     /// # Errors
     /// See [`SubmitError`]; nothing changed.
+    #[inline]
     pub fn submit(&mut self, now: Time, sequence: u64, group: &[u8]) -> Result<(), SubmitError> {
-        let _ = (now, sequence, group);
+        let expected = self.log.head() + 1;
+        if sequence != expected {
+            return Err(SubmitError::NotConsecutive { expected });
+        }
+        if group.is_empty() || group.len() > GROUP_BYTES_MAX {
+            return Err(SubmitError::BadLength);
+        }
+        if self.log.is_high() {
+            self.make_room(now);
+        }
+        if !self.log.append(group) {
+            self.counters.groups_log_full += 1;
+            return Err(SubmitError::LogFull);
+        }
+        self.counters.groups_submitted += 1;
+        self.unsent_since.get_or_insert(now);
+        let own = &mut self.progress.members[self.me];
+        own.applied = sequence;
+        own.received = sequence;
+        own.head = sequence;
+        own.acknowledged = sequence;
+        if self.peers.is_empty() {
+            own.stable = sequence;
+            self.prune();
+        }
         Ok(())
     }
 
     /// Room left in the log. A burst starts only when this covers its largest groups (rule 3).
     #[must_use]
     pub fn log_room(&self) -> LogRoom {
-        LogRoom {
-            groups: self.config.log_groups_max,
-            bytes: self.config.log_bytes_max,
-        }
+        let (groups, bytes) = self.log.room();
+        LogRoom { groups, bytes }
     }
 
-    /// A state message from `from`, authentic and opened.
-    ///
-    /// # Errors
-    /// Why it was refused; nothing changed but the counter of the reason.
-    pub fn handle(
-        &mut self,
-        now: Time,
-        from: MemberId,
-        from_incarnation: crate::Incarnation,
-        message: &[u8],
-        deliver: &mut impl Deliver,
-    ) -> Result<(), Refused> {
-        let _ = (now, from, from_incarnation, message, deliver);
-        Ok(())
-    }
-
-    /// Writes the next state message into `buffer` (cleared first) and says to whom it goes; `None` when there is nothing
-    /// to send now.
-    pub fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
-        let _ = (now, buffer);
-        None
-    }
-
-    /// When `handle_timeout` and `poll_transmit` are due next, whatever arrives.
+    /// When `handle_timeout` and `poll_transmit` are due next, whatever arrives. A time in the past means at once. `None`
+    /// only in a cluster of one.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        if self.peers.is_empty() {
+            return None;
+        }
+        let mut next = self.vector_due();
+        if self.sent.has_again() {
+            return Some(Time::ZERO);
+        }
+        if let Some(since) = self.unsent_since
+            && self.sent_through < self.log.head()
+            && !self.sent.is_full()
+        {
+            next = next.min(if self.fills_a_message() {
+                Time::ZERO
+            } else {
+                since + self.config.lookahead
+            });
+        }
+        let most = self.config.retransmit_max;
+        for peer in &self.peers {
+            let mut at = |time: Option<Time>| next = next.min(time.unwrap_or(Time::MAX));
+            at(peer.retransmit_at);
+            at(peer.inbound_image.acknowledge_at);
+            if let Some(outbound) = &peer.outbound {
+                at(outbound.has_piece().then_some(Time::ZERO));
+                at(outbound.deadline(peer.timeout(&self.config), most));
+            }
+        }
+        Some(next)
     }
 
     /// Lets every timer that is due by `now` run out.
     pub fn handle_timeout(&mut self, now: Time) {
-        let _ = now;
+        let most = self.config.retransmit_max;
+        for (seat, peer) in self.peers.iter_mut().enumerate() {
+            if peer.retransmit_at.is_some_and(|at| at <= now) {
+                peer.timed_out(
+                    now,
+                    seat,
+                    &mut self.sent,
+                    self.sent_through,
+                    &self.config,
+                    &mut self.counters,
+                );
+            }
+            let timeout = peer.timeout(&self.config);
+            if let Some(outbound) = &mut peer.outbound {
+                outbound.timed_out(now, timeout, most);
+            }
+        }
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 
     /// Every local instance has applied `origin`'s groups up to `sequence`, without a gap. Only this is acknowledged.
     /// Beyond what was delivered it has no effect.
     pub fn applied(&mut self, now: Time, origin: MemberId, sequence: u64) {
-        let _ = (now, origin, sequence);
+        let Some(seat) = self.seat(origin) else {
+            return;
+        };
+        if self.peers[seat].inbound.set_applied(sequence) {
+            self.applied_more(seat);
+            self.want_acknowledge(now, false);
+        }
     }
 
     /// Asks all members to answer soon, so that `covered_until` passes `now` one round trip from here. At most one
     /// question per `acknowledge_delay` is sent.
     pub fn probe(&mut self, now: Time) {
-        let _ = now;
+        self.probing = true;
+        self.want_acknowledge(now, true);
     }
 
     /// How far every member is.
@@ -146,14 +250,18 @@ impl Replicator {
     /// The longest image chunk in bytes.
     #[must_use]
     pub fn image_chunk_bytes_max(&self) -> usize {
-        0
+        self.config.payload_bytes_max - HEADER_BYTES_MAX - FRAME_BYTES_MAX - 5 - 5
     }
 
     /// How many chunks [`submit_image`](Replicator::submit_image) takes now for that member.
     #[must_use]
     pub fn image_room(&self, member: MemberId) -> usize {
-        let _ = member;
-        0
+        let outbound = self
+            .seat(member)
+            .and_then(|seat| self.peers[seat].outbound.as_ref());
+        outbound
+            .filter(|outbound| outbound.finished.is_none())
+            .map_or(0, OutboundImage::room)
     }
 
     /// A chunk of the image for a laggard, self-contained: chunks arrive once each, in no order.
@@ -167,7 +275,16 @@ impl Replicator {
         walk: u32,
         chunk: &[u8],
     ) -> Result<(), ImageError> {
-        let _ = (now, member, walk, chunk);
+        let _ = now;
+        let longest = self.image_chunk_bytes_max();
+        let outbound = self.walking(member, walk)?;
+        if chunk.is_empty() || chunk.len() > longest {
+            return Err(ImageError::BadLength);
+        }
+        if !outbound.push(chunk) {
+            return Err(ImageError::Busy);
+        }
+        self.counters.image_chunks_submitted += 1;
         Ok(())
     }
 
@@ -182,7 +299,14 @@ impl Replicator {
         walk: u32,
         kind: ImageKind,
     ) -> Result<(), ImageError> {
-        let _ = (now, member, walk, kind);
+        let _ = now;
+        let late = mutant::active(Mutant::ImageVectorAtEnd).then(|| self.vector());
+        let outbound = self.walking(member, walk)?;
+        outbound.finished = Some(kind);
+        if let Some(late) = late {
+            outbound.vector = late;
+            self.named_through = self.named_through.max(self.log.head());
+        }
         Ok(())
     }
 
@@ -195,6 +319,245 @@ impl Replicator {
         walk: u32,
         deliver: &mut impl Deliver,
     ) {
-        let _ = (now, from, walk, deliver);
+        let Some(server) = self.seat(from) else {
+            return;
+        };
+        let image = &mut self.peers[server].inbound_image;
+        if image.walk != walk || !image.complete {
+            return;
+        }
+        image.complete = false;
+        let vector = core::mem::take(&mut image.vector);
+        for &(origin, sequence) in &vector {
+            let Some(seat) = self.seat(origin) else {
+                continue;
+            };
+            let peer = &mut self.peers[seat];
+            let incarnation = peer.incarnation.unwrap_or_default();
+            peer.inbound
+                .cover(incarnation, sequence, &mut self.counters, deliver);
+            self.applied_more(seat);
+        }
+        self.counters.images_joined += 1;
+        self.want_acknowledge(now, true);
+    }
+
+    fn walking(&mut self, member: MemberId, walk: u32) -> Result<&mut OutboundImage, ImageError> {
+        let seat = self.seat(member).ok_or(ImageError::NotWalking)?;
+        let outbound = self.peers[seat]
+            .outbound
+            .as_mut()
+            .filter(|outbound| outbound.walk == walk);
+        outbound
+            .filter(|outbound| outbound.finished.is_none())
+            .ok_or(ImageError::NotWalking)
+    }
+
+    /// The seat of another member.
+    pub(super) fn seat(&self, member: MemberId) -> Option<usize> {
+        self.peers
+            .binary_search_by_key(&member, |peer| peer.member)
+            .ok()
+    }
+
+    /// The index of a seat.
+    pub(super) fn index(&self, seat: usize) -> usize {
+        seat + usize::from(seat >= self.me)
+    }
+
+    /// There is news to acknowledge; `prompt` when a sender waits for it.
+    pub(super) fn want_acknowledge(&mut self, now: Time, prompt: bool) {
+        let delay = self.config.acknowledge_delay;
+        let earliest = self.acknowledged_at.map_or(now, |at| now.max(at + delay));
+        let at = if prompt {
+            earliest
+        } else {
+            earliest.max(now + delay)
+        };
+        self.acknowledge_at = Some(self.acknowledge_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// When acknowledgements go out even alone.
+    pub(super) fn vector_due(&self) -> Time {
+        let keep_alive = self
+            .acknowledged_at
+            .map_or(Time::ZERO, |at| at + self.config.keep_alive);
+        self.acknowledge_at
+            .map_or(keep_alive, |at| at.min(keep_alive))
+    }
+
+    /// A stream was applied further: what was waiting for that counts now.
+    pub(super) fn applied_more(&mut self, seat: usize) {
+        let index = self.index(seat);
+        let inbound = &self.peers[seat].inbound;
+        let (applied, received) = (inbound.applied(), inbound.received());
+        let progress = &mut self.progress.members[index];
+        progress.applied = applied;
+        progress.received = received;
+        progress.head = progress.head.max(applied);
+        self.count(self.me, index, applied);
+        while let Some(mark) = self.peers[seat].marks.settle(applied) {
+            let progress = &mut self.progress.members[index];
+            progress.covered_until = progress.covered_until.max(mark.covered);
+            for origin in 0..self.members.len() {
+                self.count(index, origin, mark.vector[origin]);
+            }
+            self.peers[seat].marks.recycle(mark);
+        }
+        self.progress.members[index].behind_since = self.peers[seat].marks.behind_since();
+    }
+
+    /// `member` has applied `origin` up to `sequence`, and that counts for stability. Both by index.
+    pub(super) fn count(&mut self, member: usize, origin: usize, sequence: u64) {
+        let count = self.members.len();
+        let counted = &mut self.counted[member * count + origin];
+        let before = *counted;
+        if sequence <= before || member == origin {
+            return;
+        }
+        *counted = sequence;
+        let stable = &mut self.progress.members[origin].stable;
+        // Only who was last can have held it back.
+        if before == *stable {
+            let others = (0..count).filter(|&other| other != origin);
+            *stable = others
+                .map(|other| self.counted[other * count + origin])
+                .min()
+                .unwrap_or(sequence);
+        }
+    }
+
+    /// Forgets what no member needs.
+    pub(super) fn prune(&mut self) {
+        let pins = self.peers.iter().filter_map(Peer::pin);
+        let pin = if mutant::active(Mutant::PrunesAtGreatest) {
+            pins.max()
+        } else {
+            pins.min()
+        };
+        self.prune_through(pin.unwrap_or(self.log.head()));
+    }
+
+    fn prune_through(&mut self, through: u64) {
+        self.counters.groups_pruned += self.log.prune(through);
+        self.sent.prune(self.log.pruned());
+        // What was pruned before it was ever sent is covered by the images of all who lack it.
+        self.sent_through = self.sent_through.max(self.log.pruned());
+        self.named_through = self.named_through.max(self.sent_through);
+        if self.sent_through == self.log.head() {
+            self.unsent_since = None;
+        }
+    }
+
+    /// The log is filling: who pins more than half of it is dropped from it (rule 15).
+    pub(super) fn make_room(&mut self, now: Time) {
+        if mutant::active(Mutant::FullLogDropsOldest) {
+            self.prune_through(
+                self.sent_through
+                    .min(self.log.pruned() + self.log.groups() as u64 / 2),
+            );
+            return;
+        }
+        let head = self.log.head();
+        for seat in 0..self.peers.len() {
+            let peer = &mut self.peers[seat];
+            let Some(pin) = peer.pin() else { continue };
+            if !self.log.is_half(pin, self.sent_through) && !self.sent.is_half(pin) {
+                continue;
+            }
+            self.counters.laggards += u64::from(peer.standing == Standing::Current);
+            let heard = peer
+                .heard
+                .is_some_and(|at| now.since(at) <= self.config.silent_after);
+            if heard {
+                self.begin_walk(seat);
+            } else {
+                peer.drop_from_log(Standing::Absent, head);
+                peer.outbound = None;
+                let index = self.index(seat);
+                self.progress.members[index].standing = Standing::Absent;
+            }
+        }
+        self.prune();
+    }
+
+    /// A member that fell off the log is served from the tables from now on.
+    pub(super) fn begin_walk(&mut self, seat: usize) {
+        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
+        let vector = self.vector();
+        let peer = &mut self.peers[seat];
+        peer.drop_from_log(Standing::Imaging, head);
+        peer.walk += 1;
+        let (member, walk) = (peer.member, peer.walk);
+        peer.outbound = Some(OutboundImage::new(walk, vector));
+        self.named_through = self.named_through.max(head);
+        self.progress.members[index].standing = Standing::Imaging;
+        self.counters.walks_begun += 1;
+        let said = &self.said[index * count..(index + 1) * count];
+        let mut beyond: Vec<(MemberId, u64)> = self
+            .members
+            .iter()
+            .copied()
+            .zip(said.iter().copied())
+            .collect();
+        // It has all of its own.
+        beyond[index].1 = self.progress.members[index].head;
+        self.push_event(
+            member,
+            Event::Laggard {
+                member,
+                walk,
+                beyond,
+            },
+        );
+    }
+
+    /// The member is served from the log again, if what it applied has passed where its walk began.
+    pub(super) fn end_walk(&mut self, seat: usize) {
+        let index = self.index(seat);
+        let peer = &mut self.peers[seat];
+        if peer.standing == Standing::Imaging && peer.acknowledged >= peer.floor() {
+            peer.return_to_log();
+            let (member, walk) = (peer.member, peer.walk);
+            self.progress.members[index].standing = Standing::Current;
+            self.push_event(member, Event::CaughtUp { member, walk });
+        }
+    }
+
+    /// What is applied here of each origin.
+    fn vector(&self) -> Vec<(MemberId, u64)> {
+        self.progress
+            .members
+            .iter()
+            .map(|progress| (progress.member, progress.applied))
+            .collect()
+    }
+
+    /// Events are bounded: what was said of a member's walk is replaced by what is said now.
+    pub(super) fn push_event(&mut self, about: MemberId, event: Event) {
+        if !matches!(event, Event::Heard { .. }) {
+            self.events.retain(|event| match event {
+                Event::Laggard { member, .. } | Event::CaughtUp { member, .. } => *member != about,
+                Event::Heard { .. } => true,
+            });
+        }
+        self.events.push_back(event);
+    }
+}
+
+fn begin(member: MemberId) -> MemberProgress {
+    MemberProgress {
+        member,
+        incarnation: None,
+        applied: 0,
+        received: 0,
+        head: 0,
+        acknowledged: 0,
+        stable: 0,
+        covered_until: Time::ZERO,
+        behind_since: None,
+        heard: None,
+        round_trip: RoundTrip::default(),
+        standing: Standing::Current,
     }
 }

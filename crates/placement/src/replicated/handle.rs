@@ -1,0 +1,403 @@
+//! Reading state messages: first everything is checked, then everything is done.
+
+use core::time::Duration;
+
+use crate::mutant::{self, Mutant};
+use crate::{Incarnation, MemberId, Time};
+
+use super::progress::Standing;
+use super::refused::Refused;
+use super::replicator::Replicator;
+use super::wire::{Acknowledgements, Frame, Frames, Groups, Header, Image, ImageEndFrame, Reader};
+use super::{Deliver, Event, ImageEnd};
+
+/// Two clocks run apart by less than one part in so many; what a member says of a duration is cut by it.
+const CLOCK_DRIFT_PARTS: u32 = 1_000;
+
+/// A message that passed every check.
+struct Checked<'a> {
+    seat: usize,
+    header: Header<'a>,
+    frames: Frames<'a>,
+}
+
+impl Replicator {
+    /// A state message from `from`, authentic and opened. What it brings is delivered before this returns.
+    ///
+    /// # Errors
+    /// Why it was refused; nothing changed but the counter of the reason.
+    pub fn handle(
+        &mut self,
+        now: Time,
+        from: MemberId,
+        from_incarnation: Incarnation,
+        message: &[u8],
+        deliver: &mut impl Deliver,
+    ) -> Result<(), Refused> {
+        match self.check(from, from_incarnation, message) {
+            Ok(checked) => {
+                self.counters.messages_received += 1;
+                self.counters.bytes_received += message.len() as u64;
+                self.take(now, from_incarnation, &checked, deliver);
+                Ok(())
+            }
+            Err(reason) => {
+                self.counters.count_refused(reason);
+                Err(reason)
+            }
+        }
+    }
+
+    fn check<'a>(
+        &self,
+        from: MemberId,
+        from_incarnation: Incarnation,
+        message: &'a [u8],
+    ) -> Result<Checked<'a>, Refused> {
+        if from == self.config.member {
+            return Err(Refused::OwnIdentity);
+        }
+        let seat = self.seat(from).ok_or(Refused::UnknownMember)?;
+        let known = self.peers[seat].incarnation;
+        if known.is_some_and(|known| known != from_incarnation)
+            && !mutant::active(Mutant::AnyIncarnation)
+        {
+            return Err(Refused::WrongIncarnation);
+        }
+        let mut reader = Reader::new(message);
+        let header = Header::read(&mut reader)?;
+        if header.cluster != self.config.cluster {
+            return Err(Refused::WrongCluster);
+        }
+        if header.epoch != self.config.epoch && !mutant::active(Mutant::AnyEpoch) {
+            return Err(Refused::WrongEpoch);
+        }
+        if header
+            .echo_of(self.config.member)
+            .is_some_and(|echo| echo.timestamp > self.clock)
+        {
+            return Err(Refused::EchoFromFuture);
+        }
+        let frames = Frames::new(reader);
+        for frame in frames {
+            match frame? {
+                Frame::Records(groups) if groups.end - 1 > header.head => {
+                    return Err(Refused::RecordsBeyondHead);
+                }
+                Frame::Acknowledge(entries) => {
+                    let own = entries
+                        .into_iter()
+                        .filter(|entry| entry.origin == self.config.member);
+                    if own
+                        .into_iter()
+                        .any(|entry| entry.highest > self.named_through)
+                    {
+                        return Err(Refused::AcknowledgesUnsent);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Checked {
+            seat,
+            header,
+            frames,
+        })
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        incarnation: Incarnation,
+        checked: &Checked<'_>,
+        deliver: &mut impl Deliver,
+    ) {
+        let Checked {
+            seat,
+            header,
+            frames,
+        } = checked;
+        let seat = *seat;
+        self.take_sender(now, incarnation, seat, header);
+        let echoed = self.take_echo(now, seat, header);
+        let mut acknowledges = false;
+        for frame in *frames {
+            let Ok(frame) = frame else { break };
+            match frame {
+                Frame::Records(groups) => {
+                    self.take_records(now, incarnation, seat, groups, deliver)
+                }
+                Frame::Acknowledge(entries) => {
+                    acknowledges = true;
+                    self.take_acknowledgements(now, seat, entries);
+                }
+                Frame::KeepAlive { answer: true } => self.want_acknowledge(now, false),
+                Frame::KeepAlive { answer: false } => {}
+                Frame::Image(image) => self.take_image(now, seat, image, deliver),
+                Frame::ImageEnd(end) => self.take_image_end(now, seat, &end),
+                Frame::ImageAcknowledge(acknowledge) => {
+                    if let Some(outbound) = &mut self.peers[seat].outbound {
+                        outbound.acknowledged(&acknowledge);
+                    }
+                }
+                Frame::Inert => self.counters.frames_inert += 1,
+                Frame::Skipped => self.counters.frames_skipped += 1,
+            }
+        }
+        self.complete_image(seat, deliver);
+        self.mark(now, seat, header, echoed, acknowledges);
+        let peer = &mut self.peers[seat];
+        if acknowledges {
+            peer.want_lost(seat, &mut self.sent, &mut self.counters);
+            if let Some(outbound) = &mut peer.outbound {
+                outbound.want_lost(peer.echoed, peer.round_trip.reordering());
+            }
+        }
+        if peer.standing == Standing::Absent {
+            self.returns(now, seat);
+        }
+    }
+
+    /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its walk
+    /// begins.
+    fn returns(&mut self, now: Time, seat: usize) {
+        let index = self.index(seat);
+        let peer = &mut self.peers[seat];
+        if peer.acknowledged < self.log.pruned() {
+            return self.begin_walk(seat);
+        }
+        peer.return_to_log();
+        peer.rearm(now, self.sent_through, &self.config);
+        self.progress.members[index].standing = Standing::Current;
+    }
+
+    fn take_sender(
+        &mut self,
+        now: Time,
+        incarnation: Incarnation,
+        seat: usize,
+        header: &Header<'_>,
+    ) {
+        let index = self.index(seat);
+        let peer = &mut self.peers[seat];
+        peer.heard = Some(now);
+        if peer
+            .timestamp
+            .is_none_or(|(latest, _)| header.timestamp > latest)
+        {
+            peer.timestamp = Some((header.timestamp, now));
+        }
+        let progress = &mut self.progress.members[index];
+        progress.heard = Some(now);
+        progress.head = progress.head.max(header.head);
+        if peer.incarnation.is_none() {
+            let member = peer.member;
+            peer.incarnation = Some(incarnation);
+            progress.incarnation = Some(incarnation);
+            self.push_event(
+                member,
+                Event::Heard {
+                    member,
+                    incarnation,
+                },
+            );
+        }
+    }
+
+    /// The own time at which the sender must have been done with what its head names: when its echo left here, and for
+    /// how long the sender held it.
+    fn take_echo(&mut self, now: Time, seat: usize, header: &Header<'_>) -> Time {
+        let Some(echo) = header.echo_of(self.config.member) else {
+            return Time::ZERO;
+        };
+        let index = self.index(seat);
+        let peer = &mut self.peers[seat];
+        if echo.timestamp > peer.echoed {
+            peer.echoed = echo.timestamp;
+            peer.round_trip
+                .measured(now.since(echo.timestamp).saturating_sub(echo.held));
+            self.progress.members[index].round_trip = peer.round_trip;
+        }
+        echo.timestamp + (echo.held - echo.held / CLOCK_DRIFT_PARTS)
+    }
+
+    fn take_records(
+        &mut self,
+        now: Time,
+        incarnation: Incarnation,
+        seat: usize,
+        groups: Groups<'_>,
+        deliver: &mut impl Deliver,
+    ) {
+        let index = self.index(seat);
+        let inbound = &mut self.peers[seat].inbound;
+        let arrival = inbound.take(incarnation, groups, &mut self.counters, deliver);
+        self.progress.members[index].received = inbound.received();
+        // What was no news is acknowledged again: the acknowledgement was lost, or came too late.
+        self.want_acknowledge(now, arrival.gap);
+    }
+
+    fn take_acknowledgements(&mut self, now: Time, seat: usize, entries: Acknowledgements<'_>) {
+        let (index, count) = (self.index(seat), self.members.len());
+        for entry in entries {
+            let Ok(origin) = self.members.binary_search(&entry.origin) else {
+                continue;
+            };
+            let said = &mut self.said[index * count + origin];
+            *said = (*said).max(entry.applied);
+            self.heard_vector[origin] = self.heard_vector[origin].max(entry.applied);
+            if origin == self.me {
+                let peer = &mut self.peers[seat];
+                if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
+                    peer.rearm(now, self.sent_through, &self.config);
+                }
+                self.progress.members[index].acknowledged = peer.acknowledged;
+                self.end_walk(seat);
+                self.prune();
+            }
+        }
+    }
+
+    fn take_image(&mut self, now: Time, seat: usize, image: Image<'_>, deliver: &mut impl Deliver) {
+        let delay = self.config.acknowledge_delay;
+        let peer = &mut self.peers[seat];
+        if peer.inbound_image.chunk(image.walk, image.index) {
+            self.counters.image_chunks_delivered += 1;
+            deliver.image(peer.member, image.walk, image.chunk);
+        } else {
+            self.counters.image_chunks_dropped += 1;
+        }
+        peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+    }
+
+    fn take_image_end(&mut self, now: Time, seat: usize, end: &ImageEndFrame<'_>) {
+        let delay = self.config.acknowledge_delay;
+        let known = |member: &MemberId| self.members.binary_search(member).is_ok();
+        let vector = end.vector().filter(|(member, _)| known(member));
+        let image = &mut self.peers[seat].inbound_image;
+        image.ended(
+            end.walk,
+            end.chunks,
+            end.kind,
+            vector.take(self.members.len()),
+        );
+        image.acknowledge_at.get_or_insert(now + delay);
+    }
+
+    fn complete_image(&mut self, seat: usize, deliver: &mut impl Deliver) {
+        let peer = &mut self.peers[seat];
+        let without_chunks = mutant::active(Mutant::FalseFullyUpdated);
+        if let Some(kind) = peer.inbound_image.completes(without_chunks) {
+            let image = &peer.inbound_image;
+            deliver.image_end(ImageEnd {
+                from: peer.member,
+                walk: image.walk,
+                kind,
+                vector: &image.vector,
+            });
+        }
+    }
+
+    /// What the message implies counts once the sender's stream is applied up to the head that the message names.
+    fn mark(
+        &mut self,
+        now: Time,
+        seat: usize,
+        header: &Header<'_>,
+        echoed: Time,
+        acknowledges: bool,
+    ) {
+        let index = self.index(seat);
+        let peer = &mut self.peers[seat];
+        let applied = peer.inbound.applied();
+        if header.head <= applied || mutant::active(Mutant::CoveredWhenHeard) {
+            let progress = &mut self.progress.members[index];
+            progress.covered_until = progress.covered_until.max(echoed);
+        }
+        if header.head > applied {
+            let mut merged = false;
+            let mark = peer.marks.at(header.head, now, &mut merged);
+            mark.covered = mark.covered.max(echoed);
+            if acknowledges {
+                for (pending, said) in mark.vector.iter_mut().zip(&self.heard_vector) {
+                    *pending = (*pending).max(*said);
+                }
+            }
+            self.counters.vectors_merged += u64::from(merged && acknowledges);
+            self.progress.members[index].behind_since = peer.marks.behind_since();
+        }
+        if !acknowledges {
+            return;
+        }
+        if header.head <= applied || mutant::active(Mutant::StampIgnored) {
+            for origin in 0..self.members.len() {
+                self.count(index, origin, self.heard_vector[origin]);
+            }
+        }
+        self.heard_vector.fill(0);
+    }
+}
+
+/// Feeds arbitrary bytes to a replicator as messages of a known and of an unknown member: for fuzzing. Panics only on a
+/// defect.
+pub fn fuzz_handle(data: &[u8]) {
+    use super::Config;
+    use crate::{ClusterId, Epoch};
+
+    struct Nowhere(usize);
+    impl Deliver for Nowhere {
+        fn group(&mut self, _: MemberId, _: Incarnation, _: u64, group: &[u8]) {
+            self.0 += group.len();
+        }
+    }
+
+    let members = vec![MemberId(1), MemberId(2), MemberId(3)];
+    let mut config = Config::new(ClusterId(1), Epoch(1), MemberId(1), Incarnation(1), members);
+    config.log_bytes_max = 8_192;
+    config.log_groups_max = 16;
+    config.reorder_groups_max = 64;
+    config.unapplied_groups_max = 128;
+    let Ok(mut replicator) = Replicator::new(config, Time::ZERO) else {
+        return;
+    };
+    let mut deliver = Nowhere(0);
+    let mut buffer = Vec::new();
+    let mut now = Time::ZERO;
+    let mut rest = data;
+    let mut sequence = 0;
+    // Each message: a byte that steers, a length, the bytes.
+    while let [steer, length, tail @ ..] = rest {
+        let (message, tail) = tail.split_at(usize::from(*length).min(tail.len()));
+        rest = tail;
+        now = now + Duration::from_micros(u64::from(*steer) * 100);
+        let from = MemberId(u16::from(steer & 3) + 1);
+        let _ = replicator.handle(
+            now,
+            from,
+            Incarnation(u64::from(steer >> 7)),
+            message,
+            &mut deliver,
+        );
+        if steer & 4 != 0
+            && replicator
+                .submit(now, sequence + 1, &message[..message.len().min(9)])
+                .is_ok()
+        {
+            sequence += 1;
+        }
+        if steer & 8 != 0 {
+            replicator.applied(now, from, u64::from(*length));
+            replicator.image_applied(now, from, u32::from(*length), &mut deliver);
+        }
+        replicator.handle_timeout(now);
+        while replicator.poll_transmit(now, &mut buffer).is_some() {}
+        while let Some(event) = replicator.poll_event() {
+            if let Event::Laggard { member, walk, .. } = event {
+                let _ = replicator.submit_image(now, member, walk, &[1]);
+                let _ = replicator.finish_image(now, member, walk, super::ImageKind::Changes);
+            }
+        }
+        assert!(replicator.poll_timeout().is_some());
+        assert!(replicator.log_room().groups <= 16);
+    }
+}

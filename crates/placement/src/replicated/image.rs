@@ -1,0 +1,326 @@
+//! Serving a member that fell off the log, and being served: chunks of an image over one member's link, each until it is
+//! acknowledged (rule 15).
+
+use core::time::Duration;
+
+use crate::{MemberId, Time};
+
+use super::ImageKind;
+use super::wire::ImageAcknowledge;
+
+/// Chunks in flight to one laggard. At most 64, the bits of an acknowledgement.
+pub(super) const IMAGE_WINDOW_CHUNKS: usize = 32;
+
+/// A walk for one laggard, as its server sees it.
+#[derive(Debug)]
+pub(super) struct OutboundImage {
+    pub(super) walk: u32,
+    /// For each origin what was applied here when the walk began.
+    pub(super) vector: Vec<(MemberId, u64)>,
+    chunks: Vec<Chunk>,
+    /// The index of the next chunk.
+    pub(super) next: u32,
+    pub(super) finished: Option<ImageKind>,
+    end_sent: Option<Time>,
+    end_acknowledged: bool,
+    backoff: u32,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    /// `None`: the slot is free.
+    index: Option<u32>,
+    bytes: Vec<u8>,
+    /// `None`: it is to be sent.
+    sent: Option<Time>,
+    again: bool,
+}
+
+/// What of a walk is to be sent now.
+#[derive(Debug)]
+pub(super) enum Piece<'a> {
+    Chunk {
+        index: u32,
+        bytes: &'a [u8],
+        again: bool,
+    },
+    End,
+}
+
+impl OutboundImage {
+    pub(super) fn new(walk: u32, vector: Vec<(MemberId, u64)>) -> OutboundImage {
+        let chunks = (0..IMAGE_WINDOW_CHUNKS).map(|_| Chunk::default()).collect();
+        OutboundImage {
+            walk,
+            vector,
+            chunks,
+            next: 0,
+            finished: None,
+            end_sent: None,
+            end_acknowledged: false,
+            backoff: 0,
+        }
+    }
+
+    /// How many chunks fit. The window spans indices, so a lost chunk holds back those far after it.
+    pub(super) fn room(&self) -> usize {
+        let oldest = self
+            .chunks
+            .iter()
+            .filter_map(|chunk| chunk.index)
+            .min()
+            .unwrap_or(self.next);
+        IMAGE_WINDOW_CHUNKS - (self.next - oldest) as usize
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        let Some(chunk) = self.chunks.iter_mut().find(|chunk| chunk.index.is_none()) else {
+            return false;
+        };
+        chunk.index = Some(self.next);
+        chunk.bytes.clear();
+        chunk.bytes.extend_from_slice(bytes);
+        chunk.sent = None;
+        chunk.again = false;
+        self.next += 1;
+        true
+    }
+
+    /// Whether something is to be sent now.
+    pub(super) fn has_piece(&self) -> bool {
+        self.chunks
+            .iter()
+            .any(|chunk| chunk.index.is_some() && chunk.sent.is_none())
+            || (self.finished.is_some() && self.end_sent.is_none() && !self.end_acknowledged)
+    }
+
+    /// What is to be sent now, the lowest index first; it counts as sent.
+    pub(super) fn take_piece(&mut self, now: Time) -> Option<Piece<'_>> {
+        let next = self
+            .chunks
+            .iter_mut()
+            .filter(|chunk| chunk.index.is_some() && chunk.sent.is_none())
+            .min_by_key(|chunk| chunk.index);
+        if let Some(chunk) = next {
+            chunk.sent = Some(now);
+            let again = core::mem::replace(&mut chunk.again, true);
+            return Some(Piece::Chunk {
+                index: chunk.index?,
+                bytes: &chunk.bytes,
+                again,
+            });
+        }
+        if self.finished.is_some() && self.end_sent.is_none() && !self.end_acknowledged {
+            self.end_sent = Some(now);
+            return Some(Piece::End);
+        }
+        None
+    }
+
+    pub(super) fn acknowledged(&mut self, acknowledge: &ImageAcknowledge) {
+        if acknowledge.walk != self.walk {
+            return;
+        }
+        for chunk in &mut self.chunks {
+            let Some(index) = chunk.index else { continue };
+            let has = match index.checked_sub(acknowledge.prefix) {
+                None => true,
+                Some(above) => above < 64 && acknowledge.bits >> above & 1 != 0,
+            };
+            if has {
+                chunk.index = None;
+                self.backoff = 0;
+            }
+        }
+        self.end_acknowledged |= acknowledge.end;
+    }
+
+    fn each_sent(&mut self) -> impl Iterator<Item = &mut Option<Time>> {
+        let end = (!self.end_acknowledged).then_some(&mut self.end_sent);
+        self.chunks
+            .iter_mut()
+            .filter(|chunk| chunk.index.is_some())
+            .map(|chunk| &mut chunk.sent)
+            .chain(end)
+    }
+
+    /// Sets to go again what was sent so long before an echoed message that it must be lost.
+    pub(super) fn want_lost(&mut self, echoed: Time, reordering: Duration) {
+        for sent in self.each_sent() {
+            if sent.is_some_and(|at| at + reordering < echoed) {
+                *sent = None;
+            }
+        }
+    }
+
+    fn wait(&self, timeout: Duration, most: Duration) -> Duration {
+        timeout.saturating_mul(1 << self.backoff.min(20)).min(most)
+    }
+
+    /// Sets to go again what was sent longer than the timeout ago.
+    pub(super) fn timed_out(&mut self, now: Time, timeout: Duration, most: Duration) {
+        let wait = self.wait(timeout, most);
+        let mut any = false;
+        for sent in self.each_sent() {
+            if sent.is_some_and(|at| at + wait <= now) {
+                *sent = None;
+                any = true;
+            }
+        }
+        self.backoff += u32::from(any);
+    }
+
+    /// When the first of what was sent will have waited for the timeout.
+    pub(super) fn deadline(&self, timeout: Duration, most: Duration) -> Option<Time> {
+        let wait = self.wait(timeout, most);
+        let end = if self.end_acknowledged {
+            None
+        } else {
+            self.end_sent
+        };
+        let chunks = self
+            .chunks
+            .iter()
+            .filter(|chunk| chunk.index.is_some())
+            .filter_map(|chunk| chunk.sent);
+        chunks.chain(end).min().map(|at| at + wait)
+    }
+}
+
+/// A walk of another member, as the laggard that it serves sees it.
+#[derive(Debug, Default)]
+pub(super) struct InboundImage {
+    pub(super) walk: u32,
+    /// Every chunk below arrived.
+    prefix: u32,
+    /// Bit n: the chunk `prefix + n` arrived.
+    bits: u64,
+    end: Option<(u32, ImageKind)>,
+    pub(super) vector: Vec<(MemberId, u64)>,
+    /// The end was delivered and the image is not joined yet.
+    pub(super) complete: bool,
+    complete_once: bool,
+    /// When to acknowledge.
+    pub(super) acknowledge_at: Option<Time>,
+}
+
+impl InboundImage {
+    /// A frame of this walk arrived. Whether it is of the newest walk.
+    fn is_newest(&mut self, walk: u32) -> bool {
+        if walk > self.walk {
+            let vector = core::mem::take(&mut self.vector);
+            *self = InboundImage {
+                walk,
+                vector,
+                acknowledge_at: self.acknowledge_at,
+                ..InboundImage::default()
+            };
+            self.vector.clear();
+        }
+        walk == self.walk
+    }
+
+    /// A chunk arrived. Whether it is new and to be delivered.
+    pub(super) fn chunk(&mut self, walk: u32, index: u32) -> bool {
+        if !self.is_newest(walk) {
+            return false;
+        }
+        let Some(above) = index.checked_sub(self.prefix).filter(|&above| above < 64) else {
+            return false;
+        };
+        if self.bits >> above & 1 != 0 {
+            return false;
+        }
+        self.bits |= 1 << above;
+        let whole = self.bits.trailing_ones();
+        self.bits = self.bits.checked_shr(whole).unwrap_or(0);
+        self.prefix = self.prefix.saturating_add(whole);
+        true
+    }
+
+    /// The end arrived.
+    pub(super) fn ended(
+        &mut self,
+        walk: u32,
+        chunks: u32,
+        kind: ImageKind,
+        vector: impl Iterator<Item = (MemberId, u64)>,
+    ) {
+        if self.is_newest(walk) && self.end.is_none() {
+            self.end = Some((chunks, kind));
+            self.vector.clear();
+            self.vector.extend(vector);
+        }
+    }
+
+    /// Whether the image just became complete: its end, and every chunk, arrived. True once per walk.
+    pub(super) fn completes(&mut self, without_chunks: bool) -> Option<ImageKind> {
+        let (chunks, kind) = self.end?;
+        if self.complete_once || (self.prefix < chunks && !without_chunks) {
+            return None;
+        }
+        self.complete = true;
+        self.complete_once = true;
+        Some(kind)
+    }
+
+    pub(super) fn acknowledge(&self) -> ImageAcknowledge {
+        ImageAcknowledge {
+            walk: self.walk,
+            prefix: self.prefix,
+            bits: self.bits,
+            end: self.end.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_of_chunks_gets_through_with_loss() {
+        let mut out = OutboundImage::new(1, vec![(MemberId(1), 9)]);
+        let mut into = InboundImage::default();
+        let mut delivered = vec![0u32; 500];
+        let (timeout, most) = (Duration::from_micros(10), Duration::from_millis(1));
+        let mut state = 5u64;
+        for round in 0..10_000u64 {
+            let now = Time(round * 20);
+            while out.next < 500 && out.push(&[1, 2, 3]) {}
+            if out.next == 500 {
+                out.finished = Some(ImageKind::Changes);
+            }
+            out.timed_out(now, timeout, most);
+            while let Some(piece) = out.take_piece(now) {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(99);
+                match piece {
+                    _ if state >> 62 == 0 => {}
+                    Piece::Chunk { index, .. } => {
+                        delivered[index as usize] += u32::from(into.chunk(1, index))
+                    }
+                    Piece::End => {
+                        into.ended(1, 500, ImageKind::Changes, [(MemberId(1), 9)].into_iter())
+                    }
+                }
+            }
+            if state >> 61 & 1 == 0 {
+                out.acknowledged(&into.acknowledge());
+            }
+            if into.completes(false).is_some() {
+                assert!(delivered.iter().all(|&times| times == 1));
+                assert_eq!(into.vector, [(MemberId(1), 9)]);
+                assert!(into.completes(false).is_none());
+                assert!(!into.chunk(1, 3) && !into.chunk(0, 700));
+                assert!(into.chunk(2, 0), "a newer walk begins anew");
+                return;
+            }
+        }
+        panic!("never complete");
+    }
+}

@@ -1,0 +1,121 @@
+//! What a member said that counts only once its own stream is applied here up to where it then was (rule 14).
+//!
+//! Every message names its sender's log head. What the message implies (an acknowledgement vector, that everything
+//! committed before some moment is below that head) holds here when that head is applied here. Until then it waits as a
+//! mark. When too many wait, the newest are merged under the later head: they count later, never earlier.
+
+use std::collections::VecDeque;
+
+use crate::Time;
+
+/// The most marks pending for a member. At least two, so that the oldest is never put off.
+const MARKS_MAX: usize = 8;
+
+/// What one member said, still pending.
+#[derive(Debug)]
+pub(super) struct Marks {
+    pending: VecDeque<Mark>,
+    /// Vectors of marks not in use, for reuse.
+    spare: Vec<Box<[u64]>>,
+}
+
+/// What holds once the stream is applied up to `head`.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) head: u64,
+    /// When the oldest message behind this mark arrived.
+    pub(super) heard: Time,
+    /// What the member had committed at this local time is then covered.
+    pub(super) covered: Time,
+    /// What the member had then applied of each origin, by index; 0 where it did not say.
+    pub(super) vector: Box<[u64]>,
+}
+
+impl Marks {
+    pub(super) fn new(members: usize) -> Marks {
+        Marks {
+            pending: VecDeque::with_capacity(MARKS_MAX),
+            spare: (0..MARKS_MAX).map(|_| vec![0; members].into()).collect(),
+        }
+    }
+
+    /// A mark under this head, with whatever it already has. `merged` tells when it stands for a later head.
+    pub(super) fn at(&mut self, head: u64, now: Time, merged: &mut bool) -> &mut Mark {
+        let index = self.pending.partition_point(|mark| mark.head < head);
+        if self.pending.get(index).is_none_or(|mark| mark.head != head) && !self.spare.is_empty() {
+            let mut vector = self.spare.pop().unwrap_or_default();
+            vector.fill(0);
+            self.pending.insert(
+                index,
+                Mark {
+                    head,
+                    heard: now,
+                    covered: Time::ZERO,
+                    vector,
+                },
+            );
+            return &mut self.pending[index];
+        }
+        // No room: what is said waits under the next later head, or the last mark moves up.
+        let index = index.min(self.pending.len() - 1);
+        let mark = &mut self.pending[index];
+        *merged = mark.head != head;
+        mark.head = mark.head.max(head);
+        mark
+    }
+
+    /// The oldest mark whose head is applied; give it back with [`Marks::recycle`].
+    pub(super) fn settle(&mut self, applied: u64) -> Option<Mark> {
+        if self.pending.front()?.head <= applied {
+            self.pending.pop_front()
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn recycle(&mut self, mark: Mark) {
+        self.spare.push(mark.vector);
+    }
+
+    /// When the oldest head still pending was heard.
+    pub(super) fn behind_since(&self) -> Option<Time> {
+        self.pending.front().map(|mark| mark.heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_settle_in_order_and_never_early() {
+        let mut marks = Marks::new(2);
+        for head in 1..=100 {
+            let mark = marks.at(head, Time(head), &mut false);
+            mark.covered = mark.covered.max(Time(head));
+            mark.vector[1] = head;
+        }
+        let mut settled = Vec::new();
+        for applied in 0..=100 {
+            while let Some(mark) = marks.settle(applied) {
+                assert!(mark.covered.0 <= applied && mark.vector[1] <= applied);
+                settled.push(mark.covered.0);
+                marks.recycle(mark);
+            }
+        }
+        assert_eq!(settled, [1, 2, 3, 4, 5, 6, 7, 100]);
+        assert_eq!(marks.behind_since(), None);
+    }
+
+    #[test]
+    fn an_old_message_lands_under_the_next_later_head() {
+        let mut marks = Marks::new(1);
+        for head in (10..=80).step_by(10) {
+            marks.at(head, Time(1), &mut false);
+        }
+        let mut merged = false;
+        assert_eq!(marks.at(35, Time(2), &mut merged).head, 40);
+        assert!(merged);
+        assert_eq!(marks.at(40, Time(2), &mut false).head, 40);
+    }
+}

@@ -1,0 +1,238 @@
+//! Another member: what it said, what it has of the own stream, and when to send it what again.
+
+use crate::mutant::{self, Mutant};
+use crate::{Incarnation, MemberId, Time};
+
+use super::config::{Config, Delivery};
+use super::counters::Counters;
+use super::image::{InboundImage, OutboundImage};
+use super::inbound::Inbound;
+use super::marks::Marks;
+use super::progress::{RoundTrip, Standing};
+use super::sent::Sent;
+use super::wire::{AcknowledgeEntry, RUNS_MAX};
+
+/// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
+const AGAIN_BY_ECHO_MAX: usize = 64;
+const AGAIN_BY_TIMEOUT_MAX: usize = 4;
+
+/// Another member.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) member: MemberId,
+    pub(super) incarnation: Option<Incarnation>,
+    /// When it was last heard.
+    pub(super) heard: Option<Time>,
+    /// Its latest timestamp, and when that arrived.
+    pub(super) timestamp: Option<(Time, Time)>,
+    /// The latest of the own timestamps that it echoed.
+    pub(super) echoed: Time,
+    pub(super) round_trip: RoundTrip,
+    pub(super) inbound: Inbound,
+    pub(super) marks: Marks,
+    pub(super) standing: Standing,
+    /// It has applied the own stream up to here.
+    pub(super) acknowledged: u64,
+    /// It has received the own stream up to here.
+    received: u64,
+    /// The runs of the own stream that it has above `received`.
+    runs: Vec<(u64, u64)>,
+    /// The log keeps what is above this for it, however little it acknowledged: where its image's walk began.
+    floor: u64,
+    /// When what it has not received goes again, unless it says something.
+    pub(super) retransmit_at: Option<Time>,
+    backoff: u32,
+    pub(super) walk: u32,
+    pub(super) outbound: Option<OutboundImage>,
+    pub(super) inbound_image: InboundImage,
+    reorder_max: u64,
+    unapplied_max: u64,
+}
+
+impl Peer {
+    pub(super) fn new(member: MemberId, config: &Config) -> Peer {
+        let (window, unapplied) = (config.reorder_groups_max, config.unapplied_groups_max);
+        let delivery: Delivery = config.delivery;
+        Peer {
+            member,
+            incarnation: None,
+            heard: None,
+            timestamp: None,
+            echoed: Time::ZERO,
+            round_trip: RoundTrip::default(),
+            inbound: Inbound::new(member, delivery, window, unapplied),
+            marks: Marks::new(config.members.len()),
+            standing: Standing::Current,
+            acknowledged: 0,
+            received: 0,
+            runs: Vec::with_capacity(RUNS_MAX),
+            floor: 0,
+            retransmit_at: None,
+            backoff: 0,
+            walk: 0,
+            outbound: None,
+            inbound_image: InboundImage::default(),
+            reorder_max: window as u64,
+            unapplied_max: unapplied as u64,
+        }
+    }
+
+    /// The log keeps everything above this for it. `None`: nothing.
+    pub(super) fn pin(&self) -> Option<u64> {
+        match self.standing {
+            Standing::Absent => None,
+            Standing::Imaging if mutant::active(Mutant::LogNotKeptDuringWalk) => None,
+            Standing::Current | Standing::Imaging => Some(self.acknowledged.max(self.floor)),
+        }
+    }
+
+    /// It was dropped from the log, which has reached `head`.
+    pub(super) fn drop_from_log(&mut self, standing: Standing, head: u64) {
+        self.standing = standing;
+        self.floor = head;
+        self.retransmit_at = None;
+        self.backoff = 0;
+    }
+
+    /// It is served from the log again.
+    pub(super) fn return_to_log(&mut self) {
+        self.standing = Standing::Current;
+        self.floor = 0;
+        self.outbound = None;
+    }
+
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// What it said of the own stream. Whether it has more than before.
+    pub(super) fn acknowledges(&mut self, entry: &AcknowledgeEntry<'_>) -> bool {
+        let progress = entry.applied > self.acknowledged || entry.received > self.received;
+        self.acknowledged = self.acknowledged.max(entry.applied);
+        // An older list of gaps must not undo a newer one. Lists above the same prefix may come in any order; what they
+        // lose is only a retransmission too many.
+        let mut news = progress;
+        if entry.received >= self.received {
+            let before = self.runs.last().map_or(self.received, |run| run.1);
+            self.received = entry.received;
+            if entry.highest >= before || progress {
+                self.runs.clear();
+                self.runs.extend(entry.runs());
+                news |= entry.highest > before;
+            }
+        }
+        if news {
+            self.backoff = 0;
+        }
+        news
+    }
+
+    /// Whether it has not received all of these groups, and the log serves it with them.
+    pub(super) fn lacks(&self, first: u64, last: u64) -> bool {
+        let above = self.received.max(self.floor);
+        if last <= above || self.standing == Standing::Absent {
+            return false;
+        }
+        let first = first.max(above + 1);
+        let at = self.runs.partition_point(|run| run.1 < first);
+        !self
+            .runs
+            .get(at)
+            .is_some_and(|run| run.0 <= first && last <= run.1)
+    }
+
+    /// The last sequence that it would keep if it came now.
+    fn keeps_through(&self) -> u64 {
+        let keeps = (self.received + self.reorder_max).min(self.acknowledged + self.unapplied_max);
+        // A list of gaps that is full may be cut: what lies above it is not known to be missing.
+        if self.runs.len() == RUNS_MAX {
+            keeps.min(self.runs[RUNS_MAX - 1].1)
+        } else {
+            keeps
+        }
+    }
+
+    /// Sets to go again what was sent so long before a message that it echoed that it must be lost.
+    pub(super) fn want_lost(&mut self, index: usize, sent: &mut Sent, counters: &mut Counters) {
+        let through = self.keeps_through();
+        let reordering = self.round_trip.reordering();
+        let mut left = AGAIN_BY_ECHO_MAX;
+        let mut number = sent.find(self.received.max(self.floor) + 1);
+        while number < sent.end() && left > 0 {
+            let run = *sent.run(number);
+            if run.first > through {
+                break;
+            }
+            let sent_at = sent.sent_at(number, index);
+            if run.tries == 0 && sent_at > self.echoed {
+                break;
+            }
+            if run.wanted >> index & 1 == 0
+                && sent_at + reordering < self.echoed
+                && self.lacks(run.first, run.last)
+                && !(run.tries >= 3 && mutant::active(Mutant::RetryGivesUp))
+            {
+                sent.want(number, index);
+                counters.retransmits_by_echo += 1;
+                left -= 1;
+            }
+            number += 1;
+        }
+    }
+
+    /// Whether something sent was not received.
+    pub(super) fn awaits(&self, sent_through: u64) -> bool {
+        self.standing != Standing::Absent && sent_through > self.received.max(self.floor)
+    }
+
+    /// Starts the retransmission timer anew, or stops it when nothing is awaited.
+    pub(super) fn rearm(&mut self, now: Time, sent_through: u64, config: &Config) {
+        self.retransmit_at = self
+            .awaits(sent_through)
+            .then(|| now + self.timeout(config));
+    }
+
+    pub(super) fn timeout(&self, config: &Config) -> core::time::Duration {
+        let (least, most) = (config.retransmit_min, config.retransmit_max);
+        self.round_trip
+            .timeout(config.acknowledge_delay, self.backoff, least, most)
+    }
+
+    /// The retransmission timer ran out: the oldest that it lacks goes again.
+    pub(super) fn timed_out(
+        &mut self,
+        now: Time,
+        index: usize,
+        sent: &mut Sent,
+        sent_through: u64,
+        config: &Config,
+        counters: &mut Counters,
+    ) {
+        let through = self.keeps_through();
+        let timeout = self.timeout(config);
+        let mut left = AGAIN_BY_TIMEOUT_MAX;
+        let mut number = sent.find(self.received.max(self.floor) + 1);
+        while number < sent.end() && left > 0 && !mutant::active(Mutant::TailForgotten) {
+            let run = *sent.run(number);
+            if run.first > through {
+                break;
+            }
+            let waited = sent.sent_at(number, index) + timeout <= now;
+            if !waited && run.tries == 0 {
+                break;
+            }
+            if waited
+                && run.wanted >> index & 1 == 0
+                && self.lacks(run.first, run.last)
+                && !(run.tries >= 3 && mutant::active(Mutant::RetryGivesUp))
+            {
+                sent.want(number, index);
+                counters.retransmits_by_timeout += 1;
+                left -= 1;
+            }
+            number += 1;
+        }
+        self.backoff += u32::from(left < AGAIN_BY_TIMEOUT_MAX);
+        self.rearm(now, sent_through, config);
+    }
+}

@@ -1,0 +1,208 @@
+//! What was sent and is still in the log: the runs of groups that went out together, when they last went to each member,
+//! and which of them are to go again.
+
+use std::collections::VecDeque;
+
+use crate::Time;
+
+/// The most runs between the oldest unacknowledged group and the newest sent one. Beyond it new groups wait, and then
+/// travel in fuller messages.
+pub(super) const RUNS_IN_LOG_MAX: usize = 16_384;
+
+/// Groups that were sent together. Its bounds never change (rule 12).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// Bit per member: it is to go to that member again.
+    pub(super) wanted: u64,
+    queued: bool,
+    pub(super) tries: u8,
+}
+
+/// The runs, numbered from 0 in the order of their sequences.
+#[derive(Debug)]
+pub(super) struct Sent {
+    runs: Box<[Run]>,
+    /// For each slot and member the time when the run last went there.
+    at: Box<[Time]>,
+    members: usize,
+    oldest: u64,
+    next: u64,
+    runs_max: usize,
+    again: VecDeque<u64>,
+}
+
+impl Sent {
+    pub(super) fn new(groups_max: usize, members: usize) -> Sent {
+        let runs_max = groups_max.min(RUNS_IN_LOG_MAX);
+        let slots = runs_max.next_power_of_two();
+        Sent {
+            runs: vec![Run::default(); slots].into(),
+            at: vec![Time::ZERO; slots * members].into(),
+            members,
+            oldest: 0,
+            next: 0,
+            runs_max,
+            again: VecDeque::with_capacity(runs_max),
+        }
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        number as usize & (self.runs.len() - 1)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        (self.next - self.oldest) as usize >= self.runs_max
+    }
+
+    /// Whether three quarters of the runs are taken.
+    pub(super) fn is_high(&self) -> bool {
+        (self.next - self.oldest) as usize >= self.runs_max / 4 * 3
+    }
+
+    /// Whether the runs that reach beyond `above` are more than half.
+    pub(super) fn is_half(&self, above: u64) -> bool {
+        (self.next - self.find(above + 1)) as usize > self.runs_max / 2
+    }
+
+    /// The last number and one more.
+    pub(super) fn end(&self) -> u64 {
+        self.next
+    }
+
+    pub(super) fn run(&self, number: u64) -> &Run {
+        &self.runs[self.slot(number)]
+    }
+
+    pub(super) fn run_mut(&mut self, number: u64) -> &mut Run {
+        let slot = self.slot(number);
+        &mut self.runs[slot]
+    }
+
+    /// A run went to all members for the first time.
+    pub(super) fn push(&mut self, first: u64, last: u64, now: Time) {
+        debug_assert!(!self.is_full());
+        let slot = self.slot(self.next);
+        self.runs[slot] = Run {
+            first,
+            last,
+            ..Run::default()
+        };
+        self.at[slot * self.members..(slot + 1) * self.members].fill(now);
+        self.next += 1;
+    }
+
+    /// When the run last went to that member.
+    pub(super) fn sent_at(&self, number: u64, member: usize) -> Time {
+        self.at[self.slot(number) * self.members + member]
+    }
+
+    /// The run goes again to the members of `mask`.
+    pub(super) fn resent(&mut self, number: u64, mask: u64, now: Time) {
+        let slot = self.slot(number);
+        for member in 0..self.members {
+            if mask >> member & 1 != 0 {
+                self.at[slot * self.members + member] = now;
+            }
+        }
+        let run = &mut self.runs[slot];
+        run.wanted &= !mask;
+        run.tries = run.tries.saturating_add(1);
+    }
+
+    /// The number of the first run that reaches `sequence` or beyond.
+    pub(super) fn find(&self, sequence: u64) -> u64 {
+        let (mut low, mut high) = (self.oldest, self.next);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.run(middle).last < sequence {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Forgets the runs that do not reach beyond `through`.
+    pub(super) fn prune(&mut self, through: u64) {
+        while self.oldest < self.next && self.run(self.oldest).last <= through {
+            self.oldest += 1;
+        }
+    }
+
+    /// The run is to go to `member` again.
+    pub(super) fn want(&mut self, number: u64, member: usize) {
+        let run = self.run_mut(number);
+        run.wanted |= 1 << member;
+        if !run.queued {
+            run.queued = true;
+            self.again.push_back(number);
+        }
+    }
+
+    /// The next run that is to go again. It stays until [`Sent::pop_again`].
+    pub(super) fn peek_again(&mut self) -> Option<u64> {
+        while let Some(&number) = self.again.front() {
+            if number >= self.oldest {
+                return Some(number);
+            }
+            self.again.pop_front();
+        }
+        None
+    }
+
+    pub(super) fn has_again(&self) -> bool {
+        self.again
+            .back()
+            .is_some_and(|&number| number >= self.oldest)
+            || self.again.iter().any(|&number| number >= self.oldest)
+    }
+
+    pub(super) fn pop_again(&mut self) {
+        if let Some(number) = self.again.pop_front()
+            && number >= self.oldest
+        {
+            self.run_mut(number).queued = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_by_sequence_and_queued_once() {
+        let mut sent = Sent::new(8, 3);
+        for run in 0..6u64 {
+            sent.push(run * 10 + 1, run * 10 + 10, Time(run));
+        }
+        assert_eq!(
+            (
+                sent.find(0),
+                sent.find(10),
+                sent.find(11),
+                sent.find(60),
+                sent.find(61)
+            ),
+            (0, 0, 1, 5, 6)
+        );
+        assert!(sent.is_high() && !sent.is_full());
+        sent.want(2, 0);
+        sent.want(2, 1);
+        sent.want(0, 1);
+        assert_eq!(sent.peek_again(), Some(2));
+        assert_eq!(sent.run(2).wanted, 0b11);
+        sent.resent(2, 0b10, Time(100));
+        assert_eq!(
+            (sent.sent_at(2, 0), sent.sent_at(2, 1)),
+            (Time(2), Time(100))
+        );
+        sent.pop_again();
+        sent.prune(19);
+        assert_eq!(sent.peek_again(), None, "run 0 was pruned");
+        assert_eq!(sent.find(1), 1);
+    }
+}

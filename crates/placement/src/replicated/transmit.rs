@@ -1,0 +1,374 @@
+//! Writing state messages: what is due, to whom, in which order.
+
+use crate::mutant::{self, Mutant};
+use crate::{MemberId, Time};
+
+use super::image::Piece;
+use super::replicator::Replicator;
+use super::wire::{
+    ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image, ImageEndFrame,
+    KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END, KIND_KEEP_ALIVE,
+    KIND_RECORDS, varint_bytes, write_entry, write_frame, write_varint,
+};
+use super::{Destination, ImageKind};
+
+/// Bytes of an acknowledgement's entry without its runs, at the most.
+const ENTRY_BYTES_MAX: usize = 3 + 9 + 9 + 1;
+/// Bytes of one run in an entry, at the most, while its window is at most `GROUPS_LIMIT`.
+const RUN_BYTES_MAX: usize = 4 + 4;
+/// Bytes of a keep-alive frame.
+const KEEP_ALIVE_BYTES: usize = 3;
+
+impl Replicator {
+    /// Writes the next state message into `buffer` (cleared first) and says to whom it goes; `None` when there is nothing
+    /// to send now. `now` must have been read before the last groups were submitted: the message claims that they are all
+    /// that was committed by then.
+    pub fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
+        buffer.clear();
+        if self.peers.is_empty() {
+            return None;
+        }
+        self.clock = self.clock.max(now);
+        let vector = self.vector_goes(now);
+        let due = self.vector_due() <= now;
+        let destination = self
+            .transmit_image_acknowledge(now, due, buffer)
+            .or_else(|| self.transmit_again(now, vector, buffer))
+            .or_else(|| self.transmit_image(now, buffer))
+            .or_else(|| self.transmit_fresh(now, vector, buffer))
+            .or_else(|| due.then(|| self.transmit_vector(now, buffer)))?;
+        debug_assert!(buffer.len() <= self.config.payload_bytes_max);
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += buffer.len() as u64;
+        Some(destination)
+    }
+
+    /// Whether a message to all that goes anyhow should carry acknowledgements.
+    fn vector_goes(&self, now: Time) -> bool {
+        let rested = self
+            .acknowledged_at
+            .is_none_or(|at| at + self.config.acknowledge_delay <= now);
+        (self.acknowledge_at.is_some() && rested) || self.vector_due() <= now
+    }
+
+    /// Whether the unsent groups fill a message, so that none should wait for more.
+    pub(super) fn fills_a_message(&self) -> bool {
+        let unsent = self.log.run_bytes(self.sent_through + 1, self.log.head());
+        unsent + HEADER_BYTES_MAX + FRAME_BYTES_MAX >= self.config.payload_bytes_max
+    }
+
+    /// What a run costs beside its bytes.
+    fn records_overhead(first: u64) -> usize {
+        FRAME_BYTES_MAX + varint_bytes(first)
+    }
+
+    /// Begins a message without acknowledgements.
+    fn begin(&mut self, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        Header::write(
+            buffer,
+            self.config.cluster,
+            self.config.epoch,
+            self.clock,
+            self.log.head(),
+        );
+    }
+
+    /// Begins a message to all with acknowledgements and echoes.
+    fn begin_with_vector(&mut self, now: Time, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        let count = Header::write(
+            buffer,
+            self.config.cluster,
+            self.config.epoch,
+            self.clock,
+            self.log.head(),
+        );
+        let peers = self.peers.len();
+        let room = self.config.payload_bytes_max - 2 * KEEP_ALIVE_BYTES;
+        let mut echoes = 0;
+        for step in 0..peers {
+            let peer = &self.peers[(self.rotation + step) % peers];
+            let Some((timestamp, arrived)) = peer.timestamp else {
+                continue;
+            };
+            if buffer.len() + ECHO_BYTES_MAX > room / 2 {
+                break;
+            }
+            Echo {
+                member: peer.member,
+                timestamp,
+                held: now.since(arrived),
+            }
+            .write(buffer);
+            echoes += 1;
+        }
+        count.set(buffer, echoes);
+        let written = self.write_acknowledgements(room - buffer.len() - FRAME_BYTES_MAX);
+        write_frame(buffer, KIND_ACKNOWLEDGE, &self.body);
+        if usize::from(echoes) < peers || written < peers {
+            self.rotation = (self.rotation + written.min(usize::from(echoes)).max(1)) % peers;
+        }
+        if self.probing {
+            write_frame(buffer, KIND_KEEP_ALIVE, &[1]);
+            self.probing = false;
+        }
+        self.acknowledge_at = None;
+        self.acknowledged_at = Some(now);
+        self.counters.acknowledgements_sent += 1;
+    }
+
+    /// Writes the entries that fit into the body; how many.
+    fn write_acknowledgements(&mut self, room: usize) -> usize {
+        let peers = self.peers.len();
+        let mut written = 0;
+        self.body.clear();
+        // The number of entries takes one byte, for at most 63 of them.
+        self.body.push(0);
+        for step in 0..peers {
+            let peer = &self.peers[(self.rotation + step) % peers];
+            let Some(runs_room) = room.checked_sub(self.body.len() + ENTRY_BYTES_MAX) else {
+                break;
+            };
+            let whole = peer.inbound.runs(&mut self.runs);
+            let fitting = self.runs.len().min(runs_room / RUN_BYTES_MAX);
+            self.counters.gap_lists_cut += u64::from(!whole || fitting < self.runs.len());
+            let received = peer.inbound.received();
+            let honest = !mutant::active(Mutant::AcknowledgesUnapplied);
+            let applied = if honest {
+                peer.inbound.applied()
+            } else {
+                received
+            };
+            write_entry(
+                &mut self.body,
+                peer.member,
+                applied,
+                received,
+                &self.runs[..fitting],
+            );
+            written += 1;
+        }
+        self.body[0] = written as u8;
+        written
+    }
+
+    /// What a laggard here has of the image that serves it, to who serves it. Goes before acknowledgements, whose echo
+    /// would make chunks look lost.
+    fn transmit_image_acknowledge(
+        &mut self,
+        now: Time,
+        due: bool,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Destination> {
+        let owed = |at: Option<Time>| at.is_some_and(|at| due || at <= now);
+        let seat = self
+            .peers
+            .iter()
+            .position(|peer| owed(peer.inbound_image.acknowledge_at))?;
+        self.begin(buffer);
+        let peer = &mut self.peers[seat];
+        peer.inbound_image.acknowledge_at = None;
+        self.body.clear();
+        peer.inbound_image.acknowledge().write(&mut self.body);
+        write_frame(buffer, KIND_IMAGE_ACKNOWLEDGE, &self.body);
+        self.counters.messages_without_records_sent += 1;
+        Some(Destination::One(peer.member))
+    }
+
+    /// Runs that are to go again, to the members that lack them.
+    fn transmit_again(
+        &mut self,
+        now: Time,
+        vector: bool,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Destination> {
+        let (mut number, mask) = self.next_again()?;
+        let one =
+            (mask.count_ones() == 1).then(|| self.peers[mask.trailing_zeros() as usize].member);
+        if vector && one.is_none() {
+            self.begin_with_vector(now, buffer);
+        } else {
+            self.begin(buffer);
+        }
+        loop {
+            let run = *self.sent.run(number);
+            // Of a run that was partly pruned only the rest is kept, and needed.
+            let first = run.first.max(self.log.pruned() + 1);
+            let length = self.log.run_bytes(first, run.last);
+            if buffer.len() + Self::records_overhead(first) + length > self.config.payload_bytes_max
+            {
+                // Acknowledgements took its place, or it is for the next message.
+                break;
+            }
+            self.write_records(first, run.last, true, buffer);
+            self.counters.groups_retransmitted += run.last - first + 1;
+            self.sent
+                .resent(number, if one.is_none() { u64::MAX } else { mask }, now);
+            self.sent.pop_again();
+            match self.next_again() {
+                Some((next, same)) if same == mask => number = next,
+                _ => break,
+            }
+        }
+        Some(one.map_or(Destination::All, Destination::One))
+    }
+
+    /// The next run that is to go again, and to whom, by seat.
+    fn next_again(&mut self) -> Option<(u64, u64)> {
+        while let Some(number) = self.sent.peek_again() {
+            let run = *self.sent.run(number);
+            let mut mask = run.wanted;
+            let mut left = mask;
+            while left != 0 {
+                let seat = left.trailing_zeros() as usize;
+                left &= left - 1;
+                if !self.peers[seat].lacks(run.first, run.last) {
+                    mask &= !(1 << seat);
+                }
+            }
+            self.sent.run_mut(number).wanted = mask;
+            if mask != 0 {
+                return Some((number, mask));
+            }
+            self.sent.pop_again();
+        }
+        None
+    }
+
+    /// A frame of records.
+    fn write_records(&mut self, first: u64, last: u64, again: bool, buffer: &mut Vec<u8>) {
+        buffer.push(KIND_RECORDS);
+        let length = varint_bytes(first) + self.log.run_bytes(first, last);
+        if again && first < last && mutant::active(Mutant::SentRecordChanges) {
+            return self.write_changed_records(first, last, buffer);
+        }
+        write_varint(buffer, length as u64);
+        write_varint(buffer, first);
+        self.log.copy_run(first, last, buffer);
+    }
+
+    /// The planted bug: the first group has grown by the one after it.
+    fn write_changed_records(&mut self, first: u64, last: u64, buffer: &mut Vec<u8>) {
+        let group = |log: &super::log::Log, sequence: u64| {
+            let mut bytes = Vec::new();
+            log.copy_run(sequence, sequence, &mut bytes);
+            let length = if bytes[0] & 0x80 != 0 { 2 } else { 1 };
+            bytes.split_off(length)
+        };
+        let mut grown = group(&self.log, first);
+        grown.extend(group(&self.log, first + 1));
+        self.body.clear();
+        write_varint(&mut self.body, first);
+        write_varint(&mut self.body, grown.len() as u64);
+        self.body.extend(grown);
+        self.log.copy_run(first + 1, last, &mut self.body);
+        write_varint(buffer, self.body.len() as u64);
+        buffer.extend_from_slice(&self.body);
+        buffer.truncate(self.config.payload_bytes_max);
+    }
+
+    /// A piece of an image for a laggard.
+    fn transmit_image(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
+        let has_piece = |outbound: &super::image::OutboundImage| outbound.has_piece();
+        let seat = self
+            .peers
+            .iter()
+            .position(|peer| peer.outbound.as_ref().is_some_and(has_piece))?;
+        self.begin(buffer);
+        let peer = &mut self.peers[seat];
+        let outbound = peer.outbound.as_mut()?;
+        let walk = outbound.walk;
+        self.body.clear();
+        match outbound.take_piece(now)? {
+            Piece::Chunk {
+                index,
+                bytes,
+                again,
+            } => {
+                Image {
+                    walk,
+                    index,
+                    chunk: bytes,
+                }
+                .write(&mut self.body);
+                write_frame(buffer, KIND_IMAGE, &self.body);
+                self.counters.image_chunks_retransmitted += u64::from(again);
+            }
+            Piece::End => {
+                let kind = outbound.finished.unwrap_or(ImageKind::Changes);
+                let vector: &[(MemberId, u64)] = &outbound.vector;
+                ImageEndFrame::write(&mut self.body, walk, outbound.next, kind, vector);
+                write_frame(buffer, KIND_IMAGE_END, &self.body);
+            }
+        }
+        self.counters.messages_without_records_sent += 1;
+        Some(Destination::One(peer.member))
+    }
+
+    /// Groups that were not sent yet, as many as fit.
+    fn transmit_fresh(
+        &mut self,
+        now: Time,
+        vector: bool,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Destination> {
+        let since = self.unsent_since?;
+        if self.sent.is_full() {
+            self.make_room(now);
+        }
+        if self.sent_through >= self.log.head() || self.sent.is_full() {
+            return None;
+        }
+        if since + self.config.lookahead > now && !self.fills_a_message() {
+            return None;
+        }
+        if vector {
+            self.begin_with_vector(now, buffer);
+        } else {
+            self.begin(buffer);
+        }
+        let first = self.sent_through + 1;
+        // Sent again, the run must fit beside a header whose head has grown by at most a log's length.
+        let head = self.log.head();
+        let growth = varint_bytes(head + self.config.log_groups_max as u64) - varint_bytes(head);
+        let taken = buffer.len() + growth + Self::records_overhead(first);
+        let last = self
+            .log
+            .longest_run(first, self.config.payload_bytes_max.saturating_sub(taken));
+        if last < first {
+            debug_assert!(vector, "the longest group fits a message");
+            self.counters.messages_without_records_sent += 1;
+            return Some(Destination::All);
+        }
+        self.write_records(first, last, false, buffer);
+        self.counters.groups_sent += last - first + 1;
+        self.sent.push(first, last, now);
+        self.sent_through = last;
+        self.named_through = self.named_through.max(last);
+        self.unsent_since = (last < head).then_some(since);
+        for peer in &mut self.peers {
+            if peer.retransmit_at.is_none() {
+                peer.rearm(now, last, &self.config);
+            }
+        }
+        if self.sent.is_high() {
+            self.make_room(now);
+        }
+        Some(Destination::All)
+    }
+
+    /// Only acknowledgements: they are due, and nothing else is.
+    fn transmit_vector(&mut self, now: Time, buffer: &mut Vec<u8>) -> Destination {
+        if mutant::active(Mutant::KeepAliveWithoutVector) {
+            self.begin(buffer);
+            self.acknowledge_at = None;
+            self.acknowledged_at = Some(now);
+        } else {
+            self.begin_with_vector(now, buffer);
+        }
+        write_frame(buffer, KIND_KEEP_ALIVE, &[0]);
+        self.counters.messages_without_records_sent += 1;
+        Destination::All
+    }
+}

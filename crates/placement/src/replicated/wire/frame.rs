@@ -1,0 +1,177 @@
+//! The frames of a state message.
+
+use crate::mutant::{self, Mutant};
+
+use super::super::config::GROUP_BYTES_MAX;
+use super::super::refused::Refused;
+use super::image::{Image, ImageAcknowledge, ImageEndFrame};
+use super::membership::{KIND_CLOSE, KIND_JOIN, Membership};
+use super::{Acknowledgements, Reader, SEQUENCE_MAX, write_varint};
+
+pub(crate) const KIND_RECORDS: u8 = 1;
+pub(crate) const KIND_ACKNOWLEDGE: u8 = 2;
+pub(crate) const KIND_KEEP_ALIVE: u8 = 3;
+pub(crate) const KIND_IMAGE: u8 = 4;
+pub(crate) const KIND_IMAGE_END: u8 = 5;
+pub(crate) const KIND_IMAGE_ACKNOWLEDGE: u8 = 6;
+/// A kind with this bit may be skipped by a build that does not know it.
+const SKIPPABLE: u8 = 0x80;
+
+/// A frame, checked in full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Frame<'a> {
+    Records(Groups<'a>),
+    Acknowledge(Acknowledgements<'a>),
+    KeepAlive {
+        answer: bool,
+    },
+    Image(Image<'a>),
+    ImageEnd(ImageEndFrame<'a>),
+    ImageAcknowledge(ImageAcknowledge),
+    /// Well formed, and nothing that this build acts on.
+    Inert,
+    /// Unknown, and allowed to be.
+    Skipped,
+}
+
+/// Consecutive groups, from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Groups<'a> {
+    pub(crate) first: u64,
+    /// The sequence after the last.
+    pub(crate) end: u64,
+    groups: Reader<'a>,
+}
+
+impl<'a> Groups<'a> {
+    fn read(body: &'a [u8]) -> Option<Groups<'a>> {
+        let mut reader = Reader::new(body);
+        let first = reader.sequence()?;
+        let groups = reader;
+        let mut end = first;
+        while !reader.is_empty() {
+            let length = reader.length()?;
+            if length == 0 || length > GROUP_BYTES_MAX {
+                return None;
+            }
+            reader.take(length)?;
+            end += 1;
+        }
+        (first > 0 && end > first && end <= SEQUENCE_MAX).then_some(Groups { first, end, groups })
+    }
+}
+
+impl<'a> Iterator for Groups<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let length = self.groups.length()?;
+        self.groups.take(length)
+    }
+}
+
+/// The frames of a message, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frames<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Frames<'a> {
+    pub(crate) fn new(reader: Reader<'a>) -> Frames<'a> {
+        Frames { reader }
+    }
+
+    fn read(&mut self) -> Result<Frame<'a>, Refused> {
+        let (kind, body) = self.read_body().ok_or(Refused::Malformed)?;
+        let frame = match kind {
+            KIND_RECORDS => Groups::read(body).map(Frame::Records),
+            KIND_ACKNOWLEDGE => Acknowledgements::read(body).map(Frame::Acknowledge),
+            KIND_KEEP_ALIVE => match body {
+                [flags] => Some(Frame::KeepAlive {
+                    answer: flags & 1 != 0,
+                }),
+                _ => None,
+            },
+            KIND_IMAGE => Image::read(body).map(Frame::Image),
+            KIND_IMAGE_END => ImageEndFrame::read(body).map(Frame::ImageEnd),
+            KIND_IMAGE_ACKNOWLEDGE => ImageAcknowledge::read(body).map(Frame::ImageAcknowledge),
+            KIND_JOIN..=KIND_CLOSE => Membership::read(kind, body).map(|_| Frame::Inert),
+            kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
+            _ => return Err(Refused::FutureFrame),
+        };
+        frame.ok_or(Refused::Malformed)
+    }
+
+    fn read_body(&mut self) -> Option<(u8, &'a [u8])> {
+        let kind = self.reader.byte()?;
+        let length = self.reader.length()?;
+        if kind & SKIPPABLE != 0 && length > 0 && mutant::active(Mutant::SkippedFrameDesynchronizes)
+        {
+            return Some((kind, self.reader.take(length - 1)?));
+        }
+        Some((kind, self.reader.take(length)?))
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, Refused>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            None
+        } else {
+            Some(self.read())
+        }
+    }
+}
+
+/// Appends a frame around a body.
+pub(crate) fn write_frame(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    out.push(kind);
+    write_varint(out, body.len() as u64);
+    out.extend_from_slice(body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, Refused> {
+        Frames::new(Reader::new(bytes)).collect()
+    }
+
+    #[test]
+    fn golden_records() {
+        let bytes = [KIND_RECORDS, 8, 0xac, 2, 2, b'a', b'b', 1, b'c', 0][..9].to_vec();
+        let bytes = [&[KIND_RECORDS, 7][..], &bytes[2..9]].concat();
+        let Frame::Records(groups) = frames(&bytes).unwrap()[0] else {
+            panic!("not records")
+        };
+        assert_eq!((groups.first, groups.end), (300, 302));
+        assert_eq!(groups.collect::<Vec<_>>(), [&b"ab"[..], b"c"]);
+    }
+
+    #[test]
+    fn records_without_groups_or_with_empty_ones_are_malformed() {
+        for body in [&[1][..], &[], &[1, 0], &[0, 1, 7], &[1, 3, 1, 1]] {
+            let mut bytes = Vec::new();
+            write_frame(&mut bytes, KIND_RECORDS, body);
+            assert_eq!(frames(&bytes).err(), Some(Refused::Malformed), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_are_skipped_only_where_allowed() {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, 0xfe, &[9; 200]);
+        write_frame(&mut bytes, KIND_KEEP_ALIVE, &[1]);
+        let read = frames(&bytes).unwrap();
+        assert!(matches!(
+            read[..],
+            [Frame::Skipped, Frame::KeepAlive { answer: true }]
+        ));
+        bytes[0] = 0x7e;
+        assert_eq!(frames(&bytes).err(), Some(Refused::FutureFrame));
+    }
+}

@@ -1,0 +1,171 @@
+//! The header of a state message.
+
+use core::time::Duration;
+
+use crate::{ClusterId, Epoch, MemberId, Time};
+
+use super::super::refused::Refused;
+use super::{Reader, WIRE_VERSION, write_varint};
+
+/// The header of a state message, its echoes still encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header<'a> {
+    pub(crate) cluster: ClusterId,
+    pub(crate) epoch: Epoch,
+    /// The sender's clock when it wrote the message; means something to the sender only.
+    pub(crate) timestamp: Time,
+    /// The last sequence that the sender had committed.
+    pub(crate) head: u64,
+    echoes: &'a [u8],
+}
+
+/// The latest timestamp that the sender got from `member`, and for how long it held it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Echo {
+    pub(crate) member: MemberId,
+    pub(crate) timestamp: Time,
+    pub(crate) held: Duration,
+}
+
+impl Echo {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        write_varint(out, u64::from(self.member.0));
+        out.extend_from_slice(&self.timestamp.0.to_le_bytes());
+        write_varint(
+            out,
+            u64::try_from(self.held.as_micros()).unwrap_or(u64::MAX),
+        );
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Echo> {
+        Some(Echo {
+            member: reader.member()?,
+            timestamp: Time(reader.fixed_u64()?),
+            held: Duration::from_micros(reader.varint()?),
+        })
+    }
+}
+
+impl<'a> Header<'a> {
+    /// Appends a header with no echo; `Header::count_echo` then makes room for one more.
+    pub(crate) fn write(
+        out: &mut Vec<u8>,
+        cluster: ClusterId,
+        epoch: Epoch,
+        timestamp: Time,
+        head: u64,
+    ) -> EchoCount {
+        out.push(WIRE_VERSION);
+        write_varint(out, u64::from(cluster.0));
+        write_varint(out, u64::from(epoch.0));
+        out.extend_from_slice(&timestamp.0.to_le_bytes());
+        write_varint(out, head);
+        out.push(0);
+        EchoCount { at: out.len() - 1 }
+    }
+
+    /// Reads the header and leaves the reader before the first frame.
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Header<'a>, Refused> {
+        match reader.byte() {
+            Some(WIRE_VERSION) => {}
+            Some(version) if version > WIRE_VERSION => return Err(Refused::FutureVersion),
+            _ => return Err(Refused::Malformed),
+        }
+        Header::read_fields(reader).ok_or(Refused::Malformed)
+    }
+
+    fn read_fields(reader: &mut Reader<'a>) -> Option<Header<'a>> {
+        let cluster = ClusterId(reader.u32()?);
+        let epoch = Epoch(reader.u32()?);
+        let timestamp = Time(reader.fixed_u64()?);
+        let head = reader.sequence()?;
+        let count = reader.byte()?;
+        let from = reader.rest();
+        for _ in 0..count {
+            Echo::read(reader)?;
+        }
+        let echoes = &from[..from.len() - reader.rest().len()];
+        Some(Header {
+            cluster,
+            epoch,
+            timestamp,
+            head,
+            echoes,
+        })
+    }
+
+    /// The echo of `member`'s own timestamp, if this message has one.
+    pub(crate) fn echo_of(&self, member: MemberId) -> Option<Echo> {
+        let mut reader = Reader::new(self.echoes);
+        while !reader.is_empty() {
+            let echo = Echo::read(&mut reader)?;
+            if echo.member == member {
+                return Some(echo);
+            }
+        }
+        None
+    }
+}
+
+/// Where the number of echoes of a header being written stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EchoCount {
+    at: usize,
+}
+
+impl EchoCount {
+    pub(crate) fn set(self, out: &mut [u8], count: u8) {
+        out[self.at] = count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_header() {
+        let mut out = Vec::new();
+        let count = Header::write(&mut out, ClusterId(300), Epoch(2), Time(0x0102), 1_000);
+        Echo {
+            member: MemberId(7),
+            timestamp: Time(5),
+            held: Duration::from_micros(200),
+        }
+        .write(&mut out);
+        count.set(&mut out, 1);
+        let golden = [
+            1, 0xac, 0x02, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0xe8, 0x07, 1, 7, 5, 0, 0, 0, 0, 0, 0, 0,
+            0xc8, 0x01,
+        ];
+        assert_eq!(out, golden);
+        let mut reader = Reader::new(&out);
+        let header = Header::read(&mut reader).unwrap();
+        assert!(reader.is_empty());
+        assert_eq!((header.cluster, header.epoch), (ClusterId(300), Epoch(2)));
+        assert_eq!((header.timestamp, header.head), (Time(0x0102), 1_000));
+        assert_eq!(
+            header.echo_of(MemberId(7)).unwrap().held,
+            Duration::from_micros(200)
+        );
+        assert_eq!(header.echo_of(MemberId(8)), None);
+        for cut in 0..out.len() {
+            assert!(
+                Header::read(&mut Reader::new(&out[..cut])).is_err(),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_rubbish() {
+        assert_eq!(
+            Header::read(&mut Reader::new(&[2, 0])).err(),
+            Some(Refused::FutureVersion)
+        );
+        assert_eq!(
+            Header::read(&mut Reader::new(&[0, 0])).err(),
+            Some(Refused::Malformed)
+        );
+    }
+}
