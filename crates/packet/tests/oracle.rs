@@ -91,8 +91,12 @@ fn compare(mut bytes: Vec<u8>) -> Result<bool, String> {
         Err(_) if layout.network() == Network::Other => return Ok(false),
         // etherparse looks into what is a protocol like any other here: IGMP, an authentication header in IPv4, ICMP of
         // the other IP version.
-        Err(_) if layout.network() == Network::Ipv4 && matches!(layout.protocol(), 2 | 51 | 58) => return Ok(false),
-        Err(_) if layout.network() == Network::Ipv6 && matches!(layout.protocol(), 1 | 2) => return Ok(false),
+        Err(_) if layout.network() == Network::Ipv4 && matches!(layout.protocol(), 2 | 51 | 58) => {
+            return Ok(false);
+        }
+        Err(_) if layout.network() == Network::Ipv6 && matches!(layout.protocol(), 1 | 2) => {
+            return Ok(false);
+        }
         Err(error) => return Err(format!("only here well-formed: {error:?}, {layout:?}")),
     };
     let mut differences = Vec::new();
