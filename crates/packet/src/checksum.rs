@@ -200,3 +200,49 @@ fn never_zero(checksum: [u8; 2]) -> [u8; 2] {
         checksum
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1071() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(of(&bytes), !0xddf2);
+        assert!(Sum::ZERO.bytes(&bytes).word(!0xddf2).is_valid());
+    }
+
+    #[test]
+    fn the_example_of_rfc_1624_gives_plus_zero() {
+        // §4: a field changes from 0x5555 to 0x3285 under checksum 0xdd2f; equation 3 gives 0x0000 and not 0xffff.
+        let change = Change::NONE.and16([0x55, 0x55], [0x32, 0x85]);
+        assert_eq!(change.apply([0xdd, 0x2f]), [0, 0]);
+        assert_eq!(change.apply_udp([0xdd, 0x2f]), [0xff, 0xff]);
+        assert_eq!(change.apply_udp([0, 0]), [0, 0]);
+    }
+
+    #[test]
+    fn the_loss_of_one_is_the_general_change_for_every_checksum() {
+        for checksum in 0..=u16::MAX {
+            let before = checksum.to_be_bytes();
+            let general = Change::NONE.and16([64, 6], [63, 6]).apply(before);
+            assert_eq!(after_ttl_decrement(before), general, "{checksum:#06x}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_valid_with_one_checksum_only() {
+        let mut header = [
+            0x45, 0, 0, 40, 1, 2, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1,
+        ];
+        let right = of(&header);
+        let valid = (0..=u16::MAX).filter(|checksum| {
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            is_valid_ipv4_header(&header)
+        });
+        assert_eq!(valid.collect::<std::vec::Vec<_>>(), [right]);
+        assert!(!is_valid_ipv4_header(&[0; 20]));
+        // Sums that carry out of 64 bits, twice.
+        assert!(is_valid_ipv4_header(&[0xff; 20]));
+    }
+}

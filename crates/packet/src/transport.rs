@@ -364,3 +364,44 @@ impl Packet<'_> {
         self.array(self.layout.transport_offset())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+
+    #[test]
+    fn flags_are_a_set() {
+        let flags = TcpFlags::SYN | TcpFlags::ACK;
+        assert!(flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::SYN | TcpFlags::RST));
+        assert!(
+            flags.intersects(TcpFlags::SYN | TcpFlags::RST) && !flags.intersects(TcpFlags::FIN)
+        );
+        assert_eq!(flags & TcpFlags::SYN, TcpFlags::SYN);
+        assert_eq!(
+            format!("{flags:?} {:?}", TcpFlags::default()),
+            "SYN|ACK none"
+        );
+    }
+
+    #[test]
+    fn every_query_has_a_reply_and_every_error_embeds() {
+        for (query, reply) in [(8, 0), (13, 14), (15, 16), (17, 18)] {
+            assert_eq!(
+                (IcmpKind::of_icmp(query), IcmpKind::of_icmp(reply)),
+                (IcmpKind::Query, IcmpKind::Reply)
+            );
+        }
+        let errors =
+            (0..=255u8).filter(|icmp_type| IcmpKind::of_icmp(*icmp_type) == IcmpKind::Error);
+        assert_eq!(errors.collect::<std::vec::Vec<_>>(), [3, 4, 5, 11, 12]);
+        assert_eq!(
+            (IcmpKind::of_icmpv6(128), IcmpKind::of_icmpv6(129)),
+            (IcmpKind::Query, IcmpKind::Reply)
+        );
+        assert_eq!(
+            (IcmpKind::of_icmpv6(2), IcmpKind::of_icmpv6(135)),
+            (IcmpKind::Error, IcmpKind::Other)
+        );
+    }
+}

@@ -325,7 +325,7 @@ fn is_valid_header(header: &[u8]) -> bool {
 
 /// Zero has two forms in one's complement, and a receiver that sums accepts both.
 fn same_checksum(one: u16, other: u16) -> bool {
-    one == other || (one % 0xffff == 0 && other % 0xffff == 0)
+    one == other || (one.is_multiple_of(0xffff) && other.is_multiple_of(0xffff))
 }
 
 fn tcp_checksum(packet: &Packet<'_>, tcp: &etherparse::TcpSlice<'_>) -> Option<u16> {
