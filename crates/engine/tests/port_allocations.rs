@@ -51,9 +51,7 @@ fn allocations(mut work: impl FnMut(u64)) -> u64 {
 
 #[test]
 fn the_counter_counts() {
-    assert!(
-        allocations(|round| assert_eq!(Box::new(round).count_ones(), round.count_ones())) >= 1000
-    );
+    assert!(allocations(|round| drop(std::hint::black_box(Box::new(round)))) >= 1000);
 }
 
 #[test]

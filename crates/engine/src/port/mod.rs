@@ -32,9 +32,11 @@ pub trait Port: Send {
     /// What the port is called in configuration, logs and metrics.
     fn name(&self) -> &str;
 
-    /// Adds what has arrived to `burst`, as far as it has room; returns how many frames were added. The port's number is
-    /// not set: who polls several ports does that. Frames come from `pool`; a packet that finds none, or is
-    /// too long for one, is counted as dropped.
+    /// Adds what has arrived to `burst`, as far as it has room; returns how many frames were added.
+    ///
+    /// Frames come from `pool`. While it is empty, a source that can wait keeps its packets, and one that cannot counts
+    /// [`PortDrop::NoBuffer`]; a packet longer than a frame is dropped and counted. The frames' port number is not set:
+    /// who polls several ports does that.
     fn receive(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize;
 
     /// Sends every frame of `burst`, which is empty afterwards; returns how many were sent. What the port cannot take is

@@ -159,10 +159,10 @@ impl CaptureReader {
         if self.at_end()? {
             return Ok(None);
         }
-        let seconds = u64::from(self.word()?);
-        let fraction = u64::from(self.word()?);
-        let captured = self.word()?;
-        let original = self.word()?;
+        let header: [u8; 16] = self.array()?;
+        let [seconds, fraction, captured, original] = [0, 4, 8, 12]
+            .map(|at| self.ordered([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+        let (seconds, fraction) = (u64::from(seconds), u64::from(fraction));
         self.skip(extra_header_bytes)?;
         self.bytes(captured, into)?;
         // Two 32-bit numbers: no overflow.

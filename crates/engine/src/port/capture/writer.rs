@@ -83,12 +83,16 @@ impl CaptureWriter {
         }
         let seconds = u32::try_from(timestamp_ns / 1_000_000_000).unwrap_or(u32::MAX);
         let original = u32::try_from(original_length.max(bytes.len())).unwrap_or(u32::MAX);
-        self.buffer.extend_from_slice(&seconds.to_le_bytes());
-        self.buffer
-            .extend_from_slice(&((timestamp_ns % 1_000_000_000) as u32).to_le_bytes());
-        self.buffer
-            .extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&original.to_le_bytes());
+        let nanoseconds = (timestamp_ns % 1_000_000_000) as u32;
+        let mut header = [0; RECORD_HEADER_BYTES];
+        for (place, word) in
+            header
+                .chunks_exact_mut(4)
+                .zip([seconds, nanoseconds, bytes.len() as u32, original])
+        {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.buffer.extend_from_slice(&header);
         self.buffer.extend_from_slice(bytes);
         self.buffered_packets += 1;
         self.buffered_bytes += bytes.len() as u64;
