@@ -24,7 +24,7 @@ pub enum Mutant {
     DuplicatesDelivered,
     /// What does not fit the reorder window is dropped but counts as received (Jool joold: queue cap drops sessions).
     ReorderDropsSilently,
-    /// The last group of each gap is left out of the gap list (retransmission off by one).
+    /// The first group of each gap but the first is left out of the gap list (retransmission off by one).
     GapOffByOne,
     /// Keep-alives carry no acknowledgements (an idle pair never learns that the tail was lost).
     KeepAliveWithoutVector,

@@ -57,8 +57,8 @@ pub struct Config {
     /// the bytes of what waits.
     pub reorder_groups_max: usize,
     /// How many groups of an origin may have been delivered and not yet reported as applied. Beyond it groups are
-    /// dropped, counted, and repaired later: this bounds the memory of whoever applies. Sane: 262,144. Bound: 1 to
-    /// [`GROUPS_LIMIT`]. The same at all members.
+    /// dropped, counted, and repaired later: this bounds the memory of whoever applies (twice this many wait when an image
+    /// is joined meanwhile). Sane: 262,144. Bound: 1 to [`GROUPS_LIMIT`]. The same at all members.
     pub unapplied_groups_max: usize,
     /// The longest silence: with nothing else to send, the latest acknowledgements go out this often. It also bounds how
     /// old `covered_until` grows in an idle cluster. Sane: 20 ms. Bound: 1 us to [`DURATION_LIMIT`].

@@ -311,7 +311,8 @@ impl Replicator {
     }
 
     /// Every chunk of the image was applied here: its vector is joined into what this member has applied, and what had
-    /// waited above it is delivered.
+    /// waited above it is delivered. With [`Delivery::Unordered`](super::Delivery::Unordered), report with `applied`
+    /// afterwards how far each prefix now reaches over what had been applied above it.
     pub fn image_applied(
         &mut self,
         now: Time,

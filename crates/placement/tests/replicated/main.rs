@@ -1,0 +1,57 @@
+//! The replicated placement as a cluster in memory: seeded loss, duplication, reordering, cuts, pauses, slow appliers,
+//! skewed clocks and strangers, then a heal phase that must end with everything equal, pruned and stable.
+//!
+//! A failing seed prints the command that replays it.
+
+mod host;
+mod network;
+#[cfg(asterism_mutants)]
+mod planted;
+mod world;
+
+use world::World;
+
+const SEEDS: u64 = 2_000;
+
+fn run(seed: u64) -> world::Report {
+    match World::new(seed).run() {
+        Ok((report, _)) => report,
+        Err(fault) => panic!(
+            "seed {seed}: {fault}\nreplay: ASTERISM_SEED={seed} cargo test -p asterism-placement --test replicated one_seed"
+        ),
+    }
+}
+
+#[test]
+fn every_seed_ends_equal() {
+    let mut total = world::Report::default();
+    // Two halves side by side: a seed shares nothing with another.
+    let half = std::thread::spawn(|| (0..SEEDS / 2).map(run).collect::<Vec<_>>());
+    let mut reports: Vec<_> = (SEEDS / 2..SEEDS).map(run).collect();
+    reports.extend(half.join().expect("a seed failed"));
+    for report in reports {
+        total.steps += report.steps;
+        total.walks += report.walks;
+        total.images_joined += report.images_joined;
+        total.retransmitted += report.retransmitted;
+        total.refused += report.refused;
+        total.heal_us = total.heal_us.max(report.heal_us);
+    }
+    println!("{SEEDS} seeds: {total:?} (heal_us is the longest)");
+    assert!(total.walks > SEEDS / 20, "laggards were served: {total:?}");
+    assert!(total.images_joined > SEEDS / 20 && total.retransmitted > SEEDS && total.refused > SEEDS / 10);
+}
+
+#[test]
+fn one_seed() {
+    let seed = std::env::var("ASTERISM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("{:?}", run(seed));
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in [3, 77, 901] {
+        let (first, second) = (run(seed), run(seed));
+        assert_eq!((first.trace, first.steps), (second.trace, second.steps));
+    }
+}

@@ -1,0 +1,32 @@
+//! Every planted bug of the protocol core is found by the seeds. Only in a build with `--cfg asterism_mutants`:
+//! `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-placement --test replicated planted`.
+
+use asterism_placement::mutant::{self, Mutant};
+
+use crate::world::World;
+
+/// The planted bugs that live above the protocol core, for the tests of whoever has them.
+const ABOVE: [Mutant; 3] = [Mutant::RemoteEntryNotQueued, Mutant::AppliedByFirstInstance, Mutant::WalkNotRestarted];
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut alive = Vec::new();
+    for planted in Mutant::ALL.into_iter().filter(|planted| !ABOVE.contains(planted)) {
+        mutant::select(Some(planted));
+        let killed = (0..400).find_map(|seed| {
+            let run = std::panic::catch_unwind(|| World::new(seed).run().map(|_| ()));
+            let fault = match run {
+                Ok(Ok(())) => return None,
+                Ok(Err(fault)) => fault,
+                Err(_) => "an assertion in the core".into(),
+            };
+            Some((seed, fault.lines().next().unwrap_or_default().to_owned()))
+        });
+        mutant::select(None);
+        match killed {
+            Some((seed, fault)) => println!("{planted:?}: seed {seed}: {}", &fault[..fault.len().min(100)]),
+            None => alive.push(planted),
+        }
+    }
+    assert!(alive.is_empty(), "not found by any seed: {alive:?}");
+}
