@@ -197,13 +197,13 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Calls the two in the order A B, B A, A B, … `count` times (at least [`PAIRS_MIN`]); each hands back its figure.
-    /// A drift of the machine then weighs on both alike.
-    pub fn interleaved(
+    /// Calls the two in the order A B, B A, A B, … `count` times (at least [`PAIRS_MIN`]); each hands back its figure,
+    /// or why it has none, which ends all. A drift of the machine then weighs on both alike.
+    pub fn interleaved<E>(
         count: u32,
-        mut first: impl FnMut() -> f64,
-        mut second: impl FnMut() -> f64,
-    ) -> Self {
+        mut first: impl FnMut() -> Result<f64, E>,
+        mut second: impl FnMut() -> Result<f64, E>,
+    ) -> Result<Self, E> {
         let mut pairs = Self {
             ratios: Vec::new(),
             first: Vec::new(),
@@ -211,17 +211,17 @@ impl Pairs {
         };
         for turn in 0..count.max(PAIRS_MIN) {
             let (a, b) = if turn % 2 == 0 {
-                let a = first();
-                (a, second())
+                let a = first()?;
+                (a, second()?)
             } else {
-                let b = second();
-                (first(), b)
+                let b = second()?;
+                (first()?, b)
             };
             pairs.ratios.push(a / b);
             pairs.first.push(a);
             pairs.second.push(b);
         }
-        pairs
+        Ok(pairs)
     }
 
     /// Median and quartiles of the pair ratios.
@@ -267,16 +267,22 @@ mod tests {
         let figure = |name: char, cost: f64| {
             order.borrow_mut().push(name);
             clock.set(clock.get() + 1.0);
-            cost * (1.0 + clock.get() / 1_000.0)
+            Ok::<f64, ()>(cost * (1.0 + clock.get() / 1_000.0))
         };
-        let pairs = Pairs::interleaved(10, || figure('A', 2.0), || figure('B', 1.0));
+        let pairs = Pairs::interleaved(10, || figure('A', 2.0), || figure('B', 1.0))
+            .expect("both have figures");
         assert_eq!(order.borrow().as_str(), "ABBAABBAABBAABBAABBA");
         assert_eq!(pairs.ratios.len(), 10);
         assert!((pairs.spread().median - 2.0).abs() < 0.001);
-        assert_eq!(
-            Pairs::interleaved(1, || 1.0, || 1.0).ratios.len(),
-            PAIRS_MIN as usize
-        );
+    }
+
+    #[test]
+    fn pairs_are_never_fewer_than_the_least_and_end_at_a_failure() {
+        let pairs =
+            Pairs::interleaved(1, || Ok::<_, ()>(1.0), || Ok(1.0)).expect("both have figures");
+        assert_eq!(pairs.ratios.len(), PAIRS_MIN as usize);
+        let failed = Pairs::interleaved(1, || Ok(1.0), || Err("a packet was lost"));
+        assert_eq!(failed.expect_err("no figure"), "a packet was lost");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::floor::{BURST, Nat, Verdict};
 use crate::instructions::{self, Work, Workload};
+use crate::memory::prefetch;
 use crate::timing::{LostTime, Spread, Stopwatch};
 use crate::traffic::{Buffers, Flows, Protocol, Random, Templates};
 
@@ -113,19 +114,6 @@ fn flows_for<const TWO_WAY: bool>(count: u32, seed: u64) -> Flows {
     }
 }
 
-fn nat_for<const TWO_WAY: bool>(flows: &Flows) -> (Nat<TWO_WAY>, Templates) {
-    let mut nat = Nat::new(flows.count());
-    for (index, session) in (0..).zip(flows.sessions()) {
-        nat.bind(session, flows.outside(index), 0);
-    }
-    let templates = if TWO_WAY {
-        Templates::both_ways(flows, |index| flows.outside(index))
-    } else {
-        Templates::outbound(flows)
-    };
-    (nat, templates)
-}
-
 fn at_size<const TWO_WAY: bool>(
     context: &Context,
     count: u32,
@@ -133,83 +121,125 @@ fn at_size<const TWO_WAY: bool>(
 ) -> Result<Found, Failure> {
     context.say(&format!("{name} flows"));
     let windows = if context.full { 61 } else { 15 };
-    let flows = flows_for::<TWO_WAY>(count, context.seed);
-    let (mut nat, templates) = nat_for::<TWO_WAY>(&flows);
-    drop(flows);
-    let mut random = Random::new(context.seed);
-    let mut buffers = Buffers::new(BUFFERS);
+    let mut bench =
+        FloorBench::<TWO_WAY>::new(&flows_for::<TWO_WAY>(count, context.seed), context.seed);
     let mut watch = Stopwatch::default();
-    let packets = f64::from(BUFFERS * PASSES);
+    bench.in_place(&mut watch)?;
+    bench.with_source(&mut watch)?;
     let mut found = Found {
         in_place: Vec::new(),
         with_source: Vec::new(),
         lost: LostTime::default(),
     };
-    let mut order = vec![0u32; BUFFERS as usize];
-    // The first window of each kind warms up.
-    for window in 0..=windows {
-        let now_ticks = window;
-        let mut forwarded = 0;
-        for _ in 0..PASSES {
-            buffers.fill(&templates, &mut random);
-            let (all, lengths) = buffers.all();
-            forwarded += watch.window(|| nat.pass(all, lengths, now_ticks));
-        }
-        let in_place = watch.take_cpu_ns() as f64 / packets;
-        for _ in 0..PASSES {
-            order.fill_with(|| random.below(templates.all().len() as u64) as u32);
-            forwarded += watch
-                .window(|| pass_with_source(&mut nat, &mut buffers, &templates, &order, now_ticks));
-        }
-        let with_source = watch.take_cpu_ns() as f64 / packets;
-        if f64::from(forwarded) != 2.0 * packets {
-            return Err(Failure::Unsound(format!(
-                "floor: {forwarded} of {} packets were sent on",
-                2.0 * packets
-            )));
-        }
-        if window > 0 {
-            found.in_place.push(in_place);
-            found.with_source.push(with_source);
-        }
+    for _ in 0..windows {
+        found.in_place.push(bench.in_place(&mut watch)?);
+        found.with_source.push(bench.with_source(&mut watch)?);
     }
     found.lost = watch.lost();
     Ok(found)
 }
 
-/// Receives each burst by copying frames into its buffers, in the order drawn, before handling it. The
-/// frames of the next burst are prefetched, as a source that knows them would.
-fn pass_with_source<const TWO_WAY: bool>(
-    nat: &mut Nat<TWO_WAY>,
-    buffers: &mut Buffers,
-    templates: &Templates,
-    order: &[u32],
+/// A floor with its sessions and traffic, to be timed window by window; a product's measure that is held
+/// against the floor interleaves its own windows with these.
+pub(super) struct FloorBench<const TWO_WAY: bool> {
+    nat: Nat<TWO_WAY>,
+    templates: Templates,
+    buffers: Buffers,
+    order: Vec<u32>,
+    random: Random,
     now_ticks: u32,
-) -> u32 {
-    let mut verdicts = [Verdict::Drop; BURST];
-    let mut forwarded = 0;
-    for (burst, drawn) in order.chunks(BURST).enumerate() {
-        let first = burst * BURST;
-        for later in order[first..].iter().skip(BURST).take(BURST) {
-            crate::memory::prefetch(&templates.all()[*later as usize]);
+}
+
+impl<const TWO_WAY: bool> FloorBench<TWO_WAY> {
+    /// Binds every flow, which touches every slot and frame.
+    pub(super) fn new(flows: &Flows, seed: u64) -> Self {
+        let mut nat = Nat::new(flows.count());
+        for (index, session) in (0..).zip(flows.sessions()) {
+            nat.bind(session, flows.outside(index), 0);
         }
-        buffers.receive(
-            first,
-            drawn.iter().map(|index| &templates.all()[*index as usize]),
-        );
-        let (all, lengths) = buffers.all();
-        let (now, ahead) = all[first..].split_at_mut(drawn.len());
-        let lengths = &lengths[first..first + drawn.len()];
-        forwarded += nat.burst(now, lengths, ahead, now_ticks, &mut verdicts);
+        let templates = if TWO_WAY {
+            Templates::both_ways(flows, |index| flows.outside(index))
+        } else {
+            Templates::outbound(flows)
+        };
+        Self {
+            nat,
+            templates,
+            buffers: Buffers::new(BUFFERS),
+            order: vec![0; BUFFERS as usize],
+            random: Random::new(seed),
+            now_ticks: 0,
+        }
     }
-    forwarded
+
+    /// On-CPU ns per packet of a window of frames that lie in their buffers, drawn at random outside the window.
+    pub(super) fn in_place(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
+        self.window(watch, |bench, watch| {
+            bench.buffers.fill(&bench.templates, &mut bench.random);
+            let (all, lengths) = bench.buffers.all();
+            watch.window(|| bench.nat.pass(all, lengths, bench.now_ticks))
+        })
+    }
+
+    /// The same with a source that copies each frame into its buffer first, as the sources of the anchors do.
+    pub(super) fn with_source(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
+        self.window(watch, |bench, watch| {
+            let frames = bench.templates.all().len() as u64;
+            bench.order.fill_with(|| bench.random.below(frames) as u32);
+            watch.window(|| bench.pass_with_source())
+        })
+    }
+
+    fn window(
+        &mut self,
+        watch: &mut Stopwatch,
+        mut pass: impl FnMut(&mut Self, &mut Stopwatch) -> u32,
+    ) -> Result<f64, Failure> {
+        self.now_ticks += 1;
+        watch.take_cpu_ns();
+        let forwarded: u32 = (0..PASSES).map(|_| pass(self, watch)).sum();
+        let packets = BUFFERS * PASSES;
+        if forwarded != packets {
+            return Err(Failure::Unsound(format!(
+                "floor: {forwarded} of {packets} packets were sent on"
+            )));
+        }
+        Ok(watch.take_cpu_ns() as f64 / f64::from(packets))
+    }
+
+    /// Receives each burst before handling it. The frames of the next burst are prefetched, as a source that
+    /// knows them would.
+    fn pass_with_source(&mut self) -> u32 {
+        let mut verdicts = [Verdict::Drop; BURST];
+        let mut forwarded = 0;
+        let frames = self.templates.all();
+        for (burst, drawn) in self.order.chunks(BURST).enumerate() {
+            let first = burst * BURST;
+            for later in self.order[first..].iter().skip(BURST).take(BURST) {
+                prefetch(&frames[*later as usize]);
+            }
+            self.buffers
+                .receive(first, drawn.iter().map(|index| &frames[*index as usize]));
+            let (all, lengths) = self.buffers.all();
+            let (now, ahead) = all[first..].split_at_mut(drawn.len());
+            let lengths = &lengths[first..first + drawn.len()];
+            forwarded += self
+                .nat
+                .burst(now, lengths, ahead, self.now_ticks, &mut verdicts);
+        }
+        forwarded
+    }
 }
 
 /// Bursts recorded beforehand, so that only the NAT's own instructions are counted.
 fn prepare<const TWO_WAY: bool>() -> Work {
     let flows = flows_for::<TWO_WAY>(FLOWS_FOR_INSTRUCTIONS, 1);
-    let (mut nat, templates) = nat_for::<TWO_WAY>(&flows);
-    let mut buffers = Buffers::new(BUFFERS);
+    let FloorBench {
+        mut nat,
+        templates,
+        mut buffers,
+        ..
+    } = FloorBench::<TWO_WAY>::new(&flows, 1);
     buffers.fill(&templates, &mut Random::new(1));
     let mut next = 0;
     Box::new(move |packets| {
