@@ -87,6 +87,77 @@ fn a_receiver_that_restarted_admits_again_at_once() {
     assert!(hosts.hosts[0].events.contains(&replaced));
 }
 
+/// What a host sent before it restarted arrives after its next life proved itself, and is no second host.
+#[test]
+fn a_restart_with_datagrams_under_way_raises_no_alarm() {
+    for seed in 0..30 {
+        let mut hosts = Hosts::pair(seed);
+        hosts.delay_us_max = 400_000;
+        hosts.run_ms(3_000);
+        hosts.restart(0, 201, 21);
+        hosts.delay_us_max = 1_000;
+        hosts.run_ms(8_000);
+        assert_eq!(hosts.admissions(1), [101, 201], "seed {seed}");
+        assert_eq!(hosts.duplicates(1), [], "seed {seed}");
+    }
+}
+
+/// Hosts with nothing to say find each other again after a restart, under loss.
+#[test]
+fn silent_hosts_admit_each_other_again() {
+    for seed in 0..30 {
+        let mut hosts = Hosts::pair(seed);
+        hosts.loss_percent = 40;
+        hosts.hosts[0].beats = false;
+        hosts.hosts[1].beats = false;
+        hosts.run_ms(60_000);
+        assert!(both_ways(&hosts), "seed {seed}");
+        hosts.restart(1, 202, 22);
+        hosts.hosts[1].beats = false;
+        hosts.run_ms(60_000);
+        assert!(both_ways(&hosts), "seed {seed}");
+        assert_eq!(
+            (hosts.admitted(0, 2), hosts.admitted(1, 1)),
+            (Some(202), Some(101))
+        );
+    }
+}
+
+/// One datagram draws one challenge, and the echo is lost: Hellos make up for it.
+#[test]
+fn a_lost_echo_is_made_up_for() {
+    let mut hosts = Hosts::pair(10);
+    hosts.run_ms(1_050);
+    hosts.hosts[1].channel.revoke(MemberId(1));
+    let (now, mut datagram) = (hosts.now, Vec::new());
+    hosts.hosts[0].channel.seal(&[0; 8], &mut datagram).unwrap();
+    let refused = hosts.hosts[1].channel.handle(now, 0, &mut datagram);
+    assert_eq!(refused, Err(Refusal::NotAdmitted));
+    hosts.hosts[1].channel.poll_transmit(&mut datagram).unwrap();
+    assert_eq!(
+        hosts.hosts[0].channel.handle(now, 1, &mut datagram),
+        Ok(None)
+    );
+    hosts.hosts[0].channel.poll_transmit(&mut datagram).unwrap();
+    hosts.hosts[0].beats = false;
+    hosts.run_ms(200);
+    assert_eq!(hosts.admitted(1, 1), Some(101));
+    assert!(both_ways(&hosts));
+}
+
+#[test]
+fn hellos_to_a_dead_member_grow_rare() {
+    let mut hosts = Hosts::new(11);
+    hosts.start(1, 101, 1);
+    hosts.start(2, 102, 2);
+    hosts.hosts[1].alive = false;
+    hosts.hosts[0].beats = false;
+    hosts.run_ms(60_000);
+    // 50 ms doubling to a second, then each second.
+    let hellos = hosts.recorded.iter().filter(|(_, to, _)| *to == 1).count();
+    assert!((60..=66).contains(&hellos), "{hellos} in a minute");
+}
+
 #[test]
 fn two_hosts_with_one_identity_are_reported_and_the_first_stays() {
     let mut hosts = Hosts::pair(4);

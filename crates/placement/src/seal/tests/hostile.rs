@@ -2,7 +2,7 @@
 
 use super::hosts::Hosts;
 use super::*;
-use crate::Epoch;
+use crate::{Epoch, Time};
 
 /// Everything that was ever sent, played to everyone, in order and in disorder, while both live and after restarts.
 #[test]
@@ -75,6 +75,109 @@ fn an_echo_serves_once() {
         Some(101),
         "alive, it proves itself again"
     );
+}
+
+/// An echo that was under way when its member was closed comes too late.
+#[test]
+fn closing_voids_the_challenges_handed_out() {
+    let mut hosts = Hosts::pair(7);
+    let echo = echo_of(&mut hosts, 0, 1);
+    hosts.hosts[1].channel.revoke(MemberId(1));
+    let handled = hosts.hosts[1]
+        .channel
+        .handle(hosts.now, 0, &mut echo.clone());
+    assert_eq!(handled, Err(Refusal::StaleEcho));
+    let mut echo = echo_of(&mut hosts, 0, 1);
+    assert_eq!(
+        hosts.hosts[1].channel.handle(hosts.now, 0, &mut echo),
+        Ok(None)
+    );
+    assert_eq!(hosts.admitted(1, 1), Some(101));
+}
+
+/// A contender's echo that was refused is spent: played again, it does not stand for a contender that is alive.
+#[test]
+fn a_refused_echo_is_spent() {
+    let mut hosts = Hosts::pair(8);
+    hosts.run_ms(10);
+    let copy = hosts.start(1, 101, 77);
+    let echo = echo_of(&mut hosts, copy, 1);
+    for expected in [Refusal::DuplicateIdentity, Refusal::StaleEcho] {
+        let handled = hosts.hosts[1]
+            .channel
+            .handle(hosts.now, 0, &mut echo.clone());
+        assert_eq!(handled, Err(expected));
+    }
+}
+
+/// Two salts that share the four bytes of their short name are two sessions all the same.
+#[test]
+fn a_shared_short_name_is_no_shared_session() {
+    let mut hosts = Hosts::pair(9);
+    hosts.run_ms(10);
+    let mut salt = [1; 16];
+    salt[15] = 2;
+    let identity = Session {
+        member: MemberId(1),
+        incarnation: Incarnation(101),
+        salt: Salt(salt),
+    };
+    let to = handshake::Addressee {
+        member: MemberId(2),
+        session: 0,
+        incarnation: Incarnation(0),
+    };
+    let hello = handshake::Message {
+        kind: handshake::Kind::Hello,
+        to,
+        nonce: [0; 16],
+    };
+    let mut sealer = Sealer::new(&key(1), CLUSTER, identity, 1);
+    sealer.set_counter(1_000);
+    let mut datagram = Vec::new();
+    sealer
+        .seal_handshake(Epoch(0), &hello.encode(), &mut datagram)
+        .unwrap();
+    let receiver = &mut hosts.hosts[1].channel;
+    assert_eq!(receiver.handle(hosts.now, 9, &mut datagram), Ok(None));
+    assert_eq!(
+        receiver.poll_transmit(&mut datagram),
+        Some(Destination::Source(9))
+    );
+    sealer.seal(Epoch(0), b"data", &mut datagram).unwrap();
+    assert_eq!(
+        receiver.handle(hosts.now, 9, &mut datagram),
+        Err(Refusal::Forged)
+    );
+}
+
+/// Lets one host say Hello to another and answer its challenge; the echo is not delivered.
+fn echo_of(hosts: &mut Hosts, newcomer: usize, receiver: usize) -> Vec<u8> {
+    let now = hosts.now;
+    let (mut datagram, mut other) = (Vec::new(), Vec::new());
+    let addressed = Destination::Member(hosts.hosts[receiver].member);
+    let channel = &mut hosts.hosts[newcomer].channel;
+    channel.handle_timeout(Time::MAX);
+    let sent = core::iter::from_fn(|| {
+        channel
+            .poll_transmit(&mut datagram)
+            .map(|to| (to, datagram.clone()))
+    });
+    let hello = sent.into_iter().find(|(to, _)| *to == addressed);
+    let (_, mut datagram) =
+        hello.expect("a peer that has not welcomed the newcomer is due a Hello");
+    while channel.poll_transmit(&mut other).is_some() {}
+    let channel = &mut hosts.hosts[receiver].channel;
+    while channel.poll_transmit(&mut other).is_some() {}
+    assert_eq!(channel.handle(now, 0, &mut datagram), Ok(None));
+    channel.poll_transmit(&mut datagram).unwrap();
+    let channel = &mut hosts.hosts[newcomer].channel;
+    assert_eq!(channel.handle(now, 1, &mut datagram), Ok(None));
+    assert_eq!(
+        channel.poll_transmit(&mut datagram),
+        Some(Destination::Source(1))
+    );
+    datagram
 }
 
 /// Named with its salt by the epoch, a session that was closed comes back above all that was opened of it.
