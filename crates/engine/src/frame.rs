@@ -34,6 +34,8 @@ pub struct Frame {
     length: u16,
     port: u16,
     flags: u8,
+    /// Fills the hole before `tag`: without holes a handle moves as one 16-byte word.
+    spare: u8,
     tag: u32,
 }
 
@@ -43,19 +45,21 @@ const FLAG_TRUNCATED: u8 = 1;
 pub const NO_PORT: u16 = u16::MAX;
 
 impl Frame {
-    const EMPTY: Frame = Frame {
+    /// No buffer: what slots without a frame hold.
+    pub(crate) const EMPTY: Frame = Frame {
         buffer: u32::MAX,
         start: 0,
         length: 0,
         port: NO_PORT,
         flags: 0,
+        spare: 0,
         tag: 0,
     };
 
     /// The same handle again. Only for moving one out of a slot whose content nobody looks at any more: it spares
     /// writing a placeholder there.
     #[inline(always)]
-    fn alias(&self) -> Frame {
+    pub(crate) fn alias(&self) -> Frame {
         Frame { ..*self }
     }
 
@@ -172,6 +176,7 @@ impl FramePool {
                 length: 0,
                 port: NO_PORT,
                 flags: 0,
+                spare: 0,
                 tag: 0,
             }),
             None => {

@@ -1,7 +1,21 @@
 //! The packet loop, ports and links.
 
+mod channel;
+mod cluster;
+mod exchange;
 pub mod frame;
+mod host;
+mod instance;
 pub mod link;
 pub mod pages;
+mod parking;
 pub mod port;
 pub mod ring;
+mod tally;
+
+pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
+pub use cluster::{Cluster, Member};
+pub use host::{HostConfig, HostError, host};
+pub use instance::{APPLY_GROUPS_PER_TURN, Instance, InstanceParts, origin_of};
+pub use parking::{PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX};
+pub use tally::Tally;

@@ -12,9 +12,9 @@ pub struct Emissions {
 }
 
 /// Bytes of an emitted frame at most.
-pub const EMITTED_BYTES_MAX: usize = 1_600;
+pub(crate) const EMITTED_BYTES_MAX: usize = 1_600;
 /// Frames emitted during one burst at most.
-pub const EMITTED_FRAMES_MAX: usize = 128;
+pub(crate) const EMITTED_FRAMES_MAX: usize = 128;
 
 impl Default for Emissions {
     fn default() -> Self {

@@ -37,6 +37,7 @@ reasons! {
     BadHeaderChecksum "bad-header-checksum" "The IPv4 header checksum is wrong.";
     ExtensionTooShort "extension-too-short" "An IPv6 extension header ends beyond the packet.";
     TooManyExtensions "too-many-extensions" "There are more IPv6 extension headers than are followed.";
+    ExtensionOrder "extension-order" "The IPv6 extension headers stand in an order that is not allowed.";
     FragmentBeyondDatagram "fragment-beyond-datagram" "A fragment would reach beyond 65,535 bytes.";
     TransportTooShort "transport-too-short" "A whole packet ends inside its transport header.";
     BadTcpOffset "bad-tcp-offset" "The TCP data offset is below 20 bytes or beyond the packet.";
@@ -75,6 +76,7 @@ impl From<Malformed> for Reason {
             Malformed::HeaderChecksum => Self::BadHeaderChecksum,
             Malformed::ExtensionTooShort => Self::ExtensionTooShort,
             Malformed::TooManyExtensions => Self::TooManyExtensions,
+            Malformed::ExtensionOrder => Self::ExtensionOrder,
             Malformed::FragmentBeyondDatagram => Self::FragmentBeyondDatagram,
             Malformed::TransportTooShort => Self::TransportTooShort,
             Malformed::TcpDataOffset => Self::BadTcpOffset,

@@ -42,6 +42,19 @@ impl Burst {
         }
     }
 
+    /// Adds as many of `frames` as fit and returns how many: the caller forgets those.
+    #[inline]
+    pub(crate) fn fill(&mut self, frames: &[Frame]) -> usize {
+        let free = self.frames.get_mut(self.length..).unwrap_or(&mut []);
+        let mut filled = 0;
+        for (slot, frame) in free.iter_mut().zip(frames) {
+            *slot = frame.alias();
+            filled += 1;
+        }
+        self.length += filled;
+        filled
+    }
+
     /// Takes the last frame.
     #[inline]
     pub fn pop(&mut self) -> Option<Frame> {

@@ -90,7 +90,7 @@ impl MemoryPort {
     ) -> MemoryPort {
         let templates = Templates::new(packets);
         let size = templates.len().min(pool.available() / 2);
-        let mut ring = VecDeque::with_capacity(size);
+        let mut ring = FrameQueue::new(size);
         let mut statistics = PortStatistics::default();
         for index in 0..size {
             match templates
@@ -99,7 +99,7 @@ impl MemoryPort {
             {
                 Some(mut frame) => {
                     frame.set_tag(index as u32 + 1);
-                    ring.push_back(frame);
+                    ring.push(frame);
                 }
                 None => statistics.count_dropped(PortDrop::TooLong),
             }
@@ -184,7 +184,9 @@ impl MemoryPort {
     /// For [`MemoryPort::looping`]: gives the ring's frames back to their pool.
     pub fn release(&mut self, pool: &mut FramePool) {
         if let Source::Looping(source) = &mut self.source {
-            source.ring.drain(..).for_each(|frame| pool.release(frame));
+            while let Some(frame) = source.ring.pop() {
+                pool.release(frame);
+            }
             source.size = 0;
         }
     }
@@ -272,7 +274,7 @@ impl Port for MemoryPort {
 /// The frames of [`MemoryPort::looping`].
 #[derive(Debug)]
 struct Loop {
-    ring: VecDeque<Frame>,
+    ring: FrameQueue,
     /// How many frames go round when none is elsewhere; the ring never holds more.
     size: usize,
     templates: Templates,
@@ -284,11 +286,7 @@ struct Loop {
 impl Loop {
     #[inline]
     fn receive(&mut self, pool: &mut FramePool, burst: &mut Burst) {
-        let ready = self.ring.len().min(burst.room());
-        for frame in self.ring.drain(..ready) {
-            // There is room for as many as are drained.
-            let _ = burst.push(frame);
-        }
+        self.ring.pop_into(burst);
         while burst.room() > 0 {
             let Some(frame) = self.make_anew(pool) else {
                 break;
@@ -326,7 +324,68 @@ impl Loop {
             pool.reset(&mut frame, template.len());
             pool.bytes_mut(&mut frame)[..bytes].copy_from_slice(&template[..bytes]);
         }
-        self.ring.push_back(frame);
+        self.ring.push(frame);
+    }
+}
+
+/// First in, first out, of a fixed size: a burst leaves it as one or two copies.
+#[derive(Debug)]
+struct FrameQueue {
+    /// A power of two; slots outside `[head, head + length)` hold stale handles.
+    slots: Box<[Frame]>,
+    head: usize,
+    length: usize,
+}
+
+impl FrameQueue {
+    fn new(frames_max: usize) -> FrameQueue {
+        let slots = (0..frames_max.next_power_of_two())
+            .map(|_| Frame::EMPTY)
+            .collect();
+        FrameQueue {
+            slots,
+            head: 0,
+            length: 0,
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    /// The caller keeps the length below what the queue was made for.
+    #[inline]
+    fn push(&mut self, frame: Frame) {
+        let index = (self.head + self.length) & (self.slots.len() - 1);
+        self.slots[index] = frame;
+        self.length += 1;
+    }
+
+    fn pop(&mut self) -> Option<Frame> {
+        let frame = self
+            .slots
+            .get(self.head)
+            .filter(|_| self.length > 0)?
+            .alias();
+        self.advance(1);
+        Some(frame)
+    }
+
+    #[inline]
+    fn pop_into(&mut self, burst: &mut Burst) {
+        // The second turn takes what is before the head, at the start of the memory.
+        for _ in 0..2 {
+            let end = (self.head + self.length).min(self.slots.len());
+            let taken = burst.fill(self.slots.get(self.head..end).unwrap_or(&[]));
+            self.advance(taken);
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, frames: usize) {
+        self.head = (self.head + frames) & (self.slots.len() - 1);
+        self.length -= frames;
     }
 }
 

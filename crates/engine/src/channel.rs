@@ -1,0 +1,594 @@
+//! A host's state channel: the thread-less core that runs the host's stream and its datagrams, and never
+//! touches a table.
+//!
+//! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
+//! it and the instances are rings.
+
+use asterism_placement::replicated::{
+    Deliver, Destination as ReplicaDestination, Event, ImageEnd, ImageKind, Replicator, SubmitError,
+};
+use asterism_placement::seal::{
+    Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
+};
+use asterism_placement::{Incarnation, MemberId, Time};
+use asterism_state::OriginName;
+use std::collections::VecDeque;
+
+use crate::exchange::{Down, REMOTE, Up, origin};
+use crate::ring::{RingReader, RingWriter};
+
+/// To whom a sealed datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Every other member.
+    All,
+    /// One member.
+    Member(MemberId),
+    /// Back to where a datagram came from: the number that came with it.
+    Source(u64),
+}
+
+/// What a state channel tells its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChannelEvent {
+    /// Of the sealed channel: admissions, duplicate identities.
+    Secure(SealEvent),
+    /// A member fell off the log and is served by a walk over the tables.
+    Laggard(MemberId),
+    /// It is served from the log again.
+    CaughtUp(MemberId),
+}
+
+/// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
+/// other members until instances catch up: they will send it again.
+pub const BACKLOG_BYTES_MAX: usize = 64 << 20;
+/// Records taken from one instance in a turn at most.
+const UP_RECORDS_PER_TURN: usize = 1024;
+
+/// What a state channel counted, besides what its protocols count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelTally {
+    /// Datagrams sent, and their bytes (UDP payload).
+    pub datagrams_sent: u64,
+    /// UDP payload bytes sent.
+    pub bytes_sent: u64,
+    /// Datagrams received.
+    pub datagrams_received: u64,
+    /// UDP payload bytes received.
+    pub bytes_received: u64,
+    /// Of those, refused while sealed.
+    pub refused_sealed: u64,
+    /// Of those that opened, refused by the placement.
+    pub refused_opened: u64,
+    /// Datagrams not taken because instances were too far behind.
+    pub refused_backlog: u64,
+    /// Turns in which an instance's groups waited for room in the log.
+    pub held_by_log: u64,
+    /// Events that did not fit the queue.
+    pub events_lost: u64,
+}
+
+/// An instance as its state channel sees it.
+#[derive(Debug)]
+struct Lane {
+    up: RingReader,
+    /// A group that came before its turn, or before there was room: its number and bytes.
+    held: Option<u64>,
+    held_bytes: Vec<u8>,
+    /// Up to where the instance has applied each member's stream, by place.
+    applied: Vec<u64>,
+    images_applied: Vec<(MemberId, u32)>,
+}
+
+/// The state channel of a host. See the module.
+pub struct StateChannel {
+    secure: SecureChannel,
+    replicator: Replicator,
+    own: OriginName,
+    lanes: Vec<Lane>,
+    down: RingWriter,
+    /// Records (length before each) that the ring had no room for.
+    backlog: VecDeque<Vec<u8>>,
+    backlog_bytes: usize,
+    spare: Vec<Vec<u8>>,
+    /// What instances were last told of each member, by place: received, stable, covered.
+    told: Vec<(u64, u64, u64)>,
+    /// Walks whose end every instance must report.
+    images: Vec<(MemberId, u32)>,
+    plain: Vec<u8>,
+    events: VecDeque<ChannelEvent>,
+    tally: ChannelTally,
+}
+
+impl core::fmt::Debug for StateChannel {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("StateChannel")
+            .field("own", &self.own)
+            .field("tally", &self.tally)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Events kept for the host at most.
+const EVENTS_MAX: usize = 256;
+
+impl StateChannel {
+    pub(crate) fn new(
+        secure: SecureChannel,
+        replicator: Replicator,
+        ups: Vec<RingReader>,
+        down: RingWriter,
+    ) -> Self {
+        let members = replicator.config().members.len();
+        let own = origin(replicator.config().member, replicator.config().incarnation);
+        let lanes = ups
+            .into_iter()
+            .map(|up| Lane {
+                up,
+                held: None,
+                held_bytes: Vec::new(),
+                applied: vec![0; members],
+                images_applied: Vec::new(),
+            })
+            .collect();
+        Self {
+            secure,
+            replicator,
+            own,
+            lanes,
+            down,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            spare: Vec::new(),
+            told: vec![(0, 0, 0); members],
+            images: Vec::new(),
+            plain: Vec::with_capacity(2048),
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            tally: ChannelTally::default(),
+        }
+    }
+
+    /// Takes a datagram that arrived, which is opened in place. `from` names where it came from, for
+    /// [`Destination::Source`].
+    ///
+    /// # Errors
+    /// Why it was refused while sealed. Everything is counted, nothing of a refused datagram has an effect.
+    pub fn handle(&mut self, now: Time, from: u64, datagram: &mut [u8]) -> Result<(), Refusal> {
+        self.tally.datagrams_received += 1;
+        self.tally.bytes_received += datagram.len() as u64;
+        if self.backlog_bytes > BACKLOG_BYTES_MAX {
+            self.tally.refused_backlog += 1;
+            return Ok(());
+        }
+        let opened = match self.secure.handle(now, from, datagram) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Ok(()),
+            Err(refusal) => {
+                self.tally.refused_sealed += 1;
+                return Err(refusal);
+            }
+        };
+        let Some(message) = datagram.get(opened.payload.clone()) else {
+            return Ok(());
+        };
+        let mut deliver = Delivering {
+            down: &mut self.down,
+            backlog: &mut self.backlog,
+            backlog_bytes: &mut self.backlog_bytes,
+            spare: &mut self.spare,
+            images: &mut self.images,
+        };
+        if self
+            .replicator
+            .handle(
+                now,
+                opened.member,
+                opened.incarnation,
+                message,
+                &mut deliver,
+            )
+            .is_err()
+        {
+            self.tally.refused_opened += 1;
+        }
+        Ok(())
+    }
+
+    /// Exchanges records with the instances and runs timers. Call it before [`StateChannel::poll_transmit`].
+    pub fn turn(&mut self, now: Time) {
+        self.empty_backlog();
+        self.take_up(now);
+        self.report_applied(now);
+        self.secure.handle_timeout(now);
+        self.replicator.handle_timeout(now);
+        while let Some(event) = self.replicator.poll_event() {
+            self.handle_event(event);
+        }
+        while let Some(event) = self.secure.poll_event() {
+            self.note(ChannelEvent::Secure(event));
+        }
+        self.tell_progress();
+        self.down.publish();
+    }
+
+    /// Writes the next datagram to `out`; `None` when there is none.
+    pub fn poll_transmit(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Destination> {
+        let destination = if let Some(destination) = self.secure.poll_transmit(out) {
+            match destination {
+                SealDestination::Member(member) => Destination::Member(member),
+                SealDestination::Source(from) => Destination::Source(from),
+            }
+        } else {
+            let destination = self.replicator.poll_transmit(now, &mut self.plain)?;
+            self.secure.seal(&self.plain, out).ok()?;
+            match destination {
+                ReplicaDestination::All => Destination::All,
+                ReplicaDestination::One(member) => Destination::Member(member),
+            }
+        };
+        self.tally.datagrams_sent += 1;
+        self.tally.bytes_sent += out.len() as u64;
+        Some(destination)
+    }
+
+    /// When [`StateChannel::turn`] is due next, whatever arrives.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match (self.secure.poll_timeout(), self.replicator.poll_timeout()) {
+            (Some(left), Some(right)) => Some(left.min(right)),
+            (left, right) => left.or(right),
+        }
+    }
+
+    /// What happened, for the log.
+    pub fn poll_event(&mut self) -> Option<ChannelEvent> {
+        self.events.pop_front()
+    }
+
+    /// What the placement counts and knows of the members.
+    pub fn replicator(&self) -> &Replicator {
+        &self.replicator
+    }
+    /// The sealed channel, for its counts.
+    pub fn secure(&self) -> &SecureChannel {
+        &self.secure
+    }
+    /// What was counted here.
+    pub fn tally(&self) -> ChannelTally {
+        self.tally
+    }
+    /// Whether everything that instances wrote was taken and applied by all members, and everything that
+    /// came is applied here.
+    pub fn is_quiet(&self) -> bool {
+        let progress = self.replicator.progress();
+        let own = self.replicator.config().member;
+        self.backlog.is_empty()
+            && self
+                .lanes
+                .iter()
+                .all(|lane| lane.held.is_none() && lane.up.is_empty())
+            && progress.members().iter().all(|member| {
+                member.member == own
+                    || member.acknowledged >= self.replicator.head()
+                        && member.applied >= member.head
+            })
+    }
+
+    fn note(&mut self, event: ChannelEvent) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        } else {
+            self.tally.events_lost += 1;
+        }
+    }
+
+    fn empty_backlog(&mut self) {
+        while let Some(record) = self.backlog.front() {
+            if self.down.try_push(record).is_err() {
+                return;
+            }
+            self.backlog_bytes -= record.len();
+            if let Some(mut record) = self.backlog.pop_front()
+                && self.spare.len() < 1024
+            {
+                record.clear();
+                self.spare.push(record);
+            }
+        }
+    }
+
+    /// Takes what instances wrote, in the order of the groups' numbers.
+    fn take_up(&mut self, now: Time) {
+        let mut lane = 0;
+        let mut idle = 0;
+        let mut left = UP_RECORDS_PER_TURN * self.lanes.len();
+        while idle < self.lanes.len() && left > 0 {
+            left -= 1;
+            match self.take_one(now, lane) {
+                true => idle = 0,
+                false => {
+                    idle += 1;
+                    lane = (lane + 1) % self.lanes.len();
+                }
+            }
+        }
+        for lane in &mut self.lanes {
+            lane.up.release();
+        }
+    }
+
+    /// Takes one record of an instance; false if there is none that can be taken now.
+    fn take_one(&mut self, now: Time, number: usize) -> bool {
+        let siblings = self.lanes.len() > 1;
+        let lane = &mut self.lanes[number];
+        if let Some(sequence) = lane.held {
+            match self.replicator.submit(now, sequence, &lane.held_bytes) {
+                Ok(()) => {
+                    lane.held = None;
+                    if siblings {
+                        let bytes = &lane.held_bytes;
+                        let down = Down::Group {
+                            lane: number as u8,
+                            origin: self.own,
+                            sequence,
+                            bytes,
+                        };
+                        push(
+                            &down,
+                            &mut self.down,
+                            &mut self.backlog,
+                            &mut self.backlog_bytes,
+                            &mut self.spare,
+                        );
+                    }
+                    return true;
+                }
+                Err(SubmitError::LogFull) => {
+                    self.tally.held_by_log += 1;
+                    return false;
+                }
+                // Not yet its turn: a sibling has the number before.
+                Err(_) => return false,
+            }
+        }
+        let Lane {
+            up,
+            held,
+            held_bytes,
+            applied,
+            images_applied,
+        } = lane;
+        let Some(up) = up.next().and_then(Up::read) else {
+            return false;
+        };
+        match up {
+            Up::Group { sequence, bytes } => match self.replicator.submit(now, sequence, bytes) {
+                Ok(()) if siblings => {
+                    let down = Down::Group {
+                        lane: number as u8,
+                        origin: self.own,
+                        sequence,
+                        bytes,
+                    };
+                    push(
+                        &down,
+                        &mut self.down,
+                        &mut self.backlog,
+                        &mut self.backlog_bytes,
+                        &mut self.spare,
+                    );
+                }
+                Ok(()) => {}
+                Err(_) => {
+                    held_bytes.clear();
+                    held_bytes.extend_from_slice(bytes);
+                    *held = Some(sequence);
+                    return false;
+                }
+            },
+            Up::Applied { member, sequence } => {
+                if let Some(place) = self
+                    .replicator
+                    .config()
+                    .members
+                    .iter()
+                    .position(|&known| known == member)
+                {
+                    applied[place] = applied[place].max(sequence);
+                }
+            }
+            Up::ImagePart {
+                member,
+                walk,
+                bytes,
+            } => {
+                // Refused parts are never lost silently: the walk is then over, or begins again.
+                let _ = self.replicator.submit_image(now, member, walk, bytes);
+            }
+            Up::ImageDone { member, walk } => {
+                let _ = self
+                    .replicator
+                    .finish_image(now, member, walk, ImageKind::Full);
+            }
+            Up::ImageApplied { from, walk } => images_applied.push((from, walk)),
+            Up::Probe => self.replicator.probe(now),
+        }
+        true
+    }
+
+    /// Tells the placement what every instance has applied.
+    fn report_applied(&mut self, now: Time) {
+        for place in 0..self.told.len() {
+            let applied = self
+                .lanes
+                .iter()
+                .map(|lane| lane.applied[place])
+                .min()
+                .unwrap_or(0);
+            let member = self.replicator.config().members[place];
+            if applied > self.replicator.progress().applied(member) {
+                self.replicator.applied(now, member, applied);
+            }
+        }
+        let mut number = 0;
+        while let Some(&(from, walk)) = self.images.get(number) {
+            if !self
+                .lanes
+                .iter()
+                .all(|lane| lane.images_applied.contains(&(from, walk)))
+            {
+                number += 1;
+                continue;
+            }
+            self.images.remove(number);
+            for lane in &mut self.lanes {
+                lane.images_applied.retain(|&image| image != (from, walk));
+            }
+            let mut deliver = Delivering {
+                down: &mut self.down,
+                backlog: &mut self.backlog,
+                backlog_bytes: &mut self.backlog_bytes,
+                spare: &mut self.spare,
+                images: &mut self.images,
+            };
+            self.replicator.image_applied(now, from, walk, &mut deliver);
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Laggard { member, walk, .. } => {
+                self.push(&Down::Walk { member, walk });
+                self.note(ChannelEvent::Laggard(member));
+            }
+            Event::CaughtUp { member, walk } => {
+                self.push(&Down::StopWalk { member, walk });
+                self.note(ChannelEvent::CaughtUp(member));
+            }
+            Event::Heard { .. } => {}
+        }
+    }
+
+    fn push(&mut self, down: &Down<'_>) {
+        push(
+            down,
+            &mut self.down,
+            &mut self.backlog,
+            &mut self.backlog_bytes,
+            &mut self.spare,
+        );
+    }
+
+    /// Tells instances how far members are, where that changed.
+    fn tell_progress(&mut self) {
+        if !self.backlog.is_empty() {
+            return;
+        }
+        for place in 0..self.told.len() {
+            let member = self.replicator.config().members[place];
+            let Some(progress) = self.replicator.progress().member(member) else {
+                continue;
+            };
+            let now = (
+                progress.received,
+                progress.stable,
+                progress.covered_until.as_micros(),
+            );
+            let Some(incarnation) = progress.incarnation else {
+                continue;
+            };
+            if now == self.told[place] {
+                continue;
+            }
+            let down = Down::Progress {
+                origin: origin(member, incarnation),
+                received: now.0,
+                stable: now.1,
+                covered_us: now.2,
+            };
+            if down.push(&mut self.down).is_err() {
+                return;
+            }
+            self.told[place] = now;
+        }
+    }
+}
+
+/// Moves what the placement delivers towards the instances.
+struct Delivering<'a> {
+    down: &'a mut RingWriter,
+    backlog: &'a mut VecDeque<Vec<u8>>,
+    backlog_bytes: &'a mut usize,
+    spare: &'a mut Vec<Vec<u8>>,
+    images: &'a mut Vec<(MemberId, u32)>,
+}
+
+impl Deliver for Delivering<'_> {
+    #[inline]
+    fn group(&mut self, member: MemberId, incarnation: Incarnation, sequence: u64, bytes: &[u8]) {
+        let down = Down::Group {
+            lane: REMOTE,
+            origin: origin(member, incarnation),
+            sequence,
+            bytes,
+        };
+        push(
+            &down,
+            self.down,
+            self.backlog,
+            self.backlog_bytes,
+            self.spare,
+        );
+    }
+    fn image(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
+        push(
+            &Down::ImagePart { bytes: chunk },
+            self.down,
+            self.backlog,
+            self.backlog_bytes,
+            self.spare,
+        );
+    }
+    fn image_end(&mut self, end: ImageEnd<'_>) {
+        self.images.push((end.from, end.walk));
+        push(
+            &Down::ImageEnd {
+                from: end.from,
+                walk: end.walk,
+            },
+            self.down,
+            self.backlog,
+            self.backlog_bytes,
+            self.spare,
+        );
+    }
+}
+
+/// Appends a record to the ring, or to the backlog if there is one or the ring is full: order is kept.
+#[inline]
+fn push(
+    down: &Down<'_>,
+    ring: &mut RingWriter,
+    backlog: &mut VecDeque<Vec<u8>>,
+    backlog_bytes: &mut usize,
+    spare: &mut Vec<Vec<u8>>,
+) {
+    if backlog.is_empty() && down.push(ring).is_ok() {
+        return;
+    }
+    keep(down, backlog, backlog_bytes, spare);
+}
+
+#[cold]
+fn keep(
+    down: &Down<'_>,
+    backlog: &mut VecDeque<Vec<u8>>,
+    backlog_bytes: &mut usize,
+    spare: &mut Vec<Vec<u8>>,
+) {
+    let mut record = spare.pop().unwrap_or_default();
+    // Memory of its own refuses nothing.
+    let _ = down.push(&mut record);
+    *backlog_bytes += record.len();
+    backlog.push_back(record);
+}

@@ -1,0 +1,376 @@
+//! What instances and their host's state channel tell each other over rings.
+//!
+//! Up, on a ring of its own for each instance: operation groups in the order of their numbers, how far
+//! others' streams are applied, images for laggards. Down, on one ring that all instances of the host read:
+//! groups of other members and of sibling instances, progress, requests for images. Nobody waits on a ring.
+
+use asterism_placement::{Incarnation, MemberId};
+use asterism_state::OriginName;
+
+use crate::ring::{Refused, RingWriter};
+
+/// What an instance tells its state channel.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Up<'a> {
+    /// An operation group that it committed.
+    Group { sequence: u64, bytes: &'a [u8] },
+    /// It has applied `member`'s stream up to here.
+    Applied { member: MemberId, sequence: u64 },
+    /// A part of the image for a laggard.
+    ImagePart {
+        member: MemberId,
+        walk: u32,
+        bytes: &'a [u8],
+    },
+    /// The image for a laggard is complete.
+    ImageDone { member: MemberId, walk: u32 },
+    /// It has applied all parts of an image.
+    ImageApplied { from: MemberId, walk: u32 },
+    /// A packet waits for what others may have written: ask them how far they are.
+    Probe,
+}
+
+/// What a state channel tells its host's instances.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Down<'a> {
+    /// A group of another member, or of the instance in `lane` of this host.
+    Group {
+        lane: u8,
+        origin: OriginName,
+        sequence: u64,
+        bytes: &'a [u8],
+    },
+    /// How far a member is: everything of it up to `received` came before this record; `stable` and
+    /// `covered_us` as the placement says.
+    Progress {
+        origin: OriginName,
+        received: u64,
+        stable: u64,
+        covered_us: u64,
+    },
+    /// Walk the tables for a laggard: the first instance does.
+    Walk { member: MemberId, walk: u32 },
+    /// That walk is not needed any more.
+    StopWalk { member: MemberId, walk: u32 },
+    /// A part of an image.
+    ImagePart { bytes: &'a [u8] },
+    /// All parts of an image came before this record.
+    ImageEnd { from: MemberId, walk: u32 },
+}
+
+/// The lane of a group that came from another member.
+pub(crate) const REMOTE: u8 = u8::MAX;
+/// Bytes that a record adds to the group or image part in it.
+pub(crate) const RECORD_BYTES: usize = 32;
+
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, tail) = self.0.split_first_chunk::<N>()?;
+        self.0 = tail;
+        Some(*head)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+    fn member(&mut self) -> Option<MemberId> {
+        self.u16().map(MemberId)
+    }
+    fn origin(&mut self) -> Option<OriginName> {
+        Some(OriginName {
+            member: self.u16()?,
+            incarnation: self.u64()?,
+        })
+    }
+}
+
+/// The fixed part of a record, built on the stack.
+struct Head {
+    bytes: [u8; RECORD_BYTES],
+    length: usize,
+}
+
+impl Head {
+    fn new(kind: u8) -> Self {
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[0] = kind;
+        Self { bytes, length: 1 }
+    }
+    fn and(mut self, field: &[u8]) -> Self {
+        self.bytes[self.length..self.length + field.len()].copy_from_slice(field);
+        self.length += field.len();
+        self
+    }
+    fn origin(self, origin: OriginName) -> Self {
+        self.and(&origin.member.to_le_bytes())
+            .and(&origin.incarnation.to_le_bytes())
+    }
+    fn push(self, sink: &mut impl Sink, body: &[u8]) -> Result<(), Refused> {
+        sink.put(&self.bytes[..self.length], body)
+    }
+}
+
+/// Where a record goes: a ring, or memory of its own while the ring is full.
+pub(crate) trait Sink {
+    /// Appends a record of two parts.
+    fn put(&mut self, head: &[u8], body: &[u8]) -> Result<(), Refused>;
+}
+
+impl Sink for RingWriter {
+    #[inline]
+    fn put(&mut self, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+        let length = head.len() + body.len();
+        let room = self.reserve(length)?;
+        room[..head.len()].copy_from_slice(head);
+        room[head.len()..].copy_from_slice(body);
+        self.commit(length);
+        Ok(())
+    }
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, head: &[u8], body: &[u8]) -> Result<(), Refused> {
+        self.extend_from_slice(head);
+        self.extend_from_slice(body);
+        Ok(())
+    }
+}
+
+impl<'a> Up<'a> {
+    /// Appends the record; readers see it after the ring's `publish`.
+    #[inline]
+    pub(crate) fn push(&self, ring: &mut impl Sink) -> Result<(), Refused> {
+        let walk = |kind, member: &MemberId, walk: &u32| {
+            Head::new(kind)
+                .and(&member.0.to_le_bytes())
+                .and(&walk.to_le_bytes())
+        };
+        match self {
+            Self::Group { sequence, bytes } => {
+                Head::new(0).and(&sequence.to_le_bytes()).push(ring, bytes)
+            }
+            Self::Applied { member, sequence } => Head::new(1)
+                .and(&member.0.to_le_bytes())
+                .and(&sequence.to_le_bytes())
+                .push(ring, &[]),
+            Self::ImagePart {
+                member,
+                walk: number,
+                bytes,
+            } => walk(2, member, number).push(ring, bytes),
+            Self::ImageDone {
+                member,
+                walk: number,
+            } => walk(3, member, number).push(ring, &[]),
+            Self::ImageApplied { from, walk: number } => walk(4, from, number).push(ring, &[]),
+            Self::Probe => Head::new(5).push(ring, &[]),
+        }
+    }
+
+    /// Reads a record back. `None` is impossible but for a fault of this program.
+    pub(crate) fn read(record: &'a [u8]) -> Option<Self> {
+        let mut fields = Fields(record);
+        Some(match fields.take::<1>()?[0] {
+            0 => Self::Group {
+                sequence: fields.u64()?,
+                bytes: fields.0,
+            },
+            1 => Self::Applied {
+                member: fields.member()?,
+                sequence: fields.u64()?,
+            },
+            2 => Self::ImagePart {
+                member: fields.member()?,
+                walk: fields.u32()?,
+                bytes: fields.0,
+            },
+            3 => Self::ImageDone {
+                member: fields.member()?,
+                walk: fields.u32()?,
+            },
+            4 => Self::ImageApplied {
+                from: fields.member()?,
+                walk: fields.u32()?,
+            },
+            5 => Self::Probe,
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Down<'a> {
+    /// Appends the record; readers see it after the ring's `publish`.
+    #[inline]
+    pub(crate) fn push(&self, ring: &mut impl Sink) -> Result<(), Refused> {
+        let walk = |kind, member: &MemberId, walk: &u32| {
+            Head::new(kind)
+                .and(&member.0.to_le_bytes())
+                .and(&walk.to_le_bytes())
+        };
+        match self {
+            Self::Group {
+                lane,
+                origin,
+                sequence,
+                bytes,
+            } => Head::new(0)
+                .and(&[*lane])
+                .origin(*origin)
+                .and(&sequence.to_le_bytes())
+                .push(ring, bytes),
+            Self::Progress {
+                origin,
+                received,
+                stable,
+                covered_us,
+            } => {
+                let mut body = [0; 24];
+                body[..8].copy_from_slice(&received.to_le_bytes());
+                body[8..16].copy_from_slice(&stable.to_le_bytes());
+                body[16..].copy_from_slice(&covered_us.to_le_bytes());
+                Head::new(1).origin(*origin).push(ring, &body)
+            }
+            Self::Walk {
+                member,
+                walk: number,
+            } => walk(2, member, number).push(ring, &[]),
+            Self::StopWalk {
+                member,
+                walk: number,
+            } => walk(3, member, number).push(ring, &[]),
+            Self::ImagePart { bytes } => Head::new(4).push(ring, bytes),
+            Self::ImageEnd { from, walk: number } => walk(5, from, number).push(ring, &[]),
+        }
+    }
+
+    /// Reads a record back. `None` is impossible but for a fault of this program.
+    #[inline]
+    pub(crate) fn read(record: &'a [u8]) -> Option<Self> {
+        let mut fields = Fields(record);
+        Some(match fields.take::<1>()?[0] {
+            0 => {
+                let lane = fields.take::<1>()?[0];
+                Self::Group {
+                    lane,
+                    origin: fields.origin()?,
+                    sequence: fields.u64()?,
+                    bytes: fields.0,
+                }
+            }
+            1 => Self::Progress {
+                origin: fields.origin()?,
+                received: fields.u64()?,
+                stable: fields.u64()?,
+                covered_us: fields.u64()?,
+            },
+            2 => Self::Walk {
+                member: fields.member()?,
+                walk: fields.u32()?,
+            },
+            3 => Self::StopWalk {
+                member: fields.member()?,
+                walk: fields.u32()?,
+            },
+            4 => Self::ImagePart { bytes: fields.0 },
+            5 => Self::ImageEnd {
+                from: fields.member()?,
+                walk: fields.u32()?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// The state layer's name for one life of a member.
+pub(crate) fn origin(member: MemberId, incarnation: Incarnation) -> OriginName {
+    OriginName {
+        member: member.0,
+        incarnation: incarnation.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::ByteRing;
+
+    #[test]
+    fn records_come_back() {
+        let (mut writer, mut reader) = ByteRing::new(1 << 16).unwrap();
+        let name = OriginName {
+            member: 7,
+            incarnation: u64::MAX,
+        };
+        let ups = [
+            Up::Group {
+                sequence: 9,
+                bytes: b"group",
+            },
+            Up::Applied {
+                member: MemberId(3),
+                sequence: 1 << 40,
+            },
+            Up::ImagePart {
+                member: MemberId(1),
+                walk: 2,
+                bytes: b"",
+            },
+            Up::ImageDone {
+                member: MemberId(1),
+                walk: 2,
+            },
+            Up::ImageApplied {
+                from: MemberId(4),
+                walk: 5,
+            },
+            Up::Probe,
+        ];
+        let downs = [
+            Down::Group {
+                lane: REMOTE,
+                origin: name,
+                sequence: 5,
+                bytes: b"x",
+            },
+            Down::Progress {
+                origin: name,
+                received: 1,
+                stable: 2,
+                covered_us: 3,
+            },
+            Down::Walk {
+                member: MemberId(6),
+                walk: 7,
+            },
+            Down::StopWalk {
+                member: MemberId(6),
+                walk: 7,
+            },
+            Down::ImagePart { bytes: b"part" },
+            Down::ImageEnd {
+                from: MemberId(6),
+                walk: 7,
+            },
+        ];
+        ups.iter().for_each(|up| up.push(&mut writer).unwrap());
+        downs
+            .iter()
+            .for_each(|down| down.push(&mut writer).unwrap());
+        writer.publish();
+        for up in &ups {
+            assert_eq!(Up::read(reader.next().unwrap()).as_ref(), Some(up));
+        }
+        for down in &downs {
+            assert_eq!(Down::read(reader.next().unwrap()).as_ref(), Some(down));
+        }
+        assert_eq!(Up::read(&[]), None);
+        assert_eq!(Down::read(&[0, 1]), None);
+    }
+}

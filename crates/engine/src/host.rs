@@ -1,0 +1,190 @@
+//! A host: its instances and its state channel, on one thread or taken apart for several.
+
+use core::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use asterism_placement::replicated::{Config as ReplicaConfig, Replicator};
+use asterism_placement::seal::{ClusterKey, HEADER_BYTES, SecureChannel, SecureConfig, TAG_BYTES};
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+use asterism_state::{Identity, OriginName, Sequencer, Tick};
+
+use crate::channel::StateChannel;
+use crate::instance::{Exchange, InstanceParts};
+use crate::ring::{Broadcast, ByteRing};
+
+/// How a host takes part in a cluster. Fields say meaning, a sane value and the bound.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// The cluster's name as a number. Mix [`NetworkFunction::schema`](asterism_function::NetworkFunction::schema)
+    /// into it, so that hosts whose states would disagree refuse each other.
+    pub cluster: ClusterId,
+    /// The version of the member list.
+    pub epoch: Epoch,
+    /// This host.
+    pub member: MemberId,
+    /// This start of it: from a store or a synced file, or random; never from a clock.
+    pub incarnation: Incarnation,
+    /// All members, this host included, in the same order on every host: leases are dealt by it.
+    pub members: Vec<MemberId>,
+    /// The cluster's key.
+    pub key: ClusterKey,
+    /// 48 bytes from a secure source, drawn anew at each start.
+    pub secrets: [u8; 48],
+    /// Instances of this host. Sane: one for each core left for them. Bound: 1 to 64.
+    pub instances: u16,
+    /// UDP payload bytes of a datagram. Sane: 1472 (MTU 1500, IPv4).
+    pub datagram_bytes_max: usize,
+    /// How often accumulators are flushed, in microseconds. Sane: 200. Bound: at least 1.
+    pub flush_us: u64,
+    /// Seconds of the cluster's time base at time zero of the host's clock.
+    pub tick_at_zero: Tick,
+    /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB.
+    pub up_ring_bytes: usize,
+    /// Bytes of the ring from the state channel to the instances. Sane: 4 MiB. Bound: at least 128 KiB.
+    pub down_ring_bytes: usize,
+    /// What the placement is told besides names; see its fields.
+    pub replica: ReplicaConfig,
+}
+
+impl HostConfig {
+    /// A host with sane values for everything but names and secrets.
+    pub fn new(
+        cluster: ClusterId,
+        member: MemberId,
+        incarnation: Incarnation,
+        members: Vec<MemberId>,
+        key: ClusterKey,
+        secrets: [u8; 48],
+    ) -> Self {
+        Self {
+            cluster,
+            epoch: Epoch(1),
+            member,
+            incarnation,
+            key,
+            secrets,
+            instances: 1,
+            datagram_bytes_max: 1_472,
+            flush_us: 200,
+            tick_at_zero: 1_000,
+            up_ring_bytes: 1 << 20,
+            down_ring_bytes: 4 << 20,
+            replica: ReplicaConfig::new(cluster, Epoch(1), member, incarnation, members.clone()),
+            members,
+        }
+    }
+}
+
+/// Why a host could not be made.
+#[derive(Debug)]
+pub enum HostError {
+    /// The configuration contradicts itself or is out of its bounds.
+    Configuration(String),
+    /// Memory for the rings could not be had.
+    Memory(io::Error),
+}
+
+impl core::fmt::Display for HostError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Configuration(why) => write!(formatter, "the host was not started: {why}"),
+            Self::Memory(why) => write!(
+                formatter,
+                "the host was not started: no memory for its rings: {why}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for HostError {}
+
+/// Makes a host's state channel and the parts of its instances, each to be moved to its thread.
+///
+/// # Errors
+/// See [`HostError`]; nothing was started.
+pub fn host(
+    config: HostConfig,
+    now: Time,
+) -> Result<(StateChannel, Vec<InstanceParts>), HostError> {
+    if config.instances == 0 || config.instances > 64 {
+        return Err(HostError::Configuration("instances must be 1 to 64".into()));
+    }
+    if config.up_ring_bytes < 128 << 10 || config.down_ring_bytes < 128 << 10 {
+        return Err(HostError::Configuration(
+            "rings must have at least 128 KiB".into(),
+        ));
+    }
+    let payload_bytes_max = config
+        .datagram_bytes_max
+        .saturating_sub(HEADER_BYTES + TAG_BYTES);
+    let replica = ReplicaConfig {
+        cluster: config.cluster,
+        epoch: config.epoch,
+        member: config.member,
+        incarnation: config.incarnation,
+        members: config.members.clone(),
+        payload_bytes_max,
+        ..config.replica
+    };
+    let replicator =
+        Replicator::new(replica, now).map_err(|why| HostError::Configuration(why.to_string()))?;
+
+    let mut salt = [0; 16];
+    let mut seed = [0; 32];
+    salt.copy_from_slice(&config.secrets[..16]);
+    seed.copy_from_slice(&config.secrets[16..]);
+    let choice_seed = choice_seed(&config.key);
+    let mut secure = SecureConfig::new(
+        config.key,
+        config.cluster,
+        config.member,
+        config.incarnation,
+        config.members.clone(),
+    );
+    secure.epoch = config.epoch;
+    secure.silence = secure
+        .silence
+        .max(config.replica.keep_alive * 10)
+        .max(Duration::from_millis(100));
+    let secure = SecureChannel::new(secure, salt, seed)
+        .map_err(|why| HostError::Configuration(why.to_string()))?;
+
+    let (down, readers) = Broadcast::new(config.down_ring_bytes, usize::from(config.instances))
+        .map_err(HostError::Memory)?;
+    let mut ups = Vec::new();
+    let mut parts = Vec::new();
+    let shared = Arc::new(AtomicU64::new(0));
+    for (lane, reader) in readers.into_iter().enumerate() {
+        let (up, channel_end) = ByteRing::new(config.up_ring_bytes).map_err(HostError::Memory)?;
+        ups.push(channel_end);
+        parts.push(InstanceParts {
+            identity: Identity {
+                own: OriginName {
+                    member: config.member.0,
+                    incarnation: config.incarnation.0,
+                },
+                members: config.members.iter().map(|member| member.0).collect(),
+                lane: (lane as u16, config.instances),
+            },
+            sequencer: if config.instances == 1 {
+                Sequencer::Own(Cell::new(0))
+            } else {
+                Sequencer::Shared(shared.clone())
+            },
+            seed: choice_seed,
+            tick_at_zero: config.tick_at_zero,
+            flush_us: config.flush_us,
+            exchange: Some(Exchange { up, down: reader }),
+        });
+    }
+    Ok((StateChannel::new(secure, replicator, ups, down), parts))
+}
+
+/// The seed of hashes and choices: the same on all instances of a cluster, known to no outsider.
+fn choice_seed(key: &ClusterKey) -> u64 {
+    let text = key.to_text();
+    asterism_state::hash::bytes(text.as_bytes(), 0xC401_CE5E_ED00_0001)
+}

@@ -1,0 +1,77 @@
+//! What an instance counts.
+
+use asterism_function::Reason;
+
+/// Counts since the instance was made. Plain numbers of its own thread; nothing is shared.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Packets taken from ports.
+    pub received: u64,
+    /// Packets sent to ports, those that functions emitted included.
+    pub forwarded: u64,
+    /// Packets that functions emitted.
+    pub emitted: u64,
+    /// Packets that were for the function itself.
+    pub consumed: u64,
+    /// Calls that were late, the prefetch pass not counted.
+    pub late: u64,
+    /// Packets parked now, and the most at any time.
+    pub parked: usize,
+    /// The most packets parked at any time.
+    pub parked_most: usize,
+    /// Turns in which no port was read because packets were parked to the bound.
+    pub held_by_parking: u64,
+    /// Turns in which no port was read because the log had no room.
+    pub held_by_log: u64,
+    /// Groups of others that were applied.
+    pub groups_applied: u64,
+    /// Groups of others that did not decode: a fault of a member; its state differs from here on.
+    pub groups_bad: u64,
+    /// Groups that this instance committed.
+    pub groups_written: u64,
+    /// Bytes of those groups.
+    pub group_bytes_written: u64,
+    dropped: [u64; Reason::ALL.len()],
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            received: 0,
+            forwarded: 0,
+            emitted: 0,
+            consumed: 0,
+            late: 0,
+            parked: 0,
+            parked_most: 0,
+            held_by_parking: 0,
+            held_by_log: 0,
+            groups_applied: 0,
+            groups_bad: 0,
+            groups_written: 0,
+            group_bytes_written: 0,
+            dropped: [0; Reason::ALL.len()],
+        }
+    }
+}
+
+impl Tally {
+    /// Packets dropped for a reason.
+    pub fn dropped(&self, reason: Reason) -> u64 {
+        self.dropped[reason as usize]
+    }
+    /// Packets dropped, and why, for every reason that occurred.
+    pub fn drops(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL
+            .iter()
+            .map(|&reason| (reason, self.dropped(reason)))
+            .filter(|&(_, count)| count > 0)
+    }
+    /// Packets dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+    pub(crate) fn drop(&mut self, reason: Reason) {
+        self.dropped[reason as usize] += 1;
+    }
+}
