@@ -28,7 +28,7 @@ pub const CHALLENGE_LIFETIME_MS: u64 = 2_000;
 pub const HELLO_INTERVAL_FIRST_MS: u64 = 50;
 /// The longest interval between two Hellos to one peer, in milliseconds.
 pub const HELLO_INTERVAL_MAX_MS: u64 = 1_000;
-/// Handshakes of sessions not admitted that are decrypted per member and second. Each costs about 3 µs.
+/// Handshakes of sessions not admitted that are decrypted per member and second. Each costs under 2 µs.
 pub const STRANGER_HANDSHAKES_PER_SECOND_MAX: u64 = 64;
 /// How many of those may come at once.
 pub const STRANGER_HANDSHAKES_BURST_MAX: u64 = 16;

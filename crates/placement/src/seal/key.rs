@@ -175,7 +175,7 @@ impl ClusterKey {
         text
     }
 
-    /// The key schedule of one sender's session. Costs about 2 µs: per session, never per datagram.
+    /// The key schedule of one sender's session. Costs under 1 µs with the processor's SHA and AES instructions: per session, never per datagram.
     pub(super) fn session_cipher(&self, cluster: ClusterId, session: &Session) -> Cipher {
         let mut info = [0; SESSION_LABEL.len() + 15];
         let (label, fields) = info.split_at_mut(SESSION_LABEL.len());

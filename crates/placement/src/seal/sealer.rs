@@ -48,7 +48,7 @@ impl fmt::Display for SealError {
 impl core::error::Error for SealError {}
 
 impl Sealer {
-    /// A sealer at its first counter. Costs a key derivation, about 2 µs.
+    /// A sealer at its first counter. Costs a key derivation, under 1 µs with the processor's SHA and AES instructions.
     #[must_use]
     pub fn new(key: &ClusterKey, cluster: ClusterId, session: Session, version: u8) -> Sealer {
         Sealer {
