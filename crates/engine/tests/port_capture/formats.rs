@@ -121,6 +121,17 @@ fn a_simple_packet_is_cut_at_its_interfaces_snap_length() {
         ),
         (30, 1000, true)
     );
+
+    // Without a snap length the block's end is what says how much there is.
+    let mut file = Bytes::default();
+    section(&mut file);
+    interface(&mut file, 1, 0, 6, 0);
+    let mut simple = file.fresh();
+    simple.u32(1000).raw(&[5; 28]);
+    file.block(3, &simple);
+    let (packets, error) = read(&file.bytes);
+    assert_eq!(error, None);
+    assert_eq!((packets[0].1.len(), packets[0].0.truncated), (28, true));
 }
 
 proptest! {
