@@ -22,7 +22,7 @@ impl Packet<'_> {
     /// Sets the source address and port of an IPv4 packet; of an ICMP query or reply the identifier. The endpoint's
     /// protocol is not looked at. Where there is no port (other protocols, ICMP errors, later fragments) only the
     /// address is set. Repairs the IPv4, TCP, UDP and ICMP checksums; of other protocols only IPv4's. No effect on
-    /// what is not IPv4. About thirty-five instructions.
+    /// what is not IPv4. About fifty instructions for plain TCP or UDP.
     #[inline]
     pub fn set_source(&mut self, to: Endpoint) {
         self.set_endpoint::<12, SOURCE_PORT>(to);

@@ -39,7 +39,7 @@ enum Form {
 }
 
 impl FlowKey {
-    /// The key of a packet. About forty instructions for an IPv4 packet with ports.
+    /// The key of a packet. About fifty instructions for an IPv4 packet with ports.
     #[inline]
     #[must_use]
     pub fn of(packet: &Packet<'_>) -> FlowKey {

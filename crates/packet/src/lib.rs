@@ -1,6 +1,6 @@
 //! Checked views and in-place edits of packets, checksums and flow keys: layer 0 of Asterism.
 //!
-//! A frame is parsed once into a [`Layout`], sixteen bytes that say where its headers are. A [`Packet`] is a frame
+//! A frame is parsed once into a [`Layout`], eight bytes that say where its headers are. A [`Packet`] is a frame
 //! together with its layout: every accessor and every edit is a method of it, none of them can fail on bytes that have
 //! changed since the parse, and none allocates. [`build`] writes whole frames into a caller's buffer.
 //!

@@ -21,7 +21,6 @@ fn error_frame(recipe: &Recipe, quoted: usize) -> Vec<u8> {
     packet.truncate(header_length + quoted);
     let mut outer = recipe.clone();
     outer.options = 0;
-    outer.padding = 0;
     outer.ttl = 64;
     outer.ports = [0; 4];
     outer.icmp_type = if recipe.is_ipv6 { 3 } else { 11 };

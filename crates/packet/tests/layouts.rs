@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use asterism_packet::{FlowKey, Fragment, Layout, Malformed, Network, Packet, Transport};
+use asterism_packet::{Endpoint, FlowKey, Fragment, Layout, Malformed, Network, Packet, Transport};
 
 fn corpus(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{name}.bin")))
@@ -100,6 +100,54 @@ fn fragments_are_recognised_and_one_datagram_has_one_key() {
         (packet.fragment_offset(), packet.ipv6_identification()),
         (Some(16), Some(0xdead_beef))
     );
+}
+
+#[test]
+fn ipv6_fragments_need_not_name_the_same_header() {
+    // The first has destination options before UDP, and only the first is walked that far (RFC 8200 §4.5).
+    let mut first = corpus("first_fragment6");
+    first[54] = 60;
+    first.splice(62..62, [17, 0, 1, 4, 0, 0, 0, 0]);
+    first[19] += 8;
+    let mut later = corpus("later_fragment6");
+    later[54] = 60;
+    let packet = Packet::parse(&mut first).expect("well-formed");
+    assert_eq!(
+        (packet.layout().protocol(), packet.ports()),
+        (17, Some((5353, 53)))
+    );
+    let key = FlowKey::of(&packet);
+    let packet = Packet::parse(&mut later).expect("well-formed");
+    assert_eq!(
+        (
+            packet.layout().protocol(),
+            packet.layout().transport_offset()
+        ),
+        (60, 62)
+    );
+    assert_eq!(FlowKey::of(&packet), key);
+}
+
+#[test]
+fn a_host_that_talks_to_itself_has_one_key_in_both_directions() {
+    for name in ["tcp6", "vlan", "tcp4"] {
+        let mut frame = corpus(name);
+        let mut packet = Packet::parse(&mut frame).expect("well-formed");
+        if let Some(address) = packet.ipv6_source() {
+            packet.set_ipv6_destination(address);
+        } else {
+            let flow = packet.flow4().expect("TCP or UDP");
+            packet.set_destination(Endpoint {
+                address: flow.source,
+                ..flow.destination()
+            });
+        }
+        let forward = FlowKey::of(&packet);
+        let (source_port, destination_port) = packet.ports().expect("TCP or UDP");
+        packet.set_source_port(destination_port);
+        packet.set_destination_port(source_port);
+        assert_eq!(FlowKey::of(&packet), forward, "{name}");
+    }
 }
 
 #[test]
