@@ -13,13 +13,14 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
-//! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14) and `image` (rule 15).
+//! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15).
 
 mod config;
 mod counters;
 mod handle;
 mod image;
 mod inbound;
+mod laggard;
 mod log;
 mod marks;
 mod peer;

@@ -9,7 +9,7 @@ use super::image::{InboundImage, OutboundImage};
 use super::inbound::Inbound;
 use super::marks::Marks;
 use super::progress::{RoundTrip, Standing};
-use super::sent::Sent;
+use super::sent::{Run, Sent};
 use super::wire::{AcknowledgeEntry, RUNS_MAX};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
@@ -41,6 +41,8 @@ pub(super) struct Peer {
     floor: u64,
     /// When what it has not received goes again, unless it says something.
     pub(super) retransmit_at: Option<Time>,
+    /// When a gap that may still close by itself counts as lost.
+    pub(super) reorder_at: Option<Time>,
     backoff: u32,
     pub(super) walk: u32,
     pub(super) outbound: Option<OutboundImage>,
@@ -68,6 +70,7 @@ impl Peer {
             runs: Vec::with_capacity(RUNS_MAX),
             floor: 0,
             retransmit_at: None,
+            reorder_at: None,
             backoff: 0,
             walk: 0,
             outbound: None,
@@ -91,6 +94,7 @@ impl Peer {
         self.standing = standing;
         self.floor = head;
         self.retransmit_at = None;
+        self.reorder_at = None;
         self.backoff = 0;
     }
 
@@ -152,29 +156,43 @@ impl Peer {
         }
     }
 
-    /// Sets to go again what was sent so long before a message that it echoed that it must be lost.
-    pub(super) fn want_lost(&mut self, index: usize, sent: &mut Sent, counters: &mut Counters) {
+    /// Whether it said that it lacks some of this run, sent at `sent_at`, while it has what was sent after it.
+    pub(super) fn has_gap(&self, run: &Run, sent_at: Time) -> bool {
+        let above = self.runs.last().map_or(0, |last| last.1);
+        run.last < above && sent_at <= self.echoed && self.lacks(run.first, run.last)
+    }
+
+    /// Sets to go again what must be lost: what was sent so long before a message that it echoed, or lies in a gap and
+    /// had its time to be overtaken (RFC 8985 section 6.2).
+    pub(super) fn want_lost(
+        &mut self,
+        now: Time,
+        index: usize,
+        sent: &mut Sent,
+        counters: &mut Counters,
+    ) {
+        self.reorder_at = None;
         let through = self.keeps_through();
         let reordering = self.round_trip.reordering();
         let mut left = AGAIN_BY_ECHO_MAX;
         let mut number = sent.find(self.received.max(self.floor) + 1);
         while number < sent.end() && left > 0 {
             let run = *sent.run(number);
-            if run.first > through {
-                break;
-            }
             let sent_at = sent.sent_at(number, index);
-            if run.tries == 0 && sent_at > self.echoed {
+            if run.first > through || (run.tries == 0 && sent_at > self.echoed) {
                 break;
             }
-            if run.wanted >> index & 1 == 0
-                && sent_at + reordering < self.echoed
-                && self.lacks(run.first, run.last)
-                && !(run.tries >= 3 && mutant::active(Mutant::RetryGivesUp))
-            {
-                sent.want(number, index);
-                counters.retransmits_by_echo += 1;
-                left -= 1;
+            let gave_up = run.tries >= 3 && mutant::active(Mutant::RetryGivesUp);
+            if run.wanted >> index & 1 == 0 && !gave_up && self.lacks(run.first, run.last) {
+                let overdue = sent_at + self.round_trip.average + reordering;
+                let gap = self.has_gap(&run, sent_at);
+                if sent_at + reordering < self.echoed || (gap && overdue <= now) {
+                    sent.want(number, index);
+                    counters.retransmits_by_echo += 1;
+                    left -= 1;
+                } else if gap {
+                    self.reorder_at = Some(self.reorder_at.map_or(overdue, |at| at.min(overdue)));
+                }
             }
             number += 1;
         }

@@ -7,13 +7,12 @@ use crate::{MemberId, Time};
 
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
-use super::image::OutboundImage;
 use super::log::Log;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::sent::Sent;
-use super::wire::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, RUNS_MAX};
-use super::{Deliver, Event, ImageError, ImageKind, LogRoom, SubmitError};
+use super::wire::RUNS_MAX;
+use super::{Event, LogRoom, SubmitError};
 
 /// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration, and
 /// allocates nothing once its buffers have grown to what the traffic needs, except while a laggard is served.
@@ -181,6 +180,7 @@ impl Replicator {
         for peer in &self.peers {
             let mut at = |time: Option<Time>| next = next.min(time.unwrap_or(Time::MAX));
             at(peer.retransmit_at);
+            at(peer.reorder_at);
             at(peer.inbound_image.acknowledge_at);
             if let Some(outbound) = &peer.outbound {
                 at(outbound.has_piece().then_some(Time::ZERO));
@@ -194,6 +194,9 @@ impl Replicator {
     pub fn handle_timeout(&mut self, now: Time) {
         let most = self.config.retransmit_max;
         for (seat, peer) in self.peers.iter_mut().enumerate() {
+            if peer.reorder_at.is_some_and(|at| at <= now) {
+                peer.want_lost(now, seat, &mut self.sent, &mut self.counters);
+            }
             if peer.retransmit_at.is_some_and(|at| at <= now) {
                 peer.timed_out(
                     now,
@@ -204,9 +207,9 @@ impl Replicator {
                     &mut self.counters,
                 );
             }
-            let timeout = peer.timeout(&self.config);
-            if let Some(outbound) = &mut peer.outbound {
-                outbound.timed_out(now, timeout, most);
+            if let Some(mut outbound) = peer.outbound.take() {
+                outbound.timed_out(now, peer.timeout(&self.config), most);
+                peer.outbound = Some(outbound);
             }
         }
     }
@@ -245,113 +248,6 @@ impl Replicator {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// The longest image chunk in bytes.
-    #[must_use]
-    pub fn image_chunk_bytes_max(&self) -> usize {
-        self.config.payload_bytes_max - HEADER_BYTES_MAX - FRAME_BYTES_MAX - 5 - 5
-    }
-
-    /// How many chunks [`submit_image`](Replicator::submit_image) takes now for that member.
-    #[must_use]
-    pub fn image_room(&self, member: MemberId) -> usize {
-        let outbound = self
-            .seat(member)
-            .and_then(|seat| self.peers[seat].outbound.as_ref());
-        outbound
-            .filter(|outbound| outbound.finished.is_none())
-            .map_or(0, OutboundImage::room)
-    }
-
-    /// A chunk of the image for a laggard, self-contained: chunks arrive once each, in no order.
-    ///
-    /// # Errors
-    /// See [`ImageError`]; nothing changed.
-    pub fn submit_image(
-        &mut self,
-        now: Time,
-        member: MemberId,
-        walk: u32,
-        chunk: &[u8],
-    ) -> Result<(), ImageError> {
-        let _ = now;
-        let longest = self.image_chunk_bytes_max();
-        let outbound = self.walking(member, walk)?;
-        if chunk.is_empty() || chunk.len() > longest {
-            return Err(ImageError::BadLength);
-        }
-        if !outbound.push(chunk) {
-            return Err(ImageError::Busy);
-        }
-        self.counters.image_chunks_submitted += 1;
-        Ok(())
-    }
-
-    /// The walk for that member is complete.
-    ///
-    /// # Errors
-    /// See [`ImageError`]; nothing changed.
-    pub fn finish_image(
-        &mut self,
-        now: Time,
-        member: MemberId,
-        walk: u32,
-        kind: ImageKind,
-    ) -> Result<(), ImageError> {
-        let _ = now;
-        let late = mutant::active(Mutant::ImageVectorAtEnd).then(|| self.vector());
-        let outbound = self.walking(member, walk)?;
-        outbound.finished = Some(kind);
-        if let Some(late) = late {
-            outbound.vector = late;
-            self.named_through = self.named_through.max(self.log.head());
-        }
-        Ok(())
-    }
-
-    /// Every chunk of the image was applied here: its vector is joined into what this member has applied, and what had
-    /// waited above it is delivered. With [`Delivery::Unordered`](super::Delivery::Unordered), report with `applied`
-    /// afterwards how far each prefix now reaches over what had been applied above it.
-    pub fn image_applied(
-        &mut self,
-        now: Time,
-        from: MemberId,
-        walk: u32,
-        deliver: &mut impl Deliver,
-    ) {
-        let Some(server) = self.seat(from) else {
-            return;
-        };
-        let image = &mut self.peers[server].inbound_image;
-        if image.walk != walk || !image.complete {
-            return;
-        }
-        image.complete = false;
-        let vector = core::mem::take(&mut image.vector);
-        for &(origin, sequence) in &vector {
-            let Some(seat) = self.seat(origin) else {
-                continue;
-            };
-            let peer = &mut self.peers[seat];
-            let incarnation = peer.incarnation.unwrap_or_default();
-            peer.inbound
-                .cover(incarnation, sequence, &mut self.counters, deliver);
-            self.applied_more(seat);
-        }
-        self.counters.images_joined += 1;
-        self.want_acknowledge(now, true);
-    }
-
-    fn walking(&mut self, member: MemberId, walk: u32) -> Result<&mut OutboundImage, ImageError> {
-        let seat = self.seat(member).ok_or(ImageError::NotWalking)?;
-        let outbound = self.peers[seat]
-            .outbound
-            .as_mut()
-            .filter(|outbound| outbound.walk == walk);
-        outbound
-            .filter(|outbound| outbound.finished.is_none())
-            .ok_or(ImageError::NotWalking)
     }
 
     /// The seat of another member.
@@ -439,7 +335,7 @@ impl Replicator {
         self.prune_through(pin.unwrap_or(self.log.head()));
     }
 
-    fn prune_through(&mut self, through: u64) {
+    pub(super) fn prune_through(&mut self, through: u64) {
         self.counters.groups_pruned += self.log.prune(through);
         self.sent.prune(self.log.pruned());
         // What was pruned before it was ever sent is covered by the images of all who lack it.
@@ -448,90 +344,6 @@ impl Replicator {
         if self.sent_through == self.log.head() {
             self.unsent_since = None;
         }
-    }
-
-    /// The log is filling: who pins more than half of it is dropped from it (rule 15).
-    pub(super) fn make_room(&mut self, now: Time) {
-        if mutant::active(Mutant::FullLogDropsOldest) {
-            self.prune_through(
-                self.sent_through
-                    .min(self.log.pruned() + self.log.groups() as u64 / 2),
-            );
-            return;
-        }
-        let head = self.log.head();
-        for seat in 0..self.peers.len() {
-            let peer = &mut self.peers[seat];
-            let Some(pin) = peer.pin() else { continue };
-            if !self.log.is_half(pin, self.sent_through) && !self.sent.is_half(pin) {
-                continue;
-            }
-            self.counters.laggards += u64::from(peer.standing == Standing::Current);
-            let heard = peer
-                .heard
-                .is_some_and(|at| now.since(at) <= self.config.silent_after);
-            if heard {
-                self.begin_walk(seat);
-            } else {
-                peer.drop_from_log(Standing::Absent, head);
-                peer.outbound = None;
-                let index = self.index(seat);
-                self.progress.members[index].standing = Standing::Absent;
-            }
-        }
-        self.prune();
-    }
-
-    /// A member that fell off the log is served from the tables from now on.
-    pub(super) fn begin_walk(&mut self, seat: usize) {
-        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
-        let vector = self.vector();
-        let peer = &mut self.peers[seat];
-        peer.drop_from_log(Standing::Imaging, head);
-        peer.walk += 1;
-        let (member, walk) = (peer.member, peer.walk);
-        peer.outbound = Some(OutboundImage::new(walk, vector));
-        self.named_through = self.named_through.max(head);
-        self.progress.members[index].standing = Standing::Imaging;
-        self.counters.walks_begun += 1;
-        let said = &self.said[index * count..(index + 1) * count];
-        let mut beyond: Vec<(MemberId, u64)> = self
-            .members
-            .iter()
-            .copied()
-            .zip(said.iter().copied())
-            .collect();
-        // It has all of its own.
-        beyond[index].1 = self.progress.members[index].head;
-        self.push_event(
-            member,
-            Event::Laggard {
-                member,
-                walk,
-                beyond,
-            },
-        );
-    }
-
-    /// The member is served from the log again, if what it applied has passed where its walk began.
-    pub(super) fn end_walk(&mut self, seat: usize) {
-        let index = self.index(seat);
-        let peer = &mut self.peers[seat];
-        if peer.standing == Standing::Imaging && peer.acknowledged >= peer.floor() {
-            peer.return_to_log();
-            let (member, walk) = (peer.member, peer.walk);
-            self.progress.members[index].standing = Standing::Current;
-            self.push_event(member, Event::CaughtUp { member, walk });
-        }
-    }
-
-    /// What is applied here of each origin.
-    fn vector(&self) -> Vec<(MemberId, u64)> {
-        self.progress
-            .members
-            .iter()
-            .map(|progress| (progress.member, progress.applied))
-            .collect()
     }
 
     /// Events are bounded: what was said of a member's walk is replaced by what is said now.

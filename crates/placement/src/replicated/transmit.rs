@@ -227,6 +227,15 @@ impl Replicator {
                     mask &= !(1 << seat);
                 }
             }
+            // Who is known to lack it too is served by the same message.
+            for (seat, peer) in self.peers.iter().enumerate() {
+                if mask != 0
+                    && mask >> seat & 1 == 0
+                    && peer.has_gap(&run, self.sent.sent_at(number, seat))
+                {
+                    mask |= 1 << seat;
+                }
+            }
             self.sent.run_mut(number).wanted = mask;
             if mask != 0 {
                 return Some((number, mask));

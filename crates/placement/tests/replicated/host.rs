@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use asterism_placement::replicated::{Config, Deliver, Event, ImageEnd, ImageError, ImageKind, Replicator};
+use asterism_placement::replicated::{
+    Config, Deliver, Event, ImageEnd, ImageError, ImageKind, Replicator,
+};
 use asterism_placement::{Incarnation, MemberId, Time};
 
 /// A stamped entry: the greater stamp (sequence, then origin) wins, so that merging is a join.
@@ -20,7 +22,10 @@ pub(crate) fn name(place: usize) -> MemberId {
 }
 
 fn place(member: MemberId) -> usize {
-    NAMES.iter().position(|&name| name == member.0).expect("a member")
+    NAMES
+        .iter()
+        .position(|&name| name == member.0)
+        .expect("a member")
 }
 
 /// The key that a group writes.
@@ -31,7 +36,13 @@ pub(crate) fn key(origin: u16, sequence: u64) -> u32 {
 /// The bytes of a group: any change shows.
 pub(crate) fn group(origin: u16, sequence: u64, out: &mut Vec<u8>) {
     out.clear();
-    let length = 10 + (sequence * 31 + u64::from(origin)) % 40 + if sequence % 50 == 0 { 1_100 } else { 0 };
+    let length = 10
+        + (sequence * 31 + u64::from(origin)) % 40
+        + if sequence.is_multiple_of(50) {
+            1_100
+        } else {
+            0
+        };
     out.extend_from_slice(&origin.to_le_bytes());
     out.extend_from_slice(&sequence.to_le_bytes());
     while (out.len() as u64) < length {
@@ -41,9 +52,16 @@ pub(crate) fn group(origin: u16, sequence: u64, out: &mut Vec<u8>) {
 
 /// What was delivered and waits to be applied.
 enum Item {
-    Group { origin: MemberId, sequence: u64 },
+    Group {
+        origin: MemberId,
+        sequence: u64,
+    },
     Chunk(Vec<u8>),
-    ImageEnd { from: MemberId, walk: u32, vector: Vec<(MemberId, u64)> },
+    ImageEnd {
+        from: MemberId,
+        walk: u32,
+        vector: Vec<(MemberId, u64)>,
+    },
 }
 
 /// Where the replicator delivers.
@@ -87,7 +105,11 @@ impl Deliver for Inbox {
 
     fn image_end(&mut self, end: ImageEnd<'_>) {
         let vector = end.vector.to_vec();
-        self.items.push_back(Item::ImageEnd { from: end.from, walk: end.walk, vector });
+        self.items.push_back(Item::ImageEnd {
+            from: end.from,
+            walk: end.walk,
+            vector,
+        });
     }
 }
 
@@ -121,7 +143,10 @@ impl Host {
         let members = config.members.clone();
         Host {
             replicator: Replicator::new(config, now).expect("a good configuration"),
-            inbox: Inbox { ordered, ..Inbox::default() },
+            inbox: Inbox {
+                ordered,
+                ..Inbox::default()
+            },
             table: Table::new(),
             applied: vec![0; members.len()],
             extras: BTreeSet::new(),
@@ -158,7 +183,9 @@ impl Host {
     /// Applies at most so many items; whether some are left.
     pub(crate) fn apply(&mut self, local: Time, budget: usize) -> bool {
         for _ in 0..budget {
-            let Some(item) = self.inbox.items.pop_front() else { break };
+            let Some(item) = self.inbox.items.pop_front() else {
+                break;
+            };
             match item {
                 Item::Group { origin, sequence } => {
                     self.write(origin.0, sequence);
@@ -181,7 +208,8 @@ impl Host {
                             self.advance(local, origin, sequence);
                         }
                     }
-                    self.replicator.image_applied(local, from, walk, &mut self.inbox);
+                    self.replicator
+                        .image_applied(local, from, walk, &mut self.inbox);
                     // What was applied above a gap that the image closed is now part of the prefix.
                     for (origin, &prefix) in self.applied.iter().enumerate() {
                         self.replicator.applied(local, name(origin), prefix);
@@ -212,9 +240,20 @@ impl Host {
     pub(crate) fn serve(&mut self, local: Time) {
         while let Some(event) = self.replicator.poll_event() {
             match event {
-                Event::Laggard { member, walk, beyond } => {
+                Event::Laggard {
+                    member,
+                    walk,
+                    beyond,
+                } => {
                     self.walks_begun += 1;
-                    self.walks.insert(member, Walk { walk, beyond, next_key: 0 });
+                    self.walks.insert(
+                        member,
+                        Walk {
+                            walk,
+                            beyond,
+                            next_key: 0,
+                        },
+                    );
                 }
                 Event::CaughtUp { member, .. } => {
                     self.walks.remove(&member);
@@ -234,7 +273,11 @@ impl Host {
                 has.is_none_or(|&(_, through)| sequence > through)
             };
             let mut chunk = Vec::new();
-            for (key, stamp) in self.table.range(bucket.clone()).filter(|(_, stamp)| is_beyond(stamp)) {
+            for (key, stamp) in self
+                .table
+                .range(bucket.clone())
+                .filter(|(_, stamp)| is_beyond(stamp))
+            {
                 chunk.extend_from_slice(&key.to_le_bytes());
                 chunk.extend_from_slice(&stamp.0.to_le_bytes());
                 chunk.extend_from_slice(&stamp.1.to_le_bytes());
@@ -243,11 +286,14 @@ impl Host {
             let sent = if chunk.is_empty() {
                 Ok(())
             } else {
-                self.replicator.submit_image(local, member, walk.walk, &chunk)
+                self.replicator
+                    .submit_image(local, member, walk.walk, &chunk)
             };
             match sent {
                 Ok(()) if u64::from(walk.next_key) >= KEYS => {
-                    let _ = self.replicator.finish_image(local, member, walk.walk, ImageKind::Changes);
+                    let _ =
+                        self.replicator
+                            .finish_image(local, member, walk.walk, ImageKind::Changes);
                     done.push(member);
                 }
                 Ok(()) => {}

@@ -1,17 +1,26 @@
 //! The replicated placement as a cluster in memory: seeded loss, duplication, reordering, cuts, pauses, slow appliers,
 //! skewed clocks and strangers, then a heal phase that must end with everything equal, pruned and stable.
 //!
-//! A failing seed prints the command that replays it.
+//! A failing seed prints the command that replays it. `ASTERISM_SEEDS` sets how many seeds are run, from 0.
 
+mod bytes;
 mod host;
 mod network;
 #[cfg(asterism_mutants)]
 mod planted;
+mod scenarios;
 mod world;
 
 use world::World;
 
 const SEEDS: u64 = 2_000;
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
 
 fn run(seed: u64) -> world::Report {
     match World::new(seed).run() {
@@ -26,8 +35,9 @@ fn run(seed: u64) -> world::Report {
 fn every_seed_ends_equal() {
     let mut total = world::Report::default();
     // Two halves side by side: a seed shares nothing with another.
-    let half = std::thread::spawn(|| (0..SEEDS / 2).map(run).collect::<Vec<_>>());
-    let mut reports: Vec<_> = (SEEDS / 2..SEEDS).map(run).collect();
+    let seeds = number("ASTERISM_SEEDS", SEEDS);
+    let half = std::thread::spawn(move || (0..seeds / 2).map(run).collect::<Vec<_>>());
+    let mut reports: Vec<_> = (seeds / 2..seeds).map(run).collect();
     reports.extend(half.join().expect("a seed failed"));
     for report in reports {
         total.steps += report.steps;
@@ -37,14 +47,18 @@ fn every_seed_ends_equal() {
         total.refused += report.refused;
         total.heal_us = total.heal_us.max(report.heal_us);
     }
-    println!("{SEEDS} seeds: {total:?} (heal_us is the longest)");
-    assert!(total.walks > SEEDS / 20, "laggards were served: {total:?}");
-    assert!(total.images_joined > SEEDS / 20 && total.retransmitted > SEEDS && total.refused > SEEDS / 10);
+    println!("{seeds} seeds: {total:?} (heal_us is the longest)");
+    assert!(total.walks > seeds / 20, "laggards were served: {total:?}");
+    assert!(
+        total.images_joined > seeds / 20
+            && total.retransmitted > SEEDS
+            && total.refused > SEEDS / 10
+    );
 }
 
 #[test]
 fn one_seed() {
-    let seed = std::env::var("ASTERISM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seed = number("ASTERISM_SEED", 1);
     println!("{:?}", run(seed));
 }
 

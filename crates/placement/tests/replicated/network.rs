@@ -78,7 +78,13 @@ impl Schedule {
                 let (from_us, until_us) = window(random);
                 let kind = random.below(3);
                 let member = random.below(members as u64) as usize;
-                Cut { member, hears: kind == 0, is_heard: kind == 1, from_us, until_us }
+                Cut {
+                    member,
+                    hears: kind == 0,
+                    is_heard: kind == 1,
+                    from_us,
+                    until_us,
+                }
             })
             .collect();
         let pauses = (0..random.below(2))
@@ -111,8 +117,14 @@ impl Schedule {
     }
 
     pub(crate) fn is_paused(&self, member: usize, at: Time) -> Option<u64> {
-        let within = |&&(paused, from, until): &&(usize, u64, u64)| paused == member && (from..until).contains(&at.0);
-        self.pauses.iter().filter(within).map(|&(_, _, until)| until).max()
+        let within = |&&(paused, from, until): &&(usize, u64, u64)| {
+            paused == member && (from..until).contains(&at.0)
+        };
+        self.pauses
+            .iter()
+            .filter(within)
+            .map(|&(_, _, until)| until)
+            .max()
     }
 
     pub(crate) fn is_cut(&self, from: usize, to: usize, at: Time) -> bool {

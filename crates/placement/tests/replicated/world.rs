@@ -16,7 +16,12 @@ const HEAL_SECONDS_MAX: u64 = 30;
 const STEPS_MAX: u64 = 2_000_000;
 
 enum Happening {
-    Arrive { from: usize, to: usize, incarnation: Incarnation, bytes: Vec<u8> },
+    Arrive {
+        from: usize,
+        to: usize,
+        incarnation: Incarnation,
+        bytes: Vec<u8>,
+    },
     Wake(usize),
     Commit(usize),
 }
@@ -62,11 +67,22 @@ impl World {
     pub(crate) fn with(schedule: Schedule, mut random: Random) -> World {
         let members: Vec<MemberId> = (0..schedule.members).map(name).collect();
         let clocks: Vec<(u64, i64)> = (0..schedule.members)
-            .map(|_| (random.below(1_000_000_000), random.range(0, 600) as i64 - 300))
+            .map(|_| {
+                (
+                    random.below(1_000_000_000),
+                    random.range(0, 600) as i64 - 300,
+                )
+            })
             .collect();
         let host = |place: usize| {
             let incarnation = Incarnation(place as u64 + 100);
-            let mut config = Config::new(ClusterId(5), Epoch(2), name(place), incarnation, members.clone());
+            let mut config = Config::new(
+                ClusterId(5),
+                Epoch(2),
+                name(place),
+                incarnation,
+                members.clone(),
+            );
             config.payload_bytes_max = schedule.payload_bytes_max;
             config.log_groups_max = schedule.log_groups_max;
             config.log_bytes_max = 16 << 10;
@@ -77,7 +93,11 @@ impl World {
             config.keep_alive = Duration::from_millis(10);
             config.retransmit_max = Duration::from_millis(200);
             config.silent_after = Duration::from_millis(60);
-            config.delivery = if schedule.ordered { Delivery::Ordered } else { Delivery::Unordered };
+            config.delivery = if schedule.ordered {
+                Delivery::Ordered
+            } else {
+                Delivery::Unordered
+            };
             Host::new(config, Time(clocks[place].0))
         };
         let hosts: Vec<Host> = (0..schedule.members).map(host).collect();
@@ -124,7 +144,8 @@ impl World {
         });
         self.happenings[slot] = Some(happening);
         self.order += 1;
-        self.queue.push(Reverse((at, self.order << 20 | slot as u64)));
+        self.queue
+            .push(Reverse((at, self.order << 20 | slot as u64)));
     }
 
     fn wake(&mut self, place: usize, at: Time) {
@@ -142,14 +163,19 @@ impl World {
     pub(crate) fn run(mut self) -> Result<(Report, World), String> {
         let storm_end = self.schedule.storm_us;
         loop {
-            let Some(Reverse((at, tag))) = self.queue.pop() else { return Err("nothing left to happen".into()) };
+            let Some(Reverse((at, tag))) = self.queue.pop() else {
+                return Err("nothing left to happen".into());
+            };
             self.report.steps += 1;
             if self.report.steps > STEPS_MAX {
                 return Err("too many steps: a storm of messages".into());
             }
             self.now = self.now.max(at);
             if self.now.0 > storm_end + HEAL_SECONDS_MAX * 1_000_000 {
-                return Err(format!("not equal {HEAL_SECONDS_MAX} s after the storm: {}", self.describe()));
+                return Err(format!(
+                    "not equal {HEAL_SECONDS_MAX} s after the storm: {}",
+                    self.describe()
+                ));
             }
             let slot = (tag & 0xf_ffff) as usize;
             let happening = self.happenings[slot].take().ok_or("a happening twice")?;
@@ -207,16 +233,28 @@ impl World {
                     self.happens(next, Happening::Commit(place));
                 }
             }
-            Happening::Arrive { from, to, incarnation, bytes } => {
+            Happening::Arrive {
+                from,
+                to,
+                incarnation,
+                bytes,
+            } => {
                 let local = self.local(to, self.now);
                 let host = &mut self.hosts[to];
-                let result = host.replicator.handle(local, name(from), incarnation, &bytes, &mut host.inbox);
-                self.report.trace = self.report.trace.rotate_left(5) ^ self.now.0 ^ bytes.len() as u64;
+                let result =
+                    host.replicator
+                        .handle(local, name(from), incarnation, &bytes, &mut host.inbox);
+                self.report.trace =
+                    self.report.trace.rotate_left(5) ^ self.now.0 ^ bytes.len() as u64;
                 let strange = incarnation.0 < 100 || bytes.len() > 1_400 || bytes[2] != 2;
                 if let Err(reason) = result
                     && !strange
                 {
-                    return Err(format!("{} refused an honest message of {}: {reason}", name(to), name(from)));
+                    return Err(format!(
+                        "{} refused an honest message of {}: {reason}",
+                        name(to),
+                        name(from)
+                    ));
                 }
             }
         }
@@ -234,7 +272,10 @@ impl World {
         host.replicator.handle_timeout(local);
         let mut message = std::mem::take(&mut self.message);
         let mut messages = 0;
-        while let Some(destination) = self.hosts[place].replicator.poll_transmit(local, &mut message) {
+        while let Some(destination) = self.hosts[place]
+            .replicator
+            .poll_transmit(local, &mut message)
+        {
             if message.len() > self.schedule.payload_bytes_max {
                 return Err(format!("a message of {} bytes", message.len()));
             }
@@ -243,17 +284,28 @@ impl World {
                 return Err("poll_transmit does not end".into());
             }
             for to in 0..self.hosts.len() {
-                if to != place && (destination == Destination::All || destination == Destination::One(name(to))) {
+                if to != place
+                    && (destination == Destination::All
+                        || destination == Destination::One(name(to)))
+                {
                     self.send(place, to, &message);
                 }
             }
         }
         self.message = message;
-        let timeout = self.hosts[place].replicator.poll_timeout().ok_or("a cluster without a timeout")?;
+        let timeout = self.hosts[place]
+            .replicator
+            .poll_timeout()
+            .ok_or("a cluster without a timeout")?;
         if timeout <= local {
-            return Err(format!("{} has something to do at once after it did all", name(place)));
+            return Err(format!(
+                "{} has something to do at once after it did all",
+                name(place)
+            ));
         }
-        let at = self.world(place, timeout).max(self.now + Duration::from_micros(1));
+        let at = self
+            .world(place, timeout)
+            .max(self.now + Duration::from_micros(1));
         let soon = self.now + Duration::from_micros(200);
         self.wake(place, if busy { at.min(soon) } else { at });
         if let Some(fault) = &self.hosts[place].inbox.fault {
@@ -262,7 +314,9 @@ impl World {
         let waiting = self.hosts[place].inbox.waiting_max;
         // Twice, because what waits when an image is joined waits on.
         if waiting > 2 * self.schedule.unapplied_groups_max as u64 {
-            return Err(format!("{waiting} groups of one origin waited to be applied"));
+            return Err(format!(
+                "{waiting} groups of one origin waited to be applied"
+            ));
         }
         Ok(())
     }
@@ -271,15 +325,26 @@ impl World {
         let incarnation = Incarnation(from as u64 + 100);
         if self.is_storm() {
             self.send_strange(from, to, bytes);
-            if self.schedule.is_cut(from, to, self.now) || self.random.chance(self.schedule.loss_percent) {
+            if self.schedule.is_cut(from, to, self.now)
+                || self.random.chance(self.schedule.loss_percent)
+            {
                 return;
             }
         }
-        let copies = 1 + u64::from(self.is_storm() && self.random.chance(self.schedule.duplicate_percent));
+        let copies =
+            1 + u64::from(self.is_storm() && self.random.chance(self.schedule.duplicate_percent));
         for _ in 0..copies {
             let delay = self.schedule.delay_us + self.random.below(self.schedule.jitter_us + 1);
             let at = self.now + Duration::from_micros(delay);
-            self.happens(at, Happening::Arrive { from, to, incarnation, bytes: bytes.to_vec() });
+            self.happens(
+                at,
+                Happening::Arrive {
+                    from,
+                    to,
+                    incarnation,
+                    bytes: bytes.to_vec(),
+                },
+            );
         }
     }
 
@@ -313,9 +378,22 @@ impl World {
             }
         }
         // Only a sender that was heard has an incarnation to differ from.
-        if self.hosts[to].replicator.progress().member(name(from)).is_some_and(|known| known.heard.is_some()) {
+        if self.hosts[to]
+            .replicator
+            .progress()
+            .member(name(from))
+            .is_some_and(|known| known.heard.is_some())
+        {
             let at = self.now + Duration::from_micros(self.schedule.delay_us);
-            self.happens(at, Happening::Arrive { from, to, incarnation, bytes });
+            self.happens(
+                at,
+                Happening::Arrive {
+                    from,
+                    to,
+                    incarnation,
+                    bytes,
+                },
+            );
         }
     }
 
@@ -349,10 +427,14 @@ impl World {
         for (other, peer) in self.hosts.iter().enumerate() {
             let member = name(other);
             if progress.applied(member) > host.applied[other] {
-                return Err(format!("{me} would acknowledge {member} beyond what it applied"));
+                return Err(format!(
+                    "{me} would acknowledge {member} beyond what it applied"
+                ));
             }
             if progress.acknowledged(member) > peer.applied[place] {
-                return Err(format!("{me} believes that {member} applied more than it did"));
+                return Err(format!(
+                    "{me} believes that {member} applied more than it did"
+                ));
             }
             // Nobody needs what was pruned, unless an image is to bring it.
             let stable = progress.stable(member);
@@ -361,7 +443,10 @@ impl World {
                     continue;
                 }
                 if witness.applied[other] < stable {
-                    return Err(format!("{me} calls {member}:{stable} stable; {} lacks it", name(third)));
+                    return Err(format!(
+                        "{me} calls {member}:{stable} stable; {} lacks it",
+                        name(third)
+                    ));
                 }
                 let head = witness.head_when_applied[other][stable as usize];
                 if third != place && host.applied[third] < head {
@@ -420,7 +505,12 @@ impl World {
         let mut text = format!("{:?}\n", self.schedule);
         for (place, host) in self.hosts.iter().enumerate() {
             let room = host.replicator.log_room();
-            text += &format!("{} head {} left {} room {room:?}\n", name(place), host.head(), self.left[place]);
+            text += &format!(
+                "{} head {} left {} room {room:?}\n",
+                name(place),
+                host.head(),
+                self.left[place]
+            );
             for member in host.replicator.progress().members() {
                 text += &format!("   {member:?}\n");
             }

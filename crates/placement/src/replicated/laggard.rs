@@ -1,0 +1,204 @@
+//! Members that fell off the log, and being one (rule 15): who is dropped, when its walk begins and ends, and the image's way
+//! in and out.
+
+use crate::mutant::{self, Mutant};
+use crate::{MemberId, Time};
+
+use super::image::OutboundImage;
+use super::progress::Standing;
+use super::replicator::Replicator;
+use super::wire::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use super::{Deliver, Event, ImageError, ImageKind};
+
+impl Replicator {
+    /// The longest image chunk in bytes.
+    #[must_use]
+    pub fn image_chunk_bytes_max(&self) -> usize {
+        self.config.payload_bytes_max - HEADER_BYTES_MAX - FRAME_BYTES_MAX - 5 - 5
+    }
+
+    /// How many chunks [`submit_image`](Replicator::submit_image) takes now for that member.
+    #[must_use]
+    pub fn image_room(&self, member: MemberId) -> usize {
+        let outbound = self
+            .seat(member)
+            .and_then(|seat| self.peers[seat].outbound.as_ref());
+        outbound
+            .filter(|outbound| outbound.finished.is_none())
+            .map_or(0, OutboundImage::room)
+    }
+
+    /// A chunk of the image for a laggard, self-contained: chunks arrive once each, in no order.
+    ///
+    /// # Errors
+    /// See [`ImageError`]; nothing changed.
+    pub fn submit_image(
+        &mut self,
+        now: Time,
+        member: MemberId,
+        walk: u32,
+        chunk: &[u8],
+    ) -> Result<(), ImageError> {
+        let _ = now;
+        let longest = self.image_chunk_bytes_max();
+        let outbound = self.walking(member, walk)?;
+        if chunk.is_empty() || chunk.len() > longest {
+            return Err(ImageError::BadLength);
+        }
+        if !outbound.push(chunk) {
+            return Err(ImageError::Busy);
+        }
+        self.counters.image_chunks_submitted += 1;
+        Ok(())
+    }
+
+    /// The walk for that member is complete.
+    ///
+    /// # Errors
+    /// See [`ImageError`]; nothing changed.
+    pub fn finish_image(
+        &mut self,
+        now: Time,
+        member: MemberId,
+        walk: u32,
+        kind: ImageKind,
+    ) -> Result<(), ImageError> {
+        let _ = now;
+        let late = mutant::active(Mutant::ImageVectorAtEnd).then(|| self.vector());
+        let outbound = self.walking(member, walk)?;
+        outbound.finished = Some(kind);
+        if let Some(late) = late {
+            outbound.vector = late;
+            self.named_through = self.named_through.max(self.log.head());
+        }
+        Ok(())
+    }
+
+    /// Every chunk of the image was applied here: its vector is joined into what this member has applied, and what had
+    /// waited above it is delivered. With [`Delivery::Unordered`](super::Delivery::Unordered), report with `applied`
+    /// afterwards how far each prefix now reaches over what had been applied above it.
+    pub fn image_applied(
+        &mut self,
+        now: Time,
+        from: MemberId,
+        walk: u32,
+        deliver: &mut impl Deliver,
+    ) {
+        let Some(server) = self.seat(from) else {
+            return;
+        };
+        let image = &mut self.peers[server].inbound_image;
+        if image.walk != walk || !image.complete {
+            return;
+        }
+        image.complete = false;
+        let vector = core::mem::take(&mut image.vector);
+        for &(origin, sequence) in &vector {
+            let Some(seat) = self.seat(origin) else {
+                continue;
+            };
+            let peer = &mut self.peers[seat];
+            let incarnation = peer.incarnation.unwrap_or_default();
+            peer.inbound
+                .cover(incarnation, sequence, &mut self.counters, deliver);
+            self.applied_more(seat);
+        }
+        self.counters.images_joined += 1;
+        self.want_acknowledge(now, true);
+    }
+
+    fn walking(&mut self, member: MemberId, walk: u32) -> Result<&mut OutboundImage, ImageError> {
+        let seat = self.seat(member).ok_or(ImageError::NotWalking)?;
+        let outbound = self.peers[seat]
+            .outbound
+            .as_mut()
+            .filter(|outbound| outbound.walk == walk);
+        outbound
+            .filter(|outbound| outbound.finished.is_none())
+            .ok_or(ImageError::NotWalking)
+    }
+
+    /// The log is filling: who pins more than half of it is dropped from it (rule 15).
+    pub(super) fn make_room(&mut self, now: Time) {
+        if mutant::active(Mutant::FullLogDropsOldest) {
+            self.prune_through(
+                self.sent_through
+                    .min(self.log.pruned() + self.log.groups() as u64 / 2),
+            );
+            return;
+        }
+        let head = self.log.head();
+        for seat in 0..self.peers.len() {
+            let peer = &mut self.peers[seat];
+            let Some(pin) = peer.pin() else { continue };
+            if !self.log.is_half(pin, self.sent_through) && !self.sent.is_half(pin) {
+                continue;
+            }
+            self.counters.laggards += u64::from(peer.standing == Standing::Current);
+            let heard = peer
+                .heard
+                .is_some_and(|at| now.since(at) <= self.config.silent_after);
+            if heard {
+                self.begin_walk(seat);
+            } else {
+                peer.drop_from_log(Standing::Absent, head);
+                peer.outbound = None;
+                let index = self.index(seat);
+                self.progress.members[index].standing = Standing::Absent;
+            }
+        }
+        self.prune();
+    }
+
+    /// A member that fell off the log is served from the tables from now on.
+    pub(super) fn begin_walk(&mut self, seat: usize) {
+        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
+        let vector = self.vector();
+        let peer = &mut self.peers[seat];
+        peer.drop_from_log(Standing::Imaging, head);
+        peer.walk += 1;
+        let (member, walk) = (peer.member, peer.walk);
+        peer.outbound = Some(OutboundImage::new(walk, vector));
+        self.named_through = self.named_through.max(head);
+        self.progress.members[index].standing = Standing::Imaging;
+        self.counters.walks_begun += 1;
+        let said = &self.said[index * count..(index + 1) * count];
+        let mut beyond: Vec<(MemberId, u64)> = self
+            .members
+            .iter()
+            .copied()
+            .zip(said.iter().copied())
+            .collect();
+        // It has all of its own.
+        beyond[index].1 = self.progress.members[index].head;
+        self.push_event(
+            member,
+            Event::Laggard {
+                member,
+                walk,
+                beyond,
+            },
+        );
+    }
+
+    /// The member is served from the log again, if what it applied has passed where its walk began.
+    pub(super) fn end_walk(&mut self, seat: usize) {
+        let index = self.index(seat);
+        let peer = &mut self.peers[seat];
+        if peer.standing == Standing::Imaging && peer.acknowledged >= peer.floor() {
+            peer.return_to_log();
+            let (member, walk) = (peer.member, peer.walk);
+            self.progress.members[index].standing = Standing::Current;
+            self.push_event(member, Event::CaughtUp { member, walk });
+        }
+    }
+
+    /// What is applied here of each origin.
+    fn vector(&self) -> Vec<(MemberId, u64)> {
+        self.progress
+            .members
+            .iter()
+            .map(|progress| (progress.member, progress.applied))
+            .collect()
+    }
+}
