@@ -33,14 +33,13 @@ pub struct Frame {
     start: u16,
     length: u16,
     port: u16,
-    flags: u8,
-    /// Fills the hole before `tag`: without holes a handle moves as one 16-byte word.
-    spare: u8,
+    /// 16 bits so that there is no hole before `tag`: without holes a handle moves as one 16-byte word.
+    flags: u16,
     tag: u32,
 }
 
 /// The frame carries less than was on the wire: a capture cut it at its snap length.
-const FLAG_TRUNCATED: u8 = 1;
+const FLAG_TRUNCATED: u16 = 1;
 /// The port of a frame that no port received.
 pub const NO_PORT: u16 = u16::MAX;
 
@@ -52,7 +51,6 @@ impl Frame {
         length: 0,
         port: NO_PORT,
         flags: 0,
-        spare: 0,
         tag: 0,
     };
 
@@ -176,7 +174,6 @@ impl FramePool {
                 length: 0,
                 port: NO_PORT,
                 flags: 0,
-                spare: 0,
                 tag: 0,
             }),
             None => {
