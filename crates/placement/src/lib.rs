@@ -6,9 +6,9 @@
 //! Read first: [`replicated`].
 
 mod member;
-pub mod seal;
 pub mod mutant;
 pub mod replicated;
+pub mod seal;
 mod time;
 
 pub use member::{ClusterId, Epoch, Incarnation, MemberId};

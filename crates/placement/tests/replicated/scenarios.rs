@@ -378,6 +378,31 @@ fn a_cluster_of_one_keeps_and_sends_nothing() {
 }
 
 #[test]
+fn golden_message() {
+    let mut node = Replicator::new(config(B), Time::ZERO).unwrap();
+    node.submit(Time(7), 1, b"group").unwrap();
+    node.submit(Time(7), 2, b"g").unwrap();
+    let mut message = Vec::new();
+    assert_eq!(
+        node.poll_transmit(Time(0x0403), &mut message),
+        Some(Destination::All)
+    );
+    let golden = [
+        &[1, 1, 1, 3, 4, 0, 0, 0, 0, 0, 0, 2, 0][..], // version, cluster, epoch, timestamp, head, echoes
+        &[2, 9, 2, 1, 0, 0, 0, 3, 0, 0, 0],           // acknowledge: of m1 and of m3 nothing
+        &[1, 9, 1, 5, b'g', b'r', b'o', b'u', b'p', 1, b'g'], // records from 1 on
+    ]
+    .concat();
+    assert_eq!(message, golden);
+    let mut count = Count::default();
+    let mut receiver = Replicator::new(config(A), Time::ZERO).unwrap();
+    receiver
+        .handle(Time(9), B, Incarnation(2), &golden, &mut count)
+        .unwrap();
+    assert_eq!(count.0, 2);
+}
+
+#[test]
 fn bad_messages_are_refused_by_reason_and_change_nothing() {
     let mut sender = Replicator::new(config(B), Time::ZERO).unwrap();
     sender.submit(Time::ZERO, 1, b"group").unwrap();
