@@ -1,1 +1,3 @@
 //! The library of network functions.
+
+pub mod nat;

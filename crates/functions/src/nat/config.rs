@@ -1,0 +1,443 @@
+//! How a NAT is set up, and what is wrong with a set-up, all of it at once. Imports `asterism_function`.
+//!
+//! Plain values: reading them from a file is the binary's work.
+
+use core::fmt;
+use core::net::Ipv4Addr;
+use core::str::FromStr;
+
+use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol};
+
+use super::connection::IdleTimes;
+
+/// Outside addresses at most: so many have a one-byte name on the wire.
+pub const OUTSIDE_ADDRESSES_MAX: usize = 255;
+/// Routes at most: they are searched one after the other.
+pub const ROUTES_MAX: usize = 64;
+/// The smallest link that IPv4 allows (RFC 791 §3.2).
+const MTU_MIN: u16 = 68;
+
+/// An IPv4 prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Prefix {
+    /// An address in it.
+    pub address: Ipv4Addr,
+    /// Leading bits that all its addresses share, 0 to 32.
+    pub length: u8,
+}
+
+impl Prefix {
+    /// Everything: the prefix of a default route.
+    pub const ALL: Self = Self::new(Ipv4Addr::UNSPECIFIED, 0);
+
+    /// The prefix of `length` bits around an address.
+    pub const fn new(address: Ipv4Addr, length: u8) -> Self {
+        Self { address, length }
+    }
+    /// The mask; of a length above 32 that of 32.
+    pub const fn mask(&self) -> u32 {
+        match self.length {
+            0 => 0,
+            length @ 1..=31 => u32::MAX << (32 - length),
+            _ => u32::MAX,
+        }
+    }
+    /// Whether an address is in it.
+    pub const fn contains(&self, address: Ipv4Addr) -> bool {
+        (address.to_bits() ^ self.address.to_bits()) & self.mask() == 0
+    }
+    /// The address to which a datagram goes to all hosts of the link; none of links of one or two hosts (RFC 3021).
+    pub const fn broadcast(&self) -> Option<Ipv4Addr> {
+        if self.length >= 31 {
+            None
+        } else {
+            Some(Ipv4Addr::from_bits(self.address.to_bits() | !self.mask()))
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (address, length) = text.split_once('/').unwrap_or((text, "32"));
+        let length = length.parse().map_err(|_| ())?;
+        (length <= 32).then_some(()).ok_or(())?;
+        Ok(Self::new(address.parse().map_err(|_| ())?, length))
+    }
+}
+
+/// One side of the NAT: a port with an address on the link behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// The port.
+    pub port: PortNumber,
+    /// The NAT's own address on the link.
+    pub address: Ipv4Addr,
+    /// Bits of the link's prefix: hosts in it are reached without a next hop.
+    pub prefix_length: u8,
+    /// The Ethernet address, shared by all hosts of a cluster.
+    pub mac: MacAddress,
+    /// Bytes of the largest IP packet that leaves here; 0: not checked, for ports whose frames are segmented later.
+    pub mtu: u16,
+    /// Frames to other Ethernet addresses are taken too, as a replayed capture needs.
+    pub promiscuous: bool,
+}
+
+impl Interface {
+    /// An interface with an MTU of 1,500 that takes only frames for it.
+    pub const fn new(
+        port: PortNumber,
+        address: Ipv4Addr,
+        prefix_length: u8,
+        mac: MacAddress,
+    ) -> Self {
+        Self {
+            port,
+            address,
+            prefix_length,
+            mac,
+            mtu: 1_500,
+            promiscuous: false,
+        }
+    }
+    /// The link's prefix.
+    pub const fn prefix(&self) -> Prefix {
+        Prefix::new(self.address, self.prefix_length)
+    }
+}
+
+/// Which side a route leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Side {
+    /// Addresses that are translated.
+    Inside,
+    /// The rest of the world.
+    Outside,
+}
+
+/// Where packets to a prefix go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The destinations. Of several routes the one with the longest prefix counts.
+    pub prefix: Prefix,
+    /// The interface that they leave by.
+    pub side: Side,
+    /// The router on that link to hand them to; `None`: the destination is on the link itself.
+    pub next_hop: Option<Ipv4Addr>,
+}
+
+/// Which remote endpoints may send to an inside host that has a binding (RFC 4787 §5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filtering {
+    /// All.
+    EndpointIndependent,
+    /// Addresses that the inside endpoint has a session with, from any port.
+    AddressDependent,
+    /// Endpoints that the inside endpoint has a session with.
+    AddressAndPortDependent,
+}
+
+/// An outside endpoint that always belongs to one inside endpoint; every remote endpoint may send to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forward {
+    /// The outside endpoint, of TCP or UDP.
+    pub outside: Endpoint,
+    /// The inside endpoint, of the same protocol.
+    pub inside: Endpoint,
+}
+
+/// The set-up of a NAT.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NatConfig {
+    /// The side whose addresses are translated.
+    pub inside: Interface,
+    /// The other side.
+    pub outside: Interface,
+    /// The addresses that inside hosts appear with. Each is answered for by ARP on the outside link.
+    pub outside_addresses: Vec<Ipv4Addr>,
+    /// First and last port (and ICMP identifier) that is given out.
+    pub outside_ports: (u16, u16),
+    /// Routes beside the two links' own prefixes.
+    pub routes: Vec<Route>,
+    /// Ethernet addresses that need not be asked for by ARP. Next hops should be among them: a packet to a next
+    /// hop that is not costs a table probe.
+    pub neighbours: Vec<(Ipv4Addr, MacAddress)>,
+    /// Which remote endpoints may send to a binding.
+    pub filtering: Filtering,
+    /// Whether inside hosts reach each other by their outside endpoints (RFC 4787 REQ-9).
+    pub hairpinning: bool,
+    /// Whether the NAT answers ICMP echo requests to its own addresses (RFC 1812 §4.3.3.6).
+    pub answers_echo: bool,
+    /// Outside endpoints that belong to inside endpoints for ever.
+    pub forwards: Vec<Forward>,
+    /// When sessions end.
+    pub idle: IdleTimes,
+    /// Idle times below what the RFCs allow are accepted: for tests and demonstrations.
+    pub short_idle: bool,
+    /// Sessions at most, over the whole cluster.
+    pub sessions_max: u32,
+    /// Fragmented datagrams under way at most, over the whole cluster.
+    pub fragments_max: u32,
+    /// Neighbours learnt at most, over the whole cluster.
+    pub neighbours_max: u32,
+    /// ICMP errors that are sent per second at most, each side on its own (RFC 1812 §4.3.2.8).
+    pub icmp_errors_per_second: u16,
+}
+
+impl NatConfig {
+    /// A NAT between two links, with endpoint-independent filtering, hairpinning, the RFCs' idle times, and room
+    /// for 65,536 sessions.
+    pub fn new(inside: Interface, outside: Interface, outside_addresses: Vec<Ipv4Addr>) -> Self {
+        Self {
+            inside,
+            outside,
+            outside_addresses,
+            outside_ports: (1_024, 65_535),
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+            filtering: Filtering::EndpointIndependent,
+            hairpinning: true,
+            answers_echo: true,
+            forwards: Vec::new(),
+            idle: IdleTimes::RFC,
+            short_idle: false,
+            sessions_max: 1 << 16,
+            fragments_max: 1 << 12,
+            neighbours_max: 1 << 12,
+            icmp_errors_per_second: 100,
+        }
+    }
+
+    /// Everything that is wrong, in the order of the fields; nothing if a NAT can be made of it.
+    pub fn validate(&self) -> Result<(), Vec<ConfigFault>> {
+        let mut faults = Faults::default();
+        self.check_interfaces(&mut faults);
+        self.check_addresses(&mut faults);
+        self.check_routes(&mut faults);
+        self.check_forwards(&mut faults);
+        self.check_limits(&mut faults);
+        if faults.0.is_empty() {
+            Ok(())
+        } else {
+            Err(faults.0)
+        }
+    }
+
+    fn check_interfaces(&self, faults: &mut Faults) {
+        for (name, interface) in [("inside", &self.inside), ("outside", &self.outside)] {
+            if !is_host(interface.address) {
+                faults.add(
+                    name,
+                    format!("address {} is no host's address", interface.address),
+                );
+            }
+            if interface.prefix_length > 32 {
+                faults.add(
+                    name,
+                    format!("prefix length {} exceeds 32", interface.prefix_length),
+                );
+            }
+            if interface.mac.is_multicast() || interface.mac == MacAddress::default() {
+                faults.add(
+                    name,
+                    format!("mac {} is no station's address", interface.mac),
+                );
+            }
+            if interface.mtu != 0 && interface.mtu < MTU_MIN {
+                faults.add(
+                    name,
+                    format!("mtu {} is below {MTU_MIN} (RFC 791)", interface.mtu),
+                );
+            }
+        }
+        if self.inside.port == self.outside.port {
+            faults.add("outside", "has the same port as inside".to_owned());
+        }
+        if self.inside.address == self.outside.address {
+            faults.add("outside", "has the same address as inside".to_owned());
+        }
+    }
+
+    fn check_addresses(&self, faults: &mut Faults) {
+        const FIELD: &str = "outside_addresses";
+        if self.outside_addresses.is_empty() {
+            faults.add(FIELD, "name at least one address".to_owned());
+        }
+        if self.outside_addresses.len() > OUTSIDE_ADDRESSES_MAX {
+            let count = self.outside_addresses.len();
+            faults.add(FIELD, format!("{count} exceed {OUTSIDE_ADDRESSES_MAX}"));
+        }
+        for (place, address) in self.outside_addresses.iter().enumerate() {
+            if !is_host(*address) {
+                faults.add(FIELD, format!("{address} is no host's address"));
+            }
+            if self.outside_addresses[..place].contains(address) {
+                faults.add(FIELD, format!("{address} is there twice"));
+            }
+            if self.inside.prefix().contains(*address) {
+                faults.add(FIELD, format!("{address} lies on the inside link"));
+            }
+        }
+        let (first, last) = self.outside_ports;
+        if first == 0 || first > last {
+            let sentence = format!("{first} to {last} is no range of ports from 1 to 65535");
+            faults.add("outside_ports", sentence);
+        }
+    }
+
+    fn check_routes(&self, faults: &mut Faults) {
+        if self.routes.len() > ROUTES_MAX {
+            let count = self.routes.len();
+            faults.add("routes", format!("{count} exceed {ROUTES_MAX}"));
+        }
+        for (place, route) in self.routes.iter().enumerate() {
+            let prefix = route.prefix;
+            if prefix.length > 32 {
+                faults.add("routes", format!("{prefix}: the length exceeds 32"));
+            }
+            if self.routes[..place].iter().any(|other| {
+                other.prefix.length == prefix.length && other.prefix.contains(prefix.address)
+            }) {
+                faults.add("routes", format!("{prefix} is there twice"));
+            }
+            let link = match route.side {
+                Side::Inside => self.inside,
+                Side::Outside => self.outside,
+            };
+            if let Some(next_hop) = route.next_hop {
+                let known = self
+                    .neighbours
+                    .iter()
+                    .any(|(address, _)| *address == next_hop);
+                if !link.prefix().contains(next_hop) && !known {
+                    let sentence = format!(
+                        "{prefix}: next hop {next_hop} is neither on the link {} nor among the neighbours",
+                        link.prefix()
+                    );
+                    faults.add("routes", sentence);
+                }
+                if next_hop == link.address {
+                    faults.add(
+                        "routes",
+                        format!("{prefix}: next hop {next_hop} is the NAT itself"),
+                    );
+                }
+            }
+        }
+        for (place, (address, mac)) in self.neighbours.iter().enumerate() {
+            if mac.is_multicast() {
+                faults.add(
+                    "neighbours",
+                    format!("{address}: mac {mac} is no station's address"),
+                );
+            }
+            if self.neighbours[..place]
+                .iter()
+                .any(|(other, _)| other == address)
+            {
+                faults.add("neighbours", format!("{address} is there twice"));
+            }
+        }
+    }
+
+    fn check_forwards(&self, faults: &mut Faults) {
+        for (place, Forward { outside, inside }) in self.forwards.iter().enumerate() {
+            let mut add = |sentence: String| {
+                faults.add("forwards", format!("{outside} to {inside}: {sentence}"));
+            };
+            if ![Protocol::TCP, Protocol::UDP].contains(&outside.protocol) {
+                add("only tcp and udp are forwarded".to_owned());
+            }
+            if outside.protocol != inside.protocol {
+                add("the protocols differ".to_owned());
+            }
+            if !self.outside_addresses.contains(&outside.address) {
+                add(format!("{} is no outside address", outside.address));
+            }
+            if outside.port == 0 || inside.port == 0 {
+                add("port 0 cannot be forwarded".to_owned());
+            }
+            if self.outside_addresses.contains(&inside.address)
+                || inside.address == self.inside.address
+            {
+                add(format!("{} is the NAT's own address", inside.address));
+            }
+            let earlier = &self.forwards[..place];
+            if earlier.iter().any(|other| other.outside == *outside) {
+                add("the outside endpoint is forwarded twice".to_owned());
+            }
+            // A second outside endpoint would make the source of the inside host's own packets ambiguous.
+            if earlier.iter().any(|other| other.inside == *inside) {
+                add("the inside endpoint has another outside endpoint already".to_owned());
+            }
+        }
+    }
+
+    fn check_limits(&self, faults: &mut Faults) {
+        for (name, seconds, least, clause) in self.idle.minima() {
+            if seconds < least && !self.short_idle {
+                let sentence = format!("{name} = {seconds} s is below {least} s ({clause})");
+                faults.add(
+                    "idle",
+                    format!("{sentence}; set short_idle to have it all the same"),
+                );
+            }
+            if seconds == 0 {
+                faults.add("idle", format!("{name} = 0 would keep sessions for ever"));
+            }
+        }
+        if self.idle.udp_dns == 0 {
+            faults.add(
+                "idle",
+                "udp_dns = 0 would keep sessions for ever".to_owned(),
+            );
+        }
+        for (name, count) in [
+            ("sessions_max", self.sessions_max),
+            ("fragments_max", self.fragments_max),
+            ("neighbours_max", self.neighbours_max),
+        ] {
+            if count == 0 {
+                faults.add(name, "must be at least 1".to_owned());
+            }
+        }
+    }
+}
+
+/// One thing that is wrong with a configuration. Nothing was built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigFault {
+    /// The field of [`NatConfig`].
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub sentence: String,
+}
+
+impl fmt::Display for ConfigFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.sentence)
+    }
+}
+
+impl core::error::Error for ConfigFault {}
+
+#[derive(Default)]
+struct Faults(Vec<ConfigFault>);
+
+impl Faults {
+    fn add(&mut self, field: &'static str, sentence: String) {
+        self.0.push(ConfigFault { field, sentence });
+    }
+}
+
+/// Whether an address can be one host's.
+pub(super) fn is_host(address: Ipv4Addr) -> bool {
+    let first = address.octets()[0];
+    first != 0 && first != 127 && first < 224
+}

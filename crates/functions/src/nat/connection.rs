@@ -1,0 +1,168 @@
+//! What was seen of a session's packets, by all instances together, and how long it may therefore be idle.
+//!
+//! Imports `asterism_function`. Every bit only ever becomes set within one life of a session, so what two instances
+//! saw adds up (a SYN here and the SYN-ACK there are one handshake), whatever the order in which they tell each
+//! other. A connection that begins anew between the same endpoints begins a new life: see [`Connection::ended`].
+
+use asterism_function::{
+    BadBytes, Endpoint, Protocol, Reader, TcpFlags, Tick, Value, Wire, Writer,
+};
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the inside host.
+    Outbound,
+    /// To the inside host.
+    Inbound,
+}
+
+/// What was seen of a session: a byte whose bits join by "or".
+///
+/// A TCP connection counts as established once a segment with ACK was seen each way: that is the third segment of a
+/// handshake, also of a simultaneous open (RFC 5382 §5), and of a connection that is older than this NAT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connection(u8);
+
+const ACK_OUTBOUND: u8 = 1 << 0;
+const ACK_INBOUND: u8 = 1 << 1;
+const FIN_OUTBOUND: u8 = 1 << 2;
+const FIN_INBOUND: u8 = 1 << 3;
+const RESET: u8 = 1 << 4;
+/// What the session is of: the same for all its life.
+const KIND_SHIFT: u32 = 6;
+const TCP: u8 = 0;
+const UDP: u8 = 1;
+const UDP_QUERY: u8 = 2;
+const ICMP_QUERY: u8 = 3;
+/// The port of DNS, whose sessions are one question and one answer.
+const DNS_PORT: u16 = 53;
+
+const ESTABLISHED: u8 = ACK_OUTBOUND | ACK_INBOUND;
+const FINISHED: u8 = FIN_OUTBOUND | FIN_INBOUND;
+
+impl Connection {
+    /// A session with `remote` of which nothing was seen yet.
+    pub fn new(remote: Endpoint) -> Self {
+        let kind = match (remote.protocol, remote.port) {
+            (Protocol::TCP, _) => TCP,
+            (Protocol::UDP, DNS_PORT) => UDP_QUERY,
+            (Protocol::UDP, _) => UDP,
+            _ => ICMP_QUERY,
+        };
+        Self(kind << KIND_SHIFT)
+    }
+
+    /// After one more segment with `flags`; what is not TCP changes nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn after(self, flags: Option<TcpFlags>, direction: Direction) -> Self {
+        let Some(TcpFlags(flags)) = flags else {
+            return self;
+        };
+        // ACK is bit 4 and FIN bit 0 of the flags, RST bit 2; a direction's bits are neighbours.
+        let turn = u32::from(direction == Direction::Inbound);
+        let both = (flags >> 4 & 1 | (flags & 1) << 2) << turn;
+        Self(self.0 | both | (flags >> 2 & 1) << 4)
+    }
+
+    /// Whether `flags` open a new connection on a session whose last one ended: its bits must not count for the
+    /// new one, so the session is written anew instead of updated.
+    #[inline(always)]
+    pub fn reopens(self, flags: Option<TcpFlags>) -> bool {
+        flags.is_some_and(|flags| flags.contains(TcpFlags::SYN)) && self.ended()
+    }
+
+    /// Whether the TCP connection was reset or finished both ways.
+    pub fn ended(self) -> bool {
+        self.0 & RESET != 0 || self.0 & FINISHED == FINISHED
+    }
+
+    /// Whether the TCP handshake is complete.
+    pub fn is_established(self) -> bool {
+        self.0 & ESTABLISHED == ESTABLISHED && !self.ended()
+    }
+}
+
+impl Wire for Connection {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8().map(Self)
+    }
+}
+
+impl Value for Connection {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.0 |= other.0;
+    }
+    fn idle_class(&self) -> u8 {
+        match self.0 >> KIND_SHIFT {
+            TCP if self.ended() => 2,
+            TCP if self.is_established() => 1,
+            TCP => 0,
+            UDP => 3,
+            UDP_QUERY => 4,
+            _ => 5,
+        }
+    }
+}
+
+/// After how many seconds without a packet a session ends. [`IdleTimes::RFC`] has the values that the RFCs ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdleTimes {
+    /// TCP before the handshake is complete: at least 240 (RFC 5382 REQ-5).
+    pub tcp_transitory: Tick,
+    /// TCP: at least 7,440, which is 2 hours and 4 minutes (RFC 5382 REQ-5).
+    pub tcp_established: Tick,
+    /// TCP after a reset or both FINs: at least 240 (RFC 5382 REQ-5, RFC 7857 §2.2).
+    pub tcp_closing: Tick,
+    /// UDP: at least 120, better 300 (RFC 4787 REQ-5).
+    pub udp: Tick,
+    /// UDP to port 53, which may be shorter (RFC 4787 REQ-5a).
+    pub udp_dns: Tick,
+    /// ICMP queries: at least 60 (RFC 5508 REQ-2).
+    pub icmp_query: Tick,
+}
+
+impl IdleTimes {
+    /// What the RFCs require or recommend.
+    pub const RFC: Self = Self {
+        tcp_transitory: 240,
+        tcp_established: 7_440,
+        tcp_closing: 240,
+        udp: 300,
+        udp_dns: 60,
+        icmp_query: 60,
+    };
+
+    /// By idle class.
+    pub(super) fn classes(&self) -> [Tick; 6] {
+        [
+            self.tcp_transitory,
+            self.tcp_established,
+            self.tcp_closing,
+            self.udp,
+            self.udp_dns,
+            self.icmp_query,
+        ]
+    }
+
+    /// The least that the RFCs allow, beside each name and value, with the clause that says so.
+    pub(super) fn minima(&self) -> [(&'static str, Tick, Tick, &'static str); 5] {
+        [
+            ("tcp_transitory", self.tcp_transitory, 240, "RFC 5382 REQ-5"),
+            (
+                "tcp_established",
+                self.tcp_established,
+                7_440,
+                "RFC 5382 REQ-5",
+            ),
+            ("tcp_closing", self.tcp_closing, 240, "RFC 7857 §2.2"),
+            ("udp", self.udp, 120, "RFC 4787 REQ-5"),
+            ("icmp_query", self.icmp_query, 60, "RFC 5508 REQ-2"),
+        ]
+    }
+}

@@ -1,0 +1,312 @@
+//! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382,
+//! RFC 5508, RFC 7857; `clauses.rs` says which clause is met how).
+//!
+//! Imports `asterism_function` only. This file holds the state, and the path of a packet whose session is known:
+//! one probe, then edits. Everything else is in the files beside it, all of it off that path: `open.rs` (new
+//! sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them), `fragment.rs`, `neighbour.rs`
+//! (ARP), `report.rs` (ICMP errors of our own). Read first: `session.rs` and `connection.rs`.
+//!
+//! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
+//! is translated by the binding and leaves no trace: outsiders cannot fill the table.
+
+pub mod clauses;
+mod config;
+mod connection;
+mod error;
+mod fragment;
+mod neighbour;
+mod open;
+mod ports;
+mod report;
+mod route;
+mod session;
+
+use core::net::Ipv4Addr;
+
+use asterism_function::{
+    Ask, Builder, Endpoint, Flow4, Fragment, IcmpKind, Late, Map, Network, NetworkFunction, Pool,
+    PortNumber, Protocol, Reason, Table, Verdict, objects, state,
+};
+
+pub use config::{
+    ConfigFault, Filtering, Forward, Interface, NatConfig, OUTSIDE_ADDRESSES_MAX, Prefix,
+    ROUTES_MAX, Route, Side,
+};
+pub use connection::{Connection, Direction, IdleTimes};
+pub use fragment::{FragmentKey, Fragmented};
+pub use neighbour::Neighbour;
+pub use ports::OutsidePorts;
+pub use report::ErrorsSent;
+pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
+
+use route::{Link, Way};
+
+/// What all instances of a NAT share.
+#[state]
+#[derive(Debug)]
+pub struct NatState {
+    /// Who talks to whom through which outside endpoint.
+    pub sessions: Table<Session, Connection>,
+    /// The outside endpoints.
+    pub ports: Pool<OutsidePorts>,
+    /// Fragmented datagrams whose first fragment was seen.
+    pub fragments: Map<FragmentKey, Fragmented>,
+    /// Ethernet addresses learnt by ARP.
+    pub neighbours: Map<Ipv4Addr, Neighbour>,
+    /// ICMP errors sent in the current second, for each side. Best `local`: nobody else needs it.
+    pub errors: Map<u8, ErrorsSent>,
+}
+
+/// NAT44.
+#[derive(Debug)]
+pub struct Nat {
+    config: NatConfig,
+    inside: Link,
+    outside: Link,
+    /// In order.
+    outside_addresses: Vec<Ipv4Addr>,
+    /// (outside, inside), by outside endpoint.
+    forwards_by_outside: Vec<(Endpoint, Endpoint)>,
+    /// (inside, outside), by inside endpoint.
+    forwards_by_inside: Vec<(Endpoint, Endpoint)>,
+}
+
+impl Nat {
+    /// A NAT of a configuration, or everything that is wrong with it.
+    pub fn new(config: NatConfig) -> Result<Self, Vec<ConfigFault>> {
+        config.validate()?;
+        let mut outside_addresses = config.outside_addresses.clone();
+        outside_addresses.sort_unstable();
+        let forwards = || config.forwards.iter();
+        let mut forwards_by_outside: Vec<_> = forwards()
+            .map(|forward| (forward.outside, forward.inside))
+            .collect();
+        forwards_by_outside.sort_unstable();
+        let mut forwards_by_inside: Vec<_> = forwards()
+            .map(|forward| (forward.inside, forward.outside))
+            .collect();
+        forwards_by_inside.sort_unstable();
+        Ok(Self {
+            inside: Link::new(&config, Side::Inside),
+            outside: Link::new(&config, Side::Outside),
+            outside_addresses,
+            forwards_by_outside,
+            forwards_by_inside,
+            config,
+        })
+    }
+
+    /// What it was made of.
+    pub fn config(&self) -> &NatConfig {
+        &self.config
+    }
+
+    /// A packet from inside whose session is known, else [`Nat::leaving`]. Of ICMP queries the destination port is
+    /// zero.
+    #[inline(always)]
+    fn outbound(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
+        if !self.inside.takes(ask.packet()) {
+            return Ok(Verdict::Drop(Reason::NotForUs));
+        }
+        let Some(session) = ask.sessions.by_left(&flow.into())? else {
+            return self.leaving(ask, flow);
+        };
+        let flags = ask.packet().tcp_flags();
+        let way = self.outside.way(flow.destination);
+        let Some(Way::To(station)) = way else {
+            return self.leaving(ask, flow);
+        };
+        if session.row.hairpins()
+            || session.value.reopens(flags)
+            || !self.outside.carries(ask.packet())
+        {
+            return self.leaving(ask, flow);
+        }
+        let mut act = ask.act()?;
+        act.packet.decrement_ttl();
+        act.packet.set_source(session.row.outside());
+        act.packet.set_ethernet(self.outside.interface.mac, station);
+        let connection = session.value.after(flags, Direction::Outbound);
+        act.sessions.update(&session, connection);
+        Ok(Verdict::Forward(self.outside.interface.port))
+    }
+
+    /// A packet from outside whose session is known, else [`Nat::entering`].
+    #[inline(always)]
+    fn inbound(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
+        if !self.outside.takes(ask.packet()) {
+            return Ok(Verdict::Drop(Reason::NotForUs));
+        }
+        let Some(session) = ask.sessions.by_right(&flow.into())? else {
+            return self.entering(ask, flow);
+        };
+        let flags = ask.packet().tcp_flags();
+        let inside = session.row.inside();
+        let way = self.inside.way(inside.address);
+        let Some(Way::To(station)) = way else {
+            return self.entering(ask, flow);
+        };
+        if session.value.reopens(flags) || !self.inside.carries(ask.packet()) {
+            return self.entering(ask, flow);
+        }
+        let mut act = ask.act()?;
+        act.packet.decrement_ttl();
+        act.packet.set_destination(inside);
+        act.packet.set_ethernet(self.inside.interface.mac, station);
+        let connection = session.value.after(flags, Direction::Inbound);
+        act.sessions.update(&session, connection);
+        Ok(Verdict::Forward(self.inside.interface.port))
+    }
+
+    /// Everything but whole TCP and UDP packets.
+    #[cold]
+    #[inline(never)]
+    fn uncommon(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        let Some(side) = self.side(ask.port()) else {
+            return Ok(Verdict::Drop(Reason::NotForUs));
+        };
+        let packet = ask.packet();
+        match packet.layout().network() {
+            Network::Ipv4 if !self.link(side).takes(packet) => {
+                return Ok(Verdict::Drop(Reason::NotForUs));
+            }
+            Network::Ipv4 => {}
+            Network::Arp => return self.arp(ask, side),
+            Network::Ipv6 | Network::Other => {
+                return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+            }
+        }
+        if packet.layout().fragment() == Fragment::Later {
+            return self.later_fragment(ask, side);
+        }
+        let kind = packet.icmp_kind();
+        if kind == Some(IcmpKind::Error) {
+            return match side {
+                Side::Inside => self.error_from_inside(ask),
+                Side::Outside => self.error_from_outside(ask),
+            };
+        }
+        let Some(mut flow) = packet.flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        match (side, kind) {
+            // Queries go out and replies come in; what goes the other way is the NAT's own business.
+            (Side::Inside, Some(IcmpKind::Reply)) => Ok(Verdict::Drop(Reason::NoBinding)),
+            (Side::Outside, Some(IcmpKind::Query)) => self.own(ask),
+            (Side::Inside, Some(_)) => {
+                flow.destination_port = 0;
+                self.leaving(ask, flow)
+            }
+            (Side::Outside, Some(_)) => {
+                flow.source_port = 0;
+                self.entering(ask, flow)
+            }
+            (Side::Inside, None) => self.leaving(ask, flow),
+            (Side::Outside, None) => self.entering(ask, flow),
+        }
+    }
+
+    fn side(&self, port: PortNumber) -> Option<Side> {
+        if port == self.inside.interface.port {
+            Some(Side::Inside)
+        } else if port == self.outside.interface.port {
+            Some(Side::Outside)
+        } else {
+            None
+        }
+    }
+
+    fn link(&self, side: Side) -> &Link {
+        match side {
+            Side::Inside => &self.inside,
+            Side::Outside => &self.outside,
+        }
+    }
+
+    fn is_outside_address(&self, address: Ipv4Addr) -> bool {
+        self.outside_addresses.binary_search(&address).is_ok()
+    }
+
+    /// Which side an address belongs to, by the longest route to it; `None` without a route.
+    fn side_of(&self, address: Ipv4Addr) -> Option<Side> {
+        match (
+            self.inside.specificity(address),
+            self.outside.specificity(address),
+        ) {
+            (None, None) => None,
+            (inside, outside) if inside > outside => Some(Side::Inside),
+            _ => Some(Side::Outside),
+        }
+    }
+}
+
+impl NetworkFunction for Nat {
+    type State = NatState;
+
+    fn state(&self, builder: &Builder) -> NatState {
+        let config = &self.config;
+        let mut sessions = builder.table("sessions", config.sessions_max, &config.idle.classes());
+        let ports = builder.pool("ports", OutsidePorts::new(config));
+        let returns = ports.returns();
+        // A port returns with the last session that anybody had through it.
+        let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
+        sessions.on_forget(outside_lane, move |session: &Session, last| {
+            if last {
+                returns.item(&session.outside());
+            }
+        });
+        NatState {
+            sessions,
+            ports,
+            fragments: builder.table("fragments", config.fragments_max, &fragment::IDLE),
+            neighbours: builder.table("neighbours", config.neighbours_max, &neighbour::IDLE),
+            errors: builder.table("errors", report::SIDES, &report::IDLE),
+        }
+    }
+
+    #[inline(always)]
+    fn packet(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        let packet = ask.packet();
+        if packet.layout().fragment() == Fragment::Whole
+            && let Some(flow) = packet.flow4()
+            && flow.protocol != Protocol::ICMP.0
+        {
+            if ask.port() == self.inside.interface.port {
+                return self.outbound(ask, flow);
+            }
+            if ask.port() == self.outside.interface.port {
+                return self.inbound(ask, flow);
+            }
+        }
+        self.uncommon(ask)
+    }
+
+    fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.config.outside_addresses.clone()
+    }
+
+    fn schema(&self) -> u64 {
+        let config = &self.config;
+        let mut bytes = Vec::new();
+        for address in &config.outside_addresses {
+            bytes.extend(address.octets());
+        }
+        bytes.extend(config.outside_ports.0.to_be_bytes());
+        bytes.extend(config.outside_ports.1.to_be_bytes());
+        for (outside, inside) in &self.forwards_by_outside {
+            bytes.extend(outside.to_bits().to_be_bytes());
+            bytes.extend(inside.to_bits().to_be_bytes());
+        }
+        for seconds in config.idle.classes() {
+            bytes.extend(seconds.to_be_bytes());
+        }
+        for count in [
+            config.sessions_max,
+            config.fragments_max,
+            config.neighbours_max,
+        ] {
+            bytes.extend(count.to_be_bytes());
+        }
+        objects::hash::bytes(&bytes, 0x4E41_5434_3400_0001)
+    }
+}

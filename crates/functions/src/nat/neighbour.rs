@@ -1,0 +1,198 @@
+//! ARP (RFC 826): answering for our addresses, and learning the Ethernet addresses of next hops that are not
+//! configured. Imports `asterism_function`, `config`, `route`.
+//!
+//! An address is learnt when it was asked for, or when its host asks for ours; nothing else adds an entry. A packet
+//! to a next hop that is not known asks for it and is dropped. An entry in use is asked for again before it ends.
+
+use core::cmp::Ordering;
+use core::net::Ipv4Addr;
+
+use asterism_function::{
+    ArpOperation, Ask, At, BadBytes, Late, MacAddress, Reader, Reason, Tick, Value, Verdict, Wire,
+    Writer, build, objects,
+};
+
+use super::config::{Side, is_host};
+use super::route::{Link, Way};
+use super::{Nat, NatState};
+
+/// Seconds after which a neighbour that said nothing is forgotten, and after which a request that nobody answered is.
+pub(super) const IDLE: [Tick; 2] = [1_200, 10];
+/// Seconds after which a neighbour in use is asked for again.
+const CONFIRMED_SECONDS: Tick = 300;
+/// Seconds between two requests for one address.
+const ASK_SECONDS: Tick = 1;
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// Its Ethernet address; zero while nobody answered.
+    pub mac: MacAddress,
+    /// When it said so last.
+    pub confirmed: Tick,
+    /// When it was asked last.
+    pub asked: Tick,
+}
+
+impl Neighbour {
+    fn is_known(&self) -> bool {
+        self.mac != MacAddress::default()
+    }
+    fn may_be_asked(&self, now: Tick) -> bool {
+        now >= self.asked.saturating_add(ASK_SECONDS)
+    }
+}
+
+impl Wire for Neighbour {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.raw(&self.mac.0);
+        out.u32(self.confirmed);
+        out.u32(self.asked);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            mac: MacAddress(<[u8; 6]>::decode(input)?),
+            confirmed: input.u32()?,
+            asked: input.u32()?,
+        })
+    }
+}
+
+impl Value for Neighbour {
+    fn order(&self, other: &Self) -> Ordering {
+        let key = |value: &Self| (value.confirmed, value.asked, value.mac);
+        key(self).cmp(&key(other))
+    }
+    fn idle_class(&self) -> u8 {
+        u8::from(!self.is_known())
+    }
+}
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NextHop {
+    /// To this station.
+    Station(MacAddress),
+    /// To this station, which is to be asked whether it is still there.
+    Ageing(At<objects::Single<Ipv4Addr>, Neighbour>),
+    /// To the station of this address, which is not known.
+    Unresolved(Ipv4Addr),
+    /// There is no route.
+    Unreachable,
+}
+
+impl Nat {
+    /// The next hop to a destination on a link. A probe, unless the station is configured.
+    pub(super) fn next_hop(
+        &self,
+        ask: &Ask<'_, NatState>,
+        link: &Link,
+        destination: Ipv4Addr,
+    ) -> Result<NextHop, Late> {
+        let address = match link.way(destination) {
+            None => return Ok(NextHop::Unreachable),
+            Some(Way::To(station)) => return Ok(NextHop::Station(station)),
+            Some(Way::Via(router)) => router,
+            Some(Way::OnLink) => destination,
+        };
+        let prefix = link.interface.prefix();
+        if !is_host(address) || prefix.broadcast() == Some(address) {
+            return Ok(NextHop::Unreachable);
+        }
+        if let Some(station) = link.configured(address) {
+            return Ok(NextHop::Station(station));
+        }
+        let now = ask.now();
+        Ok(match ask.neighbours.get(&address)? {
+            Some(known) if known.value.is_known() => {
+                let ageing = now > known.value.confirmed.saturating_add(CONFIRMED_SECONDS);
+                if ageing && known.value.may_be_asked(now) {
+                    NextHop::Ageing(known)
+                } else {
+                    NextHop::Station(known.value.mac)
+                }
+            }
+            _ => NextHop::Unresolved(address),
+        })
+    }
+
+    /// Asks for the station of an address, at most once a second, and drops the packet.
+    #[cold]
+    pub(super) fn resolve(
+        &self,
+        ask: Ask<'_, NatState>,
+        link: &Link,
+        address: Ipv4Addr,
+    ) -> Result<Verdict, Late> {
+        let now = ask.now();
+        let known = ask.neighbours.get(&address)?;
+        if known.is_some_and(|known| !known.value.may_be_asked(now)) {
+            return Ok(Verdict::Drop(Reason::NoRoute));
+        }
+        let Some(vacancy) = ask.neighbours.vacancy()? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        let asked = Neighbour {
+            mac: MacAddress::default(),
+            confirmed: 0,
+            asked: now,
+        };
+        let mut act = ask.act()?;
+        match known {
+            Some(known) => act.neighbours.update(&known, asked),
+            None => act.neighbours.insert(vacancy, address, asked),
+        }
+        let interface = link.interface;
+        act.emit(interface.port, |_, out| {
+            build::arp_request(interface.mac, interface.address, address, out)
+        });
+        Ok(Verdict::Drop(Reason::NoRoute))
+    }
+
+    /// Handles an ARP packet.
+    pub(super) fn arp(&self, ask: Ask<'_, NatState>, side: Side) -> Result<Verdict, Late> {
+        let Some(arp) = ask.packet().arp() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let link = self.link(side);
+        let interface = link.interface;
+        let is_ours = |address| {
+            address == interface.address
+                || side == Side::Outside && self.is_outside_address(address)
+        };
+        let asks_us = arp.operation == ArpOperation::Request && is_ours(arp.target);
+        // A probe (RFC 5227) has no sender; a sender with our address is another host of the cluster, or an intruder.
+        let teaches = interface.prefix().contains(arp.sender)
+            && is_host(arp.sender)
+            && !is_ours(arp.sender)
+            && !arp.sender_mac.is_multicast()
+            && arp.sender_mac != MacAddress::default()
+            && link.configured(arp.sender).is_none();
+        let known = if teaches {
+            ask.neighbours.get(&arp.sender)?
+        } else {
+            None
+        };
+        let vacancy = match known {
+            None if teaches && asks_us => ask.neighbours.vacancy()?,
+            _ => None,
+        };
+        let learnt = Neighbour {
+            mac: arp.sender_mac,
+            confirmed: ask.now(),
+            asked: 0,
+        };
+        let mut act = ask.act()?;
+        match (known, vacancy) {
+            (Some(known), _) => act.neighbours.update(&known, learnt),
+            (None, Some(vacancy)) => act.neighbours.insert(vacancy, arp.sender, learnt),
+            (None, None) => {}
+        }
+        if asks_us {
+            act.emit(interface.port, |_, out| {
+                build::arp_reply(&arp, interface.mac, out)
+            });
+        }
+        Ok(Verdict::Consumed)
+    }
+}

@@ -1,0 +1,114 @@
+//! The outside endpoints that the NAT hands out. Imports `asterism_function`, `config`.
+
+use core::net::Ipv4Addr;
+
+use asterism_function::{Endpoint, Protocol, Space};
+
+use super::config::NatConfig;
+
+/// Protocols, each with ports of its own on every address.
+const PROTOCOLS: [Protocol; 3] = [Protocol::TCP, Protocol::UDP, Protocol::ICMP];
+
+/// All outside endpoints that are given out: a shelf for each address and protocol, the ports of the range on it.
+/// Ports that are forwarded for ever are left out; all shelves are as long as the shortest one.
+#[derive(Clone, Debug)]
+pub struct OutsidePorts {
+    addresses: Vec<Ipv4Addr>,
+    first_port: u16,
+    items: u32,
+    /// For each shelf the forwarded ports within the range, in order.
+    forwarded: Vec<Vec<u16>>,
+}
+
+impl OutsidePorts {
+    /// The endpoints that a configuration offers.
+    pub(super) fn new(config: &NatConfig) -> Self {
+        let (first_port, last_port) = config.outside_ports;
+        let forwarded: Vec<Vec<u16>> = config
+            .outside_addresses
+            .iter()
+            .flat_map(|address| PROTOCOLS.map(|protocol| (*address, protocol)))
+            .map(|(address, protocol)| {
+                let mut ports: Vec<u16> = config
+                    .forwards
+                    .iter()
+                    .map(|forward| forward.outside)
+                    .filter(|outside| outside.address == address && outside.protocol == protocol)
+                    .map(|outside| outside.port)
+                    .filter(|port| (first_port..=last_port).contains(port))
+                    .collect();
+                ports.sort_unstable();
+                ports.dedup();
+                ports
+            })
+            .collect();
+        let left_out = forwarded.iter().map(Vec::len).max().unwrap_or(0);
+        let range = usize::from(last_port.saturating_sub(first_port)) + 1;
+        Self {
+            addresses: config.outside_addresses.clone(),
+            first_port,
+            items: range.saturating_sub(left_out) as u32,
+            forwarded,
+        }
+    }
+
+    /// The shelf of an address (by its place in the list) and a protocol.
+    pub(super) fn shelf(&self, address: u32, protocol: Protocol) -> u32 {
+        let place = PROTOCOLS.iter().position(|known| *known == protocol);
+        address * PROTOCOLS.len() as u32 + place.unwrap_or(0) as u32
+    }
+
+    /// How many addresses there are.
+    pub(super) fn addresses(&self) -> u32 {
+        self.addresses.len() as u32
+    }
+
+    /// The place to wish for on a shelf so that `port` is kept; a place that depends on `port` alone where it
+    /// cannot be kept.
+    pub(super) fn wish(&self, shelf: u32, port: u16) -> u32 {
+        self.place_of(shelf, port)
+            .unwrap_or_else(|| u32::from(port.wrapping_sub(self.first_port)) % self.items.max(1))
+    }
+
+    fn place_of(&self, shelf: u32, port: u16) -> Option<u32> {
+        let forwarded = self.forwarded.get(shelf as usize)?;
+        let before = forwarded.binary_search(&port).err()?;
+        let place = u32::from(port.checked_sub(self.first_port)?) - before as u32;
+        (place < self.items).then_some(place)
+    }
+}
+
+impl Space for OutsidePorts {
+    type Item = Endpoint;
+
+    fn shelves(&self) -> u32 {
+        self.forwarded.len() as u32
+    }
+    fn items(&self) -> u32 {
+        self.items
+    }
+    fn item(&self, shelf: u32, place: u32) -> Endpoint {
+        let mut port = u32::from(self.first_port) + place;
+        for forwarded in self.forwarded.get(shelf as usize).into_iter().flatten() {
+            port += u32::from(u32::from(*forwarded) <= port);
+        }
+        let protocols = PROTOCOLS.len() as u32;
+        let address = self.addresses.get((shelf / protocols) as usize);
+        Endpoint::new(
+            address.copied().unwrap_or(Ipv4Addr::UNSPECIFIED),
+            port as u16,
+            PROTOCOLS[(shelf % protocols) as usize],
+        )
+    }
+    fn place(&self, item: &Endpoint) -> Option<(u32, u32)> {
+        let address = self
+            .addresses
+            .iter()
+            .position(|address| *address == item.address)?;
+        let protocol = PROTOCOLS
+            .iter()
+            .position(|protocol| *protocol == item.protocol)?;
+        let shelf = (address * PROTOCOLS.len() + protocol) as u32;
+        Some((shelf, self.place_of(shelf, item.port)?))
+    }
+}

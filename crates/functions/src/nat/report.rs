@@ -1,0 +1,180 @@
+//! ICMP errors that the NAT sends as a router, and echo replies of its own. Imports `asterism_function`, `config`.
+
+use core::cmp::Ordering;
+
+use asterism_function::{
+    Ask, BadBytes, Endpoint, Fragment, Late, Protocol, Reader, Reason, Tick, Value, Verdict, Wire,
+    Writer, build, checksum::Change,
+};
+
+use super::config::Side;
+use super::{Nat, NatState};
+
+/// Seconds after which the count of a side is forgotten.
+pub(super) const IDLE: [Tick; 1] = [60];
+/// Entries of the table of errors sent.
+pub(super) const SIDES: u32 = 2;
+
+/// How many errors were sent in a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ErrorsSent {
+    second: Tick,
+    sent: u16,
+}
+
+impl Wire for ErrorsSent {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.second);
+        out.u16(self.sent);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            second: input.u32()?,
+            sent: input.u16()?,
+        })
+    }
+}
+
+impl Value for ErrorsSent {
+    fn order(&self, other: &Self) -> Ordering {
+        (self.second, self.sent).cmp(&(other.second, other.sent))
+    }
+}
+
+/// Why the sender of a packet is told that it went no further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    /// Its time to live ended here.
+    TimeExceeded,
+    /// It is longer than this and must not be fragmented.
+    TooBig(u16),
+    /// There is no route.
+    NetworkUnreachable,
+    /// There is no room or port for a new session (RFC 5508 REQ-8, RFC 4787 §8).
+    Prohibited,
+}
+
+impl Nat {
+    /// Drops the packet for `reason` and tells its sender so by ICMP, within the rate limit.
+    #[cold]
+    pub(super) fn report(
+        &self,
+        ask: Ask<'_, NatState>,
+        report: Report,
+        reason: Reason,
+    ) -> Result<Verdict, Late> {
+        let Some(side) = self.side(ask.port()) else {
+            return Ok(Verdict::Drop(reason));
+        };
+        let now = ask.now();
+        let known = ask.errors.get(&(side as u8))?;
+        let sent = match known {
+            Some(known) if known.value.second == now => known.value.sent,
+            _ => 0,
+        };
+        if sent >= self.config.icmp_errors_per_second {
+            return Ok(Verdict::Drop(Reason::IcmpLimited));
+        }
+        let vacancy = match known {
+            None => ask.errors.vacancy()?,
+            Some(_) => None,
+        };
+        let count = ErrorsSent {
+            second: now,
+            sent: sent + 1,
+        };
+        let mut act = ask.act()?;
+        match (known, vacancy) {
+            (Some(known), _) => act.errors.update(&known, count),
+            (None, Some(vacancy)) => act.errors.insert(vacancy, side as u8, count),
+            (None, None) => return Ok(Verdict::Drop(Reason::IcmpLimited)),
+        }
+        let interface = self.link(side).interface;
+        act.emit(interface.port, |packet, out| {
+            let (original, from) = (packet.bytes(), interface.address);
+            match report {
+                Report::TimeExceeded => build::icmp_time_exceeded(original, from, out),
+                Report::TooBig(mtu) => build::icmp_fragmentation_needed(original, from, mtu, out),
+                Report::NetworkUnreachable => build::icmp_unreachable(original, from, 0, out),
+                Report::Prohibited => build::icmp_unreachable(original, from, 13, out),
+            }
+        });
+        Ok(Verdict::Drop(reason))
+    }
+
+    /// A packet to one of our own addresses that is no translation: an echo request is answered, the rest ends here.
+    #[cold]
+    pub(super) fn own(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        let (port, packet) = (ask.port(), ask.packet());
+        let addressed = packet.ipv4_destination().is_some_and(|address| {
+            self.is_outside_address(address)
+                || address == self.inside.interface.address
+                || address == self.outside.interface.address
+        });
+        let is_echo = packet.icmp_type() == Some(ECHO_REQUEST)
+            && packet.layout().fragment() == Fragment::Whole;
+        let ends = (
+            packet.ipv4_source(),
+            packet.ipv4_destination(),
+            packet.icmp_identifier(),
+        );
+        let (true, true, true, (Some(source), Some(destination), Some(identifier))) =
+            (self.config.answers_echo, addressed, is_echo, ends)
+        else {
+            return Ok(Verdict::Drop(Reason::NotForUs));
+        };
+        if !super::config::is_host(source) || self.side_of(source) != self.side(port) {
+            return Ok(Verdict::Drop(Reason::SpoofedSource));
+        }
+        let (network_at, transport_at) = (
+            packet.layout().network_offset(),
+            packet.layout().transport_offset(),
+        );
+        let station = packet.ethernet_source();
+        let mac = self
+            .link(self.side(port).unwrap_or(Side::Inside))
+            .interface
+            .mac;
+        let mut act = ask.act()?;
+        act.packet.set_ethernet(mac, station);
+        act.packet
+            .set_source(Endpoint::new(destination, identifier, Protocol::ICMP));
+        act.packet
+            .set_destination(Endpoint::new(source, identifier, Protocol::ICMP));
+        let bytes = act.packet.bytes_mut();
+        replace(
+            bytes,
+            transport_at,
+            |[_, code]| [ECHO_REPLY, code],
+            transport_at + 2,
+        );
+        replace(
+            bytes,
+            network_at + 8,
+            |[_, protocol]| [OWN_TTL, protocol],
+            network_at + 10,
+        );
+        Ok(Verdict::Forward(port))
+    }
+}
+
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+/// The time to live of what the NAT itself sends.
+const OWN_TTL: u8 = 64;
+
+/// Changes the word at `at` and repairs the checksum at `checksum_at`.
+fn replace(
+    bytes: &mut [u8],
+    at: usize,
+    change: impl FnOnce([u8; 2]) -> [u8; 2],
+    checksum_at: usize,
+) {
+    let word = |bytes: &[u8], at: usize| Some([*bytes.get(at)?, *bytes.get(at + 1)?]);
+    if let (Some(old), Some(checksum)) = (word(bytes, at), word(bytes, checksum_at)) {
+        let new = change(old);
+        bytes[at..at + 2].copy_from_slice(&new);
+        let checksum = Change::NONE.and16(old, new).apply(checksum);
+        bytes[checksum_at..checksum_at + 2].copy_from_slice(&checksum);
+    }
+}
