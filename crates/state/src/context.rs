@@ -7,6 +7,7 @@ use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp};
 use crate::wire::Writer;
 
@@ -29,7 +30,7 @@ impl Late {
 pub const GROUP_BYTES_MAX: usize = 1_100;
 /// Grants that one packet may hold.
 pub const GRANTS_PER_PACKET_MAX: usize = 4;
-/// Late reads that one packet may have outstanding.
+/// Late reads of one packet; further ones are answered at once.
 pub const MISSES_PER_PACKET_MAX: usize = 8;
 
 /// Which member of the cluster this instance belongs to, and who else there is.
@@ -99,7 +100,8 @@ pub struct Call {
     serial: u64,
     grants: [Granted; GRANTS_PER_PACKET_MAX],
     grants_held: u8,
-    grants_asked: u8,
+    /// A bit for each grant that this call was told already.
+    grants_told: u8,
     misses: [Miss; MISSES_PER_PACKET_MAX],
     misses_held: u8,
     misses_fetched: u8,
@@ -166,6 +168,8 @@ pub struct Context {
     acted: Cell<bool>,
     arrived_us: Cell<u64>,
     serial: Cell<u64>,
+    /// Differs from call to call: reservations of an earlier one are void.
+    turn: Cell<u64>,
     call: RefCell<Call>,
     sequencer: Sequencer,
     groups: RefCell<Groups>,
@@ -202,6 +206,7 @@ impl Context {
             acted: Cell::new(false),
             arrived_us: Cell::new(0),
             serial: Cell::new(0),
+            turn: Cell::new(0),
             group_open: Cell::new(false),
             call: RefCell::default(),
             sequencer,
@@ -260,7 +265,12 @@ impl Context {
     pub fn begin(&self, arrived_us: u64, serial: u64) {
         self.arrived_us.set(arrived_us);
         self.serial.set(serial);
+        self.turn.set(self.turn.get().wrapping_add(1));
         self.acted.set(false);
+    }
+    /// A number that differs for every call of the function.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn.get()
     }
     /// Ends the asking of a packet: `Err` in the prefetch pass, which must write nothing.
     #[inline(always)]
@@ -280,7 +290,7 @@ impl Context {
         if matches!(call.wait, Wait::Fetch { .. }) {
             call.misses_fetched = call.misses_held;
         }
-        call.grants_asked = 0;
+        call.grants_told = 0;
         call.wait = Wait::Nothing;
         self.begin(call.arrived_us, call.serial);
         self.attention.set(true);
@@ -321,42 +331,46 @@ impl Context {
         crate::hash::words(self.serial.get(), draw, self.seed ^ 0xA5A5_5A5A_0F0F_F0F0)
     }
 
-    /// The next grant of the packet: the one it got in an earlier call, or a fresh one from `take`.
+    /// The next grant of the packet: one that it got in an earlier call and that `fits`, or a fresh one from
+    /// `take`.
     pub(crate) fn grant(
         &self,
         object: u8,
+        fits: impl Fn(u32) -> bool,
         take: impl FnOnce() -> Option<u32>,
     ) -> Option<(u32, u8)> {
         let mut call = self.call.borrow_mut();
-        let ticket = call.grants_asked;
-        if ticket < call.grants_held {
-            call.grants_asked += 1;
-            return Some((call.grants[usize::from(ticket)].number, ticket));
+        let held = call.grants_held;
+        for ticket in 0..held {
+            let granted = call.grants[usize::from(ticket)];
+            let told =
+                call.grants_told & (1 << ticket) != 0 || mutant::active(Mutant::GrantPerRetry);
+            // What was found while asking may have changed since the earlier call, and with it what the
+            // function asks for: a grant of another pool or shelf waits for the packet's end.
+            if !told && !granted.spent && granted.object == object && fits(granted.number) {
+                call.grants_told |= 1 << ticket;
+                return Some((granted.number, ticket));
+            }
         }
-        if usize::from(ticket) >= GRANTS_PER_PACKET_MAX {
+        if usize::from(held) >= GRANTS_PER_PACKET_MAX {
             return None;
         }
         let number = take()?;
-        call.grants[usize::from(ticket)] = Granted {
+        call.grants[usize::from(held)] = Granted {
             object,
             spent: false,
             number,
         };
         call.grants_held += 1;
-        call.grants_asked += 1;
+        call.grants_told |= 1 << held;
         self.attention.set(true);
-        Some((number, ticket))
+        Some((number, held))
     }
     pub(crate) fn spend(&self, ticket: u8) {
         if let Some(granted) = self.call.borrow_mut().grants.get_mut(usize::from(ticket)) {
             granted.spent = true;
         }
     }
-    /// Marks that the packet reserved something that [`Context::end`] must settle.
-    pub(crate) fn mark_used(&self) {
-        self.attention.set(true);
-    }
-
     // --- late answers
 
     /// From here on reads only prefetch, until [`Context::answer`].
@@ -386,18 +400,16 @@ impl Context {
         if call.misses[..call.misses_fetched.into()].contains(&miss) {
             return true;
         }
-        self.attention.set(true);
         let held = usize::from(call.misses_held);
         if !call.misses[..held].contains(&miss) {
-            // A packet with more late reads than fit forgets the oldest and asks for it once more.
-            let at = held.min(MISSES_PER_PACKET_MAX - 1);
             if held == MISSES_PER_PACKET_MAX {
-                call.misses.rotate_left(1);
-                call.misses_fetched = call.misses_fetched.saturating_sub(1);
+                // To forget an earlier one would make it late once more, and so on for ever.
+                return true;
             }
-            call.misses[at] = miss;
-            call.misses_held = (at + 1) as u8;
+            call.misses[held] = miss;
+            call.misses_held += 1;
         }
+        self.attention.set(true);
         let wait = match call.wait {
             Wait::Fetch { delay_us: earlier } => earlier.max(delay_us),
             _ => delay_us,
@@ -470,10 +482,17 @@ impl Context {
             sequence,
         }
     }
-    /// Appends an operation to the group that [`Context::stamp`] opened.
-    pub(crate) fn log(&self, encode: impl FnOnce(&mut Writer<'_>)) {
+    /// Appends an operation to the group that [`Context::stamp`] opened; tells its length in bytes.
+    pub(crate) fn log(&self, encode: impl FnOnce(&mut Writer<'_>)) -> usize {
         let mut groups = self.groups.borrow_mut();
+        let before = groups.bytes.len();
         encode(&mut Writer::new(&mut groups.bytes, &self.addresses));
+        let length = groups.bytes.len() - before;
+        debug_assert!(
+            length <= OPERATION_BYTES_MAX,
+            "an operation of {length} bytes: keys and values must be smaller"
+        );
+        length
     }
     /// Whether operations wait to be taken.
     pub fn wrote(&self) -> bool {
@@ -546,15 +565,15 @@ mod tests {
     fn retries_get_the_same_grant_and_unspent_ones_return() {
         let context = Context::alone();
         context.begin(5, 1);
-        assert_eq!(context.grant(3, || Some(77)), Some((77, 0)));
+        assert_eq!(context.grant(3, |_| true, || Some(77)), Some((77, 0)));
         let (call, _) = context.park();
         context.begin(6, 2);
-        assert_eq!(context.grant(3, || Some(78)), Some((78, 0)));
+        assert_eq!(context.grant(3, |_| true, || Some(78)), Some((78, 0)));
         context.spend(0);
         context.end(|_, _| panic!("a spent grant must not return"));
         context.resume(call);
         assert_eq!(
-            context.grant(3, || panic!("it has one already")),
+            context.grant(3, |_| true, || panic!("it has one already")),
             Some((77, 0))
         );
         let mut returned = Vec::new();

@@ -11,9 +11,19 @@ use crate::context::{Context, Late, OPERATION_BYTES_MAX};
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Zeroed};
+use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, read_stamp, write_stamp};
+use crate::reservations::Reservations;
 use crate::stamp::{Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
+
+/// Instances of one host at most.
+const LANES_OF_HOST_MAX: u64 = 256;
+/// Writers (hosts × instances × incarnations) of one counter at most. What further ones say is refused, so
+/// that bytes gone wrong cannot use up the memory.
+const WRITERS_MAX: usize = 1024;
+/// Keys of one shared object of counters at most.
+const COUNTERS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
 
 /// Whose cell it is: an instance (lane) of an origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,18 +71,40 @@ impl Counter {
         Ok(self.own.wrapping_add(self.others))
     }
 
-    fn learn(&mut self, writing: Writing, total: u64, stamp: Stamp) {
+    fn learn(&mut self, writing: Writing, total: u64, stamp: Stamp) -> Result<(), BadBytes> {
+        if is_own(&self.context, writing) {
+            return Ok(());
+        }
+        let full = self.cells.len() >= WRITERS_MAX;
         match self.cells.iter_mut().find(|cell| cell.0 == writing) {
-            Some(cell) if cell.2.sequence >= stamp.sequence => {}
-            Some(cell) => {
-                self.others = self.others.wrapping_add(total.wrapping_sub(cell.1));
-                (cell.1, cell.2) = (total, stamp);
+            Some((_, known, said)) => {
+                if newer((total, stamp.sequence), (*known, said.sequence)) {
+                    self.others = self.others.wrapping_add(change(total, *known));
+                    (*known, *said) = (total, stamp);
+                }
             }
+            None if full => return Err(BadBytes),
             None => {
                 self.others = self.others.wrapping_add(total);
                 self.cells.push((writing, total, stamp));
             }
         }
+        Ok(())
+    }
+}
+
+/// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was
+/// not flushed yet; totals grow, so of one group the greater is the newer.
+fn newer((total, sequence): (u64, u64), (known, said): (u64, u64)) -> bool {
+    sequence > said || sequence == said && total > known
+}
+
+/// What a sum changes by when a cell's total replaces the known one.
+fn change(total: u64, known: u64) -> u64 {
+    if mutant::active(Mutant::TotalAdded) {
+        total
+    } else {
+        total.wrapping_sub(known)
     }
 }
 
@@ -96,7 +128,7 @@ impl Object for Counter {
         CounterAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let lane = input.varint()? as u16;
+        let lane = read_lane(input)?;
         let total = input.varint()?;
         self.learn(
             Writing {
@@ -105,8 +137,7 @@ impl Object for Counter {
             },
             total,
             stamp,
-        );
-        Ok(())
+        )
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         if !self.changed || !self.settings.logged || self.context.accumulators_held() {
@@ -117,12 +148,12 @@ impl Object for Counter {
         }
         self.flushed = self.context.stamp(true);
         let lane = self.context.identity().lane.0;
-        self.context.log(|out| {
+        let length = self.context.log(|out| {
             out.u8(self.object << 3);
             out.varint(lane.into());
             out.varint(self.own);
         });
-        *bytes -= 13;
+        *bytes = bytes.saturating_sub(length);
         self.changed = false;
         true
     }
@@ -154,10 +185,7 @@ impl Object for Counter {
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let (writing, total, stamp) = read_cell(&self.context, input)?;
-        if !is_own(&self.context, writing) {
-            self.learn(writing, total, stamp);
-        }
-        Ok(())
+        self.learn(writing, total, stamp)
     }
     fn entries(&self) -> usize {
         1
@@ -183,8 +211,15 @@ fn write_cell(context: &Context, writing: Writing, total: u64, stamp: Stamp, out
     write_stamp(context, stamp, out);
 }
 
+fn read_lane(input: &mut Reader<'_>) -> Result<u16, BadBytes> {
+    match input.varint()? {
+        lane if lane < LANES_OF_HOST_MAX => Ok(lane as u16),
+        _ => Err(BadBytes),
+    }
+}
+
 fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64, Stamp), BadBytes> {
-    let lane = input.varint()? as u16;
+    let lane = read_lane(input)?;
     let total = input.varint()?;
     let stamp = read_stamp(context, input)?;
     Ok((
@@ -239,9 +274,11 @@ pub struct Counters<K: Key> {
     /// Keys that this instance added, and how many it may: applying others' keys never runs out.
     own: u32,
     own_max: u32,
-    reserved: core::cell::Cell<u32>,
+    reserved: Reservations,
     changed: Vec<u32>,
     totals: Vec<Totals>,
+    /// Cells in `cells` and in each of `totals`: all shares together.
+    room: u32,
     refused_full: u64,
 }
 
@@ -258,21 +295,33 @@ impl<K: Key> Counters<K> {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
         let capacity = settings.capacity;
         let (_, shares) = context.identity().share();
+        let (own_max, room) = if settings.logged {
+            let own_max = capacity.div_ceil(shares);
+            let room = own_max.checked_mul(shares);
+            (own_max, room.expect("there are fewer than 2^32 counters"))
+        } else {
+            (capacity, capacity)
+        };
+        assert!(
+            !settings.logged || room <= COUNTERS_MAX,
+            "at most {COUNTERS_MAX} shared counters: a place in an image is a writer and a key"
+        );
         Self {
             context,
             object,
             settings,
-            index: Index::new(capacity as usize),
-            cells: Region::new(capacity as usize),
+            index: Index::new(room as usize),
+            cells: Region::new(room as usize),
             used: 0,
             own: 0,
-            own_max: if settings.logged {
-                capacity / shares
-            } else {
+            own_max: if mutant::active(Mutant::CapacityNotLeased) {
                 capacity
+            } else {
+                own_max
             },
-            reserved: core::cell::Cell::new(0),
-            changed: Vec::with_capacity(capacity as usize),
+            reserved: Reservations::default(),
+            changed: Vec::with_capacity(room as usize),
+            room,
             totals: Vec::with_capacity(64),
             refused_full: 0,
         }
@@ -282,14 +331,7 @@ impl<K: Key> Counters<K> {
     /// for another key.
     #[inline(always)]
     pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
-        let hash = key.hash(self.context.seed());
-        if self.context.is_prefetching() || self.settings.late_us != 0 {
-            self.ahead(hash)?;
-        }
-        if let Some(number) = self
-            .index
-            .find(hash, |number| self.cells[number as usize].key == *key)
-        {
+        if let Some(number) = self.look(key)? {
             let cell = &self.cells[number as usize];
             return Ok(Some(Tally {
                 number: Some(number),
@@ -307,7 +349,26 @@ impl<K: Key> Counters<K> {
     /// The sum for a key; 0 if it has no counter.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<u64, Late> {
-        Ok(self.find(key)?.map_or(0, |tally| tally.total))
+        Ok(self.look(key)?.map_or(0, |number| {
+            let cell = &self.cells[number as usize];
+            cell.own.wrapping_add(cell.others)
+        }))
+    }
+
+    /// Keys of others that found no room, which leases should make impossible.
+    pub fn refused_full(&self) -> u64 {
+        self.refused_full
+    }
+
+    #[inline(always)]
+    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+        let hash = key.hash(self.context.seed());
+        if self.context.is_prefetching() || self.settings.late_us != 0 {
+            self.ahead(hash)?;
+        }
+        Ok(self
+            .index
+            .find(hash, |number| self.cells[number as usize].key == *key))
     }
 
     /// Calls `each` for every key and its sum; for control-plane use.
@@ -333,14 +394,11 @@ impl<K: Key> Counters<K> {
 
     #[cold]
     fn room(&self) -> bool {
-        let reserved = self.reserved.get();
-        let room =
-            self.own + reserved < self.own_max && self.used + reserved < self.settings.capacity;
-        if room {
-            self.reserved.set(reserved + 1);
-            self.context.mark_used();
-        }
-        room
+        let limits = [
+            (self.own, self.own_max),
+            (self.used, self.settings.capacity),
+        ];
+        self.reserved.take(&self.context, limits)
     }
 
     #[cold]
@@ -353,7 +411,7 @@ impl<K: Key> Counters<K> {
         {
             return Some(number);
         }
-        if self.used >= self.settings.capacity {
+        if self.used >= self.room {
             self.refused_full += 1;
             return None;
         }
@@ -382,27 +440,55 @@ impl<K: Key> Counters<K> {
         }
     }
 
-    fn learn(&mut self, key: K, writing: Writing, total: u64, sequence: u64) {
-        let Some(number) = self.start(key, false) else {
-            return;
-        };
-        let place = self
+    fn learn(
+        &mut self,
+        key: K,
+        writing: Writing,
+        total: u64,
+        sequence: u64,
+    ) -> Result<(), BadBytes> {
+        if is_own(&self.context, writing) {
+            return Ok(());
+        }
+        let known = self
             .totals
             .iter()
-            .position(|totals| totals.writing == writing)
-            .unwrap_or_else(|| {
-                self.totals.push(Totals {
-                    writing,
-                    cells: Region::new(self.settings.capacity as usize),
-                });
-                self.totals.len() - 1
+            .position(|totals| totals.writing == writing);
+        if known.is_none() && self.totals.len() >= WRITERS_MAX {
+            return Err(BadBytes);
+        }
+        let Some(number) = self.start(key, false) else {
+            return Ok(());
+        };
+        let place = known.unwrap_or_else(|| {
+            self.totals.push(Totals {
+                writing,
+                cells: Region::new(self.room as usize),
             });
+            self.totals.len() - 1
+        });
         let known = &mut self.totals[place].cells[number as usize];
-        if sequence > known[1] {
+        if newer((total, sequence), (known[0], known[1])) {
             let cell = &mut self.cells[number as usize];
-            cell.others = cell.others.wrapping_add(total.wrapping_sub(known[0]));
+            cell.others = cell.others.wrapping_add(change(total, known[0]));
             *known = [total, sequence];
         }
+        Ok(())
+    }
+
+    /// What is known of a writer's cell: (whose, total, group). Writer 0 is this instance.
+    fn cell(&self, writer: u32, number: u32) -> Option<(Writing, u64, u64)> {
+        let cell = &self.cells[number as usize];
+        if writer == 0 {
+            let own = Writing {
+                origin: Origins::OWN.0,
+                lane: self.context.identity().lane.0,
+            };
+            return Some((own, cell.own, cell.flushed));
+        }
+        let totals = self.totals.get(writer as usize - 1)?;
+        let [total, sequence] = totals.cells[number as usize];
+        Some((totals.writing, total, sequence))
     }
 }
 
@@ -432,7 +518,7 @@ impl<K: Key> Object for Counters<K> {
         CountersAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let lane = input.varint()? as u16;
+        let lane = read_lane(input)?;
         let key = K::decode(input)?;
         let total = input.varint()?;
         self.learn(
@@ -443,8 +529,7 @@ impl<K: Key> Object for Counters<K> {
             },
             total,
             stamp.sequence,
-        );
-        Ok(())
+        )
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         if self.context.accumulators_held() {
@@ -460,13 +545,13 @@ impl<K: Key> Object for Counters<K> {
             let cell = &mut self.cells[number as usize];
             cell.changed = false;
             cell.flushed = stamp.sequence;
-            self.context.log(|out| {
+            let length = self.context.log(|out| {
                 out.u8(self.object << 3);
                 out.varint(lane.into());
                 cell.key.encode(out);
                 out.varint(cell.own);
             });
-            *bytes = bytes.saturating_sub(16);
+            *bytes = bytes.saturating_sub(length);
         }
         true
     }
@@ -483,44 +568,39 @@ impl<K: Key> Object for Counters<K> {
         digest
     }
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        for number in cursor..self.used {
-            // All cells of a key go together: the place in the image is the key's number.
-            if out.len() + OPERATION_BYTES_MAX + 48 * (self.totals.len() + 1) > bytes_max {
-                return Some(number);
-            }
-            let cell = &self.cells[number as usize];
-            let own = Writing {
-                origin: Origins::OWN.0,
-                lane: self.context.identity().lane.0,
-            };
-            let others = self
-                .totals
-                .iter()
-                .map(|totals| (totals.writing, totals.cells[number as usize]));
-            for (writing, [total, sequence]) in
-                core::iter::once((own, [cell.own, cell.flushed])).chain(others)
-            {
-                if sequence > 0 {
-                    let mut writer = Writer::new(out, self.context.addresses());
-                    writer.u8(self.object << 3);
-                    cell.key.encode(&mut writer);
-                    let stamp = Stamp {
-                        origin: crate::stamp::Origin(writing.origin),
-                        sequence,
-                    };
-                    write_cell(&self.context, writing, total, stamp, &mut writer);
+        // Writer by writer, each in strides of the whole room, so that a key started during the walk does
+        // not shift the cursor.
+        let room = u64::from(self.room);
+        let mut writer = (u64::from(cursor) / room.max(1)) as u32;
+        let mut number = (u64::from(cursor) % room.max(1)) as u32;
+        while writer as usize <= self.totals.len() {
+            for number in number..self.used {
+                let Some((writing, total, sequence)) = self.cell(writer, number) else {
+                    continue;
+                };
+                if sequence == 0 {
+                    continue;
                 }
+                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                    return Some((u64::from(writer) * room + u64::from(number)) as u32);
+                }
+                let mut bytes = Writer::new(out, self.context.addresses());
+                bytes.u8(self.object << 3);
+                self.cells[number as usize].key.encode(&mut bytes);
+                let stamp = Stamp {
+                    origin: crate::stamp::Origin(writing.origin),
+                    sequence,
+                };
+                write_cell(&self.context, writing, total, stamp, &mut bytes);
             }
+            (writer, number) = (writer + 1, 0);
         }
         None
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let key = K::decode(input)?;
         let (writing, total, stamp) = read_cell(&self.context, input)?;
-        if !is_own(&self.context, writing) {
-            self.learn(key, writing, total, stamp.sequence);
-        }
-        Ok(())
+        self.learn(key, writing, total, stamp.sequence)
     }
     fn prefetch_record(&self, noted: crate::context::Prefetched) {
         if let Some(number) = self.index.likely(noted.hash) {
@@ -531,7 +611,7 @@ impl<K: Key> Object for Counters<K> {
         self.index.bytes_in_use() + self.used as usize * size_of::<Cell<K>>() > cache_bytes
     }
     fn settle(&self) {
-        self.reserved.set(0);
+        self.reserved.clear();
     }
     fn entries(&self) -> usize {
         self.used as usize

@@ -11,6 +11,7 @@ use core::fmt::Debug;
 use std::rc::Rc;
 
 use crate::context::{Context, Late};
+use crate::mutant::{self, Mutant};
 use crate::object::{Absence, Object, ObjectSettings};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
@@ -103,6 +104,15 @@ impl<S: Space> Pool<S> {
             (0, 1)
         };
         let (mine, shares) = share;
+        let mine = if mutant::active(Mutant::BlocksDealtByShelf) {
+            0
+        } else {
+            mine
+        };
+        assert!(
+            space.shelves().checked_mul(space.items()).is_some(),
+            "a pool has fewer than 2^32 items"
+        );
         let all_blocks = space.items().div_ceil(BLOCK_ITEMS);
         let mut free = Vec::new();
         let mut blocks = Vec::new();
@@ -154,9 +164,11 @@ impl<S: Space> Pool<S> {
             return Err(Late::new());
         }
         let items = shared.space.items();
-        let granted = shared.context.grant(shared.object, || {
-            shared.take(shelf, wish).map(|place| shelf * items + place)
-        });
+        let granted = shared.context.grant(
+            shared.object,
+            |number| number / items == shelf,
+            || shared.take(shelf, wish).map(|place| shelf * items + place),
+        );
         if granted.is_none() {
             shared.refused.set(shared.refused.get() + 1);
         }

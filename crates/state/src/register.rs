@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::context::{Context, Late};
+use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, read_stamp, write_stamp};
 use crate::stamp::{Origins, Stamp};
 use crate::table::Value;
@@ -16,7 +17,7 @@ pub struct Register<V: Value> {
     object: u8,
     settings: ObjectSettings,
     value: V,
-    generation: u32,
+    generation: u64,
     stamp: Stamp,
 }
 
@@ -55,9 +56,13 @@ impl<V: Value> Register<V> {
         Ok(self.value)
     }
 
-    fn merge(&mut self, value: V, generation: u32, stamp: Stamp) {
+    fn merge(&mut self, value: V, generation: u64, stamp: Stamp) {
         if generation == self.generation && V::JOINS {
-            self.value.join(&value);
+            if mutant::active(Mutant::ValuesOverwritten) {
+                self.value = value;
+            } else {
+                self.value.join(&value);
+            }
             if self.context.compare(stamp, self.stamp).is_gt() {
                 self.stamp = stamp;
             }
@@ -75,6 +80,18 @@ impl<V: Value> Register<V> {
     }
 }
 
+/// No register gets this far by itself; from bytes gone wrong it would leave no room for later writes.
+const GENERATION_MAX: u64 = 1 << 63;
+
+fn read_generation(input: &mut Reader<'_>) -> Result<u64, BadBytes> {
+    let generation = input.varint()?;
+    if generation <= GENERATION_MAX {
+        Ok(generation)
+    } else {
+        Err(BadBytes)
+    }
+}
+
 /// The writes of a [`Register`].
 #[derive(Debug)]
 pub struct RegisterAct<'a, V: Value>(&'a mut Register<V>);
@@ -83,20 +100,25 @@ impl<V: Value> RegisterAct<'_, V> {
     /// Writes the value (joins it, for values that do).
     pub fn set(&mut self, value: V) {
         let register = &mut *self.0;
-        if value == register.value {
+        let mut joined = value;
+        if V::JOINS {
+            joined = register.value;
+            joined.join(&value);
+        }
+        if joined == register.value {
             return;
         }
         let generation = if V::JOINS {
             register.generation
         } else {
-            register.generation + 1
+            register.generation.saturating_add(1)
         };
         let stamp = register.context.stamp(register.settings.logged);
         register.merge(value, generation, stamp);
         if register.settings.logged {
             register.context.log(|out| {
                 out.u8(register.object << 3);
-                out.varint(generation.into());
+                out.varint(generation);
                 register.value.encode(out);
             });
         }
@@ -110,7 +132,7 @@ impl<V: Value> Object for Register<V> {
         RegisterAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let generation = read_generation(input)?;
         let value = V::decode(input)?;
         self.merge(value, generation, stamp);
         Ok(())
@@ -119,7 +141,10 @@ impl<V: Value> Object for Register<V> {
         let mut bytes = Vec::new();
         let mut out = Writer::new(&mut bytes, self.context.addresses());
         self.value.encode(&mut out);
-        out.u32(self.generation);
+        out.u64(self.generation);
+        if self.stamp.sequence > 0 {
+            write_stamp(&self.context, self.stamp, &mut out);
+        }
         crate::hash::bytes(&bytes, 0)
     }
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
@@ -131,13 +156,13 @@ impl<V: Value> Object for Register<V> {
         }
         let mut writer = Writer::new(out, self.context.addresses());
         writer.u8(self.object << 3);
-        writer.varint(self.generation.into());
+        writer.varint(self.generation);
         self.value.encode(&mut writer);
         write_stamp(&self.context, self.stamp, &mut writer);
         None
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let generation = read_generation(input)?;
         let value = V::decode(input)?;
         let stamp = read_stamp(&self.context, input)?;
         self.merge(value, generation, stamp);

@@ -1,10 +1,15 @@
 //! How entries are found: an index per lane to the head of the chain of rows with that key.
+//!
+//! The head of a unique key's chain is its best row; the rest has no order, and is short. A group's chain
+//! may be long: its live rows stand before its ended ones, and its head knows its tail, so that every
+//! change is a few steps.
 
 use super::record::{CHAINED, DOMINATED, LIVE, Record};
 use super::{Row, Table, Value};
+use crate::mutant::{self, Mutant};
 
-/// Ended rows of a group that are passed over while looking for a live one.
-const DEAD_SKIPPED_MAX: usize = 256;
+/// Set in the `previous` of a group's head: the rest is the group's tail (plus one).
+const TAIL: u32 = 1 << 31;
 
 impl<R: Row, V: Value> Table<R, V> {
     /// The record of exactly this row, live or not.
@@ -25,14 +30,14 @@ impl<R: Row, V: Value> Table<R, V> {
         })
     }
 
-    /// Whether record `left` stands before record `right` in a chain.
-    fn better(&self, lane: usize, left: u32, right: u32) -> bool {
+    /// Whether record `left` stands before record `right` in a unique key's chain.
+    fn better(&self, left: u32, right: u32) -> bool {
         let (left, right) = (&self.records[left as usize], &self.records[right as usize]);
         let alive = |record: &Record<R, V>| record.header.flags & LIVE;
         if alive(left) != alive(right) {
             return alive(left) > alive(right);
         }
-        lane < R::UNIQUE && left.row.order(&right.row).is_gt()
+        left.row.order(&right.row).is_gt()
     }
 
     /// Puts a record into all lanes.
@@ -44,25 +49,19 @@ impl<R: Row, V: Value> Table<R, V> {
             let hash = row.lane_hash(lane, seed);
             match self.head(lane, hash, &row) {
                 None => {
+                    if lane >= R::UNIQUE {
+                        self.links[number as usize].previous[lane] = TAIL | (number + 1);
+                    }
                     let records = &self.records;
                     self.lanes[lane].insert(hash, number, |record| {
                         records[record as usize].row.lane_hash(lane, seed)
                     });
                 }
-                Some(head) if self.better(lane, number, head) => {
-                    self.lanes[lane].replace(hash, head, number);
-                    self.links[number as usize].next[lane] = head + 1;
-                    self.links[head as usize].previous[lane] = number + 1;
-                    self.records[head as usize].header.flags |= CHAINED;
-                    chained = true;
-                }
                 Some(head) => {
-                    let after = self.links[head as usize].next[lane];
-                    self.links[number as usize].previous[lane] = head + 1;
-                    self.links[number as usize].next[lane] = after;
-                    self.links[head as usize].next[lane] = number + 1;
-                    if after != 0 {
-                        self.links[after as usize - 1].previous[lane] = number + 1;
+                    if lane >= R::UNIQUE {
+                        self.link_group(lane, hash, head, number);
+                    } else {
+                        self.link_unique(lane, hash, head, number);
                     }
                     self.records[head as usize].header.flags |= CHAINED;
                     chained = true;
@@ -72,6 +71,48 @@ impl<R: Row, V: Value> Table<R, V> {
         if chained {
             self.records[number as usize].header.flags |= CHAINED;
             self.judge_neighbours(&row);
+        }
+    }
+
+    fn link_unique(&mut self, lane: usize, hash: u64, head: u32, number: u32) {
+        if self.better(number, head) {
+            self.lanes[lane].replace(hash, head, number);
+            self.links[number as usize].next[lane] = head + 1;
+            self.links[head as usize].previous[lane] = number + 1;
+        } else {
+            self.link_after(lane, head, number);
+        }
+    }
+
+    /// Live rows to the front of the group, ended ones to its end.
+    fn link_group(&mut self, lane: usize, hash: u64, head: u32, number: u32) {
+        let alive = |number: u32| self.records[number as usize].header.flags & LIVE != 0;
+        let tail = self.links[head as usize].previous[lane];
+        if alive(number) && !alive(head) {
+            self.lanes[lane].replace(hash, head, number);
+            self.links[number as usize].next[lane] = head + 1;
+            self.links[number as usize].previous[lane] = tail;
+            self.links[head as usize].previous[lane] = number + 1;
+            return;
+        }
+        let after = if alive(number) {
+            head
+        } else {
+            (tail & !TAIL) - 1
+        };
+        self.link_after(lane, after, number);
+        if self.links[number as usize].next[lane] == 0 {
+            self.links[head as usize].previous[lane] = TAIL | (number + 1);
+        }
+    }
+
+    fn link_after(&mut self, lane: usize, before: u32, number: u32) {
+        let after = self.links[before as usize].next[lane];
+        self.links[number as usize].previous[lane] = before + 1;
+        self.links[number as usize].next[lane] = after;
+        self.links[before as usize].next[lane] = number + 1;
+        if after != 0 {
+            self.links[after as usize - 1].previous[lane] = number + 1;
         }
     }
 
@@ -85,19 +126,26 @@ impl<R: Row, V: Value> Table<R, V> {
                 self.links[number as usize].next[lane],
                 self.links[number as usize].previous[lane],
             );
-            if previous != 0 {
+            let hash = row.lane_hash(lane, seed);
+            if previous != 0 && previous & TAIL == 0 {
                 self.links[previous as usize - 1].next[lane] = next;
                 if next != 0 {
                     self.links[next as usize - 1].previous[lane] = previous;
+                } else if lane >= R::UNIQUE
+                    && let Some(head) = self.head(lane, hash, &row)
+                {
+                    self.links[head as usize].previous[lane] = TAIL | previous;
                 }
             } else if next == 0 {
-                self.lanes[lane].remove(row.lane_hash(lane, seed), number);
+                self.lanes[lane].remove(hash, number);
                 *emptied = true;
             } else {
-                self.links[next as usize - 1].previous[lane] = 0;
-                let best = self.best_of(lane, next - 1);
-                self.lanes[lane].replace(row.lane_hash(lane, seed), number, next - 1);
-                self.promote(lane, next - 1, best);
+                self.links[next as usize - 1].previous[lane] = previous;
+                self.lanes[lane].replace(hash, number, next - 1);
+                if lane < R::UNIQUE {
+                    let best = self.best_of(lane, next - 1);
+                    self.promote(lane, hash, next - 1, best);
+                }
             }
             self.links[number as usize].next[lane] = 0;
             self.links[number as usize].previous[lane] = 0;
@@ -117,33 +165,21 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// The best record of the rest of a chain. Groups take any live one; a group with more than
-    /// [`DEAD_SKIPPED_MAX`] ended rows in a row may appear to have none until those are forgotten.
+    /// The best record of a unique key's chain.
     fn best_of(&self, lane: usize, first: u32) -> u32 {
         let mut best = first;
         let mut at = first;
-        let mut steps = 0;
-        loop {
-            let grouping = lane >= R::UNIQUE;
-            if grouping
-                && (self.records[best as usize].header.flags & LIVE != 0
-                    || steps >= DEAD_SKIPPED_MAX)
-            {
-                return best;
-            }
-            if self.better(lane, at, best) {
+        while let Some(next) = self.links[at as usize].next[lane].checked_sub(1) {
+            at = next;
+            if self.better(at, best) {
                 best = at;
             }
-            match self.links[at as usize].next[lane] {
-                0 => return best,
-                next => at = next - 1,
-            }
-            steps += 1;
         }
+        best
     }
 
     /// Moves `best` from inside a chain to its head.
-    fn promote(&mut self, lane: usize, head: u32, best: u32) {
+    fn promote(&mut self, lane: usize, hash: u64, head: u32, best: u32) {
         if head == best {
             return;
         }
@@ -158,9 +194,6 @@ impl<R: Row, V: Value> Table<R, V> {
         self.links[best as usize].previous[lane] = 0;
         self.links[best as usize].next[lane] = head + 1;
         self.links[head as usize].previous[lane] = best + 1;
-        let hash = self.records[head as usize]
-            .row
-            .lane_hash(lane, self.context.seed());
         self.lanes[lane].replace(hash, head, best);
     }
 
@@ -181,10 +214,16 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// An entry is dominated while it is not the head of each of its unique lanes, whether or not the one
-    /// before it is dominated itself: so the outcome does not depend on the order of arrival.
+    /// A live entry is dominated while it is not the head of each of its unique lanes, whether or not the
+    /// one before it is dominated itself: so the outcome does not depend on the order of arrival.
     fn judge(&mut self, number: u32) {
-        let dominated = (0..R::UNIQUE).any(|lane| self.links[number as usize].previous[lane] != 0);
+        let sides = if mutant::active(Mutant::SidesSeparate) {
+            1
+        } else {
+            R::UNIQUE
+        };
+        let dominated = self.records[number as usize].header.flags & LIVE != 0
+            && (0..sides).any(|lane| self.links[number as usize].previous[lane] != 0);
         let flags = &mut self.records[number as usize].header.flags;
         if dominated && *flags & DOMINATED == 0 {
             self.tally.dominated += 1;

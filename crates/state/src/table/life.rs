@@ -1,8 +1,9 @@
 //! How entries end: the last one who used an entry says when it idled out; everybody forgets it once
 //! nobody can bring it back.
 
-use super::record::{LIVE, OWN_TOUCH, USED};
+use super::record::{LIVE, LIVED, OWN_TOUCH, USED};
 use super::{Row, Table, Value};
+use crate::mutant::{self, Mutant};
 
 /// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
 const IDLE_GRACE_TICKS: u32 = 1;
@@ -25,14 +26,22 @@ impl<R: Row, V: Value> Table<R, V> {
                     && tick
                         > header
                             .seen
-                            .saturating_add(idle + idle / 4 + IDLE_GRACE_TICKS)
+                            .saturating_add(idle)
+                            .saturating_add(idle / 4 + IDLE_GRACE_TICKS)
                 {
                     self.expire(number);
                 }
             } else if header.flags & (LIVE | USED) == USED {
                 let death = self.links[number as usize].death();
-                if !self.settings.logged || self.context.is_stable(death) {
+                if !self.settings.logged
+                    || self.context.is_stable(death)
+                    || mutant::active(Mutant::TombstoneForgottenEarly)
+                {
                     self.forget(number);
+                } else if mutant::active(Mutant::ReturnedBeforeStability)
+                    && let Some((_, call)) = &self.on_forget
+                {
+                    call(&self.records[number as usize].row, true);
                 }
             }
         }
@@ -44,8 +53,11 @@ impl<R: Row, V: Value> Table<R, V> {
         let emptied = self.unlink(number);
         self.release(number);
         self.generation_floor = self.generation_floor.max(record.header.generation);
+        self.seen_floor = self.seen_floor.max(record.header.seen);
         self.tally.forgotten += 1;
-        if let Some((lane, call)) = &self.on_forget {
+        if record.header.flags & LIVED != 0
+            && let Some((lane, call)) = &self.on_forget
+        {
             call(&record.row, emptied[*lane]);
         }
     }

@@ -1,11 +1,13 @@
 //! How two copies of an entry become one: a join, so the order in which copies arrive does not matter.
 //!
 //! By generation first (a removal is a generation of its own); within a generation values join, or the
-//! caller's order decides, or at last the stamp. `seen` and `expired` are maxima.
+//! caller's order decides, or at last the stamp, and `expired` is a maximum. `seen` is a maximum over all
+//! generations.
 
-use super::record::{LIVE, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
+use super::record::{LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
 use crate::context::Tick;
+use crate::mutant::{self, Mutant};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -13,6 +15,8 @@ use crate::wire::{BadBytes, Reader, Writer};
 pub(super) const OPERATION_EXPIRED: u8 = 1;
 /// Flag of an operation: the entry is removed.
 pub(super) const OPERATION_REMOVED: u8 = 2;
+/// Flag in an image: not an entry, but what new entries must start above.
+const IMAGE_FLOORS: u8 = 4;
 
 /// A copy of an entry, ours or a member's.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,9 @@ impl<R: Row, V: Value> Table<R, V> {
         self.generation_floor = self.generation_floor.max(copy.generation.saturating_sub(1));
         match self.identity(&copy.row) {
             Some(number) => self.join(number, copy),
+            // Every member applied that write, so this one did, and has forgotten the entry since: a slow
+            // image must not bring it back.
+            None if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) => {}
             None => self.adopt(copy),
         }
     }
@@ -54,10 +61,9 @@ impl<R: Row, V: Value> Table<R, V> {
         header.generation = copy.generation;
         header.set_stamp(copy.stamp);
         header.flags = USED
-            | if live { LIVE } else { 0 }
+            | if live { LIVE | LIVED } else { 0 }
             | if copy.removed { REMOVED } else { 0 }
-            | if copy.own { OWN_TOUCH | OWN_SHARE } else { 0 };
-        self.own += u32::from(copy.own);
+            | if copy.own { OWN_TOUCH } else { 0 };
         self.live += u32::from(live);
         if !live {
             self.links[number as usize].set_death(copy.death);
@@ -70,13 +76,18 @@ impl<R: Row, V: Value> Table<R, V> {
         let header = &mut record.header;
         let was_live = header.flags & LIVE != 0;
         let removed = header.flags & REMOVED != 0;
+        let revives = mutant::active(Mutant::RemovalForgetsGeneration) && removed && !copy.removed;
         let takes = if copy.generation != header.generation {
-            copy.generation > header.generation
+            copy.generation > header.generation || revives
         } else if removed != copy.removed {
             // Written again while another removed it: the writing stands.
             removed
         } else if V::JOINS && !removed {
-            record.value.join(&copy.value);
+            if mutant::active(Mutant::ValuesOverwritten) {
+                record.value = copy.value;
+            } else {
+                record.value.join(&copy.value);
+            }
             if self.context.compare(copy.stamp, header.stamp()).is_gt() {
                 header.set_stamp(copy.stamp);
             }
@@ -89,6 +100,11 @@ impl<R: Row, V: Value> Table<R, V> {
             self.tally.lost_writes += u64::from(copy.value != record.value);
             order.is_gt()
         };
+        if copy.generation > header.generation {
+            header.expired = copy.expired;
+        } else if copy.generation == header.generation {
+            header.expired = header.expired.max(copy.expired);
+        }
         if takes {
             record.value = copy.value;
             header.generation = copy.generation;
@@ -99,13 +115,16 @@ impl<R: Row, V: Value> Table<R, V> {
             header.seen = header.seen.max(copy.seen);
             header.flags = header.flags & !OWN_TOUCH | if copy.own { OWN_TOUCH } else { 0 };
         }
-        header.expired = header.expired.max(copy.expired);
         let live = header.flags & REMOVED == 0 && header.seen > header.expired;
-        header.flags = header.flags & !LIVE | if live { LIVE } else { 0 };
+        header.flags = header.flags & !LIVE | if live { LIVE | LIVED } else { 0 };
+        // Of several operations that ended the entry, only one that is enough by itself may decide when
+        // the entry is forgotten: whoever applied it takes the entry for ended too.
+        let ends =
+            copy.generation == header.generation && (copy.removed || copy.expired >= header.seen);
         let seen = header.seen;
         record.header.touch_due = self.touch_due(&record.value, seen);
         self.records[number as usize] = record;
-        if !live && (was_live || copy.removed || copy.expired > 0) {
+        if !live && (was_live || ends) {
             self.links[number as usize].set_death(copy.death);
         }
         if was_live != live {
@@ -132,6 +151,7 @@ impl<R: Row, V: Value> Table<R, V> {
 
     // --- writes of this instance
 
+    /// Writes an entry anew, and counts it against this instance's share from here on.
     #[cold]
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
@@ -139,9 +159,16 @@ impl<R: Row, V: Value> Table<R, V> {
         let (generation, seen) = match self.identity(&row) {
             Some(number) => {
                 let header = &self.records[number as usize].header;
-                (header.generation + 1, tick.max(header.seen + 1))
+                (
+                    header.generation.saturating_add(1),
+                    tick.max(header.seen.saturating_add(1)),
+                )
             }
-            None => (self.generation_floor + 1, tick.max(1)),
+            None if mutant::active(Mutant::FloorForgotten) => (1, tick.max(1)),
+            None => (
+                self.generation_floor.saturating_add(1),
+                tick.max(self.seen_floor.saturating_add(1)),
+            ),
         };
         self.publish(Copied {
             row,
@@ -154,6 +181,11 @@ impl<R: Row, V: Value> Table<R, V> {
             death: NOBODY,
             own: true,
         });
+        if let Some(number) = self.identity(&row) {
+            let flags = &mut self.records[number as usize].header.flags;
+            self.own += u32::from(*flags & OWN_SHARE == 0);
+            *flags |= OWN_SHARE;
+        }
     }
 
     #[cold]
@@ -163,7 +195,16 @@ impl<R: Row, V: Value> Table<R, V> {
         if record.header.flags & LIVE == 0 || self.idle(&record.value) == 0 {
             return;
         }
-        let seen = self.context.tick().max(record.header.seen + 1);
+        let seen = self
+            .context
+            .tick()
+            .max(record.header.seen.saturating_add(1));
+        if mutant::active(Mutant::TouchNotAnnounced) {
+            let due = self.touch_due(&record.value, seen);
+            let header = &mut self.records[number as usize].header;
+            (header.seen, header.touch_due) = (seen, due);
+            return;
+        }
         self.publish(self.copy_of(number, record.value, record.header.generation, seen));
     }
 
@@ -171,7 +212,7 @@ impl<R: Row, V: Value> Table<R, V> {
     #[inline(never)]
     pub(super) fn change(&mut self, number: u32, value: V) {
         let record = self.records[number as usize];
-        if record.header.flags & USED == 0 {
+        if record.header.flags & LIVE == 0 {
             return;
         }
         let due = self.context.tick() >= record.header.touch_due;
@@ -181,12 +222,18 @@ impl<R: Row, V: Value> Table<R, V> {
             record.header.generation
         } else {
             joined = value;
-            record.header.generation + u32::from(value != record.value)
+            record
+                .header
+                .generation
+                .saturating_add(u32::from(value != record.value))
         };
         if joined == record.value && !due {
             return;
         }
-        let seen = self.context.tick().max(record.header.seen + u32::from(due));
+        let seen = self
+            .context
+            .tick()
+            .max(record.header.seen.saturating_add(u32::from(due)));
         self.publish(self.copy_of(number, joined, generation, seen));
     }
 
@@ -200,8 +247,9 @@ impl<R: Row, V: Value> Table<R, V> {
         let mut copy = self.copy_of(
             number,
             record.value,
-            record.header.generation + 1,
-            record.header.seen,
+            record.header.generation.saturating_add(1),
+            // Not the last use itself: a time that travels must be near enough to now.
+            record.header.seen.max(self.context.tick()),
         );
         copy.removed = true;
         self.publish(copy);
@@ -238,7 +286,11 @@ impl<R: Row, V: Value> Table<R, V> {
     fn publish(&mut self, mut copy: Copied<R, V>) {
         copy.stamp = self.stamp();
         copy.death = copy.stamp;
-        if self.settings.logged {
+        let silent = mutant::active(Mutant::RemoteEntryNotLogged)
+            && self.identity(&copy.row).is_some_and(|number| {
+                self.records[number as usize].header.stamp().origin != crate::stamp::Origins::OWN
+            });
+        if self.settings.logged && !silent {
             let flags = if copy.expired > 0 {
                 OPERATION_EXPIRED
             } else {
@@ -266,9 +318,12 @@ impl<R: Row, V: Value> Table<R, V> {
         stamp: Stamp,
     ) -> Result<(), BadBytes> {
         let row = R::decode(input)?;
-        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let generation = read_generation(input)?;
         let value = V::decode(input)?;
-        let seen = self.widen(input.u24()?);
+        let mut seen = self.widen(input.u24()?);
+        if mutant::active(Mutant::ExpiryRestartsOnReceipt) {
+            seen = self.context.tick();
+        }
         let expired = if flags & OPERATION_EXPIRED != 0 {
             seen
         } else {
@@ -298,12 +353,25 @@ impl<R: Row, V: Value> Table<R, V> {
             .into_iter()
             .min_by_key(|time| (time - now).abs())
             .unwrap_or(base);
-        nearest.clamp(0, i64::from(Tick::MAX)) as Tick
+        // 0 is never: an entry was seen at 1 at the earliest.
+        nearest.clamp(1, i64::from(Tick::MAX)) as Tick
     }
 
     /// Appends the whole state of entries from `cursor` on until `out` holds `bytes_max`; tells where to go
     /// on, `None` at the end.
     pub(crate) fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        if !self.settings.logged {
+            return None;
+        }
+        if cursor == 0 && (self.generation_floor, self.seen_floor) != (0, 0) {
+            if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+                return Some(0);
+            }
+            let mut writer = Writer::new(out, self.context.addresses());
+            writer.u8(self.object << 3 | IMAGE_FLOORS);
+            writer.u32(self.generation_floor);
+            writer.u32(self.seen_floor);
+        }
         for number in cursor..self.used {
             if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
                 return Some(number);
@@ -341,12 +409,17 @@ impl<R: Row, V: Value> Table<R, V> {
         flags: u8,
         input: &mut Reader<'_>,
     ) -> Result<(), BadBytes> {
+        if flags & IMAGE_FLOORS != 0 {
+            self.generation_floor = self.generation_floor.max(input.u32()?);
+            self.seen_floor = self.seen_floor.max(input.u32()?);
+            return Ok(());
+        }
         let row = R::decode(input)?;
-        let generation = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let generation = read_generation(input)?;
         let value = V::decode(input)?;
         let (seen, expired) = (input.u32()?, input.u32()?);
         let stamp = self.read_stamp(input)?;
-        let death = if input.u8()? != 0 {
+        let death = if input.u8()? != 0 && !mutant::active(Mutant::ImageFieldSkipped) {
             self.read_stamp(input)?
         } else {
             stamp
@@ -392,6 +465,16 @@ impl<R: Row, V: Value> Table<R, V> {
             digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
         }
         digest
+    }
+}
+
+/// No entry gets this far by itself; from bytes gone wrong it would leave no room for later generations.
+const GENERATION_MAX: u32 = 1 << 31;
+
+fn read_generation(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
+    match u32::try_from(input.varint()?) {
+        Ok(generation) if generation <= GENERATION_MAX => Ok(generation),
+        _ => Err(BadBytes),
     }
 }
 

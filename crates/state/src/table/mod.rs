@@ -13,10 +13,12 @@ mod record;
 
 use std::rc::Rc;
 
-use crate::context::{Context, Late, Prefetched};
+use crate::context::{Context, Late, Prefetched, Tick};
 use crate::index::Index;
 use crate::memory::Region;
+use crate::mutant::{self, Mutant};
 use crate::object::{Absence, TableSettings};
+use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
@@ -24,10 +26,17 @@ use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
 /// Most keys (unique and grouping) of a row.
 pub const LANES_MAX: usize = 4;
 
+/// Memory of a shared table, in multiples of its capacity. A member's share is free again once it has
+/// forgotten an entry; the others may hear only later that they can forget theirs, and must have room for
+/// the entry that follows in the meantime. Reserved address space costs nothing until it is touched.
+const SLACK: u32 = 2;
+
 /// Permission to add one entry: got while asking, spent by `insert`.
 #[derive(Debug)]
 #[must_use = "a vacancy that is not spent returns when the packet ends"]
-pub struct Vacancy(());
+pub struct Vacancy {
+    object: u8,
+}
 
 /// Calls for a row that was forgotten for good, with whether it was the last one of its group.
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
@@ -49,9 +58,13 @@ pub struct Table<R: Row, V: Value> {
     /// Entries that count against this instance's share of the capacity, and the share.
     own: u32,
     own_max: u32,
-    reserved: core::cell::Cell<u32>,
-    /// New entries start above this generation, so that they beat any forgotten entry of the same row.
+    reserved: Reservations,
+    /// Entries that there is memory for; see [`SLACK`].
+    room: u32,
+    /// New entries start above this generation and this time, so that they beat any forgotten entry of the
+    /// same row that somebody else still holds.
     generation_floor: u32,
+    seen_floor: Tick,
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     tally: TableTally,
@@ -86,13 +99,22 @@ impl<R: Row, V: Value> core::fmt::Debug for Table<R, V> {
 impl<R: Row, V: Value> Table<R, V> {
     /// An empty table; reserves address space for its whole capacity at once.
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: TableSettings) -> Self {
-        let capacity = settings.capacity as usize;
         let (_, shares) = context.identity().share();
-        let own_max = if settings.logged {
-            settings.capacity / shares
+        let (own_max, room) = if settings.logged {
+            let own_max = settings.capacity.div_ceil(shares);
+            let leased = own_max.checked_mul(shares);
+            let own_max = if mutant::active(Mutant::CapacityNotLeased) {
+                settings.capacity
+            } else {
+                own_max
+            };
+            let room = leased.and_then(|leased| leased.checked_mul(SLACK));
+            (own_max, room.expect("a table has fewer than 2^31 entries"))
         } else {
-            settings.capacity
+            (settings.capacity, settings.capacity)
         };
+        assert!(room < 1 << 31, "a table has fewer than 2^31 entries");
+        let capacity = room as usize;
         let lane = |lane: usize| Index::new(if lane < R::LANES { capacity } else { 0 });
         let mut records = Region::new(capacity);
         records.touch(settings.expected as usize);
@@ -108,8 +130,10 @@ impl<R: Row, V: Value> Table<R, V> {
             held: 0,
             own: 0,
             own_max,
-            reserved: core::cell::Cell::new(0),
+            reserved: Reservations::default(),
+            room,
             generation_floor: 0,
+            seen_floor: 0,
             sweep_next: 0,
             on_forget: None,
             tally: TableTally::default(),
@@ -184,13 +208,16 @@ impl<R: Row, V: Value> Table<R, V> {
     /// Permission to add an entry; `None` when this instance's share of the capacity is used up.
     /// Never late.
     pub fn vacancy(&self) -> Result<Option<Vacancy>, Late> {
-        let room = self.own + self.reserved.get() < self.own_max
-            && self.held + self.reserved.get() < self.settings.capacity;
-        if room {
-            self.reserved.set(self.reserved.get() + 1);
-            self.context.mark_used();
-        }
-        Ok(room.then_some(Vacancy(())))
+        let limits = [
+            (self.own, self.own_max),
+            (self.held, self.settings.capacity),
+        ];
+        Ok(self
+            .reserved
+            .take(&self.context, limits)
+            .then_some(Vacancy {
+                object: self.object,
+            }))
     }
 
     /// How many entries can be found.
@@ -217,7 +244,7 @@ impl<R: Row, V: Value> Table<R, V> {
             }
         }
     }
-    /// Whether every entry found under `key`'s hash of a lane is dominated; for tests of uniqueness.
+    /// Whether the row is live but hidden by a better one; for tests of uniqueness.
     pub fn is_dominated(&self, row: &R) -> bool {
         self.identity(row)
             .is_some_and(|number| self.records[number as usize].header.flags & DOMINATED != 0)
@@ -271,8 +298,11 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Adds an entry, or writes over the one that is there (with a new generation). Visible here at once.
     pub(crate) fn insert(&mut self, vacancy: Vacancy, row: R, value: V) {
-        let Vacancy(()) = vacancy;
-        self.reserved.set(self.reserved.get().saturating_sub(1));
+        debug_assert_eq!(
+            vacancy.object, self.object,
+            "a vacancy is spent on the table that gave it"
+        );
+        self.reserved.spend(&self.context);
         self.write(row, value);
     }
 
@@ -301,7 +331,7 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// What happens at the end of every packet that asked for a vacancy.
     pub(crate) fn settle(&self) {
-        self.reserved.set(0);
+        self.reserved.clear();
     }
 
     fn allocate(&mut self, row: R, value: V) -> Option<u32> {
@@ -309,7 +339,7 @@ impl<R: Row, V: Value> Table<R, V> {
             let number = self.free - 1;
             self.free = self.links[number as usize].next[0];
             number
-        } else if self.used < self.settings.capacity {
+        } else if self.used < self.room {
             self.used += 1;
             self.used - 1
         } else {

@@ -59,6 +59,8 @@ pub(crate) const OWN_SHARE: u8 = 16;
 pub(crate) const DOMINATED: u8 = 32;
 /// The record is in a chain of several rows with one key.
 pub(crate) const CHAINED: u8 = 64;
+/// The entry was found here at some time: an ended copy of an entry never held has no user to forget.
+pub(crate) const LIVED: u8 = 128;
 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]

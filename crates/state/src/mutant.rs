@@ -1,0 +1,89 @@
+//! Planted bugs, for measuring the tests. Only a build with `--cfg asterism_mutants` has them; in every other build
+//! [`active`] is the constant `false` and the branches vanish.
+//!
+//! Each is named after what somebody suffered in the field. The selection is per thread, as the objects are.
+
+/// One planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutant {
+    /// A late copy of an older generation revives a removed entry (Akka ORMap: removed entries return).
+    RemovalForgetsGeneration,
+    /// A received use counts from the receiver's clock (haproxy 8f06c8fda: the expiry restarted at every resync).
+    ExpiryRestartsOnReceipt,
+    /// Concurrent values of one entry overwrite each other instead of joining (HAProxy `conn_cur` over peers).
+    ValuesOverwritten,
+    /// A write to an entry that was learnt from another member is not logged (haproxy#3161: instances "can no longer
+    /// see table entries other than themselves").
+    RemoteEntryNotLogged,
+    /// A field of an ended entry is not read from an image, and what follows is read askew (haproxy#1497).
+    ImageFieldSkipped,
+    /// Blocks are dealt by shelf alone, so that all members own the same ones (Jool's `pool4` shared by two
+    /// instances; dpservice's port ranges).
+    BlocksDealtByShelf,
+    /// An item returns to its pool when its user ended here, not when everybody knows (a NAT port reused while a
+    /// peer still translates to it).
+    ReturnedBeforeStability,
+    /// A use prolongs the entry here and tells nobody (OVS and conntrackd: long flows idle out on the peer).
+    TouchNotAnnounced,
+    /// A received total is added to the last one instead of replacing it (haproxy#1497: counters "significantly
+    /// increase").
+    TotalAdded,
+    /// A two-way map decides each side for itself (RULES 19: e1 sends from e2's port).
+    SidesSeparate,
+    /// A tombstone is forgotten without stability (Cassandra's zombies after `gc_grace_seconds`).
+    TombstoneForgottenEarly,
+    /// Every member may fill the whole table (RULES 2: both insert into the last slot).
+    CapacityNotLeased,
+    /// After an entry was forgotten, its row starts again at the first generation (a new binding loses to a tombstone
+    /// that a slower member still holds).
+    FloorForgotten,
+    /// Each retry of a packet draws a fresh item (a NAT port leaked for every late read).
+    GrantPerRetry,
+}
+
+impl Mutant {
+    /// All planted bugs.
+    pub const ALL: [Mutant; 14] = [
+        Mutant::RemovalForgetsGeneration,
+        Mutant::ExpiryRestartsOnReceipt,
+        Mutant::ValuesOverwritten,
+        Mutant::RemoteEntryNotLogged,
+        Mutant::ImageFieldSkipped,
+        Mutant::BlocksDealtByShelf,
+        Mutant::ReturnedBeforeStability,
+        Mutant::TouchNotAnnounced,
+        Mutant::TotalAdded,
+        Mutant::SidesSeparate,
+        Mutant::TombstoneForgottenEarly,
+        Mutant::CapacityNotLeased,
+        Mutant::FloorForgotten,
+        Mutant::GrantPerRetry,
+    ];
+}
+
+#[cfg(asterism_mutants)]
+std::thread_local! {
+    static SELECTED: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
+}
+
+/// Plants one bug in this thread, or none.
+#[cfg(asterism_mutants)]
+pub fn select(mutant: Option<Mutant>) {
+    SELECTED.set(mutant);
+}
+
+/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
+#[cfg(asterism_mutants)]
+#[must_use]
+pub fn active(mutant: Mutant) -> bool {
+    SELECTED.get() == Some(mutant)
+}
+
+/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
+#[cfg(not(asterism_mutants))]
+#[inline(always)]
+#[must_use]
+pub const fn active(mutant: Mutant) -> bool {
+    let _ = mutant;
+    false
+}
