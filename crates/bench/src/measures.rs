@@ -5,14 +5,15 @@
 
 mod floor;
 mod known_loop;
+mod pass_through;
 
 use crate::contract::{Document, Failure, Outcome};
 use crate::instructions::Workload;
 use crate::registry::{self, Row};
 use crate::timing;
 
-const MEASURES: &[&[Measure]] = &[floor::MEASURES];
-const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS];
+const MEASURES: &[&[Measure]] = &[floor::MEASURES, pass_through::MEASURES];
+const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS, pass_through::WORKLOADS];
 
 /// A measure that can be made.
 pub struct Measure {

@@ -240,27 +240,25 @@ impl<F: NetworkFunction> Instance<F> {
         if self.prefetches {
             self.prefetch(port, burst);
         }
+        self.context.arrive(self.now_us);
         for mut frame in burst.drain() {
-            frame.set_port(port);
             self.serial += 1;
-            let parsed = Layout::parse(self.pool.bytes(&frame));
-            let layout = match parsed {
+            let bytes = self.pool.bytes_mut(&mut frame);
+            let layout = match Layout::parse(bytes) {
                 Ok(layout) if !frame.is_truncated() => layout,
-                Ok(_) => {
-                    self.discard(frame, Reason::TruncatedCapture);
-                    continue;
-                }
-                Err(malformed) => {
-                    self.discard(frame, malformed.into());
+                parsed => {
+                    let reason = parsed.map_or_else(Reason::from, |_| Reason::TruncatedCapture);
+                    self.discard(frame, reason);
                     continue;
                 }
             };
             if !self.parking.is_empty() && self.follows(&mut frame, layout) {
+                frame.set_port(port);
                 self.park_behind(frame, layout);
                 continue;
             }
-            self.context.begin(self.now_us, self.serial);
-            self.handle(frame, layout);
+            self.context.begin(self.serial);
+            self.handle(frame, layout, PortNumber(port));
         }
     }
 
@@ -290,8 +288,7 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Calls the function for a packet that was begun or resumed, and does as it says.
     #[inline(always)]
-    fn handle(&mut self, mut frame: Frame, layout: Layout) {
-        let port = PortNumber(frame.port());
+    fn handle(&mut self, mut frame: Frame, layout: Layout, port: PortNumber) {
         let packet = Packet::with_layout(self.pool.bytes_mut(&mut frame), layout);
         let given = Call {
             state: &mut self.state,
@@ -307,7 +304,10 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 self.dispatch(frame, verdict);
             }
-            Err(_) => self.park(frame, layout),
+            Err(_) => {
+                frame.set_port(port.0);
+                self.park(frame, layout);
+            }
         }
     }
 
@@ -338,16 +338,29 @@ impl<F: NetworkFunction> Instance<F> {
 
     #[inline(always)]
     fn forward(&mut self, port: PortNumber, frame: Frame) {
-        let Some(outgoing) = self.outgoing.get_mut(usize::from(port.0)) else {
-            self.discard(frame, Reason::PortDown);
-            return;
+        let refused = match self.outgoing.get_mut(usize::from(port.0)) {
+            Some(outgoing) => outgoing.push(frame),
+            None => Err(frame),
         };
-        self.tally.forwarded += 1;
-        if let Err(frame) = outgoing.push(frame) {
-            self.ports[usize::from(port.0)].send(&mut self.pool, outgoing);
-            if let Err(frame) = outgoing.push(frame) {
-                self.discard(frame, Reason::PortDown);
+        if let Err(frame) = refused {
+            self.make_room(port, frame);
+        }
+    }
+
+    /// The port's burst is full, or there is no such port.
+    #[cold]
+    fn make_room(&mut self, port: PortNumber, frame: Frame) {
+        let number = usize::from(port.0);
+        let refused = match (self.outgoing.get_mut(number), self.ports.get_mut(number)) {
+            (Some(outgoing), Some(port)) => {
+                self.tally.forwarded += outgoing.len() as u64;
+                port.send(&mut self.pool, outgoing);
+                outgoing.push(frame)
             }
+            _ => Err(frame),
+        };
+        if let Err(frame) = refused {
+            self.discard(frame, Reason::PortDown);
         }
     }
 
@@ -363,6 +376,7 @@ impl<F: NetworkFunction> Instance<F> {
         }
         for (port, outgoing) in self.ports.iter_mut().zip(&mut self.outgoing) {
             if !outgoing.is_empty() {
+                self.tally.forwarded += outgoing.len() as u64;
                 port.send(&mut self.pool, outgoing);
             }
         }
@@ -391,13 +405,11 @@ impl<F: NetworkFunction> Instance<F> {
                 return;
             };
             if outgoing.room() == 0 {
+                tally.forwarded += outgoing.len() as u64;
                 port.send(pool, outgoing);
             }
             match outgoing.push(frame) {
-                Ok(()) => {
-                    tally.emitted += 1;
-                    tally.forwarded += 1;
-                }
+                Ok(()) => tally.emitted += 1,
                 Err(frame) => {
                     tally.drop(Reason::PortDown);
                     pool.release(frame);
@@ -509,12 +521,16 @@ impl<F: NetworkFunction> Instance<F> {
                 continue;
             };
             match parked.until {
-                Until::Turn { serial } => self.context.begin(parked.since_us, serial),
+                Until::Turn { serial } => {
+                    self.context.arrive(parked.since_us);
+                    self.context.begin(serial);
+                }
                 _ => self.context.resume(core::mem::take(&mut parked.call)),
             }
             let before = self.parking.len();
             self.parked_since_us = Some(parked.since_us);
-            self.handle(parked.frame, layout);
+            let port = PortNumber(parked.frame.port());
+            self.handle(parked.frame, layout, port);
             self.parked_since_us = None;
             if self.parking.len() > before {
                 held.add(parked.flow);

@@ -128,7 +128,8 @@ impl<F: NetworkFunction> Testkit<F> {
     }
 
     fn handle(&mut self, port: PortNumber, bytes: &mut [u8], layout: Layout) -> (Verdict, u32) {
-        self.context.begin(self.now_us, self.serial);
+        self.context.arrive(self.now_us);
+        self.context.begin(self.serial);
         for calls in 1..=CALLS_MAX {
             let given = Call {
                 state: &mut self.state,

@@ -1,3 +1,4 @@
 //! The library of network functions.
+pub mod pass_through;
 
 pub mod nat;

@@ -260,10 +260,14 @@ impl Context {
 
     // --- the packet being handled
 
+    /// Says when the packets that begin from here on arrived; once a burst.
+    #[inline(always)]
+    pub fn arrive(&self, arrived_us: u64) {
+        self.arrived_us.set(arrived_us);
+    }
     /// Starts the next packet; `serial` differs for every packet of this instance.
     #[inline(always)]
-    pub fn begin(&self, arrived_us: u64, serial: u64) {
-        self.arrived_us.set(arrived_us);
+    pub fn begin(&self, serial: u64) {
         self.serial.set(serial);
         self.turn.set(self.turn.get().wrapping_add(1));
         self.acted.set(false);
@@ -292,7 +296,8 @@ impl Context {
         }
         call.grants_told = 0;
         call.wait = Wait::Nothing;
-        self.begin(call.arrived_us, call.serial);
+        self.arrive(call.arrived_us);
+        self.begin(call.serial);
         self.attention.set(true);
         *self.call.borrow_mut() = call;
     }
@@ -564,10 +569,12 @@ mod tests {
     #[test]
     fn retries_get_the_same_grant_and_unspent_ones_return() {
         let context = Context::alone();
-        context.begin(5, 1);
+        context.arrive(5);
+        context.begin(1);
         assert_eq!(context.grant(3, |_| true, || Some(77)), Some((77, 0)));
         let (call, _) = context.park();
-        context.begin(6, 2);
+        context.arrive(6);
+        context.begin(2);
         assert_eq!(context.grant(3, |_| true, || Some(78)), Some((78, 0)));
         context.spend(0);
         context.end(|_, _| panic!("a spent grant must not return"));
@@ -608,7 +615,8 @@ mod tests {
         };
         let context = Context::new(identity, Sequencer::Own(Cell::new(0)), 1, Vec::new());
         context.set_now(1_000, 0);
-        context.begin(1_000, 1);
+        context.arrive(1_000);
+        context.begin(1);
         assert!(context.absent(Some(1), 500).is_err());
         assert_eq!(
             context.park().1,

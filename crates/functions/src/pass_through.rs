@@ -1,0 +1,101 @@
+//! Forwards every packet from its first port to its second and back, and may read or write a counter on
+//! the way: the middlebox that measures what sharing costs (Constellation §6.2, Table 3).
+
+use asterism_function::{Ask, Builder, Counter, Late, NetworkFunction, PortNumber, Verdict, state};
+
+/// What pass-through instances share.
+#[state]
+pub struct PassThroughState {
+    /// Packets of all instances.
+    pub packets: Counter,
+}
+
+/// What is done with the counter for each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is read.
+    Read,
+    /// It is added to.
+    Write,
+    /// It is read, then added to.
+    ReadWrite,
+}
+
+impl Access {
+    /// Its name in configurations and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::ReadWrite => "read-write",
+        }
+    }
+    /// All of them, in the order of the paper's table.
+    pub const ALL: [Self; 4] = [Self::None, Self::Read, Self::Write, Self::ReadWrite];
+}
+
+/// The function. Costs a few instructions beyond the packet loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PassThrough {
+    /// What is done with the counter.
+    pub access: Access,
+}
+
+impl NetworkFunction for PassThrough {
+    type State = PassThroughState;
+
+    fn state(&self, builder: &Builder) -> PassThroughState {
+        PassThroughState { packets: builder.counter("packets") }
+    }
+
+    #[inline(always)]
+    fn packet(&self, ask: Ask<'_, PassThroughState>) -> Result<Verdict, Late> {
+        let out = PortNumber(ask.port().0 ^ 1);
+        let reads = matches!(self.access, Access::Read | Access::ReadWrite);
+        let seen = if reads { ask.packets.get()? } else { 0 };
+        if matches!(self.access, Access::Write | Access::ReadWrite) {
+            ask.act()?.packets.add(1);
+        }
+        // What was read must matter, or the compiler drops the read.
+        if seen == u64::MAX {
+            return Ok(Verdict::Consumed);
+        }
+        Ok(Verdict::Forward(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::testkit::Testkit;
+    use asterism_function::{Flow4, build};
+
+    fn packet() -> Vec<u8> {
+        let mut bytes = vec![0; 128];
+        let flow = Flow4 {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            source_port: 1,
+            destination_port: 2,
+            protocol: 17,
+        };
+        let length = build::flow4(&flow, b"", &mut bytes).unwrap();
+        bytes.truncate(length);
+        bytes
+    }
+
+    #[test]
+    fn forwards_unchanged_and_counts() {
+        let mut kit = Testkit::new(PassThrough { access: Access::ReadWrite });
+        for port in [0, 1, 0] {
+            let outcome = kit.packet(PortNumber(port), &packet());
+            assert_eq!(outcome.verdict, Verdict::Forward(PortNumber(port ^ 1)));
+            assert_eq!(outcome.packet, packet());
+        }
+        assert_eq!(kit.state().packets.get(), Ok(3));
+    }
+}
