@@ -127,27 +127,32 @@ impl Replicator {
             );
             return;
         }
-        let head = self.log.head();
         for seat in 0..self.peers.len() {
             let peer = &mut self.peers[seat];
-            let Some(pin) = peer.pin() else { continue };
-            if !self.log.is_half(pin, self.sent_through) && !self.sent.is_half(pin) {
+            let high = |pin| self.log.is_half(pin, self.sent_through) || self.sent.is_half(pin);
+            if !peer.pin().is_some_and(high) {
                 continue;
             }
             self.counters.laggards += u64::from(peer.standing == Standing::Current);
-            let heard = peer
-                .heard
-                .is_some_and(|at| now.since(at) <= self.config.silent_after);
-            if heard {
-                self.begin_walk(seat);
-            } else {
-                peer.drop_from_log(Standing::Absent, head);
-                peer.outbound = None;
-                let index = self.index(seat);
-                self.progress.members[index].standing = Standing::Absent;
+            let heard = peer.is_heard(now, &self.config);
+            match peer.standing {
+                // Its walk goes on. What the log loses meanwhile a second walk brings, from where this one began: a
+                // smaller one, where beginning anew might never end.
+                Standing::Imaging if heard => peer.lose_log(),
+                _ if heard => self.begin_walk(seat),
+                _ => self.give_up_on(seat),
             }
         }
         self.prune();
+    }
+
+    /// A silent member is served by nothing until it is heard again.
+    pub(super) fn give_up_on(&mut self, seat: usize) {
+        let (index, head) = (self.index(seat), self.log.head());
+        let peer = &mut self.peers[seat];
+        peer.drop_from_log(Standing::Absent, head);
+        peer.outbound = None;
+        self.progress.members[index].standing = Standing::Absent;
     }
 
     /// A member that fell off the log is served from the tables from now on.
@@ -181,11 +186,19 @@ impl Replicator {
         );
     }
 
-    /// The member is served from the log again, if what it applied has passed where its walk began.
+    /// What a laggard applied has passed where its walk began: it is served from the log again, or, where the log has lost
+    /// what followed, by a walk from there.
     pub(super) fn end_walk(&mut self, seat: usize) {
         let index = self.index(seat);
         let peer = &mut self.peers[seat];
-        if peer.standing == Standing::Imaging && peer.acknowledged >= peer.floor() {
+        if peer.standing != Standing::Imaging || peer.acknowledged < peer.floor() {
+            return;
+        }
+        let kept =
+            peer.acknowledged >= self.log.pruned() || mutant::active(Mutant::LogNotKeptDuringWalk);
+        if !kept {
+            self.begin_walk(seat);
+        } else {
             peer.return_to_log();
             let (member, walk) = (peer.member, peer.walk);
             self.progress.members[index].standing = Standing::Current;

@@ -105,7 +105,8 @@ pub enum Event {
     },
     /// A member fell off the log and must be served from the tables: walk them for entries and tombstones stamped beyond
     /// `beyond`, [`submit_image`](Replicator::submit_image) them, then [`finish_image`](Replicator::finish_image). A
-    /// second such event for a member replaces the first: stop that walk and begin again.
+    /// second such event for a member replaces the first: stop that walk, if it still goes on, and begin this one. The
+    /// walk must see every own group submitted so far, and all that was reported as applied.
     Laggard {
         /// Who.
         member: MemberId,

@@ -39,6 +39,8 @@ pub(super) struct Peer {
     runs: Vec<(u64, u64)>,
     /// The log keeps what is above this for it, however little it acknowledged: where its image's walk began.
     floor: u64,
+    /// False once the log overflowed during its walk: a smaller walk will follow this one.
+    log_kept: bool,
     /// When what it has not received goes again, unless it says something.
     pub(super) retransmit_at: Option<Time>,
     /// When a gap that may still close by itself counts as lost.
@@ -69,6 +71,7 @@ impl Peer {
             received: 0,
             runs: Vec::with_capacity(RUNS_MAX),
             floor: 0,
+            log_kept: true,
             retransmit_at: None,
             reorder_at: None,
             backoff: 0,
@@ -84,7 +87,7 @@ impl Peer {
     pub(super) fn pin(&self) -> Option<u64> {
         match self.standing {
             Standing::Absent => None,
-            Standing::Imaging if mutant::active(Mutant::LogNotKeptDuringWalk) => None,
+            Standing::Imaging if !self.log_kept => None,
             Standing::Current | Standing::Imaging => Some(self.acknowledged.max(self.floor)),
         }
     }
@@ -93,6 +96,7 @@ impl Peer {
     pub(super) fn drop_from_log(&mut self, standing: Standing, head: u64) {
         self.standing = standing;
         self.floor = head;
+        self.log_kept = !mutant::active(Mutant::LogNotKeptDuringWalk);
         self.retransmit_at = None;
         self.reorder_at = None;
         self.backoff = 0;
@@ -103,6 +107,17 @@ impl Peer {
         self.standing = Standing::Current;
         self.floor = 0;
         self.outbound = None;
+    }
+
+    /// Whether it was heard lately.
+    pub(super) fn is_heard(&self, now: Time, config: &Config) -> bool {
+        self.heard
+            .is_some_and(|at| now.since(at) <= config.silent_after)
+    }
+
+    /// The log overflowed while it was served by a walk: nothing is kept for it until the next walk.
+    pub(super) fn lose_log(&mut self) {
+        self.log_kept = false;
     }
 
     pub(super) fn floor(&self) -> u64 {

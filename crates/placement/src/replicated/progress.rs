@@ -11,7 +11,8 @@ pub enum Standing {
     Current,
     /// It was dropped from the log and is silent: nothing is kept for it. Its image begins when it is heard again.
     Absent,
-    /// It was dropped from the log; it is served by walking the tables, and the log keeps what came after the walk began.
+    /// It was dropped from the log; it is served by walking the tables, and the log keeps what came after the walk began,
+    /// or, when that grows too much as well, another walk follows.
     Imaging,
 }
 

@@ -212,6 +212,14 @@ impl Replicator {
                 peer.outbound = Some(outbound);
             }
         }
+        for seat in 0..self.peers.len() {
+            let peer = &self.peers[seat];
+            // A walk whose log is lost holds back nothing, so that only the time ends it.
+            let walks_on = peer.standing == Standing::Imaging && peer.pin().is_none();
+            if walks_on && !peer.is_heard(now, &self.config) {
+                self.give_up_on(seat);
+            }
+        }
     }
 
     /// The next event.
