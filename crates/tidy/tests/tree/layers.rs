@@ -1,0 +1,107 @@
+//! Each crate imports only those below it.
+
+use std::collections::BTreeMap;
+
+use asterism_tidy::{must_be_empty, read, root};
+
+/// Crates of the tree that each may import in what it ships (tests may import more). From below to above.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("packet", &[]),
+    ("state-macro", &[]),
+    ("state", &["packet", "state-macro"]),
+    ("placement", &["packet", "state"]),
+    ("function", &["packet", "state", "state-macro"]),
+    ("engine", &["packet", "state", "placement", "function"]),
+    ("functions", &["function"]),
+    ("asterism", &["packet", "state", "placement", "function", "engine", "functions"]),
+    ("sim", &["packet", "state", "placement", "function", "engine", "functions"]),
+    ("bench", &["packet", "state", "placement", "function", "engine", "functions", "sim"]),
+    ("tidy", &[]),
+];
+
+fn manifest(path: &str) -> toml::Table {
+    toml::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn names(manifest: &toml::Table, table: &str) -> Vec<String> {
+    let table = manifest.get(table).and_then(toml::Value::as_table);
+    table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
+}
+
+#[test]
+fn crates_import_only_layers_below() {
+    let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
+    let mut faults = Vec::new();
+    let folders = std::fs::read_dir(root().join("crates")).unwrap();
+    for folder in folders.flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let Some(allowed) = layers.get(name.as_str()) else {
+            faults.push(format!("crates/{name}: in no layer; add it to the table in this test"));
+            continue;
+        };
+        let manifest = manifest(&format!("crates/{name}/Cargo.toml"));
+        for table in ["dependencies", "build-dependencies"] {
+            for dependency in names(&manifest, table) {
+                if let Some(other) = dependency.strip_prefix("asterism-")
+                    && !allowed.contains(&other)
+                {
+                    faults.push(format!("crates/{name}: {table} must not have {dependency}: its layer is not below"));
+                }
+            }
+        }
+    }
+    must_be_empty(&faults);
+}
+
+/// What a network function may import: nothing that could show it a port, a clock or a placement.
+#[test]
+fn functions_import_function_alone() {
+    let manifest = manifest("crates/functions/Cargo.toml");
+    assert_eq!(names(&manifest, "dependencies"), ["asterism-function"]);
+}
+
+#[test]
+fn packet_imports_nothing() {
+    let manifest = manifest("crates/packet/Cargo.toml");
+    assert_eq!(names(&manifest, "dependencies"), Vec::<String>::new());
+    assert!(read("crates/packet/src/lib.rs").contains("#![no_std]"));
+    assert!(read("crates/packet/src/lib.rs").contains("#![forbid(unsafe_code)]"));
+}
+
+/// The workspace's lints hold in every crate, and the crates of the cores cannot opt out of the bans.
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    let mut faults = Vec::new();
+    for (name, _) in LAYERS {
+        let path = format!("crates/{name}/Cargo.toml");
+        let inherits = manifest(&path)
+            .get("lints")
+            .and_then(|lints| lints.get("workspace"))
+            .and_then(toml::Value::as_bool);
+        if inherits != Some(true) {
+            faults.push(format!("{path}: needs `[lints] workspace = true`"));
+        }
+    }
+    must_be_empty(&faults);
+    let workspace = manifest("Cargo.toml");
+    let clippy = &workspace["workspace"]["lints"]["clippy"];
+    for lint in ["disallowed_methods", "disallowed_types", "todo", "unimplemented", "dbg_macro"] {
+        assert_eq!(clippy[lint].as_str(), Some("deny"), "{lint}");
+    }
+}
+
+#[test]
+fn the_bans_on_ambience_stand() {
+    let bans = manifest("clippy.toml");
+    let paths = |list: &str| -> Vec<String> {
+        let list = bans[list].as_array().unwrap();
+        list.iter().map(|ban| ban["path"].as_str().unwrap().to_owned()).collect()
+    };
+    let (methods, types) = (paths("disallowed-methods"), paths("disallowed-types"));
+    for method in ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep"] {
+        assert!(methods.iter().any(|banned| banned == method), "{method} must be banned");
+    }
+    for kind in ["std::sync::Mutex", "std::sync::RwLock", "std::collections::hash_map::RandomState"] {
+        assert!(types.iter().any(|banned| banned == kind), "{kind} must be banned");
+    }
+}

@@ -1,0 +1,5 @@
+//! The rules of the sources: see each file.
+
+mod layers;
+mod sources;
+mod supply;
