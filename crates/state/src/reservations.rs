@@ -56,7 +56,7 @@ mod tests {
     fn a_late_call_keeps_nothing_reserved() {
         let context = Context::alone();
         let reservations = Reservations::default();
-        context.begin(0, 1);
+        context.begin(1);
         assert!(reservations.take(&context, [(9, 10), (0, 10)]));
         assert!(!reservations.take(&context, [(9, 10), (0, 10)]));
         let (call, _) = context.park();

@@ -53,7 +53,6 @@ impl<R: Row, V: Value> Table<R, V> {
         let emptied = self.unlink(number);
         self.release(number);
         self.generation_floor = self.generation_floor.max(record.header.generation);
-        self.seen_floor = self.seen_floor.max(record.header.seen);
         self.tally.forgotten += 1;
         if record.header.flags & LIVED != 0
             && let Some((lane, call)) = &self.on_forget

@@ -1,8 +1,9 @@
 //! How two copies of an entry become one: a join, so the order in which copies arrive does not matter.
 //!
-//! By generation first (a removal is a generation of its own); within a generation values join, or the
-//! caller's order decides, or at last the stamp, and `expired` is a maximum. `seen` is a maximum over all
-//! generations.
+//! By generation first (a removal is a generation of its own): a copy of an older one counts for nothing.
+//! Within a generation values join, or the caller's order decides, or at last the stamp, and `seen` and
+//! `expired` are maxima. Were `seen` a maximum over generations too, it would depend on whether somebody
+//! had forgotten the entry before it was written again.
 
 use super::record::{LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
@@ -15,8 +16,8 @@ use crate::wire::{BadBytes, Reader, Writer};
 pub(super) const OPERATION_EXPIRED: u8 = 1;
 /// Flag of an operation: the entry is removed.
 pub(super) const OPERATION_REMOVED: u8 = 2;
-/// Flag in an image: not an entry, but what new entries must start above.
-const IMAGE_FLOORS: u8 = 4;
+/// Flag in an image: not an entry, but the generation that new entries must start above.
+const IMAGE_FLOOR: u8 = 4;
 
 /// A copy of an entry, ours or a member's.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +78,13 @@ impl<R: Row, V: Value> Table<R, V> {
         let was_live = header.flags & LIVE != 0;
         let removed = header.flags & REMOVED != 0;
         let revives = mutant::active(Mutant::RemovalForgetsGeneration) && removed && !copy.removed;
-        let takes = if copy.generation != header.generation {
-            copy.generation > header.generation || revives
+        if copy.generation < header.generation && !revives {
+            self.tally.lost_writes += u64::from(copy.value != record.value && !removed);
+            return;
+        }
+        let newer = copy.generation > header.generation;
+        let takes = if newer || revives {
+            true
         } else if removed != copy.removed {
             // Written again while another removed it: the writing stands.
             removed
@@ -100,27 +106,25 @@ impl<R: Row, V: Value> Table<R, V> {
             self.tally.lost_writes += u64::from(copy.value != record.value);
             order.is_gt()
         };
-        if copy.generation > header.generation {
-            header.expired = copy.expired;
-        } else if copy.generation == header.generation {
-            header.expired = header.expired.max(copy.expired);
-        }
         if takes {
             record.value = copy.value;
             header.generation = copy.generation;
             header.set_stamp(copy.stamp);
             header.flags = header.flags & !REMOVED | if copy.removed { REMOVED } else { 0 };
         }
+        if newer {
+            (header.seen, header.expired) = (0, 0);
+        }
         if copy.seen > header.seen || copy.own {
             header.seen = header.seen.max(copy.seen);
             header.flags = header.flags & !OWN_TOUCH | if copy.own { OWN_TOUCH } else { 0 };
         }
+        header.expired = header.expired.max(copy.expired);
         let live = header.flags & REMOVED == 0 && header.seen > header.expired;
         header.flags = header.flags & !LIVE | if live { LIVE | LIVED } else { 0 };
         // Of several operations that ended the entry, only one that is enough by itself may decide when
         // the entry is forgotten: whoever applied it takes the entry for ended too.
-        let ends =
-            copy.generation == header.generation && (copy.removed || copy.expired >= header.seen);
+        let ends = copy.removed && header.flags & REMOVED != 0 || copy.expired >= header.seen;
         let seen = header.seen;
         record.header.touch_due = self.touch_due(&record.value, seen);
         self.records[number as usize] = record;
@@ -156,20 +160,13 @@ impl<R: Row, V: Value> Table<R, V> {
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
         let tick = self.context.tick();
-        let (generation, seen) = match self.identity(&row) {
-            Some(number) => {
-                let header = &self.records[number as usize].header;
-                (
-                    header.generation.saturating_add(1),
-                    tick.max(header.seen.saturating_add(1)),
-                )
-            }
-            None if mutant::active(Mutant::FloorForgotten) => (1, tick.max(1)),
-            None => (
-                self.generation_floor.saturating_add(1),
-                tick.max(self.seen_floor.saturating_add(1)),
-            ),
+        let above = match self.identity(&row) {
+            Some(number) => self.records[number as usize].header.generation,
+            None if mutant::active(Mutant::FloorForgotten) => 0,
+            None => self.generation_floor,
         };
+        let generation = above.saturating_add(1);
+        let seen = tick.max(1);
         self.publish(Copied {
             row,
             value,
@@ -363,15 +360,6 @@ impl<R: Row, V: Value> Table<R, V> {
         if !self.settings.logged {
             return None;
         }
-        if cursor == 0 && (self.generation_floor, self.seen_floor) != (0, 0) {
-            if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
-                return Some(0);
-            }
-            let mut writer = Writer::new(out, self.context.addresses());
-            writer.u8(self.object << 3 | IMAGE_FLOORS);
-            writer.u32(self.generation_floor);
-            writer.u32(self.seen_floor);
-        }
         for number in cursor..self.used {
             if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
                 return Some(number);
@@ -400,6 +388,15 @@ impl<R: Row, V: Value> Table<R, V> {
                 self.write_stamp(self.links[number as usize].death(), &mut writer);
             }
         }
+        // Last, so that every part of an image gets further than the one before.
+        if self.generation_floor != 0 {
+            if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+                return Some(self.used.max(cursor));
+            }
+            let mut writer = Writer::new(out, self.context.addresses());
+            writer.u8(self.object << 3 | IMAGE_FLOOR);
+            writer.varint(u64::from(self.generation_floor));
+        }
         None
     }
 
@@ -409,9 +406,8 @@ impl<R: Row, V: Value> Table<R, V> {
         flags: u8,
         input: &mut Reader<'_>,
     ) -> Result<(), BadBytes> {
-        if flags & IMAGE_FLOORS != 0 {
-            self.generation_floor = self.generation_floor.max(input.u32()?);
-            self.seen_floor = self.seen_floor.max(input.u32()?);
+        if flags & IMAGE_FLOOR != 0 {
+            self.generation_floor = self.generation_floor.max(read_generation(input)?);
             return Ok(());
         }
         let row = R::decode(input)?;

@@ -13,7 +13,7 @@ mod record;
 
 use std::rc::Rc;
 
-use crate::context::{Context, Late, Prefetched, Tick};
+use crate::context::{Context, Late, Prefetched};
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};
@@ -61,10 +61,9 @@ pub struct Table<R: Row, V: Value> {
     reserved: Reservations,
     /// Entries that there is memory for; see [`SLACK`].
     room: u32,
-    /// New entries start above this generation and this time, so that they beat any forgotten entry of the
-    /// same row that somebody else still holds.
+    /// New entries start above this generation, so that they beat any forgotten entry of the same row that
+    /// somebody else still holds.
     generation_floor: u32,
-    seen_floor: Tick,
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     tally: TableTally,
@@ -133,7 +132,6 @@ impl<R: Row, V: Value> Table<R, V> {
             reserved: Reservations::default(),
             room,
             generation_floor: 0,
-            seen_floor: 0,
             sweep_next: 0,
             on_forget: None,
             tally: TableTally::default(),

@@ -67,9 +67,9 @@ pub(crate) const LIVED: u8 = 128;
 pub(crate) struct Header {
     /// From here on a use of the entry is announced again.
     pub(crate) touch_due: Tick,
-    /// The last announced use.
+    /// The last announced use, of this generation.
     pub(crate) seen: Tick,
-    /// Uses up to this one were declared over. The entry lives while `seen > expired`.
+    /// Uses up to this one were declared over, of this generation. The entry lives while `seen > expired`.
     pub(crate) expired: Tick,
     pub(crate) generation: u32,
     pub(crate) sequence_low: u32,

@@ -1,0 +1,34 @@
+//! Every planted bug is found by the seeds. Only in a build with `--cfg asterism_mutants`.
+
+use std::panic::catch_unwind;
+
+use asterism_state::mutant::{self, Mutant};
+
+#[test]
+fn every_planted_bug_is_found() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut alive = Vec::new();
+    for planted in Mutant::ALL {
+        mutant::select(Some(planted));
+        let killed = (0..600).find_map(|seed| {
+            let fault = catch_unwind(|| crate::run(seed)).err()?;
+            let said = fault
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| fault.downcast_ref::<&str>().map(|said| (*said).to_owned()));
+            Some((seed, said.unwrap_or_default()))
+        });
+        mutant::select(None);
+        match killed {
+            Some((seed, said)) => {
+                println!(
+                    "{planted:?}: seed {seed}: {}",
+                    said.lines().next().unwrap_or("")
+                );
+            }
+            None => alive.push(planted),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(alive.is_empty(), "not found by any seed: {alive:?}");
+}

@@ -1,0 +1,206 @@
+//! A state with one object of every kind, its values, and a source of chance.
+
+use std::rc::Rc;
+
+use asterism_state::{
+    BadBytes, BiMap, Builder, Context, Counter, Counters, Grouped, Key, Map, ObjectSettings,
+    Paired, Pool, Reader, Register, Row, Set, Space, Table, Value, Wire, Writer, state,
+};
+use core::cmp::Ordering;
+
+/// A value of which the greater one wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Score(pub u8);
+
+impl Wire for Score {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8().map(Self)
+    }
+}
+
+impl Value for Score {
+    fn order(&self, other: &Self) -> Ordering {
+        // Coarser than equality on purpose: the stamp must decide the rest.
+        (self.0 / 4).cmp(&(other.0 / 4))
+    }
+    fn idle_class(&self) -> u8 {
+        self.0 & 1
+    }
+}
+
+/// A value whose bits add up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen(pub u8);
+
+impl Wire for Seen {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8().map(Self)
+    }
+}
+
+impl Value for Seen {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// A row with two unique keys and two groups, computed from its fields as a NAT session's are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session {
+    pub inside: u8,
+    pub outside: u8,
+    pub remote: u8,
+}
+
+impl Wire for Session {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.raw(&[self.inside, self.outside, self.remote]);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            inside: input.u8()?,
+            outside: input.u8()?,
+            remote: input.u8()?,
+        })
+    }
+}
+
+impl Paired for Session {
+    type Left = (u8, u8);
+    type Right = (u8, u8);
+    fn left(&self) -> (u8, u8) {
+        (self.inside, self.remote)
+    }
+    fn right(&self) -> (u8, u8) {
+        (self.outside, self.remote)
+    }
+}
+
+impl Grouped for Session {
+    type Group = u8;
+    fn group(&self, group: usize) -> u8 {
+        if group == 0 {
+            self.inside
+        } else {
+            self.outside
+        }
+    }
+}
+
+impl Row for Session {
+    const UNIQUE: usize = 2;
+    const LANES: usize = 4;
+    fn lane_hash(&self, lane: usize, seed: u64) -> u64 {
+        match lane {
+            0 => self.left().hash(seed),
+            1 => self.right().hash(seed),
+            _ => self.group(lane - 2).hash(seed),
+        }
+    }
+    fn lane_equal(&self, lane: usize, other: &Self) -> bool {
+        match lane {
+            0 => self.left() == other.left(),
+            1 => self.right() == other.right(),
+            _ => self.group(lane - 2) == other.group(lane - 2),
+        }
+    }
+    fn order(&self, other: &Self) -> Ordering {
+        (self.inside, self.outside, self.remote).cmp(&(other.inside, other.outside, other.remote))
+    }
+}
+
+/// Numbers on two shelves of a length that is no multiple of a block.
+#[derive(Debug)]
+pub struct Ports;
+
+impl Ports {
+    pub const ITEMS: u32 = 330;
+}
+
+impl Space for Ports {
+    type Item = u32;
+    fn shelves(&self) -> u32 {
+        2
+    }
+    fn items(&self) -> u32 {
+        Self::ITEMS
+    }
+    fn item(&self, shelf: u32, place: u32) -> u32 {
+        shelf * 1_000 + place
+    }
+    fn place(&self, item: &u32) -> Option<(u32, u32)> {
+        (*item < 2_000 && item % 1_000 < Self::ITEMS).then_some((item / 1_000, item % 1_000))
+    }
+}
+
+/// One object of every kind.
+#[state]
+pub struct Shared {
+    pub winners: Map<u32, Score>,
+    pub joins: Map<u32, Seen>,
+    pub members: Set<u32>,
+    pub pairs: BiMap<u8, u8>,
+    pub sessions: Table<Session, Seen>,
+    pub latest: Register<Score>,
+    pub flags: Register<Seen>,
+    pub total: Counter,
+    pub keyed: Counters<u32>,
+    pub users: Map<u32, Score>,
+    pub ports: Pool<Ports>,
+}
+
+/// Entries of each table over all members.
+pub const CAPACITY: u32 = 48;
+
+impl Shared {
+    pub fn new(context: &Rc<Context>) -> Self {
+        let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+        let mut shared = Self {
+            winners: builder.table("winners", CAPACITY, &[8, 16]),
+            joins: builder.table("joins", CAPACITY, &[12]),
+            members: builder.table("members", CAPACITY, &[8]),
+            pairs: builder.table("pairs", CAPACITY, &[10]),
+            sessions: builder.table("sessions", CAPACITY, &[10]),
+            latest: builder.register("latest", Score(0)),
+            flags: builder.register("flags", Seen(0)),
+            total: builder.counter("total"),
+            keyed: builder.counters("keyed", CAPACITY),
+            users: builder.table("users", 4 * CAPACITY, &[8, 8]),
+            ports: builder.pool("ports", Ports),
+        };
+        let returns = shared.ports.returns();
+        shared.users.on_forget(0, move |row, last| {
+            if last {
+                returns.item(&row.0);
+            }
+        });
+        shared
+    }
+}
+
+/// Chance from a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.bits() % limit.max(1) as u64) as usize
+    }
+    pub fn one_in(&mut self, chances: usize) -> bool {
+        self.below(chances) == 0
+    }
+}
