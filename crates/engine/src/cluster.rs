@@ -3,6 +3,7 @@
 
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::{MemberId, Time};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::channel::{Destination, StateChannel};
@@ -21,6 +22,47 @@ pub struct Member<F: NetworkFunction> {
     /// How far its clock is ahead of the cluster's.
     pub skew: Duration,
     paused: bool,
+    /// Instances that stand still while their host goes on.
+    stalled: Vec<bool>,
+    /// What arrived while the member was paused, and from where: its socket's buffer.
+    inbox: VecDeque<(u16, Vec<u8>)>,
+    inbox_overflows: u64,
+    /// When it has something to do, by the cluster's clock.
+    due: Time,
+}
+
+impl<F: NetworkFunction> Member<F> {
+    /// Datagrams that arrived while the member was paused and found its socket's buffer full.
+    pub fn inbox_overflows(&self) -> u64 {
+        self.inbox_overflows
+    }
+    /// Datagrams that wait in its socket's buffer while it is paused.
+    pub fn inbox(&self) -> usize {
+        self.inbox.len()
+    }
+
+    fn find_due(&self, now: Time) -> Time {
+        let mut local = self.channel.poll_timeout().unwrap_or(Time::MAX);
+        for (instance, _) in self.running() {
+            local = local.min(instance.next_due());
+            if instance.is_behind() {
+                local = Time::ZERO;
+            }
+        }
+        Time::from_micros(
+            local
+                .as_micros()
+                .saturating_sub(self.skew.as_micros() as u64),
+        )
+        .max(now)
+    }
+
+    fn running(&self) -> impl Iterator<Item = (&Instance<F>, &bool)> {
+        self.instances
+            .iter()
+            .zip(&self.stalled)
+            .filter(|(_, stalled)| !**stalled)
+    }
 }
 
 /// Members and the network between them.
@@ -29,11 +71,17 @@ pub struct Cluster<F: NetworkFunction> {
     members: Vec<Member<F>>,
     network: Network,
     now: Time,
+    turn: Duration,
     datagram: Vec<u8>,
+    strays: VecDeque<(u16, u16, Vec<u8>)>,
 }
 
-/// Steps that [`Cluster::run_until`] takes at one moment before it moves the clock on regardless.
-const STEPS_PER_MOMENT: u32 = 64;
+/// How long a turn of a member's loop takes unless [`Cluster::set_turn`] says otherwise.
+const TURN: Duration = Duration::from_micros(1);
+/// Datagrams that wait for a paused member at most: what a socket's buffer holds.
+pub const INBOX_DATAGRAMS_MAX: usize = 512;
+/// Datagrams for places without a member that are kept for [`Cluster::take_stray`] at most.
+const STRAYS_MAX: usize = 256;
 
 impl<F: NetworkFunction> Cluster<F> {
     /// A cluster over `network`, in which members are known by their places.
@@ -43,17 +91,29 @@ impl<F: NetworkFunction> Cluster<F> {
             .map(|(name, channel, instances)| Member {
                 name,
                 channel,
+                stalled: vec![false; instances.len()],
                 instances,
                 skew: Duration::ZERO,
                 paused: false,
+                inbox: VecDeque::new(),
+                inbox_overflows: 0,
+                due: Time::ZERO,
             })
             .collect();
         Self {
             members,
             network,
             now: Time::ZERO,
+            turn: TURN,
             datagram: Vec::with_capacity(2048),
+            strays: VecDeque::new(),
         }
+    }
+
+    /// How long one turn of a member's loop takes at least. A longer one makes virtual time pass in fewer
+    /// steps where a member has work at once again and again (a full log, a ring to be emptied).
+    pub fn set_turn(&mut self, turn: Duration) {
+        self.turn = turn.max(TURN);
     }
 
     /// The cluster's time.
@@ -66,6 +126,8 @@ impl<F: NetworkFunction> Cluster<F> {
     }
     /// The members, to steer.
     pub fn members_mut(&mut self) -> &mut [Member<F>] {
+        let now = self.now;
+        self.members.iter_mut().for_each(|member| member.due = now);
         &mut self.members
     }
     /// The network between them.
@@ -77,9 +139,20 @@ impl<F: NetworkFunction> Cluster<F> {
         &self.network
     }
 
-    /// Stops a member's clock and loop, or lets it go on. What arrives meanwhile waits.
+    /// Stops a member's loop, or lets it go on. What arrives meanwhile waits in its socket's buffer
+    /// ([`INBOX_DATAGRAMS_MAX`]).
     pub fn set_paused(&mut self, member: usize, paused: bool) {
-        self.members[member].paused = paused;
+        let now = self.now;
+        let member = &mut self.members[member];
+        member.paused = paused;
+        member.due = now;
+    }
+    /// Stops one instance's loop while its host's state channel goes on, or lets it go on.
+    pub fn set_stalled(&mut self, member: usize, lane: usize, stalled: bool) {
+        let now = self.now;
+        let member = &mut self.members[member];
+        member.stalled[lane] = stalled;
+        member.due = now;
     }
     /// Whether the member is paused.
     pub fn is_paused(&self, member: usize) -> bool {
@@ -90,36 +163,27 @@ impl<F: NetworkFunction> Cluster<F> {
     pub fn inject(&mut self, member: usize, lane: usize, port: PortNumber, bytes: &[u8]) -> bool {
         let now = self.now;
         let member = &mut self.members[member];
-        if member.paused {
+        if member.paused || member.stalled[lane] {
             return false;
         }
-        let now = now + member.skew;
-        member.instances[lane].inject(now, port, bytes)
+        member.due = now;
+        member.instances[lane].inject(now + member.skew, port, bytes)
     }
 
     /// Moves the clock to `until`, doing everything that is due on the way.
     pub fn run_until(&mut self, until: Time) {
-        let mut steps = 0;
-        loop {
-            self.step();
-            let next = self.next_due().min(until);
-            if next > self.now {
-                self.now = next;
-                steps = 0;
-                if next == until {
-                    self.step();
-                    return;
-                }
-            } else if self.now >= until {
-                return;
-            } else {
-                steps += 1;
-                if steps > STEPS_PER_MOMENT {
-                    self.now = self.now + Duration::from_micros(1);
-                    steps = 0;
-                }
-            }
+        while self.advance(until) {}
+    }
+
+    /// Does what is due now, then moves the clock to the next moment at which something is due, at most to
+    /// `until`. False once everything due at `until` is done.
+    pub fn advance(&mut self, until: Time) -> bool {
+        self.step();
+        if self.now >= until {
+            return false;
         }
+        self.now = self.next_due().max(self.now).min(until);
+        true
     }
 
     /// Runs until every member has applied what all others wrote, or `limit` is reached. Tells how long it
@@ -148,29 +212,58 @@ impl<F: NetworkFunction> Cluster<F> {
         })
     }
 
-    /// Everything that is due now: datagrams, then each member's channel and instances.
+    /// Everything that is due now: datagrams, then the turns of members that have something to do.
     pub fn step(&mut self) {
         let now = self.now;
         while let Some((from, to, mut bytes)) = self.network.receive(now) {
-            let member = &mut self.members[usize::from(to)];
-            let local = now + member.skew;
+            let Some(member) = self.members.get_mut(usize::from(to)) else {
+                if self.strays.len() < STRAYS_MAX {
+                    self.strays.push_back((from, to, bytes));
+                }
+                continue;
+            };
+            if member.paused {
+                if member.inbox.len() < INBOX_DATAGRAMS_MAX {
+                    member.inbox.push_back((from, bytes));
+                } else {
+                    member.inbox_overflows += 1;
+                    self.network.recycle(bytes);
+                }
+                continue;
+            }
+            member.due = now;
             // Refusals are counted by the channel.
-            let _ = member.channel.handle(local, u64::from(from), &mut bytes);
+            let _ = member
+                .channel
+                .handle(now + member.skew, u64::from(from), &mut bytes);
             self.network.recycle(bytes);
         }
         for place in 0..self.members.len() {
             let member = &mut self.members[place];
-            if member.paused {
+            if member.paused || member.due > now {
                 continue;
             }
             let local = now + member.skew;
+            while let Some((from, mut bytes)) = member.inbox.pop_front() {
+                let _ = member.channel.handle(local, u64::from(from), &mut bytes);
+                self.network.recycle(bytes);
+            }
             member.channel.turn(local);
-            for instance in &mut member.instances {
-                instance.turn(local);
+            for (instance, stalled) in member.instances.iter_mut().zip(&member.stalled) {
+                if !stalled {
+                    instance.turn(local);
+                }
             }
             member.channel.turn(local);
             self.transmit(place, local);
+            let member = &mut self.members[place];
+            member.due = member.find_due(now + self.turn);
         }
+    }
+
+    /// The next datagram that arrived at a place without a member: from, to, bytes.
+    pub fn take_stray(&mut self) -> Option<(u16, u16, Vec<u8>)> {
+        self.strays.pop_front()
     }
 
     fn transmit(&mut self, place: usize, local: Time) {
@@ -199,21 +292,8 @@ impl<F: NetworkFunction> Cluster<F> {
     }
 
     fn next_due(&self) -> Time {
-        let mut due = self.network.next_delivery().unwrap_or(Time::MAX);
-        for member in self.members.iter().filter(|member| !member.paused) {
-            let mut local = member.channel.poll_timeout().unwrap_or(Time::MAX);
-            for instance in &member.instances {
-                local = local.min(instance.next_due());
-                if instance.is_behind() {
-                    local = Time::ZERO;
-                }
-            }
-            due = due.min(Time::from_micros(
-                local
-                    .as_micros()
-                    .saturating_sub(member.skew.as_micros() as u64),
-            ));
-        }
-        due
+        let network = self.network.next_delivery().unwrap_or(Time::MAX);
+        let running = self.members.iter().filter(|member| !member.paused);
+        running.map(|member| member.due).fold(network, Time::min)
     }
 }

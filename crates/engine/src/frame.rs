@@ -28,6 +28,7 @@ pub const POOL_FRAMES_MAX: usize = 1 << 20;
 /// shows it). There is no `Drop` check: it would cost the packet path a test per move.
 #[must_use = "a frame that is dropped is a buffer lost: release it to its pool"]
 #[derive(Debug)]
+#[repr(C, align(16))]
 pub struct Frame {
     buffer: u32,
     start: u16,

@@ -241,25 +241,26 @@ impl<F: NetworkFunction> Instance<F> {
             self.prefetch(port, burst);
         }
         self.context.arrive(self.now_us);
-        for mut frame in burst.drain() {
+        for slot in burst.as_mut_slice() {
             self.serial += 1;
-            let bytes = self.pool.bytes_mut(&mut frame);
+            let bytes = self.pool.bytes_mut(slot);
             let layout = match Layout::parse(bytes) {
-                Ok(layout) if !frame.is_truncated() => layout,
+                Ok(layout) if !slot.is_truncated() => layout,
                 parsed => {
                     let reason = parsed.map_or_else(Reason::from, |_| Reason::TruncatedCapture);
-                    self.discard(frame, reason);
+                    self.discard(slot.alias(), reason);
                     continue;
                 }
             };
-            if !self.parking.is_empty() && self.follows(&mut frame, layout) {
-                frame.set_port(port);
-                self.park_behind(frame, layout);
+            if !self.parking.is_empty() && self.follows(slot, layout) {
+                slot.set_port(port);
+                self.park_behind(slot.alias(), layout);
                 continue;
             }
             self.context.begin(self.serial);
-            self.handle(frame, layout, PortNumber(port));
+            self.handle(slot, layout, PortNumber(port));
         }
+        burst.forget();
     }
 
     /// The pass that only prefetches: first the index lines of the whole burst, then the records.
@@ -286,10 +287,11 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
-    /// Calls the function for a packet that was begun or resumed, and does as it says.
+    /// Calls the function for a packet that was begun or resumed, and does as it says. The frame moves on
+    /// from `slot`, whose content nobody may use afterwards.
     #[inline(always)]
-    fn handle(&mut self, mut frame: Frame, layout: Layout, port: PortNumber) {
-        let packet = Packet::with_layout(self.pool.bytes_mut(&mut frame), layout);
+    fn handle(&mut self, slot: &mut Frame, layout: Layout, port: PortNumber) {
+        let packet = Packet::with_layout(self.pool.bytes_mut(slot), layout);
         let given = Call {
             state: &mut self.state,
             context: &self.context,
@@ -297,16 +299,19 @@ impl<F: NetworkFunction> Instance<F> {
             port,
         };
         let result = call(&*self.function, packet, given);
+        if self.context.needs_attention() && result.is_ok() {
+            self.settle();
+        }
         match result {
-            Ok(verdict) => {
-                if self.context.needs_attention() {
-                    self.settle();
-                }
-                self.dispatch(frame, verdict);
+            Ok(Verdict::Forward(to)) => self.forward(to, slot),
+            Ok(Verdict::Drop(reason)) => self.discard(slot.alias(), reason),
+            Ok(Verdict::Consumed) => {
+                self.tally.consumed += 1;
+                self.pool.release(slot.alias());
             }
             Err(_) => {
-                frame.set_port(port.0);
-                self.park(frame, layout);
+                slot.set_port(port.0);
+                self.park(slot.alias(), layout);
             }
         }
     }
@@ -325,25 +330,10 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, frame: Frame, verdict: Verdict) {
-        match verdict {
-            Verdict::Forward(port) => self.forward(port, frame),
-            Verdict::Drop(reason) => self.discard(frame, reason),
-            Verdict::Consumed => {
-                self.tally.consumed += 1;
-                self.pool.release(frame);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn forward(&mut self, port: PortNumber, frame: Frame) {
-        let refused = match self.outgoing.get_mut(usize::from(port.0)) {
-            Some(outgoing) => outgoing.push(frame),
-            None => Err(frame),
-        };
-        if let Err(frame) = refused {
-            self.make_room(port, frame);
+    fn forward(&mut self, port: PortNumber, slot: &Frame) {
+        let outgoing = self.outgoing.get_mut(usize::from(port.0));
+        if !outgoing.is_some_and(|outgoing| outgoing.push_from(slot)) {
+            self.make_room(port, slot.alias());
         }
     }
 
@@ -530,7 +520,7 @@ impl<F: NetworkFunction> Instance<F> {
             let before = self.parking.len();
             self.parked_since_us = Some(parked.since_us);
             let port = PortNumber(parked.frame.port());
-            self.handle(parked.frame, layout, port);
+            self.handle(&mut parked.frame, layout, port);
             self.parked_since_us = None;
             if self.parking.len() > before {
                 held.add(parked.flow);

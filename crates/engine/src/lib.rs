@@ -14,7 +14,7 @@ pub mod ring;
 mod tally;
 
 pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
-pub use cluster::{Cluster, Member};
+pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};
 pub use host::{HostConfig, HostError, host};
 pub use instance::{APPLY_GROUPS_PER_TURN, Instance, InstanceParts, origin_of};
 pub use parking::{PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX};

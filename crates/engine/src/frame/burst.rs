@@ -42,6 +42,20 @@ impl Burst {
         }
     }
 
+    /// Adds the frame that `slot` holds; false when the burst is full. The caller forgets the slot's content. One copy from
+    /// memory to memory, which moving the frame by value is not.
+    #[inline(always)]
+    pub(crate) fn push_from(&mut self, slot: &Frame) -> bool {
+        match self.frames.get_mut(self.length) {
+            Some(free) => {
+                *free = slot.alias();
+                self.length += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Adds as many of `frames` as fit and returns how many: the caller forgets those.
     #[inline]
     pub(crate) fn fill(&mut self, frames: &[Frame]) -> usize {
@@ -99,9 +113,9 @@ impl Burst {
         self.length = kept;
     }
 
-    /// Empties the burst of frames whose buffers were given back.
+    /// Empties the burst of frames whose buffers were given back or moved elsewhere.
     #[inline]
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.length = 0;
     }
 

@@ -247,9 +247,12 @@ impl Port for MemoryPort {
                 sent.extend(burst.iter().map(|frame| pool.bytes(frame).to_vec()));
                 pool.release_all(burst);
             }
-            Source::Looping(source) => burst
-                .drain()
-                .for_each(|frame| source.take_back(frame, pool)),
+            Source::Looping(source) => {
+                for slot in burst.as_mut_slice() {
+                    source.take_back(slot, pool);
+                }
+                burst.forget();
+            }
             Source::Cycling { .. } | Source::Sink => pool.release_all(burst),
         }
         count
@@ -308,23 +311,21 @@ impl Loop {
         Some(frame)
     }
 
-    #[inline]
-    fn take_back(&mut self, mut frame: Frame, pool: &mut FramePool) {
+    /// Takes the frame that `slot` holds; the caller forgets the slot's content.
+    #[inline(always)]
+    fn take_back(&mut self, slot: &mut Frame, pool: &mut FramePool) {
         // Tag 0: made by the function, not by this ring.
-        let Some(index) = frame.tag().checked_sub(1) else {
-            return pool.release(frame);
-        };
-        if self.ring.len() >= self.size {
-            return pool.release(frame);
+        if slot.tag() == 0 || self.ring.len() >= self.size {
+            return pool.release(slot.alias());
         }
         if self.restored_bytes > 0
-            && let Some(template) = self.templates.get(index as usize)
+            && let Some(template) = self.templates.get(slot.tag() as usize - 1)
         {
             let bytes = self.restored_bytes.min(template.len());
-            pool.reset(&mut frame, template.len());
-            pool.bytes_mut(&mut frame)[..bytes].copy_from_slice(&template[..bytes]);
+            pool.reset(slot, template.len());
+            pool.bytes_mut(slot)[..bytes].copy_from_slice(&template[..bytes]);
         }
-        self.ring.push(frame);
+        self.ring.push_from(slot);
     }
 }
 
@@ -360,6 +361,16 @@ impl FrameQueue {
         let index = (self.head + self.length) & (self.slots.len() - 1);
         self.slots[index] = frame;
         self.length += 1;
+    }
+
+    /// As [`FrameQueue::push`], from memory to memory; the caller forgets the slot's content.
+    #[inline(always)]
+    fn push_from(&mut self, slot: &Frame) {
+        let index = (self.head + self.length) & (self.slots.len() - 1);
+        if let Some(free) = self.slots.get_mut(index) {
+            *free = slot.alias();
+            self.length += 1;
+        }
     }
 
     fn pop(&mut self) -> Option<Frame> {
