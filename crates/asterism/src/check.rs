@@ -1,0 +1,336 @@
+//! `asterism check`: every mistake of a configuration, or what it means.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::command_line::End;
+use crate::config::diagnostic::{Diagnostic, DiagnosticDocument, Report};
+use crate::config::fields::{self, SectionDocument};
+use crate::config::functions::ObjectKind;
+use crate::config::kind::Absent;
+use crate::config::value::{show_count, show_duration, show_size};
+use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Settings};
+use crate::key_file;
+use crate::output::{Output, Schema};
+
+/// What `asterism check` reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckDocument {
+    /// The file.
+    pub file: String,
+    /// Whether it can be used.
+    pub accepted: bool,
+    /// All mistakes and warnings, in the order of the file.
+    pub diagnostics: Vec<DiagnosticDocument>,
+    /// What it means; absent if it is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ConfigurationDocument>,
+}
+
+/// What a configuration means.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConfigurationDocument {
+    /// The cluster's name.
+    pub cluster: String,
+    /// All hosts.
+    pub members: Vec<String>,
+    /// This host.
+    pub host: String,
+    /// Its packet loops.
+    pub instances: usize,
+    /// The network function.
+    pub function: &'static str,
+    /// Where its state lives.
+    pub objects: Vec<ObjectDocument>,
+}
+
+/// Where a state object lives.
+#[derive(Clone, Debug, Serialize)]
+pub struct ObjectDocument {
+    /// The object.
+    pub name: &'static str,
+    /// Its placement.
+    pub placement: &'static str,
+    /// What an absent entry means.
+    pub absent: String,
+    /// Entries at most; 0: what the function suggests.
+    pub capacity: u32,
+    /// What an access costs.
+    pub cost: String,
+}
+
+/// The schema of [`CheckDocument`].
+pub const CHECK: Schema = Schema {
+    name: "asterism.check",
+    version: 1,
+};
+
+/// The schema of [`FieldsDocument`].
+pub const FIELDS: Schema = Schema {
+    name: "asterism.fields",
+    version: 1,
+};
+
+/// What `asterism check --fields` reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct FieldsDocument {
+    /// All tables.
+    pub tables: Vec<SectionDocument>,
+}
+
+/// `asterism check --fields`: the reference of all tables and fields.
+pub fn fields(output: &mut Output<'_>) -> End {
+    if output.json() {
+        output.document(
+            FIELDS,
+            &FieldsDocument {
+                tables: fields::reference(),
+            },
+        );
+    } else {
+        output.text(&fields::reference_text());
+    }
+    output.end(End::Done)
+}
+
+/// `asterism check CONFIG`.
+pub fn run(path: &Path, output: &mut Output<'_>) -> End {
+    let (config, report) = match load(path) {
+        Ok(read) => read,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    show(&report, output);
+    let end = if config.is_some() {
+        End::Done
+    } else {
+        End::Configuration
+    };
+    if output.json() {
+        output.document(
+            CHECK,
+            &CheckDocument {
+                file: report.file.clone(),
+                accepted: config.is_some(),
+                diagnostics: report.documents(),
+                configuration: config.as_ref().map(document),
+            },
+        );
+    } else if let Some(config) = &config {
+        output.text(&words(&report.file, config));
+    }
+    output.end(end)
+}
+
+/// Shows a report on standard error, with its sum.
+pub fn show(report: &Report, output: &mut Output<'_>) {
+    output.say(&report.render(output.coloured()));
+    if report.errors() > 0 {
+        let count = |count: usize, what: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        };
+        let warnings = match report.warnings() {
+            0 => String::new(),
+            warnings => format!(" ({})", count(warnings, "warning")),
+        };
+        output.say(&format!(
+            "error: {} refused: {}{warnings}; nothing was started\n",
+            report.file,
+            count(report.errors(), "mistake")
+        ));
+    }
+}
+
+/// Reads a configuration file, and looks at the key file that it names.
+///
+/// # Errors
+/// The file could not be read; says why.
+pub fn load(path: &Path) -> Result<(Option<Config>, Report), String> {
+    let name = path.display().to_string();
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
+    if metadata.is_file() && metadata.len() > FILE_BYTES_MAX as u64 {
+        return Err(format!(
+            "{name} has {} bytes, a configuration at most {FILE_BYTES_MAX}: is this the right file?",
+            metadata.len()
+        ));
+    }
+    let bytes = std::fs::read(path)
+        .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            + 1;
+        format!("{name}:{line}: byte {at} is not UTF-8, as TOML must be: save the file as UTF-8")
+    })?;
+    let (mut config, mut report) = Config::read(&name, &text);
+    if let Some(key) = config
+        .as_ref()
+        .and_then(|config| config.cluster.key.as_deref())
+        && let Err(error) = key_file::read(&key_path(path, key))
+    {
+        let start = text.find(key.to_string_lossy().as_ref()).unwrap_or(0);
+        let end = start + key.to_string_lossy().len();
+        report.add(Diagnostic::error("the cluster's key cannot be used", start..end).help(error));
+        report.sort();
+        config = None;
+    }
+    Ok((config, report))
+}
+
+/// A key file's path: from the configuration's folder, unless it is absolute.
+#[must_use]
+pub fn key_path(config: &Path, key: &Path) -> PathBuf {
+    config.parent().unwrap_or(Path::new("")).join(key)
+}
+
+fn document(config: &Config) -> ConfigurationDocument {
+    ConfigurationDocument {
+        cluster: config.cluster.name.clone(),
+        members: config.cluster.members.clone(),
+        host: config.host.name.clone(),
+        instances: config.host.instances,
+        function: config.function.name,
+        objects: config
+            .function
+            .objects
+            .iter()
+            .map(|object| ObjectDocument {
+                name: object.name,
+                placement: object.placement.word(),
+                absent: object.absent.to_string(),
+                capacity: object.capacity,
+                cost: cost(object, config),
+            })
+            .collect(),
+    }
+}
+
+/// What a configuration means, in words.
+#[must_use]
+pub fn words(file: &str, config: &Config) -> String {
+    let cluster = &config.cluster;
+    let mut text = format!("{file} is good.\n\n");
+    let hosts = match cluster.members.len() {
+        1 => format!("one host, {}", cluster.members[0]),
+        count => format!(
+            "{count} hosts: {}; this one is {}",
+            cluster.members.join(", "),
+            config.host.name
+        ),
+    };
+    text.push_str(&format!("Cluster   {}, {hosts}\n", cluster.name));
+    let instances = match config.host.instances {
+        1 => "one packet loop".to_owned(),
+        count => format!("{count} packet loops, each on a core of its own"),
+    };
+    text.push_str(&format!("Host      {instances}\n"));
+    text.push_str(&format!(
+        "Function  {}: {}\n\nState\n",
+        config.function.name,
+        function_words(&config.function.settings)
+    ));
+    let width = config
+        .function
+        .objects
+        .iter()
+        .map(|object| object.name.len())
+        .max()
+        .unwrap_or(0);
+    for object in &config.function.objects {
+        text.push_str(&format!(
+            "  {:width$}  {:10}  {}\n",
+            object.name,
+            object.placement.word(),
+            cost(object, config)
+        ));
+    }
+    if cluster.members.len() > 1 {
+        let channel = &cluster.channel;
+        text.push_str(&format!(
+            "\nState channel\n  sealed with {}; packets of at most {}; silence of at most {}; {} of changes kept until all acknowledged them\n",
+            cluster.key.as_ref().map_or("a key drawn for the run".to_owned(), |key| key.display().to_string()),
+            show_size(channel.mtu as u64),
+            show_duration(channel.keep_alive),
+            show_size(channel.log_bytes_max as u64),
+        ));
+    }
+    text
+}
+
+fn function_words(settings: &Settings) -> String {
+    match settings {
+        Settings::Nat(nat) => {
+            let inside: Vec<String> = nat.inside.iter().map(ToString::to_string).collect();
+            let outside: Vec<String> = nat
+                .outside
+                .iter()
+                .take(3)
+                .map(ToString::to_string)
+                .collect();
+            let more = match nat.outside.len().saturating_sub(3) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let forwards = match nat.forwards.len() {
+                0 => String::new(),
+                1 => ", 1 forward".to_owned(),
+                count => format!(", {count} forwards"),
+            };
+            format!(
+                "{} appear as {}{more}, ports {} ({} a protocol){forwards}",
+                inside.join(", "),
+                outside.join(", "),
+                nat.ports,
+                show_count(u64::from(nat.ports.count()) * nat.outside.len() as u64),
+            )
+        }
+        Settings::PortScan(scan) => format!(
+            "a source that tries {} distinct ports within {} is blocked for {}",
+            scan.threshold,
+            show_duration(scan.window),
+            show_duration(scan.block)
+        ),
+        Settings::PassThrough(_) => "every packet leaves as it came".to_owned(),
+    }
+}
+
+/// What an access to an object costs, in words.
+fn cost(object: &ObjectChoice, config: &Config) -> String {
+    let shared = config.cluster.members.len() * config.host.instances > 1;
+    let mut words = match object.placement {
+        Placement::Local if shared => {
+            "a memory access; each instance has its own, seen by nobody else".to_owned()
+        }
+        Placement::Local => "a memory access".to_owned(),
+        Placement::Replicated if shared => {
+            "a memory access; changes reach the others behind the packets".to_owned()
+        }
+        Placement::Replicated => "a memory access; there is nobody to tell of changes".to_owned(),
+        Placement::Late(delay) => format!(
+            "for tests: the packet waits {} for each read",
+            show_duration(delay)
+        ),
+    };
+    if let Absent::Wait(longest) = object.absent
+        && shared
+    {
+        words.push_str(&format!(
+            "; what may be on its way is waited for, {} at most",
+            show_duration(longest)
+        ));
+    }
+    if object.kind == ObjectKind::Pool && object.placement == Placement::Replicated && shared {
+        words.push_str("; leased in blocks of 64, so no two instances give out the same");
+    }
+    if object.capacity > 0 {
+        words.push_str(&format!(
+            "; at most {} entries",
+            show_count(object.capacity.into())
+        ));
+    }
+    words
+}

@@ -1,0 +1,155 @@
+//! The command line: one definition for parsing, help and completions, and what each command's end is.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::output::Output;
+use crate::{check, key_file};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; what was to be shown holds
+  1  it ran, and what was to be shown does not hold (demo), or packets were lost on the way (replay)
+  2  the command line is wrong
+  3  the configuration is refused; every mistake is listed
+  4  a file could not be read or written
+";
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum End {
+    /// Done; what was to be shown holds.
+    Done = 0,
+    /// It ran, and what was to be shown does not hold.
+    DoesNotHold = 1,
+    /// The command line is wrong.
+    CommandLine = 2,
+    /// The configuration is refused.
+    Configuration = 3,
+    /// A file could not be read or written.
+    File = 4,
+}
+
+/// Stateful network functions as a cluster that behaves like one box.
+#[derive(Parser, Debug)]
+#[command(name = "asterism", version, about, after_help = EXIT_CODES, propagate_version = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct CommandLine {
+    /// What standard output is written as: text to read, or one JSON document. Progress goes to standard error.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What standard output is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text to read.
+    Text,
+    /// One JSON document; its `schema` says which kind and version.
+    Json,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Check a configuration: list every mistake, or say what it means
+    Check {
+        /// The configuration file
+        #[arg(value_name = "CONFIG", required_unless_present = "fields")]
+        config: Option<PathBuf>,
+        /// List all tables and fields with their meanings, defaults and bounds, instead
+        #[arg(long, conflicts_with = "config")]
+        fields: bool,
+    },
+    /// Write a network function of your own, in a crate of its own, ready to build and test
+    New {
+        /// The function's name, such as `rate-monitor`; the folder gets it too
+        name: String,
+        /// Where to put the folder
+        #[arg(long, value_name = "FOLDER", default_value = ".")]
+        into: PathBuf,
+        /// Use the Asterism sources in this folder instead of those on the internet
+        #[arg(long, value_name = "FOLDER")]
+        asterism: Option<PathBuf>,
+    },
+    /// Write a new cluster key into a file that only you can read
+    Keygen {
+        /// The file; it must not exist
+        #[arg(default_value = "cluster.key")]
+        file: PathBuf,
+        /// The key's number, which tells keys apart while they are changed
+        #[arg(long, default_value_t = 1)]
+        id: u8,
+    },
+    /// Print completions for a shell, to be saved where the shell looks for them
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Runs a command line. What it says goes to `stdout` and `stderr`; nothing else does.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+    coloured: bool,
+) -> End {
+    let command_line = match CommandLine::try_parse_from(arguments) {
+        Ok(command_line) => command_line,
+        Err(error) => {
+            let rendered = error.render();
+            let text = if coloured {
+                rendered.ansi().to_string()
+            } else {
+                rendered.to_string()
+            };
+            // Help and version were asked for; the rest is a mistake. Nobody is left to tell when writing fails.
+            return if error.use_stderr() {
+                let _ = write!(stderr, "{text}");
+                End::CommandLine
+            } else {
+                let _ = write!(stdout, "{text}");
+                End::Done
+            };
+        }
+    };
+    let mut output = Output::new(command_line.format, stdout, stderr, coloured);
+    match command_line.command {
+        Command::Check { fields: true, .. } => check::fields(&mut output),
+        Command::Check { config, .. } => check::run(&config.unwrap_or_default(), &mut output),
+        Command::New { .. } => output.fail(End::File, "soon"),
+        Command::Keygen { file, id } => key_file::run(&file, id, &mut output),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut CommandLine::command(), "asterism", &mut script);
+            output.text(&String::from_utf8_lossy(&script));
+            output.end(End::Done)
+        }
+    }
+}
+
+impl From<End> for ExitCode {
+    fn from(end: End) -> ExitCode {
+        ExitCode::from(end as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+}

@@ -1,0 +1,273 @@
+//! The settings of the cluster and of this host: what contradicts among them, and what comes of them.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::path::PathBuf;
+
+use asterism_engine::HostConfig;
+use asterism_placement::replicated::{self, Delivery};
+use asterism_placement::seal::{ClusterKey, HEADER_BYTES, TAG_BYTES};
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+
+use super::diagnostic::{Diagnostic, Report};
+use super::kind::Value;
+use super::section::Values;
+use super::suggestion;
+
+/// Bytes of an IPv4 and a UDP header.
+const IP_UDP_BYTES: usize = 28;
+/// The least MTU: the longest group with every header.
+pub(super) const MTU_MIN: u64 =
+    (replicated::PAYLOAD_BYTES_MIN + HEADER_BYTES + TAG_BYTES + IP_UDP_BYTES) as u64;
+/// The greatest MTU.
+pub(super) const MTU_LIMIT: u64 =
+    (replicated::PAYLOAD_BYTES_LIMIT + HEADER_BYTES + TAG_BYTES + IP_UDP_BYTES) as u64;
+
+/// What all hosts have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The name.
+    pub name: String,
+    /// The key file, as written.
+    pub key: Option<PathBuf>,
+    /// All hosts, in order.
+    pub members: Vec<String>,
+    /// The state channel.
+    pub channel: Channel,
+}
+
+/// The state channel; the fields mean what those of [`replicated::Config`] mean, the protocol behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct Channel {
+    /// The smallest MTU between hosts.
+    pub mtu: usize,
+    pub log_bytes_max: usize,
+    pub log_groups_max: usize,
+    pub reorder_groups_max: usize,
+    pub unapplied_groups_max: usize,
+    pub keep_alive: Duration,
+    pub retransmit_min: Duration,
+    pub retransmit_max: Duration,
+    pub acknowledge_delay: Duration,
+    pub lookahead: Duration,
+    pub silent_after: Duration,
+    pub delivery: Delivery,
+}
+
+/// This host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Which member it is.
+    pub name: String,
+    /// Its packet loops.
+    pub instances: usize,
+}
+
+impl Cluster {
+    /// The number that messages carry for the name: FNV-1a of its bytes.
+    #[must_use]
+    pub fn id(&self) -> ClusterId {
+        let hash = self.name.bytes().fold(0x811C_9DC5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        ClusterId(hash)
+    }
+
+    /// The number of a member: its place in the list, from 1.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<MemberId> {
+        let place = self.members.iter().position(|member| member == name)?;
+        u16::try_from(place + 1).ok().map(MemberId)
+    }
+
+    /// The numbers of all members, in order.
+    #[must_use]
+    pub fn member_ids(&self) -> Vec<MemberId> {
+        self.members
+            .iter()
+            .filter_map(|name| self.member(name))
+            .collect()
+    }
+
+    /// What a host of the cluster is told. `schema` is the function's: hosts whose states would disagree refuse each other.
+    #[must_use]
+    pub fn host(
+        &self,
+        member: MemberId,
+        incarnation: Incarnation,
+        key: ClusterKey,
+        secrets: [u8; 48],
+        schema: u64,
+    ) -> HostConfig {
+        let channel = &self.channel;
+        let cluster = ClusterId(self.id().0 ^ schema as u32 ^ (schema >> 32) as u32);
+        let members = self.member_ids();
+        HostConfig {
+            datagram_bytes_max: channel.mtu - IP_UDP_BYTES,
+            replica: replicated::Config {
+                log_bytes_max: channel.log_bytes_max,
+                log_groups_max: channel.log_groups_max,
+                reorder_groups_max: channel.reorder_groups_max,
+                unapplied_groups_max: channel.unapplied_groups_max,
+                keep_alive: channel.keep_alive,
+                retransmit_min: channel.retransmit_min,
+                retransmit_max: channel.retransmit_max,
+                acknowledge_delay: channel.acknowledge_delay,
+                lookahead: channel.lookahead,
+                silent_after: channel.silent_after,
+                delivery: channel.delivery,
+                ..replicated::Config::new(cluster, Epoch(1), member, incarnation, members.clone())
+            },
+            ..HostConfig::new(cluster, member, incarnation, members, key, secrets)
+        }
+    }
+}
+
+/// Builds the cluster's settings, and says what contradicts. `None` if anything is wrong.
+pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
+    let members = members(values);
+    check_members(values, &members, report);
+    let channel = channel(&values.table("channel")?, report);
+    if values.text("key").is_none() && values.place("key").is_none() && members.len() > 1 {
+        report.add(
+            Diagnostic::warning("this cluster has no key", values.span_of("members"))
+                .label(format!("{} hosts", members.len()))
+                .help("its hosts can run in one process (`asterism replay`); to let them run apart, write a key with `asterism keygen cluster.key` and add key = \"cluster.key\""),
+        );
+    }
+    Some(Cluster {
+        name: values.text("name")?,
+        key: values.text("key").map(PathBuf::from),
+        members: members.into_iter().map(|(name, _)| name).collect(),
+        channel: channel?,
+    })
+}
+
+/// Builds this host's settings. `None` if anything is wrong.
+pub(super) fn host(values: &Values, cluster: &Values, report: &mut Report) -> Option<Host> {
+    let members = members(cluster);
+    let name = match (values.text("name"), values.place("name")) {
+        (Some(name), place) => {
+            if !members.is_empty() && !members.iter().any(|(member, _)| *member == name) {
+                let names = || members.iter().map(|(member, _)| member.as_str());
+                let span = place.map_or(values.span.clone(), |place| place.value.clone());
+                let mut unknown = Diagnostic::error(
+                    format!("this host, \"{name}\", is no member of the cluster"),
+                    span,
+                );
+                if cluster.place("members").is_some() {
+                    unknown = unknown.also(cluster.span_of("members"), "the members");
+                }
+                if let Some(near) = suggestion::nearest(&name, names()) {
+                    unknown = unknown.help(format!("did you mean \"{near}\"?"));
+                }
+                report.add(unknown.help(format!(
+                    "choose {}, or add \"{name}\" to `members` in [cluster]",
+                    suggestion::quoted(names())
+                )));
+            }
+            name
+        }
+        (None, None) => members.first()?.0.clone(),
+        (None, Some(_)) => return None,
+    };
+    Some(Host {
+        name,
+        instances: usize::try_from(values.count("instances")?).ok()?,
+    })
+}
+
+/// The members' names with their places.
+pub(super) fn members(values: &Values) -> Vec<(String, Range<usize>)> {
+    let list = values.list("members").unwrap_or_default().into_iter();
+    list.filter_map(|(value, span)| {
+        if let Value::Text(name) = value {
+            Some((name, span))
+        } else {
+            None
+        }
+    })
+    .collect()
+}
+
+fn check_members(values: &Values, members: &[(String, Range<usize>)], report: &mut Report) {
+    if values.list("members").is_some_and(|list| list.is_empty()) {
+        report.add(
+            Diagnostic::error(
+                "a cluster has at least one member",
+                values.span_of("members"),
+            )
+            .help("write members = [\"a\"]"),
+        );
+    }
+    for (place, (name, span)) in members.iter().enumerate() {
+        if let Some((_, first)) = members[..place].iter().find(|(other, _)| other == name) {
+            report.add(
+                Diagnostic::error(format!("member \"{name}\" is listed twice"), span.clone())
+                    .also(first.clone(), "first here")
+                    .help("leave one of the two out, or give it another name"),
+            );
+        }
+    }
+}
+
+fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
+    if let (Some(least), Some(most)) = (
+        values.duration("retransmit_min"),
+        values.duration("retransmit_max"),
+    ) && most < least
+    {
+        let (field, other) = if values.place("retransmit_max").is_some() {
+            ("retransmit_max", "retransmit_min")
+        } else {
+            ("retransmit_min", "retransmit_max")
+        };
+        let mut diagnostic = Diagnostic::error(
+            "`retransmit_max` is shorter than `retransmit_min`",
+            values.span_of(field),
+        );
+        if values.place(other).is_some() {
+            diagnostic = diagnostic.also(values.span_of(other), "the other");
+        }
+        report.add(diagnostic.help("write the shorter one in `retransmit_min`"));
+    }
+    if let (Some(keep_alive), Some(silent)) = (
+        values.duration("keep_alive"),
+        values.duration("silent_after"),
+    ) && silent < keep_alive * 2
+    {
+        let field = if values.place("silent_after").is_some() {
+            "silent_after"
+        } else {
+            "keep_alive"
+        };
+        report.add(
+            Diagnostic::error(
+                "every idle host would count as silent",
+                values.span_of(field),
+            )
+            .label("`silent_after` is less than two keep-alives")
+            .help("write a longer `silent_after`, or a shorter `keep_alive`"),
+        );
+    }
+    let count = |field: &str| usize::try_from(values.count(field)?).ok();
+    let size = |field: &str| usize::try_from(values.size(field)?).ok();
+    Some(Channel {
+        mtu: size("mtu")?,
+        log_bytes_max: size("log_max")?,
+        log_groups_max: count("log_groups_max")?,
+        reorder_groups_max: count("reorder_groups_max")?,
+        unapplied_groups_max: count("unapplied_groups_max")?,
+        keep_alive: values.duration("keep_alive")?,
+        retransmit_min: values.duration("retransmit_min")?,
+        retransmit_max: values.duration("retransmit_max")?,
+        acknowledge_delay: values.duration("acknowledge_delay")?,
+        lookahead: values.duration("lookahead")?,
+        silent_after: values.duration("silent_after")?,
+        delivery: match values.choice("delivery")? {
+            "unordered" => Delivery::Unordered,
+            _ => Delivery::Ordered,
+        },
+    })
+}

@@ -1,0 +1,408 @@
+//! Every table and field of the configuration: the one definition behind reading, messages and the reference.
+
+use core::time::Duration;
+
+use asterism_placement::replicated;
+use serde::Serialize;
+
+use super::kind::{Kind, Word};
+use super::section::{Default, Field, Section};
+use super::value;
+use super::{cluster, functions};
+
+const fn duration(least: Duration, most: Duration) -> Kind {
+    Kind::Duration { least, most }
+}
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// The cluster: what all its hosts have in common.
+pub static CLUSTER: Section = Section {
+    path: "cluster",
+    meaning: "The cluster: what all its hosts have in common. Written alike on every host.",
+    fields: &[
+        Field {
+            name: "name",
+            kind: Kind::Name,
+            default: Default::Is("\"asterism\""),
+            meaning: "The cluster's name. Messages of a cluster of another name are refused.",
+        },
+        Field {
+            name: "key",
+            kind: Kind::File,
+            default: Default::Unset(
+                "hosts of one process draw a key for that run; hosts of several processes cannot talk",
+            ),
+            meaning: "The file with the key that the hosts share (`asterism keygen` writes one). Its mode must be 0600.",
+        },
+        Field {
+            name: "members",
+            kind: Kind::List {
+                of: &Kind::Name,
+                most: replicated::MEMBERS_MAX,
+            },
+            default: Default::Is("[\"a\"]"),
+            meaning: "The names of all hosts, in the same order everywhere: leased blocks are dealt by place in it.",
+        },
+        Field {
+            name: "channel",
+            kind: Kind::Table(&CHANNEL),
+            default: Default::Is("{}"),
+            meaning: "How hosts tell one another what changed.",
+        },
+    ],
+};
+
+/// The state channel.
+pub static CHANNEL: Section = Section {
+    path: "cluster.channel",
+    meaning: "The state channel: how hosts tell one another what changed. The defaults suit a LAN and a WAN.",
+    fields: &[
+        Field {
+            name: "mtu",
+            kind: Kind::Size {
+                least: cluster::MTU_MIN,
+                most: cluster::MTU_LIMIT,
+            },
+            default: Default::Is("\"1500B\""),
+            meaning: "The smallest MTU between hosts: state messages are never fragmented.",
+        },
+        Field {
+            name: "log_max",
+            kind: Kind::Size {
+                least: (4 * replicated::GROUP_BYTES_MAX) as u64,
+                most: replicated::LOG_BYTES_LIMIT as u64,
+            },
+            default: Default::Is("\"8MiB\""),
+            meaning: "Changes kept until every host acknowledged them. About a second of writes; reserved at the start.",
+        },
+        Field {
+            name: "log_groups_max",
+            kind: Kind::Count {
+                least: 4,
+                most: replicated::GROUPS_LIMIT as u64,
+            },
+            default: Default::Is("262_144"),
+            meaning: "The most changes kept until every host acknowledged them. 8 bytes each.",
+        },
+        Field {
+            name: "reorder_groups_max",
+            kind: Kind::Count {
+                least: 64,
+                most: replicated::GROUPS_LIMIT as u64,
+            },
+            default: Default::Is("16_384"),
+            meaning: "How far ahead of a gap a change may be and still be kept. The same on every host.",
+        },
+        Field {
+            name: "unapplied_groups_max",
+            kind: Kind::Count {
+                least: 1,
+                most: replicated::GROUPS_LIMIT as u64,
+            },
+            default: Default::Is("262_144"),
+            meaning: "The most changes of one host that wait to be applied at another. The same on every host.",
+        },
+        Field {
+            name: "keep_alive",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Is("\"20ms\""),
+            meaning: "The longest silence: with nothing else to say, acknowledgements go out this often.",
+        },
+        Field {
+            name: "retransmit_min",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Is("\"2ms\""),
+            meaning: "The shortest time after which a change that was not acknowledged is sent again.",
+        },
+        Field {
+            name: "retransmit_max",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Is("\"1s\""),
+            meaning: "The longest such time; sending again never gives up. At least `retransmit_min`.",
+        },
+        Field {
+            name: "acknowledge_delay",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Is("\"500us\""),
+            meaning: "The longest that an acknowledgement waits for company.",
+        },
+        Field {
+            name: "lookahead",
+            kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
+            default: Default::Is("\"0s\""),
+            meaning: "How long a change may wait for others to fill its message. Longer means fewer messages and more lag.",
+        },
+        Field {
+            name: "silent_after",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Is("\"1s\""),
+            meaning: "A host not heard for so long, while the log is full, no longer holds the others up: it is sent a whole image later.",
+        },
+        Field {
+            name: "delivery",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "ordered",
+                        meaning: "Changes of one host are applied in the order in which it made them.",
+                    },
+                    Word {
+                        word: "unordered",
+                        meaning: "Changes are applied as they arrive, each once; a lost message delays no other.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"ordered\""),
+            meaning: "In which order changes of one host are applied here.",
+        },
+    ],
+};
+
+/// This host.
+pub static HOST: Section = Section {
+    path: "host",
+    meaning: "This host: a process that is one member of the cluster.",
+    fields: &[
+        Field {
+            name: "name",
+            kind: Kind::Name,
+            default: Default::Unset("the first of `members`"),
+            meaning: "Which of the cluster's members this host is.",
+        },
+        Field {
+            name: "instances",
+            kind: Kind::Count { least: 1, most: 64 },
+            default: Default::Is("1"),
+            meaning: "How many packet loops it runs, each on a core of its own with state of its own.",
+        },
+    ],
+};
+
+/// All tables, in the order of the reference.
+pub fn sections() -> impl Iterator<Item = &'static Section> {
+    let mut all = vec![&CLUSTER, &CHANNEL, &HOST];
+    for function in functions::ALL {
+        with_inner(function.settings, &mut all);
+        all.extend(function.objects.iter().map(|object| object.section));
+    }
+    all.into_iter()
+}
+
+fn with_inner(section: &'static Section, all: &mut Vec<&'static Section>) {
+    all.push(section);
+    for field in section.fields {
+        match field.kind {
+            Kind::Table(inner) => with_inner(inner, all),
+            Kind::List {
+                of: Kind::Table(inner),
+                ..
+            } => with_inner(inner, all),
+            _ => {}
+        }
+    }
+}
+
+/// The first table with a field of this name, to tell where it belongs; those of state objects are much alike and left out.
+#[must_use]
+pub fn section_with(field: &str) -> Option<&'static Section> {
+    sections()
+        .filter(|section| !section.path.contains(".state."))
+        .find(|section| section.fields.iter().any(|one| one.name == field))
+}
+
+/// A table of the reference.
+#[derive(Clone, Debug, Serialize)]
+pub struct SectionDocument {
+    /// Its name.
+    pub table: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+    /// Its fields.
+    pub fields: Vec<FieldDocument>,
+}
+
+/// A field of the reference.
+#[derive(Clone, Debug, Serialize)]
+pub struct FieldDocument {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may hold.
+    pub kind: String,
+    /// Whether it must be written.
+    pub required: bool,
+    /// What it is when it is not written, as TOML or in words; an example when it must be written.
+    pub default: &'static str,
+    /// Its bounds; empty if there are none.
+    pub bounds: String,
+    /// What it means.
+    pub meaning: &'static str,
+    /// The words that it may hold.
+    pub choices: Vec<ChoiceDocument>,
+}
+
+/// A word that a field may hold.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChoiceDocument {
+    /// The word.
+    pub word: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// The reference of all tables and fields.
+#[must_use]
+pub fn reference() -> Vec<SectionDocument> {
+    sections()
+        .map(|section| SectionDocument {
+            table: section.path,
+            meaning: section.meaning,
+            fields: section.fields.iter().map(field_document).collect(),
+        })
+        .collect()
+}
+
+fn field_document(field: &Field) -> FieldDocument {
+    let (required, default) = match field.default {
+        Default::Required(example) => (true, example),
+        Default::Unset(words) => (false, words),
+        Default::Is(text) => (false, text),
+    };
+    FieldDocument {
+        name: field.name,
+        kind: field.kind.words(),
+        required,
+        default,
+        bounds: field.kind.bounds(),
+        meaning: field.meaning,
+        choices: field
+            .kind
+            .choices()
+            .iter()
+            .map(|word| ChoiceDocument {
+                word: word.word,
+                meaning: word.meaning,
+            })
+            .collect(),
+    }
+}
+
+/// The reference as text.
+#[must_use]
+pub fn reference_text() -> String {
+    let mut text = String::new();
+    for section in reference() {
+        text.push_str(&format!("[{}]\n  {}\n\n", section.table, section.meaning));
+        for field in section.fields {
+            let required = if field.required {
+                "required, such as"
+            } else {
+                "default"
+            };
+            text.push_str(&format!(
+                "  {} ({}; {required} {})\n",
+                field.name, field.kind, field.default
+            ));
+            text.push_str(&format!("      {}\n", field.meaning));
+            if !field.bounds.is_empty() {
+                text.push_str(&format!("      Bounds: {}.\n", field.bounds));
+            }
+            for choice in field.choices {
+                text.push_str(&format!("      \"{}\": {}\n", choice.word, choice.meaning));
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A duration as messages show it.
+pub(super) fn shown(duration: Duration) -> String {
+    value::show_duration(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_says_what_it_means_and_names_are_unique() {
+        let mut paths: Vec<_> = sections().map(|section| section.path).collect();
+        let count = paths.len();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), count);
+        for section in sections() {
+            assert!(section.meaning.ends_with('.'), "{}", section.path);
+            for field in section.fields {
+                assert!(
+                    field.meaning.ends_with('.'),
+                    "{}.{}",
+                    section.path,
+                    field.name
+                );
+                let twice = section
+                    .fields
+                    .iter()
+                    .filter(|other| other.name == field.name)
+                    .count();
+                assert_eq!(twice, 1, "{}.{}", section.path, field.name);
+            }
+        }
+    }
+
+    /// The bounds are the protocol's own: its limits are accepted by it, and what is beyond them is not.
+    #[test]
+    fn channel_bounds_are_the_protocols() {
+        let protocol = |change: &dyn Fn(&mut replicated::Config)| {
+            use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+            let mut config = replicated::Config::new(
+                ClusterId(1),
+                Epoch(1),
+                MemberId(1),
+                Incarnation(1),
+                vec![MemberId(1)],
+            );
+            (config.retransmit_min, config.retransmit_max) =
+                (MICROSECOND, replicated::DURATION_LIMIT);
+            change(&mut config);
+            config.errors().is_empty()
+        };
+        let mut checked = 0;
+        for field in CHANNEL.fields {
+            let (least, most) = match field.kind {
+                Kind::Size { least, most } | Kind::Count { least, most } => (least, most),
+                Kind::Duration { least, most } => (least.as_nanos() as u64, most.as_nanos() as u64),
+                _ => continue,
+            };
+            let set = |value: u64| {
+                protocol(&|config| match field.name {
+                    "mtu" => {
+                        config.payload_bytes_max = (value + replicated::PAYLOAD_BYTES_MIN as u64
+                            - cluster::MTU_MIN)
+                            as usize
+                    }
+                    "log_max" => config.log_bytes_max = value as usize,
+                    "log_groups_max" => config.log_groups_max = value as usize,
+                    "reorder_groups_max" => config.reorder_groups_max = value as usize,
+                    "unapplied_groups_max" => config.unapplied_groups_max = value as usize,
+                    "keep_alive" => config.keep_alive = Duration::from_nanos(value),
+                    "retransmit_min" => config.retransmit_min = Duration::from_nanos(value),
+                    "retransmit_max" => config.retransmit_max = Duration::from_nanos(value),
+                    "acknowledge_delay" => config.acknowledge_delay = Duration::from_nanos(value),
+                    "lookahead" => config.lookahead = Duration::from_nanos(value),
+                    "silent_after" => config.silent_after = Duration::from_nanos(value),
+                    other => panic!("{other} is not compared"),
+                })
+            };
+            assert!(set(least) && set(most), "{} accepts its bounds", field.name);
+            assert!(
+                (least == 0 || !set(least - 1)) && !set(most + 1),
+                "{} refuses what is beyond",
+                field.name
+            );
+            checked += 1;
+        }
+        assert_eq!(checked, 11);
+    }
+}

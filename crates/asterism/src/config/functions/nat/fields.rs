@@ -1,0 +1,357 @@
+//! The fields of the NAT, and its state objects.
+
+use core::time::Duration;
+
+use crate::config::functions::{
+    DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent,
+    allocation, capacity, delay, object, placement,
+};
+use crate::config::kind::{Kind, Word};
+use crate::config::section::{Default, Field, Section};
+
+object!(
+    SESSIONS,
+    "function.nat.state.sessions",
+    "Who talks to whom by which outside port.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("65_536")
+    ]
+);
+object!(
+    PORTS,
+    "function.nat.state.ports",
+    "The outside ports that sessions use.",
+    [placement(REPLICATED), delay(), absent(WAIT), allocation()]
+);
+object!(
+    FRAGMENTS,
+    "function.nat.state.fragments",
+    "Fragmented datagrams under way: later fragments have no ports of their own.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("4_096")
+    ]
+);
+object!(
+    NEIGHBOURS,
+    "function.nat.state.neighbours",
+    "Ethernet addresses learnt by ARP.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("4_096")
+    ]
+);
+object!(
+    ERRORS,
+    "function.nat.state.errors",
+    "How many ICMP errors were sent in this second; best `local`, because nobody else needs it.",
+    [placement(LOCAL), delay(), absent(DROP)]
+);
+
+pub(in super::super) const NAT: Described = Described {
+    name: "nat",
+    settings: &SETTINGS,
+    objects: &[
+        DescribedObject {
+            name: "sessions",
+            kind: ObjectKind::Table,
+            section: &SESSIONS,
+        },
+        DescribedObject {
+            name: "ports",
+            kind: ObjectKind::Pool,
+            section: &PORTS,
+        },
+        DescribedObject {
+            name: "fragments",
+            kind: ObjectKind::Table,
+            section: &FRAGMENTS,
+        },
+        DescribedObject {
+            name: "neighbours",
+            kind: ObjectKind::Table,
+            section: &NEIGHBOURS,
+        },
+        DescribedObject {
+            name: "errors",
+            kind: ObjectKind::Table,
+            section: &ERRORS,
+        },
+    ],
+    together: &[Together {
+        objects: &["sessions", "ports"],
+        otherwise: "two hosts could give the same outside port to different flows",
+    }],
+    build: super::build,
+};
+
+static SETTINGS: Section = Section {
+    path: "function.nat",
+    meaning: "NAT44: inside addresses share the outside ones (RFC 4787, 5382, 5508, 7857).",
+    fields: &[
+        Field {
+            name: "outside",
+            kind: Kind::List {
+                of: &Kind::Address,
+                most: 255,
+            },
+            default: Default::Required("[\"203.0.113.1\"]"),
+            meaning: "The outside addresses that inside hosts share.",
+        },
+        Field {
+            name: "inside",
+            kind: Kind::List {
+                of: &Kind::Prefix,
+                most: 60,
+            },
+            default: Default::Is("[\"10.0.0.0/8\"]"),
+            meaning: "The networks whose addresses are translated. Other sources on the inside are dropped.",
+        },
+        Field {
+            name: "ports",
+            kind: Kind::Ports,
+            default: Default::Is("\"1024-65535\""),
+            meaning: "The ports of each outside address that are given out.",
+        },
+        Field {
+            name: "filtering",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "endpoint-independent",
+                        meaning: "Anybody outside may send to an open port (most applications work).",
+                    },
+                    Word {
+                        word: "address-dependent",
+                        meaning: "Only addresses that the inside host wrote to may send.",
+                    },
+                    Word {
+                        word: "address-and-port-dependent",
+                        meaning: "Only endpoints that the inside host wrote to may send (most strict).",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"endpoint-independent\""),
+            meaning: "Who may send to an outside port in use (RFC 4787, section 5).",
+        },
+        Field {
+            name: "hairpinning",
+            kind: Kind::Flag,
+            default: Default::Is("true"),
+            meaning: "Whether inside hosts reach one another by their outside ports (RFC 4787, REQ-9).",
+        },
+        Field {
+            name: "answers_echo",
+            kind: Kind::Flag,
+            default: Default::Is("true"),
+            meaning: "Whether the NAT answers echo requests (ping) to its own addresses.",
+        },
+        Field {
+            name: "forwards",
+            kind: Kind::List {
+                of: &Kind::Table(&FORWARD),
+                most: 1024,
+            },
+            default: Default::Is("[]"),
+            meaning: "Outside ports that always lead to an inside server.",
+        },
+        Field {
+            name: "idle",
+            kind: Kind::Table(&IDLE),
+            default: Default::Is("{}"),
+            meaning: "After how long without packets a session ends.",
+        },
+        Field {
+            name: "short_idle",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether idle times below what the RFCs allow are accepted: for tests and demonstrations.",
+        },
+        Field {
+            name: "icmp_errors",
+            kind: Kind::Rate {
+                least: 1,
+                most: 65_535,
+            },
+            default: Default::Is("\"100/s\""),
+            meaning: "The most ICMP errors that are sent, on each side on its own (RFC 1812, section 4.3.2.8).",
+        },
+        Field {
+            name: "inside_link",
+            kind: Kind::Table(&INSIDE_LINK),
+            default: Default::Is("{}"),
+            meaning: "The link to the inside.",
+        },
+        Field {
+            name: "outside_link",
+            kind: Kind::Table(&OUTSIDE_LINK),
+            default: Default::Is("{}"),
+            meaning: "The link to the outside.",
+        },
+    ],
+};
+
+static FORWARD: Section = Section {
+    path: "function.nat.forwards",
+    meaning: "An outside port that always leads to an inside server.",
+    fields: &[
+        Field {
+            name: "protocol",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "tcp",
+                        meaning: "TCP.",
+                    },
+                    Word {
+                        word: "udp",
+                        meaning: "UDP.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"tcp\""),
+            meaning: "The protocol.",
+        },
+        Field {
+            name: "outside",
+            kind: Kind::Endpoint,
+            default: Default::Required("\"203.0.113.1:80\""),
+            meaning: "The outside endpoint; its address is one of the NAT's `outside`.",
+        },
+        Field {
+            name: "inside",
+            kind: Kind::Endpoint,
+            default: Default::Required("\"10.0.0.5:8080\""),
+            meaning: "The inside server; its address is in one of the networks `inside`.",
+        },
+    ],
+};
+
+const fn idle(name: &'static str, default: &'static str, meaning: &'static str) -> Field {
+    Field {
+        name,
+        kind: Kind::Duration {
+            least: Duration::from_secs(1),
+            most: Duration::from_secs(7 * 24 * 3600),
+        },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
+pub(super) static IDLE: Section = Section {
+    path: "function.nat.idle",
+    meaning: "After how long without packets a session ends, in whole seconds.",
+    fields: &[
+        idle(
+            "tcp_transitory",
+            "\"4m\"",
+            "TCP before its handshake is complete (RFC 5382, REQ-5: at least 4m).",
+        ),
+        idle(
+            "tcp_established",
+            "\"2h4m\"",
+            "TCP (RFC 5382, REQ-5: at least 2h4m).",
+        ),
+        idle(
+            "tcp_closing",
+            "\"4m\"",
+            "TCP after a reset or both FINs (RFC 7857, section 2.2: at least 4m).",
+        ),
+        idle(
+            "udp",
+            "\"5m\"",
+            "UDP (RFC 4787, REQ-5: at least 2m, 5m recommended).",
+        ),
+        idle(
+            "udp_dns",
+            "\"1m\"",
+            "UDP to port 53, which may be shorter (RFC 4787, REQ-5a).",
+        ),
+        idle(
+            "icmp_query",
+            "\"1m\"",
+            "ICMP queries (RFC 5508, REQ-2: at least 1m).",
+        ),
+    ],
+};
+
+const fn link(
+    address: &'static str,
+    mac: &'static str,
+    next_hop: &'static str,
+    next_hop_mac: &'static str,
+) -> [Field; 6] {
+    [
+        Field {
+            name: "address",
+            kind: Kind::Interface,
+            default: Default::Is(address),
+            meaning: "The NAT's own address on the link, with the length of the link's prefix.",
+        },
+        Field {
+            name: "mac",
+            kind: Kind::Mac,
+            default: Default::Is(mac),
+            meaning: "The NAT's Ethernet address on the link; the same on all hosts.",
+        },
+        Field {
+            name: "mtu",
+            kind: Kind::Size {
+                least: 68,
+                most: 65_535,
+            },
+            default: Default::Is("\"1500B\""),
+            meaning: "The largest IP packet that leaves by the link.",
+        },
+        Field {
+            name: "next_hop",
+            kind: Kind::Address,
+            default: Default::Is(next_hop),
+            meaning: "The router on the link, for what is not on the link itself.",
+        },
+        Field {
+            name: "next_hop_mac",
+            kind: Kind::Mac,
+            default: Default::Is(next_hop_mac),
+            meaning: "The router's Ethernet address.",
+        },
+        Field {
+            name: "promiscuous",
+            kind: Kind::Flag,
+            default: Default::Is("true"),
+            meaning: "Whether frames to other Ethernet addresses are taken too, as a replayed capture needs.",
+        },
+    ]
+}
+
+static INSIDE_LINK: Section = Section {
+    path: "function.nat.inside_link",
+    meaning: "The link to the inside. The defaults suit replays, in which no router answers.",
+    fields: &link(
+        "\"192.0.2.1/30\"",
+        "\"02:00:00:00:01:01\"",
+        "\"192.0.2.2\"",
+        "\"02:00:00:00:01:02\"",
+    ),
+};
+
+static OUTSIDE_LINK: Section = Section {
+    path: "function.nat.outside_link",
+    meaning: "The link to the outside. The defaults suit replays, in which no router answers.",
+    fields: &link(
+        "\"192.0.2.5/30\"",
+        "\"02:00:00:00:02:01\"",
+        "\"192.0.2.6\"",
+        "\"02:00:00:00:02:02\"",
+    ),
+};

@@ -1,0 +1,388 @@
+//! The settings of the NAT: what contradicts among them, and what comes of them. Its fields are in `fields.rs`.
+
+mod fields;
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::time::Duration;
+
+use super::Settings;
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::kind::Value;
+use crate::config::network::{Ports, Prefix};
+use crate::config::section::Values;
+use crate::config::value::show_duration;
+use fields::IDLE;
+pub(super) use fields::NAT;
+
+/// What a NAT is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatSettings {
+    /// The addresses that inside hosts share.
+    pub outside: Vec<Ipv4Addr>,
+    /// The networks whose addresses are translated.
+    pub inside: Vec<Prefix>,
+    /// The ports of each outside address that are given out.
+    pub ports: Ports,
+    /// Who may reply to an outside port.
+    pub filtering: Filtering,
+    /// Whether inside hosts reach one another by their outside ports.
+    pub hairpinning: bool,
+    /// Whether the NAT answers echo requests to its own addresses.
+    pub answers_echo: bool,
+    /// Outside endpoints that always lead to an inside server.
+    pub forwards: Vec<Forward>,
+    /// When sessions end.
+    pub idle: IdleTimes,
+    /// Whether idle times below the RFCs' are accepted.
+    pub short_idle: bool,
+    /// ICMP errors per second at most, on each side.
+    pub icmp_errors_per_second: u16,
+    /// The link to the inside.
+    pub inside_link: Link,
+    /// The link to the outside.
+    pub outside_link: Link,
+}
+
+/// Who may reply to an outside port (RFC 4787, section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtering {
+    /// Anybody.
+    EndpointIndependent,
+    /// Addresses that the inside host wrote to.
+    AddressDependent,
+    /// Endpoints that the inside host wrote to.
+    AddressAndPortDependent,
+}
+
+/// An outside endpoint that always leads to an inside server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// TCP; otherwise UDP.
+    pub tcp: bool,
+    /// The outside endpoint.
+    pub outside: SocketAddrV4,
+    /// The inside endpoint.
+    pub inside: SocketAddrV4,
+}
+
+/// When sessions end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct IdleTimes {
+    pub tcp_transitory: Duration,
+    pub tcp_established: Duration,
+    pub tcp_closing: Duration,
+    pub udp: Duration,
+    pub udp_dns: Duration,
+    pub icmp_query: Duration,
+}
+
+/// One side of the NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The NAT's address on the link, and the link's prefix length.
+    pub address: Prefix,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// The largest IP packet in bytes.
+    pub mtu: u16,
+    /// The router on the link.
+    pub next_hop: Ipv4Addr,
+    /// The router's Ethernet address; `None`: asked for by ARP.
+    pub next_hop_mac: Option<[u8; 6]>,
+    /// Whether frames to other Ethernet addresses are taken too.
+    pub promiscuous: bool,
+}
+
+/// The least that the RFCs allow.
+const IDLE_LEAST: [(&str, Duration, &str); 5] = [
+    (
+        "tcp_transitory",
+        Duration::from_secs(240),
+        "RFC 5382, REQ-5",
+    ),
+    (
+        "tcp_established",
+        Duration::from_secs(7_440),
+        "RFC 5382, REQ-5",
+    ),
+    (
+        "tcp_closing",
+        Duration::from_secs(240),
+        "RFC 7857, section 2.2",
+    ),
+    ("udp", Duration::from_secs(120), "RFC 4787, REQ-5"),
+    ("icmp_query", Duration::from_secs(60), "RFC 5508, REQ-2"),
+];
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    check_addresses(values, report);
+    check_forwards(values, report);
+    check_idle(values, report);
+    let links = ["inside_link", "outside_link"].map(|name| read_link(values, name, report));
+    let [inside_link, outside_link] = links;
+    let idle = values.table("idle")?;
+    Some(Settings::Nat(NatSettings {
+        outside: addresses(values)?
+            .into_iter()
+            .map(|(address, _)| address)
+            .collect(),
+        inside: networks(values)?,
+        ports: values.ports("ports")?,
+        filtering: match values.choice("filtering")? {
+            "address-dependent" => Filtering::AddressDependent,
+            "address-and-port-dependent" => Filtering::AddressAndPortDependent,
+            _ => Filtering::EndpointIndependent,
+        },
+        hairpinning: values.flag("hairpinning")?,
+        answers_echo: values.flag("answers_echo")?,
+        forwards: forwards(values)
+            .into_iter()
+            .map(|(forward, _)| forward)
+            .collect(),
+        idle: IdleTimes {
+            tcp_transitory: idle.duration("tcp_transitory")?,
+            tcp_established: idle.duration("tcp_established")?,
+            tcp_closing: idle.duration("tcp_closing")?,
+            udp: idle.duration("udp")?,
+            udp_dns: idle.duration("udp_dns")?,
+            icmp_query: idle.duration("icmp_query")?,
+        },
+        short_idle: values.flag("short_idle")?,
+        icmp_errors_per_second: u16::try_from(values.rate("icmp_errors")?).ok()?,
+        inside_link: inside_link?,
+        outside_link: outside_link?,
+    }))
+}
+
+fn addresses(values: &Values) -> Option<Vec<(Ipv4Addr, core::ops::Range<usize>)>> {
+    let list = values.list("outside")?.into_iter();
+    Some(
+        list.filter_map(|(value, span)| {
+            if let Value::Address(address) = value {
+                Some((address, span))
+            } else {
+                None
+            }
+        })
+        .collect(),
+    )
+}
+
+fn networks(values: &Values) -> Option<Vec<Prefix>> {
+    let list = values.list("inside")?.into_iter();
+    Some(
+        list.filter_map(|(value, _)| {
+            if let Value::Prefix(prefix) = value {
+                Some(prefix)
+            } else {
+                None
+            }
+        })
+        .collect(),
+    )
+}
+
+fn check_addresses(values: &Values, report: &mut Report) {
+    let outside = addresses(values).unwrap_or_default();
+    let inside = networks(values).unwrap_or_default();
+    for field in ["outside", "inside"] {
+        if values.list(field).is_some_and(|list| list.is_empty()) {
+            report.add(
+                Diagnostic::error(format!("`{field}` is empty"), values.span_of(field)).help(
+                    if field == "outside" {
+                        "name at least one address"
+                    } else {
+                        "name at least one network"
+                    },
+                ),
+            );
+        }
+    }
+    for (place, (address, span)) in outside.iter().enumerate() {
+        if let Some((_, first)) = outside[..place].iter().find(|(other, _)| other == address) {
+            report.add(
+                Diagnostic::error(
+                    format!("outside address {address} is listed twice"),
+                    span.clone(),
+                )
+                .also(first.clone(), "first here")
+                .help("leave one of the two out"),
+            );
+        }
+        if !is_host(*address) {
+            report.add(
+                Diagnostic::error(format!("{address} cannot be a host's address"), span.clone())
+                    .help("write a unicast address that is routed to these hosts, such as \"203.0.113.1\""),
+            );
+        }
+        if let Some(network) = inside.iter().find(|network| network.contains(*address)) {
+            report.add(
+                Diagnostic::error(
+                    format!("outside address {address} lies in the inside network {network}"),
+                    span.clone(),
+                )
+                .help("write an address that is not inside, or a smaller network `inside`"),
+            );
+        }
+    }
+    for (place, network) in inside.iter().enumerate() {
+        if let Some(other) = inside[..place].iter().find(|other| other.overlaps(network)) {
+            report.add(
+                Diagnostic::error(
+                    format!("the inside networks {other} and {network} overlap"),
+                    values.span_of("inside"),
+                )
+                .help("leave the smaller one out"),
+            );
+        }
+    }
+}
+
+fn forwards(values: &Values) -> Vec<(Forward, Values)> {
+    let list = values.list("forwards").unwrap_or_default().into_iter();
+    list.filter_map(|(value, _)| {
+        let Value::Table(table) = value else {
+            return None;
+        };
+        let forward = Forward {
+            tcp: table.choice("protocol")? == "tcp",
+            outside: table.endpoint("outside")?,
+            inside: table.endpoint("inside")?,
+        };
+        Some((forward, table))
+    })
+    .collect()
+}
+
+fn check_forwards(values: &Values, report: &mut Report) {
+    let good = |field: &str| !report.has_error_within(&values.span_of(field));
+    let outside = addresses(values).filter(|_| good("outside"));
+    let inside = networks(values).filter(|_| good("inside"));
+    let all = forwards(values);
+    for (place, (forward, table)) in all.iter().enumerate() {
+        let (outer, inner) = (forward.outside, forward.inside);
+        if outside
+            .as_ref()
+            .is_some_and(|known| !known.iter().any(|(address, _)| address == outer.ip()))
+        {
+            report.add(
+                Diagnostic::error(
+                    format!(
+                        "the forward's outside address {} is not among `outside`",
+                        outer.ip()
+                    ),
+                    table.span_of("outside"),
+                )
+                .also(values.span_of("outside"), "the outside addresses")
+                .help("use one of them, or add it there"),
+            );
+        }
+        if inside
+            .as_ref()
+            .is_some_and(|known| !known.iter().any(|network| network.contains(*inner.ip())))
+        {
+            report.add(
+                Diagnostic::error(
+                    format!("the forward's server {} is not inside", inner.ip()),
+                    table.span_of("inside"),
+                )
+                .help("use an address in one of the networks `inside`, or add its network there"),
+            );
+        }
+        for (field, endpoint) in [("outside", outer), ("inside", inner)] {
+            if endpoint.port() == 0 {
+                report.add(
+                    Diagnostic::error("port 0 cannot be forwarded", table.span_of(field))
+                        .help("write a port from 1 to 65535"),
+                );
+            }
+        }
+        let twice = |field: &str, same: &dyn Fn(&Forward) -> bool| {
+            let (_, first) = all[..place]
+                .iter()
+                .find(|(other, _)| other.tcp == forward.tcp && same(other))?;
+            Some(
+                Diagnostic::error(
+                    format!("this {field} endpoint is forwarded twice"),
+                    table.span_of(field),
+                )
+                .also(first.span_of(field), "first here")
+                .help("leave one of the two out: replies could not be told apart"),
+            )
+        };
+        report
+            .diagnostics
+            .extend(twice("outside", &|other| other.outside == outer));
+        report
+            .diagnostics
+            .extend(twice("inside", &|other| other.inside == inner));
+    }
+}
+
+fn check_idle(values: &Values, report: &mut Report) {
+    let (Some(idle), Some(short)) = (values.table("idle"), values.flag("short_idle")) else {
+        return;
+    };
+    for field in IDLE.fields {
+        if let Some(time) = idle
+            .duration(field.name)
+            .filter(|time| time.subsec_nanos() != 0)
+        {
+            report.add(
+                Diagnostic::error(
+                    format!("idle time `{}` is not in whole seconds", field.name),
+                    idle.span_of(field.name),
+                )
+                .help(format!("write \"{}s\"", time.as_secs() + 1)),
+            );
+        }
+    }
+    for (name, least, clause) in IDLE_LEAST {
+        if !short && idle.duration(name).is_some_and(|time| time < least) {
+            let least = show_duration(least);
+            report.add(
+                Diagnostic::error(
+                    format!("idle time `{name}` would cut connections that are well"),
+                    idle.span_of(name),
+                )
+                .label(format!("{clause} allows {least} at least"))
+                .help(format!(
+                    "write \"{least}\" or more; in a test, set short_idle = true in [function.nat]"
+                )),
+            );
+        }
+    }
+}
+
+fn read_link(values: &Values, name: &str, report: &mut Report) -> Option<Link> {
+    let table = values.table(name)?;
+    let link = Link {
+        address: table.interface("address")?,
+        mac: table.mac("mac")?,
+        mtu: u16::try_from(table.size("mtu")?).ok()?,
+        next_hop: table.address("next_hop")?,
+        next_hop_mac: table.mac("next_hop_mac"),
+        promiscuous: table.flag("promiscuous")?,
+    };
+    if !link.address.contains(link.next_hop) || link.next_hop == link.address.address {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "the next hop {} is no neighbour on the link {}",
+                    link.next_hop, link.address
+                ),
+                table.span_of("next_hop"),
+            )
+            .help("write the address of a router on the link, or correct the link's `address`"),
+        );
+    }
+    Some(link)
+}
+
+fn is_host(address: Ipv4Addr) -> bool {
+    !(address.octets()[0] == 0
+        || address.is_loopback()
+        || address.is_multicast()
+        || address.octets()[0] >= 240)
+}

@@ -1,0 +1,89 @@
+//! The settings of the function that changes nothing.
+
+use super::{
+    Described, DescribedObject, ObjectKind, REPLICATED, Settings, delay, object, placement,
+};
+use crate::config::diagnostic::Report;
+use crate::config::kind::{Kind, Word};
+use crate::config::section::{Default, Field, Section, Values};
+
+/// What the pass-through is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassThroughSettings {
+    /// What each packet does with the counter.
+    pub access: Access,
+}
+
+/// What each packet does with the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    None,
+    /// Reads it.
+    Read,
+    /// Adds to it.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+object!(
+    PACKETS,
+    "function.pass-through.state.packets",
+    "The counter that packets read or write.",
+    [placement(REPLICATED), delay()]
+);
+
+pub(super) const PASS_THROUGH: Described = Described {
+    name: "pass-through",
+    settings: &SETTINGS,
+    objects: &[DescribedObject {
+        name: "packets",
+        kind: ObjectKind::Counter,
+        section: &PACKETS,
+    }],
+    together: &[],
+    build,
+};
+
+static SETTINGS: Section = Section {
+    path: "function.pass-through",
+    meaning: "Forwards every packet as it is: the least that a function can do, for measuring.",
+    fields: &[Field {
+        name: "access",
+        kind: Kind::Choice {
+            allowed: &[
+                Word {
+                    word: "none",
+                    meaning: "Packets touch no state.",
+                },
+                Word {
+                    word: "read",
+                    meaning: "Each packet reads the counter.",
+                },
+                Word {
+                    word: "write",
+                    meaning: "Each packet adds to the counter.",
+                },
+                Word {
+                    word: "read-write",
+                    meaning: "Each packet reads the counter and adds to it.",
+                },
+            ],
+            refused: &[],
+        },
+        default: Default::Is("\"write\""),
+        meaning: "What each packet does with the counter.",
+    }],
+};
+
+fn build(values: &Values, _: &mut Report) -> Option<Settings> {
+    Some(Settings::PassThrough(PassThroughSettings {
+        access: match values.choice("access")? {
+            "none" => Access::None,
+            "read" => Access::Read,
+            "read-write" => Access::ReadWrite,
+            _ => Access::Write,
+        },
+    }))
+}

@@ -1,0 +1,361 @@
+//! The configuration: one TOML file, read with every mistake at once.
+//!
+//! `fields.rs` and `functions/` hold the one definition of every table and field; `section.rs` and `kind.rs` read a table by it;
+//! `cluster.rs`, `functions/` and `objects.rs` say what contradicts and build the typed settings; `diagnostic.rs` shows what is
+//! wrong. Read first: [`Config::read`]. Imports the settings of `asterism-placement` and `asterism-state`; opens no file.
+
+mod cluster;
+pub mod diagnostic;
+pub mod fields;
+pub mod functions;
+pub mod kind;
+pub mod network;
+mod objects;
+mod promises;
+pub mod section;
+mod suggestion;
+pub mod value;
+
+pub use cluster::{Channel, Cluster, Host};
+pub use functions::Settings;
+pub use objects::{ObjectChoice, Placement};
+
+use core::ops::Range;
+
+use asterism_state::ObjectSettings;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use diagnostic::{Diagnostic, Report};
+use functions::Described;
+use objects::Sharing;
+use section::Section;
+
+/// The longest configuration file that is read, in bytes.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+/// The most errors that are reported of one file; beyond them a file is something else.
+pub const DIAGNOSTICS_MAX: usize = 100;
+
+/// A configuration without mistakes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What all hosts have in common.
+    pub cluster: Cluster,
+    /// This host.
+    pub host: Host,
+    /// The network function.
+    pub function: Function,
+}
+
+/// The network function, and where its state lives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its state objects, all of them.
+    pub objects: Vec<ObjectChoice>,
+}
+
+impl Function {
+    /// What was chosen for the object of a name; an unknown one is local.
+    #[must_use]
+    pub fn object_settings(&self, name: &str) -> ObjectSettings {
+        let choice = self.objects.iter().find(|choice| choice.name == name);
+        choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
+    }
+}
+
+impl Config {
+    /// Reads a configuration. The report has all that is wrong; the configuration is there exactly if it has no errors.
+    #[must_use]
+    pub fn read(file: &str, text: &str) -> (Option<Config>, Report) {
+        let mut report = Report::new(file, text);
+        if text.len() > FILE_BYTES_MAX {
+            report.text = String::new();
+            report.add(
+                Diagnostic::error(
+                    format!(
+                        "the file has {} bytes, more than {FILE_BYTES_MAX}",
+                        text.len()
+                    ),
+                    0..0,
+                )
+                .help("is this a configuration?"),
+            );
+            return (None, report);
+        }
+        let (document, mistakes) = DeTable::parse_recoverable(text);
+        let config = read_document(document.get_ref(), &mut report);
+        add_syntax(&mistakes, &mut report);
+        report.sort();
+        if report.diagnostics.len() > DIAGNOSTICS_MAX {
+            let hidden = report.diagnostics.len() - DIAGNOSTICS_MAX;
+            report.diagnostics.truncate(DIAGNOSTICS_MAX);
+            let end = report.text.len();
+            report.add(
+                Diagnostic::error(format!("{hidden} further mistakes are not shown"), end..end)
+                    .help("correct those above first"),
+            );
+        }
+        let config = config.filter(|_| report.errors() == 0);
+        (config, report)
+    }
+}
+
+/// Adds the parser's errors, and takes out what only follows from them: anything on the same lines, and fields that are
+/// missing.
+fn add_syntax(mistakes: &[toml::de::Error], report: &mut Report) {
+    if mistakes.is_empty() {
+        return;
+    }
+    let broken: Vec<(usize, usize)> = mistakes
+        .iter()
+        .filter_map(toml::de::Error::span)
+        .map(|span| (report.place(span.start).0, report.place(span.end).0))
+        .collect();
+    let kept: Vec<Diagnostic> = core::mem::take(&mut report.diagnostics)
+        .into_iter()
+        .filter(|one| {
+            let line = report.place(one.span.start).0;
+            !one.title.contains("missing")
+                && !broken
+                    .iter()
+                    .any(|(first, last)| (*first..=*last).contains(&line))
+        })
+        .collect();
+    report.diagnostics = kept;
+    for mistake in mistakes {
+        let span = mistake.span().unwrap_or(0..0);
+        let message = mistake.message();
+        let help = if message.contains("duplicate key") {
+            "write each field once in a table"
+        } else if message.contains("quote") || message.contains("string") {
+            "put text in double quotes, on one line: name = \"value\""
+        } else {
+            "a line is a comment (# ...), a table ([name]) or a field (name = value)"
+        };
+        report.add(Diagnostic::error(format!("this is not TOML: {message}"), span).help(help));
+    }
+}
+
+fn read_document(document: &DeTable<'_>, report: &mut Report) -> Option<Config> {
+    const TABLES: [&str; 3] = ["cluster", "host", "function"];
+    for (key, value) in document {
+        let name = key.get_ref().as_ref();
+        if !TABLES.contains(&name) {
+            report.add(unknown_table(name, key.span(), value));
+        }
+    }
+    let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
+    let host_values = top_table("host", &fields::HOST, document, report)?;
+    let cluster = cluster::cluster(&cluster_values, report);
+    let host = cluster::host(&host_values, &cluster_values, report);
+    let sharing = Sharing {
+        members: cluster::members(&cluster_values).len().max(1),
+        instances: host_values
+            .count("instances")
+            .map_or(1, |count| count as usize),
+    };
+    let function = read_function(document, sharing, report);
+    if let Some(function) = &function {
+        let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
+        let channel = cluster_values
+            .table("channel")
+            .map_or(0..0, |values| values.span_of("keep_alive"));
+        if sharing.members > 1 {
+            promises::check_waits(&function.objects, keep_alive, channel, report);
+        }
+    }
+    Some(Config {
+        cluster: cluster?,
+        host: host?,
+        function: function?,
+    })
+}
+
+fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -> Diagnostic {
+    let tables = ["cluster", "host", "function"];
+    let unknown = Diagnostic::error(
+        format!("unknown field `{name}` at the top of the file"),
+        span,
+    )
+    .label("not known here");
+    let names = || functions::ALL.iter().map(|function| function.name);
+    if let Some(function) = names().find(|function| *function == name) {
+        return unknown.help(format!("functions are written [function.{function}]"));
+    }
+    if let Some(near) = suggestion::nearest(name, tables.into_iter()) {
+        return unknown.help(format!("did you mean [{near}]?"));
+    }
+    if let Some(section) = fields::section_with(name).filter(|_| !value.get_ref().is_table()) {
+        return unknown.help(format!("`{name}` belongs in [{}]", section.path));
+    }
+    unknown.help("the tables of a configuration are [cluster], [host] and [function.NAME]")
+}
+
+fn top_table(
+    name: &str,
+    section: &'static Section,
+    document: &DeTable<'_>,
+    report: &mut Report,
+) -> Option<section::Values> {
+    match document
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == name)
+    {
+        None => Some(section.read(name, &DeTable::new(), 0..0, report)),
+        Some((key, value)) => match value.get_ref() {
+            DeValue::Table(table) => Some(section.read(name, table, value.span(), report)),
+            _ => {
+                report.add(
+                    Diagnostic::error(format!("`{name}` is a table"), key.span())
+                        .help(format!("write [{name}] on a line of its own")),
+                );
+                None
+            }
+        },
+    }
+}
+
+fn read_function(
+    document: &DeTable<'_>,
+    sharing: Sharing,
+    report: &mut Report,
+) -> Option<Function> {
+    let names = || functions::ALL.iter().map(|function| function.name);
+    let end = report.text.len();
+    let entry = document
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == "function");
+    let Some((key, DeValue::Table(table))) = entry.map(|(key, value)| (key, value.get_ref()))
+    else {
+        let span = entry.map_or(end..end, |(key, _)| key.span());
+        report.add(
+            Diagnostic::error("the network function is missing", span).help(format!(
+                "add the table [function.NAME]; functions are {}",
+                suggestion::quoted(names()).replace(" or ", " and ")
+            )),
+        );
+        return None;
+    };
+    let mut known = Vec::new();
+    for (name, value) in table {
+        match functions::ALL
+            .iter()
+            .find(|function| function.name == name.get_ref().as_ref())
+        {
+            Some(function) => known.push((function, name.span(), value)),
+            None => {
+                let mut unknown = Diagnostic::error(
+                    format!("there is no network function `{}`", name.get_ref()),
+                    name.span(),
+                );
+                if let Some(near) = suggestion::nearest(name.get_ref(), names()) {
+                    unknown = unknown.help(format!("did you mean [function.{near}]?"));
+                }
+                report.add(
+                    unknown
+                        .help(format!(
+                            "functions are {}",
+                            suggestion::quoted(names()).replace(" or ", " and ")
+                        ))
+                        .help(
+                            "a function of your own has a program of its own: see `asterism new`",
+                        ),
+                );
+            }
+        }
+    }
+    if known.is_empty() && table.is_empty() {
+        report.add(
+            Diagnostic::error("the network function is missing", key.span())
+                .help("write [function.nat]"),
+        );
+    }
+    for (function, span, _) in known.iter().skip(1) {
+        report.add(
+            Diagnostic::error(
+                format!("a second network function, `{}`", function.name),
+                span.clone(),
+            )
+            .also(known[0].1.clone(), "the first")
+            .help("chains are not supported yet: write one function in a file"),
+        );
+    }
+    let mut read: Vec<_> = known
+        .into_iter()
+        .map(|(function, span, value)| read_settings(function, span, value, sharing, report))
+        .collect();
+    if read.is_empty() {
+        None
+    } else {
+        read.swap_remove(0)
+    }
+}
+
+fn read_settings(
+    function: &'static Described,
+    key: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    sharing: Sharing,
+    report: &mut Report,
+) -> Option<Function> {
+    let DeValue::Table(table) = value.get_ref() else {
+        report.add(
+            Diagnostic::error(format!("`{}` is a table", function.name), key).help(format!(
+                "write [function.{}] on a line of its own",
+                function.name
+            )),
+        );
+        return None;
+    };
+    let before = report.errors();
+    let mut settings = table.clone();
+    let state = settings.remove("state");
+    // A table that is only there because of a table inside it has no place of its own.
+    let span = if value.span().is_empty() {
+        key.clone()
+    } else {
+        value.span()
+    };
+    let values = function.settings.read(
+        &format!("function.{}", function.name),
+        &settings,
+        span.clone(),
+        report,
+    );
+    let settings = (function.build)(&values, report);
+    let objects = match state.as_ref().map(|state| (state.get_ref(), state.span())) {
+        None => objects::read(function, &DeTable::new(), span, sharing, report),
+        Some((DeValue::Table(state), span)) => {
+            objects::read(function, state, span, sharing, report)
+        }
+        Some((_, span)) => {
+            report.add(Diagnostic::error("`state` is a table", span).help(format!(
+                "write [function.{}.state] on a line of its own",
+                function.name
+            )));
+            None
+        }
+    };
+    if report.errors() > before {
+        return None;
+    }
+    let (settings, objects) = (settings?, objects?);
+    if values.has("ports") {
+        promises::check_leases(
+            &settings,
+            &objects,
+            sharing,
+            values.span_of("ports"),
+            report,
+        );
+    }
+    Some(Function {
+        name: function.name,
+        settings,
+        objects,
+    })
+}

@@ -1,0 +1,375 @@
+//! Addresses, prefixes, Ethernet addresses and ports in the configuration.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use super::value::Mistake;
+
+/// An IPv4 network: an address and how many of its leading bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    /// The network's first address.
+    pub address: Ipv4Addr,
+    /// How many leading bits count, 0 to 32.
+    pub length: u8,
+}
+
+impl Prefix {
+    /// Whether an address lies in the network.
+    #[must_use]
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        (address.to_bits() ^ self.address.to_bits()) & mask(self.length) == 0
+    }
+
+    /// Whether two networks share an address.
+    #[must_use]
+    pub fn overlaps(&self, other: &Prefix) -> bool {
+        let common = mask(self.length.min(other.length));
+        (self.address.to_bits() ^ other.address.to_bits()) & common == 0
+    }
+}
+
+impl core::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+/// Ports from the first to the last, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ports {
+    /// The first.
+    pub first: u16,
+    /// The last; at least `first`.
+    pub last: u16,
+}
+
+impl Ports {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::from(self.last) - u32::from(self.first) + 1
+    }
+
+    /// Whether a port is one of them.
+    #[must_use]
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl core::fmt::Display for Ports {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// An IPv4 address.
+///
+/// # Errors
+/// Anything else; a prefix, a port, a name and an IPv6 address are told apart.
+pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
+    text.parse().map_err(|_| {
+        let instead = "write four numbers from 0 to 255, such as \"203.0.113.1\"";
+        if text.parse::<core::net::Ipv6Addr>().is_ok() {
+            Mistake::new(
+                "this is an IPv6 address",
+                "only IPv4 is supported here: write one such as \"203.0.113.1\"",
+            )
+        } else if let Some((address, _)) = text
+            .split_once('/')
+            .filter(|(a, _)| a.parse::<Ipv4Addr>().is_ok())
+        {
+            Mistake::new(
+                "this is a prefix, not an address",
+                format!("write \"{address}\"; list each address"),
+            )
+        } else if let Some((address, _)) = text
+            .split_once(':')
+            .filter(|(a, _)| a.parse::<Ipv4Addr>().is_ok())
+        {
+            Mistake::new(
+                "an address has no port here",
+                format!("write \"{address}\""),
+            )
+        } else if text.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+            Mistake::new(
+                "this is a name, not an address",
+                format!("names are not looked up: {instead}"),
+            )
+        } else {
+            Mistake::new("this is not an IPv4 address", instead)
+        }
+    })
+}
+
+/// An IPv4 address with a port.
+///
+/// # Errors
+/// Anything else; a missing port is told apart.
+pub fn endpoint(text: &str) -> Result<SocketAddrV4, Mistake> {
+    text.parse().map_err(|_| match text.split_once(':') {
+        None => match address(text) {
+            Ok(address) => Mistake::new("the port is missing", format!("write \"{address}:80\"")),
+            Err(mistake) => mistake,
+        },
+        Some((host, port)) => match address(host) {
+            Ok(host) => Mistake::new(
+                format!("`{port}` is not a port"),
+                format!("write a number from 0 to 65535, such as \"{host}:80\""),
+            ),
+            Err(mistake) => mistake,
+        },
+    })
+}
+
+/// An IPv4 prefix: `10.0.0.0/8`.
+///
+/// # Errors
+/// Anything else; a missing length and bits beyond the length are told apart.
+pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
+    let Some((host, length)) = text.split_once('/') else {
+        return Err(match address(text) {
+            Ok(address) => Mistake::new(
+                "the prefix length is missing",
+                format!(
+                    "write \"{address}/32\" for this one address, or a network such as \"10.0.0.0/8\""
+                ),
+            ),
+            Err(mistake) => Mistake::new(mistake.wrong, "write a network such as \"10.0.0.0/8\""),
+        });
+    };
+    let address = address(host)?;
+    let length: u8 = length
+        .parse()
+        .ok()
+        .filter(|length| *length <= 32)
+        .ok_or_else(|| {
+            Mistake::new(
+                format!("`{length}` is not a prefix length"),
+                "write a number from 0 to 32 after the slash",
+            )
+        })?;
+    let network = Ipv4Addr::from_bits(address.to_bits() & mask(length));
+    if network != address {
+        return Err(Mistake::new(
+            "there are bits set beyond the prefix length",
+            format!(
+                "write \"{network}/{length}\" for the network, or \"{address}/32\" for the address"
+            ),
+        ));
+    }
+    Ok(Prefix { address, length })
+}
+
+/// An interface's address with the length of its link's prefix: `192.0.2.1/30`.
+///
+/// # Errors
+/// Anything else; a missing length and the network's own address are told apart.
+pub fn interface(text: &str) -> Result<Prefix, Mistake> {
+    let Some((host, length)) = text.split_once('/') else {
+        return Err(match address(text) {
+            Ok(address) => Mistake::new(
+                "the length of the link's prefix is missing",
+                format!("write \"{address}/24\", or whatever length the link has"),
+            ),
+            Err(mistake) => Mistake::new(
+                mistake.wrong,
+                "write an address with the length of its link's prefix, such as \"192.0.2.1/30\"",
+            ),
+        });
+    };
+    let address = address(host)?;
+    let length: u8 = length
+        .parse()
+        .ok()
+        .filter(|length| *length <= 32)
+        .ok_or_else(|| {
+            Mistake::new(
+                format!("`{length}` is not a prefix length"),
+                "write a number from 0 to 32 after the slash",
+            )
+        })?;
+    let link = Prefix { address, length };
+    if length < 31
+        && (address.to_bits() & !mask(length) == 0 || address.to_bits() | mask(length) == u32::MAX)
+    {
+        let first = Ipv4Addr::from_bits((address.to_bits() & mask(length)) + 1);
+        return Err(Mistake::new(
+            "this is the network's or its broadcast address, not a host's",
+            format!("write a host's, such as \"{first}/{length}\""),
+        ));
+    }
+    Ok(link)
+}
+
+/// An Ethernet address: `02:00:00:00:00:01`.
+///
+/// # Errors
+/// Anything else; addresses of groups are told apart.
+pub fn mac(text: &str) -> Result<[u8; 6], Mistake> {
+    let instead = "write six pairs of hexadecimal digits, such as \"02:00:00:00:00:01\"";
+    let mut octets = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for octet in &mut octets {
+        *octet = parts
+            .next()
+            .filter(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            .and_then(|part| u8::from_str_radix(part, 16).ok())
+            .ok_or_else(|| Mistake::new("this is not an Ethernet address", instead))?;
+    }
+    if parts.next().is_some() {
+        return Err(Mistake::new("this is not an Ethernet address", instead));
+    }
+    if octets[0] & 1 == 1 || octets == [0; 6] {
+        return Err(Mistake::new(
+            "this is no station's address",
+            "write one whose first octet is even and that is not all zeros",
+        ));
+    }
+    Ok(octets)
+}
+
+/// An Ethernet address in the words of the configuration.
+#[must_use]
+pub fn show_mac(octets: [u8; 6]) -> String {
+    octets.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+/// Ports: `1024-65535`, or one port.
+///
+/// # Errors
+/// Not a range of ports, port 0, or a range the wrong way round.
+pub fn ports(text: &str) -> Result<Ports, Mistake> {
+    let instead = "write the first and the last port, such as \"1024-65535\"";
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |part: &str| {
+        part.trim().parse::<u16>().map_err(|_| {
+            Mistake::new(
+                format!("`{}` is not a port", part.trim()),
+                format!("{instead}; ports go from 1 to 65535"),
+            )
+        })
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    if first == 0 {
+        return Err(Mistake::new("port 0 cannot be used", instead));
+    }
+    if last < first {
+        return Err(Mistake::new(
+            "the range is the wrong way round",
+            format!("write \"{last}-{first}\""),
+        ));
+    }
+    Ok(Ports { first, last })
+}
+
+fn mask(length: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_prefixes_ports() {
+        assert!(
+            address("203.0.113.0/24")
+                .unwrap_err()
+                .wrong
+                .contains("prefix")
+        );
+        assert!(
+            address("203.0.113.1:80")
+                .unwrap_err()
+                .wrong
+                .contains("port")
+        );
+        assert!(address("2001:db8::1").unwrap_err().wrong.contains("IPv6"));
+        assert!(address("nat.example").unwrap_err().wrong.contains("name"));
+        assert!(
+            address("300.1.1.1")
+                .unwrap_err()
+                .wrong
+                .contains("not an IPv4")
+        );
+        assert_eq!(prefix("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
+        assert!(
+            prefix("10.1.2.3/8")
+                .unwrap_err()
+                .instead
+                .contains("10.0.0.0/8")
+        );
+        assert!(prefix("10.0.0.0").unwrap_err().wrong.contains("missing"));
+        assert!(prefix("10.0.0.0/33").unwrap_err().wrong.contains("33"));
+        let inside = prefix("10.0.0.0/8").unwrap();
+        assert!(
+            inside.contains(Ipv4Addr::new(10, 255, 0, 1))
+                && !inside.contains(Ipv4Addr::new(11, 0, 0, 1))
+        );
+        assert!(prefix("0.0.0.0/0").unwrap().contains(Ipv4Addr::BROADCAST));
+        assert!(
+            prefix("10.3.0.0/16").unwrap().overlaps(&inside)
+                && !prefix("11.0.0.0/8").unwrap().overlaps(&inside)
+        );
+        assert_eq!(
+            ports("80").unwrap(),
+            Ports {
+                first: 80,
+                last: 80
+            }
+        );
+        assert_eq!(ports("1024-65535").unwrap().count(), 64_512);
+        assert!(
+            ports("2000-1000")
+                .unwrap_err()
+                .instead
+                .contains("1000-2000")
+        );
+        assert!(ports("0-9").is_err() && ports("1-65536").is_err() && ports("").is_err());
+        assert!(endpoint("10.0.0.1").unwrap_err().wrong.contains("missing"));
+        assert!(
+            endpoint("10.0.0.1:http")
+                .unwrap_err()
+                .wrong
+                .contains("`http`")
+        );
+        assert!(endpoint("10.0.0.1:80").is_ok());
+    }
+
+    #[test]
+    fn interfaces_and_stations() {
+        assert_eq!(
+            interface("192.0.2.1/30").unwrap().to_string(),
+            "192.0.2.1/30"
+        );
+        assert!(
+            interface("192.0.2.0/30")
+                .unwrap_err()
+                .instead
+                .contains("192.0.2.1/30")
+        );
+        assert!(interface("192.0.2.3/30").is_err() && interface("192.0.2.3/31").is_ok());
+        assert!(
+            interface("192.0.2.1")
+                .unwrap_err()
+                .wrong
+                .contains("missing")
+        );
+        assert!(interface("0.0.0.0/0").is_err() && interface("1.2.3.4/0").is_ok());
+        assert_eq!(
+            mac("02:00:00:00:00:fE").map(show_mac).as_deref(),
+            Ok("02:00:00:00:00:fe")
+        );
+        for bad in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:01:02",
+            "01:00:5e:00:00:01",
+            "00:00:00:00:00:00",
+            "+2:00:00:00:00:01",
+        ] {
+            assert!(mac(bad).is_err(), "{bad}");
+        }
+    }
+}

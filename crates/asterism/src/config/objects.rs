@@ -1,0 +1,285 @@
+//! The state objects of the configured function: where each lives.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use asterism_state::{Absence, ObjectSettings};
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostic::{Diagnostic, Report};
+use super::functions::{Described, DescribedObject, ObjectKind};
+use super::kind::Absent;
+use super::section::Values;
+use super::{promises, suggestion};
+
+/// What was chosen for one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectChoice {
+    /// The object's name.
+    pub name: &'static str,
+    /// What kind of object it is.
+    pub kind: ObjectKind,
+    /// Where it lives.
+    pub placement: Placement,
+    /// What an absent entry means.
+    pub absent: Absent,
+    /// Entries at most over the whole cluster; 0: what the function suggests.
+    pub capacity: u32,
+}
+
+/// Where an object lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// This instance only.
+    Local,
+    /// A replica in every instance.
+    Replicated,
+    /// As `Local`, with reads late by so much.
+    Late(Duration),
+}
+
+impl Placement {
+    /// Its word in the configuration.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Placement::Local => "local",
+            Placement::Replicated => "replicated",
+            Placement::Late(_) => "late",
+        }
+    }
+}
+
+impl ObjectChoice {
+    /// The choice in the words of the state library.
+    #[must_use]
+    pub fn settings(&self) -> ObjectSettings {
+        let microseconds =
+            |duration: Duration| u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
+        ObjectSettings {
+            logged: self.placement == Placement::Replicated,
+            late_us: match self.placement {
+                Placement::Late(delay) => microseconds(delay),
+                _ => 0,
+            },
+            absence: match self.absent {
+                Absent::Drop => Absence::Answer,
+                Absent::Wait(longest) => Absence::Wait {
+                    us: microseconds(longest),
+                },
+            },
+            capacity: self.capacity,
+        }
+    }
+}
+
+/// An object as it was read: what is known of it, and where it was written.
+pub(super) struct Chosen<'a> {
+    pub(super) object: &'a DescribedObject,
+    pub(super) values: Values,
+    pub(super) placement: Option<Placement>,
+}
+
+/// How many instances share the state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sharing {
+    /// Hosts.
+    pub(super) members: usize,
+    /// Instances of each.
+    pub(super) instances: usize,
+}
+
+/// Reads the table `state` of a function. `None` if anything in it is wrong.
+pub(super) fn read(
+    function: &Described,
+    table: &DeTable<'_>,
+    span: Range<usize>,
+    sharing: Sharing,
+    report: &mut Report,
+) -> Option<Vec<ObjectChoice>> {
+    let before = report.errors();
+    for (key, _) in table {
+        let names = || function.objects.iter().map(|object| object.name);
+        if !names().any(|name| name == key.get_ref().as_ref()) {
+            let mut unknown = Diagnostic::error(
+                format!(
+                    "`{}` has no state object `{}`",
+                    function.name,
+                    key.get_ref()
+                ),
+                key.span(),
+            )
+            .label("not known here");
+            if let Some(near) = suggestion::nearest(key.get_ref(), names()) {
+                unknown = unknown.help(format!("did you mean `{near}`?"));
+            }
+            report.add(unknown.help(format!(
+                "its objects are {}",
+                suggestion::ticked(names()).replace(" or ", " and ")
+            )));
+        }
+    }
+    let chosen: Vec<_> = function
+        .objects
+        .iter()
+        .filter_map(|object| read_object(object, table, &span, sharing, report))
+        .collect();
+    promises::check(function, &chosen, sharing, report);
+    if report.errors() > before {
+        return None;
+    }
+    chosen
+        .iter()
+        .map(|one| {
+            let values = &one.values;
+            Some(ObjectChoice {
+                name: one.object.name,
+                kind: one.object.kind,
+                placement: one.placement?,
+                absent: effective_absent(one),
+                capacity: if values.has("capacity") {
+                    values.count("capacity")? as u32
+                } else {
+                    0
+                },
+            })
+        })
+        .collect()
+}
+
+fn read_object<'a>(
+    object: &'a DescribedObject,
+    table: &DeTable<'_>,
+    span: &Range<usize>,
+    sharing: Sharing,
+    report: &mut Report,
+) -> Option<Chosen<'a>> {
+    let empty = DeTable::new();
+    let (settings, span) = match table
+        .iter()
+        .find(|(key, _)| key.get_ref().as_ref() == object.name)
+    {
+        None => (&empty, span.clone()),
+        Some((_, value)) => match value.get_ref() {
+            DeValue::Table(settings) => (settings, value.span()),
+            DeValue::String(word) => {
+                report.add(
+                    Diagnostic::error(format!("`{}` is not a table", object.name), value.span())
+                        .help(format!(
+                            "write {} = {{ placement = \"{word}\" }}",
+                            object.name
+                        )),
+                );
+                return None;
+            }
+            _ => {
+                report.add(
+                    Diagnostic::error(format!("`{}` is not a table", object.name), value.span())
+                        .help(format!(
+                            "write {} = {{ placement = \"replicated\" }}",
+                            object.name
+                        )),
+                );
+                return None;
+            }
+        },
+    };
+    let values = object.section.read(object.name, settings, span, report);
+    let placement = read_placement(object, &values, report);
+    check_absent(object, &values, placement, sharing, report);
+    Some(Chosen {
+        object,
+        values,
+        placement,
+    })
+}
+
+fn read_placement(
+    object: &DescribedObject,
+    values: &Values,
+    report: &mut Report,
+) -> Option<Placement> {
+    let delay = values.duration("delay");
+    let delay_written = values.place("delay").map(|place| place.key.clone());
+    match (values.choice("placement")?, delay_written) {
+        ("late", None) => {
+            report.add(
+                Diagnostic::error(
+                    format!("`{}` is late by how much?", object.name),
+                    values.span_of("placement"),
+                )
+                .help("add the delay of each read: placement = \"late\", delay = \"5ms\""),
+            );
+            None
+        }
+        ("late", Some(_)) => delay.map(Placement::Late),
+        (other, Some(span)) => {
+            report.add(
+                Diagnostic::error(
+                    format!("`delay` says nothing for the placement \"{other}\""),
+                    span,
+                )
+                .help("leave `delay` out, or choose placement = \"late\""),
+            );
+            None
+        }
+        ("local", None) => Some(Placement::Local),
+        (_, None) => Some(Placement::Replicated),
+    }
+}
+
+/// Nothing is on its way to an object that nobody else writes.
+fn check_absent(
+    object: &DescribedObject,
+    values: &Values,
+    placement: Option<Placement>,
+    sharing: Sharing,
+    report: &mut Report,
+) {
+    if !values.has("absent") {
+        return;
+    }
+    let (Some(place), Some(Absent::Wait(_)), Some(placement)) =
+        (values.place("absent"), values.absent("absent"), placement)
+    else {
+        return;
+    };
+    if placement != Placement::Replicated {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "packets would wait in vain for an absent entry of `{}`",
+                    object.name
+                ),
+                place.value.clone(),
+            )
+            .label(format!(
+                "with the placement \"{}\" nobody else makes entries",
+                placement.word()
+            ))
+            .help("choose absent = \"drop\", or placement = \"replicated\""),
+        );
+    } else if sharing.members * sharing.instances == 1 {
+        report.add(
+            Diagnostic::warning(
+                format!(
+                    "packets would wait in vain for an absent entry of `{}`",
+                    object.name
+                ),
+                place.value.clone(),
+            )
+            .label("with a single instance nobody else makes entries")
+            .help("choose absent = \"drop\", or add hosts to `members`"),
+        );
+    }
+}
+
+/// A wait that was not asked for is no wait where nobody else writes.
+fn effective_absent(one: &Chosen<'_>) -> Absent {
+    match one.placement {
+        Some(Placement::Replicated) if one.values.has("absent") => {
+            one.values.absent("absent").unwrap_or(Absent::Drop)
+        }
+        _ => Absent::Drop,
+    }
+}

@@ -1,0 +1,197 @@
+//! The file with the cluster's key: written for its owner alone, and read only if it is for its owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use asterism_placement::seal::ClusterKey;
+use serde::Serialize;
+
+use crate::command_line::End;
+use crate::output::{Output, Schema};
+
+/// Longer files hold no key.
+const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Owner may read and write, nobody else anything.
+const MODE: u32 = 0o600;
+
+/// What `asterism keygen` reports. Never the key.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeygenDocument {
+    /// The file.
+    pub file: String,
+    /// The key's number.
+    pub id: u8,
+}
+
+/// The schema of [`KeygenDocument`].
+pub const KEYGEN: Schema = Schema {
+    name: "asterism.keygen",
+    version: 1,
+};
+
+/// `asterism keygen`: writes a key file.
+pub fn run(file: &Path, id: u8, output: &mut Output<'_>) -> End {
+    if let Err(error) = write_new(file, id) {
+        return output.fail(End::File, &error);
+    }
+    if output.json() {
+        output.document(
+            KEYGEN,
+            &KeygenDocument {
+                file: file.display().to_string(),
+                id,
+            },
+        );
+    } else {
+        output.text(&format!(
+            "Wrote key {id} to {0}.\nCopy it to every host of the cluster over a safe channel, keep its mode 0600, and name it in the configuration:\n\n  [cluster]\n  key = \"{0}\"\n",
+            file.display()
+        ));
+    }
+    output.end(End::Done)
+}
+
+/// Writes a new key into a new file of mode 0600. Takes a few milliseconds (the file is synced).
+///
+/// # Errors
+/// Says why there is no key file; a file that was there is as it was.
+pub fn write_new(path: &Path, id: u8) -> Result<(), String> {
+    let name = path.display();
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|error| {
+        format!("no key was written: the operating system gives no randomness: {error}")
+    })?;
+    let text = ClusterKey::from_random(id, random).to_text();
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(MODE);
+    let mut file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => format!(
+            "{name} exists and was left as it is: hosts that use it would be cut off. Name another file, or move it away first"
+        ),
+        _ => format!("no key was written: cannot create {name}: {error}"),
+    })?;
+    let written = file
+        // The mode asked for above is cut by the process's mask; this one is not.
+        .set_permissions(fs::Permissions::from_mode(MODE))
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        // A part of a key is of no use, and its name would be taken.
+        let _ = fs::remove_file(path);
+        format!("no key was written: cannot write {name}: {error}")
+    })
+}
+
+/// Reads a key file, if nobody but its owner can read or write it.
+///
+/// # Errors
+/// Says why there is no key, what that means, and what to do. Never shows what the file holds.
+pub fn read(path: &Path) -> Result<ClusterKey, String> {
+    let name = path.display();
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no key file {name}: write one with `asterism keygen {name}`, or copy that of the cluster"),
+        _ => format!("cannot read the key file {name}: {error}"),
+    })?;
+    let metadata = file
+        .metadata()
+        .map_err(|error| format!("cannot read the key file {name}: {error}"))?;
+    if !metadata.is_file() {
+        return Err(format!("the key file {name} is not a file"));
+    }
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o177 != 0 {
+        return Err(format!(
+            "the key file {name} has mode {mode:04o}: others may have read the key. If they could not, `chmod 600 {name}`; otherwise write a new key"
+        ));
+    }
+    if metadata.len() > KEY_FILE_BYTES_MAX {
+        return Err(format!(
+            "the key file {name} has {} bytes: it holds no key",
+            metadata.len()
+        ));
+    }
+    let mut text = String::with_capacity(metadata.len() as usize + 1);
+    let read = file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text);
+    let key = read
+        .map_err(|error| format!("cannot read the key file {name}: {error}"))
+        .and_then(|_| ClusterKey::parse(&text).map_err(|error| format!("{name}: {error}")));
+    // The text is overwritten: the allocator would keep the secret otherwise.
+    let mut bytes = text.into_bytes();
+    bytes.fill(0);
+    core::hint::black_box(&bytes);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_written_key_is_private_reads_back_and_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        write_new(&path, 7).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(read(&path).unwrap().id(), 7);
+        let before = fs::read(&path).unwrap();
+        let error = write_new(&path, 8).unwrap_err();
+        assert!(error.contains("left as it is"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        let other = folder.path().join("other.key");
+        write_new(&other, 7).unwrap();
+        assert_ne!(
+            fs::read(&other).unwrap(),
+            before,
+            "two keys are never equal"
+        );
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        write_new(&path, 1).unwrap();
+        for bad in [0o640, 0o604, 0o620, 0o700, 0o644] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(bad)).unwrap();
+            let error = read(&path).unwrap_err();
+            assert!(
+                error.contains(&format!("{bad:04o}")) && error.contains("chmod 600"),
+                "{error}"
+            );
+        }
+        for good in [0o600, 0o400] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(good)).unwrap();
+            assert!(read(&path).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_file_is_refused_without_showing_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        assert!(read(&path).unwrap_err().contains("asterism keygen"));
+        assert!(read(folder.path()).unwrap_err().contains("not a file"));
+        let secret = "my-password-1234";
+        for text in ["", secret, "asterism-key-1:1:00"] {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let error = read(&path).unwrap_err();
+            assert!(!error.contains(secret), "{error}");
+        }
+        fs::write(&path, [0xFF; 100]).unwrap();
+        assert!(read(&path).is_err());
+        fs::write(&path, vec![b'#'; 100_000]).unwrap();
+        assert!(read(&path).unwrap_err().contains("holds no key"));
+        assert!(
+            write_new(&folder.path().join("absent/cluster.key"), 1)
+                .unwrap_err()
+                .contains("no key was written")
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! The one binary: command line, configuration, wiring.
+//!
+//! Layer 6; may import every layer below. `main.rs` only calls [`command_line::run`]; everything is here so that tests reach
+//! it. Read first: `command_line.rs`, then `config/mod.rs`.
+
+pub mod check;
+pub mod command_line;
+pub mod config;
+pub mod key_file;
+pub mod output;

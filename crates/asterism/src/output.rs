@@ -1,0 +1,129 @@
+//! What a command says: its result on standard output, as text or as one JSON document; everything else on standard error.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::command_line::{End, Format};
+
+/// Where a command's words go.
+pub struct Output<'a> {
+    format: Format,
+    stdout: &'a mut dyn Write,
+    stderr: &'a mut dyn Write,
+    coloured: bool,
+    broken: bool,
+}
+
+impl core::fmt::Debug for Output<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Output({:?})", self.format)
+    }
+}
+
+/// Which kind of document it is; the first field of every document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Schema {
+    /// The kind, such as `asterism.check`.
+    pub name: &'static str,
+    /// Grows when a field changes its meaning or goes; a new field alone does not change it.
+    pub version: u32,
+}
+
+/// A document with its schema in front.
+#[derive(Serialize)]
+struct Document<'a, T: Serialize> {
+    schema: Schema,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// The document of a command that failed before it had a result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// What failed, and what to do.
+    pub error: String,
+}
+
+/// The schema of [`Failure`].
+pub const FAILURE: Schema = Schema {
+    name: "asterism.failure",
+    version: 1,
+};
+
+impl<'a> Output<'a> {
+    /// An output to two streams.
+    pub fn new(
+        format: Format,
+        stdout: &'a mut dyn Write,
+        stderr: &'a mut dyn Write,
+        coloured: bool,
+    ) -> Output<'a> {
+        Output {
+            format,
+            stdout,
+            stderr,
+            coloured,
+            broken: false,
+        }
+    }
+
+    /// Whether a JSON document is wanted.
+    #[must_use]
+    pub fn json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// Whether standard error takes colours.
+    #[must_use]
+    pub fn coloured(&self) -> bool {
+        self.coloured
+    }
+
+    /// Writes the result as text.
+    pub fn text(&mut self, text: &str) {
+        self.broken |= self.stdout.write_all(text.as_bytes()).is_err();
+    }
+
+    /// Writes the result as a document.
+    pub fn document(&mut self, schema: Schema, content: &impl Serialize) {
+        let document = Document { schema, content };
+        match serde_json::to_string_pretty(&document) {
+            Ok(text) => self.text(&(text + "\n")),
+            Err(error) => self.say(&format!(
+                "error: the result cannot be written as JSON: {error}\n"
+            )),
+        }
+    }
+
+    /// Says something beside the result.
+    pub fn say(&mut self, text: &str) {
+        // Nobody is left to tell when standard error cannot be written.
+        let _ = self.stderr.write_all(text.as_bytes());
+        let _ = self.stderr.flush();
+    }
+
+    /// Ends with a failure: in words, and as a document if one is wanted.
+    pub fn fail(&mut self, end: End, error: &str) -> End {
+        self.say(&format!("error: {error}\n"));
+        if self.json() {
+            self.document(
+                FAILURE,
+                &Failure {
+                    error: error.to_owned(),
+                },
+            );
+        }
+        self.end(end)
+    }
+
+    /// Ends: a result that could not be written is a failure.
+    pub fn end(&mut self, end: End) -> End {
+        self.broken |= self.stdout.flush().is_err();
+        if self.broken && end == End::Done {
+            self.say("error: standard output could not be written\n");
+            return End::File;
+        }
+        end
+    }
+}

@@ -1,0 +1,60 @@
+//! Every kind of mistake in a configuration, with the messages that an operator sees. Each `mistakes/NAME.toml` has its messages
+//! in `mistakes/NAME.txt`; `ASTERISM_BLESS=1` writes them anew, to be read before they are committed.
+
+use std::fs;
+use std::path::Path;
+
+use asterism::command_line::{self, End};
+
+fn check(arguments: &[&str]) -> (End, String, String) {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let all = ["asterism"]
+        .into_iter()
+        .chain(arguments.iter().copied())
+        .map(Into::into);
+    let end = command_line::run(all, &mut stdout, &mut stderr, false);
+    (
+        end,
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
+}
+
+#[test]
+fn messages_are_as_written_down() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "toml")
+    });
+    files.sort();
+    assert!(files.len() > 20);
+    let mut wrong = Vec::new();
+    for file in files {
+        let (end, stdout, stderr) = check(&["check", file.to_str().unwrap()]);
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(end, End::Configuration, "{name} is a mistake: {stderr}");
+        assert_eq!(stdout, "", "{name}");
+        let messages = stderr.replace(&format!("{}/", folder.display()), "");
+        assert!(
+            messages.contains(&format!("{name}.toml")),
+            "{name} names its file"
+        );
+        assert!(!messages.contains("panicked"));
+        let golden = file.with_extension("txt");
+        if std::env::var_os("ASTERISM_BLESS").is_some() {
+            fs::write(&golden, &messages).unwrap();
+        } else if fs::read_to_string(&golden).unwrap_or_default() != messages {
+            wrong.push(format!("--- {name}\n{messages}"));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these messages are not as written down:\n{}",
+        wrong.join("\n")
+    );
+}
