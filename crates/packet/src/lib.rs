@@ -29,6 +29,7 @@ mod malformed;
 mod network;
 mod packet;
 mod parse;
+mod plain;
 mod transport;
 
 pub use arp::{Arp, ArpOperation};
@@ -39,4 +40,5 @@ pub use layout::{Fragment, Layout, Network, Transport};
 pub use mac::MacAddress;
 pub use malformed::Malformed;
 pub use packet::Packet;
+pub use plain::{End, Forwarding4, Plain4};
 pub use transport::{IcmpKind, TcpFlags};

@@ -12,24 +12,29 @@ use asterism_function::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From the inside host.
-    Outbound,
+    Outbound = 0,
     /// To the inside host.
-    Inbound,
+    Inbound = 1,
 }
 
 /// What was seen of a session: a byte whose bits join by "or".
 ///
-/// A TCP connection counts as established once a segment with ACK was seen each way: that is the third segment of a
-/// handshake, also of a simultaneous open (RFC 5382 §5), and of a connection that is older than this NAT.
+/// FIN, RST and ACK as they stand in the control bits of segments from inside, and one bit higher of segments from
+/// outside. A TCP connection counts as established once a segment with ACK was seen each way: that is the third
+/// segment of a handshake, also of a simultaneous open (RFC 5382 §5), and of a connection older than this NAT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connection(u8);
 
-const ACK_OUTBOUND: u8 = 1 << 0;
-const ACK_INBOUND: u8 = 1 << 1;
-const FIN_OUTBOUND: u8 = 1 << 2;
-const FIN_INBOUND: u8 = 1 << 3;
-const RESET: u8 = 1 << 4;
-/// What the session is of: the same for all its life.
+const SEEN: u8 = TcpFlags::FIN.0 | TcpFlags::RST.0 | TcpFlags::ACK.0;
+const FINISHED: u8 = both(TcpFlags::FIN);
+const RESET: u8 = both(TcpFlags::RST);
+const ACKNOWLEDGED: u8 = both(TcpFlags::ACK);
+
+const fn both(flag: TcpFlags) -> u8 {
+    flag.0 | flag.0 << 1
+}
+
+/// What the session is of, in the two highest bits: the same for all its life.
 const KIND_SHIFT: u32 = 6;
 const TCP: u8 = 0;
 const UDP: u8 = 1;
@@ -37,9 +42,6 @@ const UDP_QUERY: u8 = 2;
 const ICMP_QUERY: u8 = 3;
 /// The port of DNS, whose sessions are one question and one answer.
 const DNS_PORT: u16 = 53;
-
-const ESTABLISHED: u8 = ACK_OUTBOUND | ACK_INBOUND;
-const FINISHED: u8 = FIN_OUTBOUND | FIN_INBOUND;
 
 impl Connection {
     /// A session with `remote` of which nothing was seen yet.
@@ -53,24 +55,18 @@ impl Connection {
         Self(kind << KIND_SHIFT)
     }
 
-    /// After one more segment with `flags`; what is not TCP changes nothing.
+    /// After one more packet with these control bits: none of what is not TCP, which changes nothing.
     #[inline(always)]
     #[must_use]
-    pub fn after(self, flags: Option<TcpFlags>, direction: Direction) -> Self {
-        let Some(TcpFlags(flags)) = flags else {
-            return self;
-        };
-        // ACK is bit 4 and FIN bit 0 of the flags, RST bit 2; a direction's bits are neighbours.
-        let turn = u32::from(direction == Direction::Inbound);
-        let both = (flags >> 4 & 1 | (flags & 1) << 2) << turn;
-        Self(self.0 | both | (flags >> 2 & 1) << 4)
+    pub fn after(self, flags: TcpFlags, direction: Direction) -> Self {
+        Self(self.0 | (flags.0 & SEEN) << (direction as u8))
     }
 
     /// Whether `flags` open a new connection on a session whose last one ended: its bits must not count for the
     /// new one, so the session is written anew instead of updated.
     #[inline(always)]
-    pub fn reopens(self, flags: Option<TcpFlags>) -> bool {
-        flags.is_some_and(|flags| flags.contains(TcpFlags::SYN)) && self.ended()
+    pub fn reopens(self, flags: TcpFlags) -> bool {
+        flags.contains(TcpFlags::SYN) && self.ended()
     }
 
     /// Whether the TCP connection was reset or finished both ways.
@@ -80,7 +76,7 @@ impl Connection {
 
     /// Whether the TCP handshake is complete.
     pub fn is_established(self) -> bool {
-        self.0 & ESTABLISHED == ESTABLISHED && !self.ended()
+        self.0 & ACKNOWLEDGED == ACKNOWLEDGED && !self.ended()
     }
 }
 

@@ -9,7 +9,7 @@ use asterism_function::{Ask, Endpoint, Flow4, Late, Packet, Reason, Verdict};
 
 use super::fragment::portless;
 use super::open::without_port_of_query;
-use super::session;
+use super::session::Ends;
 use super::{Nat, NatState};
 
 /// Source quench (deprecated, RFC 6633) and redirect, which routers do not forward (RFC 1812 §5.2.7.2).
@@ -45,7 +45,7 @@ impl Nat {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let (outside, remote) = (flow.source(), without_port_of_query(flow.destination()));
-        let Some(session) = ask.sessions.by_right(&session::inbound(remote, outside))? else {
+        let Some(session) = ask.sessions.by_right(&Ends::between(remote, outside))? else {
             ask.ports.settled(&outside)?;
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
@@ -68,7 +68,7 @@ impl Nat {
             Err(reason) => return Ok(Verdict::Drop(reason)),
         };
         let (remote, inside) = (without_port_of_query(flow.source()), flow.destination());
-        let known = ask.sessions.by_left(&session::outbound(inside, remote))?;
+        let known = ask.sessions.by_left(&Ends::between(inside, remote))?;
         let outside = match known {
             Some(session) => Some(session.row.outside()),
             // What its binding let in has no session.
@@ -96,7 +96,7 @@ impl Nat {
         outside: Endpoint,
         remote: Endpoint,
     ) -> Result<Verdict, Late> {
-        let Some(session) = ask.sessions.by_right(&session::inbound(outside, remote))? else {
+        let Some(session) = ask.sessions.by_right(&Ends::between(outside, remote))? else {
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
         let sender = session.row.inside();

@@ -12,6 +12,7 @@ use asterism_function::{
 
 use super::config::Side;
 use super::neighbour::NextHop;
+use super::open::length_of;
 use super::report::Report;
 use super::{Nat, NatState};
 
@@ -119,7 +120,7 @@ impl Nat {
         if ask.packet().ttl().is_none_or(|ttl| ttl <= 1) {
             return self.report(ask, Report::TimeExceeded, Reason::TtlExceeded);
         }
-        if link.is_too_long(ask.packet()) {
+        if link.is_too_long(length_of(ask.packet())) {
             return self.too_long(ask, link);
         }
         let hop = self.next_hop(&ask, link, destination)?;

@@ -4,8 +4,8 @@
 use core::ops::ControlFlow;
 
 use asterism_function::{
-    Act, Ask, At, Endpoint, Flow4, Fragment, Grant, Late, Protocol, Reason, TcpFlags, Vacancy,
-    Verdict, build,
+    Act, Ask, At, Endpoint, Flow4, Fragment, Grant, Late, Packet, Protocol, Reason, TcpFlags,
+    Vacancy, Verdict, build,
 };
 
 use super::config::{Filtering, Side, is_host};
@@ -14,7 +14,7 @@ use super::fragment::{FragmentKey, Fragmented};
 use super::neighbour::NextHop;
 use super::report::Report;
 use super::route::Link;
-use super::session::{self, BY_INSIDE, BY_OUTSIDE, Session};
+use super::session::{BY_INSIDE, BY_OUTSIDE, Ends, Session};
 use super::{Nat, NatState};
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
@@ -94,7 +94,7 @@ impl Nat {
                 None => return self.report(ask, Report::NetworkUnreachable, Reason::NoRoute),
             }
         }
-        let flags = ask.packet().tcp_flags();
+        let flags = ask.packet().tcp_flags().unwrap_or_default();
         let belongs = match self.belongs(&ask, inside, remote, flags)? {
             Ok(belongs) => belongs,
             Err(Reason::NoBinding) => return Ok(Verdict::Drop(Reason::NoBinding)),
@@ -167,7 +167,7 @@ impl Nat {
             Ok(inside) => inside,
             Err(reason) => return Ok(Verdict::Drop(reason)),
         };
-        let flags = ask.packet().tcp_flags();
+        let flags = ask.packet().tcp_flags().unwrap_or_default();
         let vacancy = match &target {
             Target::Session(at) if at.value.reopens(flags) => ask.sessions.vacancy()?,
             _ => None,
@@ -211,9 +211,9 @@ impl Nat {
         ask: &Ask<'_, NatState>,
         inside: Endpoint,
         remote: Endpoint,
-        flags: Option<TcpFlags>,
+        flags: TcpFlags,
     ) -> Result<Result<Belongs, Reason>, Late> {
-        let known = ask.sessions.by_left(&session::outbound(inside, remote))?;
+        let known = ask.sessions.by_left(&Ends::between(inside, remote))?;
         if let Some(at) = known {
             if !at.value.reopens(flags) {
                 return Ok(Ok(Belongs::To(at)));
@@ -223,7 +223,7 @@ impl Nat {
                 None => Belongs::To(at),
             }));
         }
-        if flags.is_some_and(|flags| flags.contains(TcpFlags::RST)) {
+        if flags.contains(TcpFlags::RST) {
             return Ok(Err(Reason::NoBinding));
         }
         let Some(outside) = self.bind(ask, inside)? else {
@@ -293,7 +293,7 @@ impl Nat {
         remote: Endpoint,
         outside: Endpoint,
     ) -> Result<Target, Late> {
-        let key = session::inbound(without_port_of_query(remote), outside);
+        let key = Ends::between(without_port_of_query(remote), outside);
         if let Some(session) = ask.sessions.by_right(&key)? {
             return Ok(Target::Session(session));
         }
@@ -328,7 +328,7 @@ impl Nat {
             let verdict = self.report(ask, Report::TimeExceeded, Reason::TtlExceeded)?;
             return Ok(ControlFlow::Break(verdict));
         }
-        if link.is_too_long(ask.packet()) {
+        if link.is_too_long(length_of(ask.packet())) {
             return Ok(ControlFlow::Break(self.too_long(ask, link)?));
         }
         let hop = self.next_hop(&ask, link, towards.address)?;
@@ -449,4 +449,9 @@ pub(super) fn without_port_of_query(remote: Endpoint) -> Endpoint {
     } else {
         remote
     }
+}
+
+/// Bytes of the IP packet.
+pub(super) fn length_of(packet: &Packet<'_>) -> usize {
+    packet.layout().end() - packet.layout().network_offset()
 }

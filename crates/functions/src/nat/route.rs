@@ -11,12 +11,20 @@ use super::config::{Interface, NatConfig, Route, Side};
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) interface: Interface,
+    /// The interface's Ethernet address in the high bytes of a word, as [`Link::takes`] compares it.
+    mac: u64,
+    /// The link's prefix, in network order.
+    network: u32,
+    mask: u32,
+    /// All routes but the link's own have one station: then the Ethernet addresses of a frame to it.
+    has_only_station: bool,
+    only_station: [u8; 12],
     /// Longest prefix first.
     routes: Vec<Entry>,
     /// Neighbours whose Ethernet address is configured, by address.
-    neighbours: Vec<(Ipv4Addr, MacAddress)>,
+    neighbours: Vec<Configured>,
     /// Bytes of the largest IP packet that may leave; `usize::MAX`: not checked.
-    pub(super) mtu: usize,
+    mtu: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +32,17 @@ struct Entry {
     network: u32,
     mask: u32,
     way: Way,
+    /// Of a frame that goes this way, if it is [`Way::To`] a station.
+    ethernet: [u8; 12],
+}
+
+/// A neighbour whose Ethernet address is configured.
+#[derive(Clone, Copy, Debug)]
+struct Configured {
+    address: Ipv4Addr,
+    mac: MacAddress,
+    /// Of a frame to it.
+    ethernet: [u8; 12],
 }
 
 /// What a route says of a destination.
@@ -43,8 +62,17 @@ impl Link {
             Side::Inside => config.inside,
             Side::Outside => config.outside,
         };
-        let mut neighbours = config.neighbours.clone();
-        neighbours.sort_unstable_by_key(|(address, _)| *address);
+        let mut neighbours: Vec<Configured> = config
+            .neighbours
+            .iter()
+            .map(|&(address, mac)| Configured {
+                address,
+                mac,
+                ethernet: addressed(mac, interface.mac),
+            })
+            .collect();
+        neighbours.sort_unstable_by_key(|neighbour| neighbour.address);
+        let in_network_order = |word: u32| u32::from_ne_bytes(word.to_be_bytes());
         let own = Route {
             prefix: interface.prefix(),
             side,
@@ -56,6 +84,11 @@ impl Link {
         routes.sort_by_key(|route| core::cmp::Reverse(route.prefix.length));
         let mut link = Self {
             interface,
+            mac: high_bytes(interface.mac),
+            network: in_network_order(interface.address.to_bits() & interface.prefix().mask()),
+            mask: in_network_order(interface.prefix().mask()),
+            has_only_station: false,
+            only_station: [0; 12],
             routes: Vec::new(),
             neighbours,
             mtu: match interface.mtu {
@@ -64,65 +97,116 @@ impl Link {
             },
         };
         link.routes = routes.iter().map(|route| link.entry(route)).collect();
+        let mut stations = link
+            .routes
+            .iter()
+            .map(|entry| entry.way)
+            .filter(|way| *way != Way::OnLink);
+        if let Some(Way::To(station)) = stations.next()
+            && stations.all(|way| way == Way::To(station))
+        {
+            link.has_only_station = true;
+            link.only_station = addressed(station, interface.mac);
+        }
         link
     }
 
-    fn entry(&self, route: &Route) -> Entry {
-        Entry {
-            network: route.prefix.address.to_bits() & route.prefix.mask(),
-            mask: route.prefix.mask(),
-            way: match route.next_hop {
-                None => Way::OnLink,
-                Some(next_hop) => match self.configured(next_hop) {
-                    Some(mac) => Way::To(mac),
-                    None => Way::Via(next_hop),
-                },
-            },
+    /// The Ethernet addresses of a frame to a host that is known to be on this side; `None` where the station is not
+    /// configured. Four instructions if one router has everything beyond the link.
+    #[inline(always)]
+    pub(super) fn ethernet_to(&self, host: Ipv4Addr) -> Option<&[u8; 12]> {
+        let host = u32::from_ne_bytes(host.octets());
+        if self.has_only_station && host & self.mask != self.network {
+            Some(&self.only_station)
+        } else {
+            self.searched_ethernet_to(host)
         }
     }
 
-    /// The way to a destination on this side; `None`: it is not on this side. A few instructions for each route.
-    #[inline(always)]
-    pub(super) fn way(&self, destination: Ipv4Addr) -> Option<Way> {
+    #[inline(never)]
+    fn searched_ethernet_to(&self, host: u32) -> Option<&[u8; 12]> {
+        let host = Ipv4Addr::from_octets(host.to_ne_bytes());
+        let entry = self.entry_of(host)?;
+        match entry.way {
+            Way::To(_) => Some(&entry.ethernet),
+            Way::Via(_) => None,
+            Way::OnLink => self.neighbour(host).map(|neighbour| &neighbour.ethernet),
+        }
+    }
+
+    fn entry(&self, route: &Route) -> Entry {
+        let way = match route.next_hop {
+            None => Way::OnLink,
+            Some(next_hop) => match self.configured(next_hop) {
+                Some(mac) => Way::To(mac),
+                None => Way::Via(next_hop),
+            },
+        };
+        let ethernet = match way {
+            Way::To(mac) => addressed(mac, self.interface.mac),
+            Way::Via(_) | Way::OnLink => [0; 12],
+        };
+        Entry {
+            network: route.prefix.address.to_bits() & route.prefix.mask(),
+            mask: route.prefix.mask(),
+            way,
+            ethernet,
+        }
+    }
+
+    fn entry_of(&self, destination: Ipv4Addr) -> Option<&Entry> {
         let destination = destination.to_bits();
         self.routes
             .iter()
             .find(|entry| destination & entry.mask == entry.network)
-            .map(|entry| entry.way)
+    }
+
+    /// The way to a destination on this side; `None`: it is not on this side.
+    pub(super) fn way(&self, destination: Ipv4Addr) -> Option<Way> {
+        self.entry_of(destination).map(|entry| entry.way)
     }
 
     /// Whether a frame is for this interface.
     #[inline(always)]
     pub(super) fn takes(&self, packet: &Packet<'_>) -> bool {
-        packet.ethernet_destination() == self.interface.mac || self.interface.promiscuous
+        let destination = packet.bytes().first_chunk::<8>();
+        destination.is_some_and(|bytes| u64::from_le_bytes(*bytes) << 16 == self.mac)
+            || self.interface.promiscuous
     }
 
-    /// Whether a packet may leave here as it is: it lives for another hop and is not too long.
+    /// Whether an IP packet of this many bytes is longer than the link allows.
     #[inline(always)]
-    pub(super) fn carries(&self, packet: &Packet<'_>) -> bool {
-        packet.ttl().is_some_and(|ttl| ttl > 1) && !self.is_too_long(packet)
-    }
-
-    /// Whether an IP packet is longer than the link allows.
-    #[inline(always)]
-    pub(super) fn is_too_long(&self, packet: &Packet<'_>) -> bool {
-        packet.layout().end() - packet.layout().network_offset() > self.mtu
+    pub(super) fn is_too_long(&self, length: usize) -> bool {
+        length > self.mtu
     }
 
     /// How many bits of the route to a destination are given; `None` without a route.
     pub(super) fn specificity(&self, destination: Ipv4Addr) -> Option<u32> {
-        let destination = destination.to_bits();
-        self.routes
-            .iter()
-            .find(|entry| destination & entry.mask == entry.network)
+        self.entry_of(destination)
             .map(|entry| entry.mask.count_ones())
     }
 
     /// The configured Ethernet address of a neighbour.
     pub(super) fn configured(&self, address: Ipv4Addr) -> Option<MacAddress> {
-        self.neighbours
-            .binary_search_by_key(&address, |(known, _)| *known)
-            .ok()
-            .map(|place| self.neighbours[place].1)
+        self.neighbour(address).map(|neighbour| neighbour.mac)
     }
+
+    fn neighbour(&self, address: Ipv4Addr) -> Option<&Configured> {
+        self.neighbours
+            .binary_search_by_key(&address, |neighbour| neighbour.address)
+            .ok()
+            .map(|place| &self.neighbours[place])
+    }
+}
+
+/// The Ethernet addresses of a frame: the receiver's, then the sender's.
+fn addressed(receiver: MacAddress, sender: MacAddress) -> [u8; 12] {
+    let mut ethernet = [0; 12];
+    ethernet[..6].copy_from_slice(&receiver.0);
+    ethernet[6..].copy_from_slice(&sender.0);
+    ethernet
+}
+
+fn high_bytes(MacAddress([a, b, c, d, e, f]): MacAddress) -> u64 {
+    u64::from_le_bytes([0, 0, a, b, c, d, e, f])
 }

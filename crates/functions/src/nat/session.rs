@@ -8,7 +8,8 @@ use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    BadBytes, Endpoint, Flow4, Flow4Key, Grouped, Key, Paired, Protocol, Reader, Row, Wire, Writer,
+    BadBytes, Endpoint, Forwarding4, Grouped, Key, Paired, Plain4, Protocol, Reader, Row, Wire,
+    Writer, objects,
 };
 
 /// The group of all sessions of one inside endpoint.
@@ -16,95 +17,178 @@ pub const BY_INSIDE: usize = 0;
 /// The group of all sessions through one outside endpoint.
 pub const BY_OUTSIDE: usize = 1;
 
-/// One session, 20 bytes: found by its packets in either direction with two words each.
+/// One session, 20 bytes: found by its packets in either direction.
 ///
-/// The order of the fields makes both keys neighbouring words: (remote, inside) as the source and destination of
-/// packets from inside, (outside, remote) of packets from outside. Of an ICMP query the remote port is zero and
-/// the others are the identifier inside and outside (RFC 5508 §3.1).
+/// Addresses and ports are kept as they stand in packets, in network order, and side by side as there: (inside,
+/// remote) are source and destination of packets from inside, (remote, outside) of packets from outside. So a probe
+/// compares three words of the packet with three of the session. Of an ICMP query the remote port is zero and the
+/// others are the identifier inside and outside (RFC 5508 §3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Session {
-    outside_address: u32,
-    remote_address: u32,
-    inside_address: u32,
-    outside_port: u16,
-    remote_port: u16,
-    inside_port: u16,
+    /// Inside, remote, outside.
+    addresses: [u8; 12],
+    /// Inside, remote, outside.
+    ports: [u8; 6],
     protocol: u8,
-    hairpins: bool,
+    /// 1 if so: a byte, since the values that a `bool` leaves over would cost every probe two comparisons.
+    hairpins: u8,
 }
+
+const INSIDE: usize = 0;
+const REMOTE: usize = 1;
+const OUTSIDE: usize = 2;
 
 impl Session {
     /// A session. `hairpins` says that the remote endpoint is itself an outside endpoint of this NAT.
     pub fn new(inside: Endpoint, remote: Endpoint, outside: Endpoint, hairpins: bool) -> Self {
-        Self {
-            outside_address: outside.address.to_bits(),
-            remote_address: remote.address.to_bits(),
-            inside_address: inside.address.to_bits(),
-            outside_port: outside.port,
-            remote_port: remote.port,
-            inside_port: inside.port,
+        let mut session = Self {
+            addresses: [0; 12],
+            ports: [0; 6],
             protocol: inside.protocol.0,
-            hairpins,
+            hairpins: hairpins.into(),
+        };
+        for (end, endpoint) in [inside, remote, outside].iter().enumerate() {
+            session.addresses[4 * end..4 * end + 4].copy_from_slice(&endpoint.address.octets());
+            session.ports[2 * end..2 * end + 2].copy_from_slice(&endpoint.port.to_be_bytes());
         }
+        session
     }
 
     /// The endpoint of the inside host.
     #[inline(always)]
     pub fn inside(&self) -> Endpoint {
-        self.endpoint(self.inside_address, self.inside_port)
+        self.endpoint::<INSIDE>()
     }
     /// The endpoint that the remote host sees instead.
     #[inline(always)]
     pub fn outside(&self) -> Endpoint {
-        self.endpoint(self.outside_address, self.outside_port)
+        self.endpoint::<OUTSIDE>()
     }
     /// The endpoint of the remote host.
     #[inline(always)]
     pub fn remote(&self) -> Endpoint {
-        self.endpoint(self.remote_address, self.remote_port)
+        self.endpoint::<REMOTE>()
     }
     /// Whether the remote endpoint is an outside endpoint of this NAT (RFC 4787 §6).
     #[inline(always)]
     pub fn hairpins(&self) -> bool {
-        self.hairpins
+        self.hairpins != 0
     }
 
     #[inline(always)]
-    fn endpoint(&self, address: u32, port: u16) -> Endpoint {
-        Endpoint::new(Ipv4Addr::from_bits(address), port, Protocol(self.protocol))
+    fn endpoint<const END: usize>(&self) -> Endpoint {
+        Endpoint::new(
+            Ipv4Addr::from_octets(part(&self.addresses, 4 * END)),
+            u16::from_be_bytes(part(&self.ports, 2 * END)),
+            Protocol(self.protocol),
+        )
+    }
+
+    /// What makes a packet from inside one from the outside endpoint.
+    #[inline(always)]
+    pub(super) fn forwards_out<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
+        self.forwards::<OUTSIDE>(ethernet)
+    }
+    /// What makes a packet to the outside endpoint one to the inside host.
+    #[inline(always)]
+    pub(super) fn forwards_in<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
+        self.forwards::<INSIDE>(ethernet)
+    }
+
+    #[inline(always)]
+    fn forwards<'a, const END: usize>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
+        Forwarding4 {
+            address: part(&self.addresses, 4 * END),
+            port: part(&self.ports, 2 * END),
+            ethernet,
+        }
     }
 }
 
-/// The key of a packet from inside: its source and destination.
+/// `N` of the bytes from `at`.
 #[inline(always)]
-pub(super) fn outbound(inside: Endpoint, remote: Endpoint) -> Flow4Key {
-    Flow4 {
-        source: inside.address,
-        destination: remote.address,
-        source_port: inside.port,
-        destination_port: remote.port,
-        protocol: inside.protocol.0,
-    }
-    .into()
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
 }
 
-/// The key of a packet from outside: its source and destination.
-#[inline(always)]
-pub(super) fn inbound(remote: Endpoint, outside: Endpoint) -> Flow4Key {
-    outbound(remote, outside)
+/// Source and destination of a packet of a session, as they stand there: 13 bytes in three words.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ends {
+    addresses: u64,
+    ports: u32,
+    protocol: u8,
+}
+
+impl Ends {
+    /// Of a packet from one endpoint to another. Of an ICMP query the remote endpoint has no port.
+    pub(super) fn between(source: Endpoint, destination: Endpoint) -> Self {
+        let address = |endpoint: Endpoint| u64::from(u32::from_le_bytes(endpoint.address.octets()));
+        let port = |endpoint: Endpoint| u32::from(u16::from_le_bytes(endpoint.port.to_be_bytes()));
+        Self {
+            addresses: address(source) | address(destination) << 32,
+            ports: port(source) | port(destination) << 16,
+            protocol: source.protocol.0,
+        }
+    }
+}
+
+impl From<&Plain4> for Ends {
+    #[inline(always)]
+    fn from(packet: &Plain4) -> Self {
+        Self {
+            addresses: u64::from_le_bytes(packet.addresses),
+            ports: u32::from_le_bytes(packet.ports),
+            protocol: packet.protocol.0,
+        }
+    }
+}
+
+impl Key for Ends {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        let rest = u64::from(self.protocol) << 32 | u64::from(self.ports);
+        objects::hash::words(self.addresses, rest, seed)
+    }
+}
+
+impl Wire for Ends {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u64(self.addresses);
+        out.u32(self.ports);
+        out.u8(self.protocol);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            addresses: input.u64()?,
+            ports: input.u32()?,
+            protocol: input.u8()?,
+        })
+    }
 }
 
 impl Paired for Session {
-    type Left = Flow4Key;
-    type Right = Flow4Key;
+    type Left = Ends;
+    type Right = Ends;
+    /// Of a packet from inside.
     #[inline(always)]
-    fn left(&self) -> Flow4Key {
-        outbound(self.inside(), self.remote())
+    fn left(&self) -> Ends {
+        Ends {
+            addresses: u64::from_le_bytes(part(&self.addresses, 4 * INSIDE)),
+            ports: u32::from_le_bytes(part(&self.ports, 2 * INSIDE)),
+            protocol: self.protocol,
+        }
     }
+    /// Of a packet from outside.
     #[inline(always)]
-    fn right(&self) -> Flow4Key {
-        inbound(self.remote(), self.outside())
+    fn right(&self) -> Ends {
+        Ends {
+            addresses: u64::from_le_bytes(part(&self.addresses, 4 * REMOTE)),
+            ports: u32::from_le_bytes(part(&self.ports, 2 * REMOTE)),
+            protocol: self.protocol,
+        }
     }
 }
 
@@ -165,24 +249,25 @@ const KNOWN: u8 = PROTOCOL_MASK | PORT_PRESERVED | HAIRPINS;
 /// 16 bytes, 14 where the port was preserved, 2 less of ICMP: the outside address is one byte.
 impl Wire for Session {
     fn encode(&self, out: &mut Writer<'_>) {
-        let protocol = match Protocol(self.protocol) {
+        let (inside, remote, outside) = (self.inside(), self.remote(), self.outside());
+        let protocol = match inside.protocol {
             Protocol::TCP => PROTOCOL_TCP,
             Protocol::UDP => PROTOCOL_UDP,
             _ => PROTOCOL_ICMP,
         };
-        let preserved = self.inside_port == self.outside_port;
+        let preserved = inside.port == outside.port;
         out.u8(protocol
             | if preserved { PORT_PRESERVED } else { 0 }
-            | if self.hairpins { HAIRPINS } else { 0 });
-        out.u32(self.inside_address);
-        out.u16(self.inside_port);
-        out.u32(self.remote_address);
+            | if self.hairpins() { HAIRPINS } else { 0 });
+        out.u32(inside.address.to_bits());
+        out.u16(inside.port);
+        out.u32(remote.address.to_bits());
         if protocol != PROTOCOL_ICMP {
-            out.u16(self.remote_port);
+            out.u16(remote.port);
         }
-        out.address(self.outside_address);
+        out.address(outside.address.to_bits());
         if !preserved {
-            out.u16(self.outside_port);
+            out.u16(outside.port);
         }
     }
 
@@ -197,7 +282,8 @@ impl Wire for Session {
             PROTOCOL_ICMP => Protocol::ICMP,
             _ => return Err(BadBytes),
         };
-        let (inside_address, inside_port) = (input.u32()?, input.u16()?);
+        let endpoint = |address, port| Endpoint::new(Ipv4Addr::from_bits(address), port, protocol);
+        let inside = endpoint(input.u32()?, input.u16()?);
         let remote_address = input.u32()?;
         let remote_port = match protocol {
             Protocol::ICMP => 0,
@@ -205,19 +291,15 @@ impl Wire for Session {
         };
         let outside_address = input.address()?;
         let outside_port = if first & PORT_PRESERVED != 0 {
-            inside_port
+            inside.port
         } else {
             input.u16()?
         };
-        Ok(Self {
-            outside_address,
-            remote_address,
-            inside_address,
-            outside_port,
-            remote_port,
-            inside_port,
-            protocol: protocol.0,
-            hairpins: first & HAIRPINS != 0,
-        })
+        Ok(Self::new(
+            inside,
+            endpoint(remote_address, remote_port),
+            endpoint(outside_address, outside_port),
+            first & HAIRPINS != 0,
+        ))
     }
 }
