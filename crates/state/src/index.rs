@@ -357,4 +357,22 @@ mod tests {
             index.bytes_in_use() / capacity
         );
     }
+
+    #[test]
+    fn an_insertion_moves_the_entries_of_one_bucket_at_most() {
+        let capacity = 200_000;
+        let hash = |key: u32| crate::hash::word(key.into(), 3);
+        let mut index = Index::new(capacity);
+        let mut most = 0;
+        for key in 0..capacity as u32 {
+            let moved = core::cell::Cell::new(0);
+            index.insert(hash(key), key, |key| {
+                moved.set(moved.get() + 1);
+                hash(key)
+            });
+            most = most.max(moved.get());
+        }
+        // Up to twice the mean before a split, and chance.
+        assert!(most > 0 && most <= 8 * MEAN_ENTRIES, "{most} entries moved");
+    }
 }

@@ -10,6 +10,8 @@
 
 mod context;
 mod counter;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod hash;
 mod index;
 mod keys;

@@ -80,18 +80,6 @@ impl<V: Value> Register<V> {
     }
 }
 
-/// No register gets this far by itself; from bytes gone wrong it would leave no room for later writes.
-const GENERATION_MAX: u64 = 1 << 63;
-
-fn read_generation(input: &mut Reader<'_>) -> Result<u64, BadBytes> {
-    let generation = input.varint()?;
-    if generation <= GENERATION_MAX {
-        Ok(generation)
-    } else {
-        Err(BadBytes)
-    }
-}
-
 /// The writes of a [`Register`].
 #[derive(Debug)]
 pub struct RegisterAct<'a, V: Value>(&'a mut Register<V>);
@@ -132,7 +120,7 @@ impl<V: Value> Object for Register<V> {
         RegisterAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let generation = read_generation(input)?;
+        let generation = input.varint()?;
         let value = V::decode(input)?;
         self.merge(value, generation, stamp);
         Ok(())
@@ -162,7 +150,7 @@ impl<V: Value> Object for Register<V> {
         None
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        let generation = read_generation(input)?;
+        let generation = input.varint()?;
         let value = V::decode(input)?;
         let stamp = read_stamp(&self.context, input)?;
         self.merge(value, generation, stamp);

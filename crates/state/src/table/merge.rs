@@ -464,14 +464,8 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 }
 
-/// No entry gets this far by itself; from bytes gone wrong it would leave no room for later generations.
-const GENERATION_MAX: u32 = 1 << 31;
-
 fn read_generation(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
-    match u32::try_from(input.varint()?) {
-        Ok(generation) if generation <= GENERATION_MAX => Ok(generation),
-        _ => Err(BadBytes),
-    }
+    u32::try_from(input.varint()?).map_err(|_| BadBytes)
 }
 
 const NOBODY: Stamp = Stamp {

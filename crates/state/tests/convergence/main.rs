@@ -3,7 +3,10 @@
 //!
 //! A failing seed is printed; `asterism_state` has no other source of chance.
 
+#![allow(unreachable_pub, reason = "modules of one test, not a library")]
+
 mod cluster;
+mod leases;
 mod oracle;
 mod shared;
 
@@ -97,10 +100,10 @@ fn seeds(from: u64, count: u64) {
 
 #[test]
 fn replicas_become_equal_and_keep_the_rules() {
-    seeds(0, 1_500);
+    seeds(0, 1_000);
 }
 
 #[test]
 fn and_on_other_seeds() {
-    seeds(1 << 32, 1_500);
+    seeds(1 << 32, 1_000);
 }

@@ -1,0 +1,223 @@
+//! What the fuzz target runs: any bytes as operation groups and as images, to a state with an object of every
+//! kind. Imports the whole crate. A panic is a fault; so is memory that grows without bound.
+
+use std::rc::Rc;
+
+use crate::stamp::OriginName;
+use crate::table::Value;
+use crate::wire::{BadBytes, Reader, Wire, Writer};
+use crate::{
+    BiMap, Builder, Context, Counter, Counters, Map, ObjectSettings, Register, Set, State, Sweep,
+};
+
+/// Longer inputs are cut.
+const INPUT_MAX: usize = 4096;
+/// Bytes of a part of an image.
+const PART_BYTES: usize = 1_100;
+/// Parts of the image of a state this small, at most.
+const PARTS_MAX: usize = 4_000;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Bits(u8);
+
+impl Wire for Bits {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8().map(Self)
+    }
+}
+
+impl Value for Bits {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.0 |= other.0;
+    }
+    fn idle_class(&self) -> u8 {
+        self.0
+    }
+}
+
+struct Everything {
+    map: Map<u16, Bits>,
+    pairs: BiMap<u8, u8>,
+    set: Set<u64>,
+    register: Register<Bits>,
+    counter: Counter,
+    counters: Counters<u16>,
+}
+
+/// By hand what `#[state]` generates: the attribute names this crate from outside.
+impl State for Everything {
+    const OBJECTS: &'static [&'static str] =
+        &["map", "pairs", "set", "register", "counter", "counters"];
+    type Act<'a> = ();
+    fn act(&mut self) {}
+    fn with<T>(&mut self, object: u8, visit: impl crate::Visit<T>) -> Option<T> {
+        Some(match object {
+            0 => visit.visit(&mut self.map),
+            1 => visit.visit(&mut self.pairs),
+            2 => visit.visit(&mut self.set),
+            3 => visit.visit(&mut self.register),
+            4 => visit.visit(&mut self.counter),
+            5 => visit.visit(&mut self.counters),
+            _ => return None,
+        })
+    }
+    fn look<T>(&self, object: u8, look: impl crate::Look<T>) -> Option<T> {
+        Some(match object {
+            0 => look.look(&self.map),
+            1 => look.look(&self.pairs),
+            2 => look.look(&self.set),
+            3 => look.look(&self.register),
+            4 => look.look(&self.counter),
+            5 => look.look(&self.counters),
+            _ => return None,
+        })
+    }
+}
+
+/// Entries that each table has room for here.
+const CAPACITY: u32 = 64;
+
+/// Applies `data` as an image and as a group, lets time pass, writes over what came, and walks the state.
+pub fn fuzz_apply(data: &[u8]) {
+    let data = data.get(..INPUT_MAX).unwrap_or(data);
+    let context = Rc::new(Context::alone());
+    context.set_now(0, 1_000);
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    let mut state = Everything {
+        map: builder.table("map", CAPACITY, &[5, 50]),
+        pairs: builder.table("pairs", CAPACITY, &[5]),
+        set: builder.table("set", CAPACITY, &[0]),
+        register: builder.register("register", Bits(0)),
+        counter: builder.counter("counter"),
+        counters: builder.counters("counters", CAPACITY),
+    };
+    let from = OriginName {
+        member: 9,
+        incarnation: 1,
+    };
+    let (image, group) = data.split_at(data.len() / 2);
+    // Refused or not: what was applied before the fault stays, and is as good as any state.
+    let _ = state.apply_image(&context, image);
+    let _ = state.apply(&context, from, 7, group);
+    let _ = state.apply(&context, from, 8, data);
+    write_over(&mut state, &context);
+    for tick in [1_001, 1_100, u32::MAX] {
+        context.set_now(0, tick);
+        for object in 0..Everything::OBJECTS.len() as u8 {
+            state.with(object, Sweep { turns: 1 });
+        }
+    }
+    context.end(|_, _| {});
+    context.take_groups(|_, _| {});
+    assert!(state.map.held() <= 2 * CAPACITY as usize);
+    walk(&state, &context);
+}
+
+/// Writes over, refreshes and removes what the bytes left behind.
+fn write_over(state: &mut Everything, context: &Context) {
+    use crate::Object;
+    context.begin(1);
+    let mut rows = Vec::new();
+    state.map.for_each(|row, _| rows.push(row.0));
+    for (place, key) in rows.into_iter().enumerate() {
+        let Ok(Some(at)) = state.map.get(&key) else {
+            panic!("what is listed is found");
+        };
+        match place % 3 {
+            0 => state.map.act().update(&at, Bits(0xff)),
+            1 => state.map.act().touch(&at),
+            _ => {
+                state.map.act().remove(&at);
+                assert_eq!(state.map.contains(&key), Ok(false));
+            }
+        }
+    }
+    if let Ok(Some(vacancy)) = state.map.vacancy() {
+        state.map.act().insert(vacancy, 77, Bits(1));
+        assert_eq!(
+            state.map.contains(&77),
+            Ok(true),
+            "an own write is seen at once, whatever came before"
+        );
+    }
+    state.register.act().set(Bits(1));
+    state.counter.act().add(1);
+}
+
+/// The walk ends, and what it says can be read by a fresh state of the same kind.
+fn walk(state: &Everything, context: &Context) {
+    let mut cursor = (0, 0);
+    let mut part = Vec::new();
+    for _ in 0..PARTS_MAX {
+        part.clear();
+        let next = state.image(cursor, PART_BYTES, &mut part);
+        assert!(part.len() <= PART_BYTES);
+        let mut input = Reader::new(&part, context.addresses());
+        assert!(part.is_empty() || input.u8().is_ok());
+        match next {
+            Some(next) => cursor = next,
+            None => return,
+        }
+    }
+    panic!("the walk over a small state does not end");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are mostly well formed, so that the fuzzing reaches what lies behind the decoders.
+    fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        for _ in 0..bits() % 24 {
+            out.push((bits() % 7) as u8 * 8 + (bits() % 8) as u8);
+            for _ in 0..bits() % 40 {
+                out.push(match bits() % 4 {
+                    0 => 0,
+                    1 => 0xff,
+                    2 => (bits() % 8) as u8,
+                    _ => bits() as u8,
+                });
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn any_bytes_are_applied_or_refused() {
+        let mut seed = 1u64;
+        let mut bits = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            crate::hash::word(seed, 3)
+        };
+        for round in 0..3_000 {
+            let data = if round % 2 == 0 {
+                likely(&mut bits)
+            } else {
+                (0..bits() % 200).map(|_| bits() as u8).collect()
+            };
+            fuzz_apply(&data);
+        }
+    }
+
+    #[test]
+    fn greatest_numbers_leave_room_for_writes() {
+        // map, key, generation 2^31, bits, seen and expired at their ends, stamp of a member
+        let mut part = Vec::new();
+        let mut out = Writer::new(&mut part, &[]);
+        out.u8(0);
+        out.u16(77);
+        out.varint(1 << 31);
+        out.u8(0);
+        out.u32(u32::MAX);
+        out.u32(u32::MAX);
+        out.raw(&[0; 10]);
+        out.varint(u64::MAX);
+        out.u8(0);
+        fuzz_apply(&[part.clone(), vec![0; part.len()]].concat());
+    }
+}

@@ -1,0 +1,269 @@
+//! Whatever can run out is dealt so that nobody needs to ask and nothing runs out elsewhere.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use asterism_state::{
+    Builder, Context, Counters, GiveBack, Identity, Map, ObjectSettings, OriginName, Pool,
+    Sequencer, Set, Space, State, Sweep, state,
+};
+
+use crate::shared::Score;
+
+fn instances(hosts: u16, lanes: u16) -> Vec<Rc<Context>> {
+    let members: Vec<u16> = (0..hosts).map(|host| 3 + 5 * host).collect();
+    (0..hosts)
+        .flat_map(|host| (0..lanes).map(move |lane| (host, lane)))
+        .map(|(host, lane)| {
+            let own = OriginName {
+                member: members[usize::from(host)],
+                incarnation: 1,
+            };
+            let identity = Identity {
+                own,
+                members: members.clone(),
+                lane: (lane, lanes),
+            };
+            let sequencer = Sequencer::Own(Cell::new(0));
+            let context = Context::new(identity, sequencer, 7, vec![]);
+            context.set_now(0, 10);
+            Rc::new(context)
+        })
+        .collect()
+}
+
+/// Shelves and items of any number; an item is (shelf, place).
+#[derive(Debug)]
+struct Shelves(u32, u32);
+
+impl Space for Shelves {
+    type Item = (u32, u32);
+    fn shelves(&self) -> u32 {
+        self.0
+    }
+    fn items(&self) -> u32 {
+        self.1
+    }
+    fn item(&self, shelf: u32, place: u32) -> (u32, u32) {
+        assert!(shelf < self.0 && place < self.1, "no item of this pool");
+        (shelf, place)
+    }
+    fn place(&self, item: &(u32, u32)) -> Option<(u32, u32)> {
+        (item.0 < self.0 && item.1 < self.1).then_some(*item)
+    }
+}
+
+#[state]
+struct Leased {
+    pool: Pool<Shelves>,
+}
+
+fn pool(context: &Rc<Context>, shelves: u32, items: u32) -> Leased {
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    Leased {
+        pool: builder.pool("pool", Shelves(shelves, items)),
+    }
+}
+
+#[test]
+fn every_item_is_leased_to_exactly_one_instance_and_granted_once() {
+    for (hosts, lanes) in (1..=5).flat_map(|hosts| (1..=3).map(move |lanes| (hosts, lanes))) {
+        for (shelves, items) in [
+            (1, 1),
+            (1, 63),
+            (2, 64),
+            (3, 65),
+            (4, 1000),
+            (2, 0),
+            (7, 130),
+        ] {
+            let contexts = instances(hosts, lanes);
+            let mut leased: Vec<Leased> = contexts
+                .iter()
+                .map(|context| pool(context, shelves, items))
+                .collect();
+            let all: u32 = leased.iter().map(|leased| leased.pool.usage().leased).sum();
+            assert_eq!(all, shelves * items, "the shares add up");
+            for item in (0..shelves).flat_map(|shelf| (0..items).map(move |place| (shelf, place))) {
+                let owners = leased.iter().filter(|leased| leased.pool.is_own(&item));
+                assert_eq!(owners.count(), 1, "{item:?} of {hosts} × {lanes}");
+            }
+            let mut granted = std::collections::BTreeSet::new();
+            for (leased, context) in leased.iter_mut().zip(&contexts) {
+                for shelf in 0..shelves {
+                    for wish in 0.. {
+                        context.begin(wish);
+                        // Wishes beyond the shelf too: they are wishes.
+                        let wish = (wish * 37) as u32 % (items * 2 + 1);
+                        let grant = leased.pool.grant(shelf, wish).expect("never late");
+                        let Some(grant) = grant else { break };
+                        assert!(leased.pool.is_own(&grant.item()));
+                        assert!(granted.insert(leased.act().pool.take(grant)));
+                        context.end(|_, _| panic!("a spent grant does not return"));
+                    }
+                }
+                let usage = leased.pool.usage();
+                assert_eq!(usage.in_use, usage.leased);
+                assert!(leased.pool.grant(shelves, 0).expect("never late").is_none());
+            }
+            assert_eq!(granted.len() as u32, shelves * items, "none is lost");
+            for leased in &leased {
+                let returns = leased.pool.returns();
+                granted.iter().for_each(|item| returns.item(item));
+                // Once more, and items of no pool: no harm.
+                granted.iter().for_each(|item| returns.item(item));
+                returns.item(&(shelves, 0));
+                assert_eq!(leased.pool.usage().in_use, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_retry_that_asks_for_another_shelf_gets_one_of_that() {
+    let context = instances(1, 1).remove(0);
+    let leased = pool(&context, 2, 100);
+    context.begin(1);
+    let first = leased.pool.grant(0, 5).expect("never late");
+    assert_eq!(first.map(|grant| grant.item()), Some((0, 5)));
+    let (call, _) = context.park();
+    context.resume(call);
+    let second = leased.pool.grant(1, 5).expect("never late");
+    assert_eq!(second.map(|grant| grant.item()), Some((1, 5)));
+    let back = leased.pool.grant(0, 5).expect("never late");
+    assert_eq!(back.map(|grant| grant.item()), Some((0, 5)));
+    context.end(|object, number| {
+        leased.look(object, GiveBack(number));
+    });
+    assert_eq!(leased.pool.usage().in_use, 0);
+}
+
+#[state]
+struct Tables {
+    keys: Set<u32>,
+    values: Map<u32, Score>,
+    counted: Counters<u32>,
+}
+
+fn tables(context: &Rc<Context>, capacity: u32) -> Tables {
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    Tables {
+        keys: builder.table("keys", capacity, &[0]),
+        values: builder.table("values", capacity, &[5]),
+        counted: builder.counters("counted", capacity),
+    }
+}
+
+/// Fills one instance's share with keys of its own; returns the groups.
+fn fill(tables: &mut Tables, context: &Context, mut key: u32) -> Vec<(u64, Vec<u8>)> {
+    loop {
+        key += 1;
+        context.begin(key.into());
+        let tally = tables.counted.find(&key).expect("not late");
+        let (Ok(keys), Ok(values)) = (tables.keys.vacancy(), tables.values.vacancy()) else {
+            panic!("never late");
+        };
+        if keys.is_none() && values.is_none() && tally.is_none() {
+            break;
+        }
+        let mut act = tables.act();
+        if let Some(vacancy) = keys {
+            act.keys.insert(vacancy, key, ());
+        }
+        if let Some(vacancy) = values {
+            act.values.insert(vacancy, key, Score(1));
+        }
+        if let Some(tally) = tally {
+            act.counted.add(&tally, 1);
+        }
+        context.end(|_, _| {});
+    }
+    let mut bytes = usize::MAX;
+    tables.with(2, asterism_state::Flush(&mut bytes));
+    context.end(|_, _| {});
+    taken(context)
+}
+
+fn taken(context: &Context) -> Vec<(u64, Vec<u8>)> {
+    let mut groups = Vec::new();
+    context.take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
+    groups
+}
+
+/// Members that cannot hear each other fill their shares; all of it fits everywhere afterwards.
+pub fn partitioned_members_fill_their_shares() {
+    for (hosts, lanes, capacity) in [(2, 1, 40), (3, 2, 40), (5, 1, 3), (4, 1, 64)] {
+        let contexts = instances(hosts, lanes);
+        let mut all: Vec<Tables> = contexts
+            .iter()
+            .map(|context| tables(context, capacity))
+            .collect();
+        let written: Vec<_> = (0..all.len())
+            .map(|at| fill(&mut all[at], &contexts[at], 10_000 * at as u32))
+            .collect();
+        let mut entries = None;
+        for (at, tables) in all.iter_mut().enumerate() {
+            assert!(!tables.keys.is_empty(), "everybody has some room");
+            for (from, groups) in written.iter().enumerate().filter(|&(from, _)| from != at) {
+                // Lanes of one host write one stream; here each has numbers of its own.
+                let name = OriginName {
+                    member: 1_000 + from as u16,
+                    incarnation: 1,
+                };
+                for (sequence, group) in groups {
+                    tables
+                        .apply(&contexts[at], name, *sequence, group)
+                        .expect("good bytes");
+                }
+            }
+            assert_eq!(tables.keys.tally().refused_full, 0, "{hosts} × {lanes}");
+            assert_eq!(tables.values.tally().refused_full, 0);
+            assert_eq!(tables.counted.refused_full(), 0);
+            let held = (tables.keys.len(), tables.values.len());
+            assert_eq!(*entries.get_or_insert(held), held);
+        }
+    }
+}
+
+#[test]
+fn shares_fit_everywhere() {
+    partitioned_members_fill_their_shares();
+}
+
+/// A member forgets and fills its share again while another cannot forget yet.
+#[test]
+fn a_share_used_again_fits_where_it_is_not_forgotten_yet() {
+    let contexts = instances(2, 1);
+    let (near, far) = (&contexts[0], &contexts[1]);
+    let (mut here, mut there) = (tables(near, 64), tables(far, 64));
+    let name = near.identity().own;
+    let mut last = 0;
+    for round in 0..3u32 {
+        let mut groups = fill(&mut here, near, 100_000 * (round + 1));
+        let mut rows = Vec::new();
+        here.keys.for_each(|row, _| rows.push(row.0));
+        assert_eq!(rows.len(), 32, "the whole share again");
+        for key in rows {
+            near.begin(0);
+            let at = here.keys.get(&key).expect("not late").expect("it is there");
+            here.act().keys.remove(&at);
+            near.end(|_, _| {});
+        }
+        groups.extend(taken(near));
+        for (sequence, group) in groups {
+            there
+                .apply(far, name, sequence, &group)
+                .expect("good bytes");
+            last = sequence;
+        }
+        assert_eq!(there.keys.tally().refused_full, 0, "round {round}");
+        // Stable here at once, there a round later.
+        near.set_stable(asterism_state::Origins::OWN, last);
+        here.with(0, Sweep { turns: 1 });
+        assert_eq!(here.keys.held(), 0);
+        if round > 0 {
+            far.set_stable(far.origin(name).expect("known"), last);
+            there.with(0, Sweep { turns: 1 });
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Laws of each object, one by one: operations commute and repeat without harm, images equal logs, and what
+//! cannot run out does not.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use asterism_packet::{Endpoint, Protocol};
+use asterism_state::{
+    BadBytes, BiMap, Builder, Context, Counter, Counters, Flow4Key, Flush, Identity, Map,
+    ObjectSettings, OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value,
+    Wire, Writer, laws, state,
+};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use proptest::prelude::*;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bits(u8);
+
+impl Wire for Bits {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8().map(Self)
+    }
+}
+
+impl Value for Bits {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// The last writer wins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Word(u32);
+
+impl Wire for Word {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u32().map(Self)
+    }
+}
+
+impl Value for Word {}
+
+#[state]
+struct Objects {
+    words: Map<u32, Word>,
+    bits: Map<u32, Bits>,
+    pairs: BiMap<u8, u8>,
+    word: Register<Word>,
+    flags: Register<Bits>,
+    sum: Counter,
+    sums: Counters<u32>,
+}
+
+struct Member {
+    context: Rc<Context>,
+    state: Objects,
+}
+
+const MEMBERS: u16 = 4;
+
+fn member(place: u16, settings: ObjectSettings) -> Member {
+    let identity = Identity {
+        own: OriginName {
+            member: place,
+            incarnation: 1,
+        },
+        members: (0..MEMBERS).collect(),
+        lane: (0, 1),
+    };
+    let sequencer = Sequencer::Own(Cell::new(0));
+    let context = Rc::new(Context::new(
+        identity,
+        sequencer,
+        3 + u64::from(place),
+        vec![],
+    ));
+    context.set_now(0, 100);
+    let builder = Builder::new(context.clone(), move |_| settings);
+    let state = Objects {
+        words: builder.table("words", 64, &[10]),
+        bits: builder.table("bits", 64, &[10]),
+        pairs: builder.table("pairs", 64, &[10]),
+        word: builder.register("word", Word(0)),
+        flags: builder.register("flags", Bits(0)),
+        sum: builder.counter("sum"),
+        sums: builder.counters("sums", 64),
+    };
+    Member { context, state }
+}
+
+impl Member {
+    fn name(&self) -> OriginName {
+        self.context.identity().own
+    }
+
+    /// One write, and the groups it made.
+    fn write(&mut self, what: u8, key: u32, value: u8) -> Vec<(u64, Vec<u8>)> {
+        self.context.begin(1);
+        let state = &mut self.state;
+        let words = state.words.get(&key).expect("local");
+        let bits = state.bits.get(&key).expect("local");
+        let room = (
+            state.words.vacancy().expect("local"),
+            state.bits.vacancy().expect("local"),
+            state.pairs.vacancy().expect("local"),
+        );
+        let tally = state.sums.find(&key).expect("local");
+        let mut act = state.act();
+        match (what % 8, room) {
+            (0, (Some(vacancy), ..)) => act.words.insert(vacancy, key, Word(value.into())),
+            (1, (_, Some(vacancy), _)) => act.bits.insert(vacancy, key, Bits(value)),
+            (2, (.., Some(vacancy))) => act.pairs.insert(vacancy, (key as u8, value % 4), ()),
+            (3, _) => words
+                .iter()
+                .for_each(|at| act.words.update(at, Word(value.into()))),
+            (4, _) => bits
+                .iter()
+                .for_each(|at| act.bits.update(at, Bits(1 << (value % 8)))),
+            (5, _) => {
+                words.iter().for_each(|at| act.words.remove(at));
+                bits.iter().for_each(|at| act.bits.remove(at));
+            }
+            (6, _) => {
+                act.word.set(Word(value.into()));
+                act.flags.set(Bits(value));
+            }
+            _ => {
+                act.sum.add(value.into());
+                tally
+                    .iter()
+                    .for_each(|tally| act.sums.add(tally, value.into()));
+            }
+        }
+        let mut bytes = usize::MAX;
+        for object in 0..Objects::OBJECTS.len() as u8 {
+            self.state.with(object, Flush(&mut bytes));
+        }
+        self.context.end(|_, _| {});
+        let mut groups = Vec::new();
+        self.context
+            .take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
+        groups
+    }
+
+    fn image(&self, bytes_max: usize) -> Vec<Vec<u8>> {
+        let mut parts = vec![Vec::new()];
+        let mut cursor = (0, 0);
+        while let Some(next) =
+            self.state
+                .image(cursor, bytes_max, parts.last_mut().expect("one part"))
+        {
+            assert!(next > cursor, "a part gets further than the one before");
+            cursor = next;
+            parts.push(Vec::new());
+        }
+        assert!(parts.iter().all(|part| part.len() <= bytes_max));
+        parts
+    }
+}
+
+type Written = Vec<(OriginName, u64, Vec<u8>)>;
+
+fn written(writes: &[(u8, u8, u32, u8)]) -> Written {
+    let mut members = [0, 1, 2].map(|place| member(place, ObjectSettings::REPLICATED));
+    let mut all = Vec::new();
+    for &(at, what, key, value) in writes {
+        let member = &mut members[usize::from(at) % 3];
+        let name = member.name();
+        for (sequence, bytes) in member.write(what, key % 6, value) {
+            all.push((name, sequence, bytes));
+        }
+    }
+    all
+}
+
+fn applied(groups: &Written) -> Member {
+    let mut reader = member(3, ObjectSettings::REPLICATED);
+    for (name, sequence, bytes) in groups {
+        reader
+            .state
+            .apply(&reader.context, *name, *sequence, bytes)
+            .expect("good bytes");
+    }
+    reader
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// For every object: any order, any repetition, image in place of log.
+    #[test]
+    fn operations_commute_repeat_and_equal_their_image(
+        writes in prop::collection::vec(any::<(u8, u8, u32, u8)>(), 1..40),
+        order in any::<u64>(),
+        bytes_max in 256usize..1_200,
+    ) {
+        let groups = written(&writes);
+        let straight = applied(&groups);
+        let mut shuffled = groups.clone();
+        let mut bits = order | 1;
+        for place in (1..shuffled.len()).rev() {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            shuffled.swap(place, (bits >> 33) as usize % (place + 1));
+        }
+        let mut again = shuffled.clone();
+        again.extend(groups.iter().rev().cloned());
+        let digests = straight.state.digests();
+        prop_assert_eq!(&digests, &applied(&shuffled).state.digests(), "commutes");
+        prop_assert_eq!(&digests, &applied(&again).state.digests(), "repeats without harm");
+        // The image alone, and the image on top of a part of the log.
+        for known in [0, groups.len() / 2] {
+            let mut reader = applied(&shuffled[..known].to_vec());
+            for part in straight.image(bytes_max) {
+                prop_assert!(reader.state.apply_image(&reader.context, &part).is_ok());
+            }
+            prop_assert_eq!(&digests, &reader.state.digests(), "an image is the log's join");
+        }
+    }
+
+    #[test]
+    fn keys_values_and_rows_keep_their_laws(a: (u32, u16, u8), b: (u32, u16, u8), c: u8, seed: u64) {
+        laws::value(Bits(a.2), Bits(b.2), Bits(c));
+        laws::value(Word(a.0), Word(b.0), Word(a.0 ^ b.0));
+        laws::value((), (), ());
+        laws::row(Single(a.0), Single(b.0), seed);
+        laws::row(Pair(a.1, a.2), Pair(b.1, a.2), seed);
+        laws::row(Pair(a.1, a.2), Pair(a.1, b.2), seed);
+        let endpoint = |(address, port, protocol)| {
+            Endpoint::new(Ipv4Addr::from_bits(address), port, Protocol(protocol))
+        };
+        laws::row(Pair(endpoint(a), endpoint(b)), Pair(endpoint(b), endpoint(b)), seed);
+        laws::row(Single(endpoint(a)), Single(endpoint(a)), seed);
+    }
+
+    #[test]
+    fn keys_come_back_from_their_bytes(address: u32, port: u16, protocol: u8, wide: u128, listed: bool) {
+        fn back<T: Wire + PartialEq + core::fmt::Debug>(value: T, addresses: &[u32]) {
+            let mut bytes = Vec::new();
+            value.encode(&mut Writer::new(&mut bytes, addresses));
+            let mut input = Reader::new(&bytes, addresses);
+            assert_eq!(T::decode(&mut input).as_ref(), Ok(&value));
+            assert!(input.is_empty(), "all bytes are used");
+            for cut in 0..bytes.len() {
+                assert!(T::decode(&mut Reader::new(&bytes[..cut], addresses)).is_err());
+            }
+        }
+        let addresses: &[u32] = if listed { &[1, address] } else { &[1] };
+        let here = Ipv4Addr::from_bits(address);
+        back(here, addresses);
+        back(Ipv6Addr::from_bits(wide), addresses);
+        back(Endpoint::new(here, port, Protocol(protocol)), addresses);
+        back(Pair(here, port), addresses);
+        back(Single(u64::from(address)), addresses);
+        let flow = asterism_packet::Flow4 {
+            source: here,
+            destination: Ipv4Addr::from_bits(!address),
+            source_port: port,
+            destination_port: !port,
+            protocol,
+        };
+        back(Flow4Key::from(flow), addresses);
+        assert_eq!(asterism_packet::Flow4::from(Flow4Key::from(flow)), flow);
+    }
+}
+
+#[test]
+fn the_image_of_many_writers_moves_on_in_small_parts() {
+    let mut reader = member(3, ObjectSettings::REPLICATED);
+    let mut writer = member(0, ObjectSettings::REPLICATED);
+    let groups = writer.write(7, 1, 5);
+    for incarnation in 0..70 {
+        for (sequence, bytes) in &groups {
+            let name = OriginName {
+                member: 0,
+                incarnation,
+            };
+            reader
+                .state
+                .apply(&reader.context, name, *sequence, bytes)
+                .expect("good bytes");
+        }
+    }
+    assert_eq!(reader.state.sum.get(), Ok(350));
+    let mut fresh = member(2, ObjectSettings::REPLICATED);
+    for part in reader.image(300) {
+        fresh
+            .state
+            .apply_image(&fresh.context, &part)
+            .expect("good bytes");
+    }
+    assert_eq!(fresh.state.digests(), reader.state.digests());
+}
+
+#[test]
+fn own_totals_that_come_back_count_once() {
+    let mut writer = member(0, ObjectSettings::REPLICATED);
+    for (sequence, bytes) in writer.write(7, 1, 5) {
+        let name = writer.name();
+        writer
+            .state
+            .apply(&writer.context, name, sequence, &bytes)
+            .expect("good bytes");
+    }
+    assert_eq!(writer.state.sum.get(), Ok(5));
+    assert_eq!(writer.state.sums.get(&1), Ok(5));
+}
+
+#[test]
+fn what_is_local_stays_out_of_images_and_logs() {
+    let mut here = member(0, ObjectSettings::LOCAL);
+    for what in 0..8 {
+        assert!(here.write(what, 1, 3).is_empty(), "nothing is logged");
+    }
+    assert!(here.image(1_100).iter().all(Vec::is_empty));
+}
+
+#[test]
+fn a_joined_register_that_learns_nothing_writes_nothing() {
+    let mut here = member(0, ObjectSettings::REPLICATED);
+    here.write(6, 0, 7);
+    here.context.begin(2);
+    here.state.act().flags.set(Bits(3));
+    assert!(!here.context.wrote());
+}
+
+#[test]
+fn a_write_after_the_removal_of_the_same_packet_revives_nothing() {
+    let mut here = member(0, ObjectSettings::REPLICATED);
+    here.write(1, 1, 1);
+    here.context.begin(2);
+    let at = here.state.bits.get(&1).expect("local").expect("inserted");
+    let mut act = here.state.act();
+    act.bits.remove(&at);
+    act.bits.update(&at, Bits(2));
+    act.bits.touch(&at);
+    assert_eq!(here.state.bits.contains(&1), Ok(false));
+}
+
+#[test]
+fn times_travel_in_24_bits_around_their_wrap() {
+    for now in [(1u32 << 24) - 2, 1 << 24, (1 << 25) + 5, 100] {
+        let mut writer = member(0, ObjectSettings::REPLICATED);
+        let mut reader = member(1, ObjectSettings::REPLICATED);
+        // The reader's clock is a little behind, beyond the wrap or before it.
+        writer.context.set_now(0, now);
+        reader.context.set_now(0, now - 5);
+        for (sequence, bytes) in writer.write(0, 1, 1) {
+            let name = writer.name();
+            reader
+                .state
+                .apply(&reader.context, name, sequence, &bytes)
+                .expect("good bytes");
+        }
+        assert_eq!(writer.state.digests(), reader.state.digests(), "at {now}");
+    }
+}
+
+#[test]
+fn an_entry_that_never_idles_out_may_be_removed_after_years() {
+    let mut writer = member(0, ObjectSettings::REPLICATED);
+    let mut reader = member(1, ObjectSettings::REPLICATED);
+    let name = writer.name();
+    let mut carry = |writer: &mut Member, what, now| {
+        writer.context.set_now(0, now);
+        reader.context.set_now(0, now);
+        for (sequence, bytes) in writer.write(what, 1, 1) {
+            let applied = reader.state.apply(&reader.context, name, sequence, &bytes);
+            applied.expect("good bytes");
+        }
+        assert_eq!(writer.state.digests(), reader.state.digests(), "at {now}");
+    };
+    carry(&mut writer, 0, 100);
+    // 150 days later: further than 24 bits reach.
+    carry(&mut writer, 5, 100 + 150 * 86_400);
+    carry(&mut writer, 0, 101 + 150 * 86_400);
+}
+
+#[test]
+fn only_an_item_s_last_user_returns_it_and_only_once() {
+    let mut owner = member(0, ObjectSettings::REPLICATED);
+    let calls = Rc::new(Cell::new(0));
+    let counted = calls.clone();
+    owner.state.words.on_forget(0, move |_, last| {
+        counted.set(counted.get() + u32::from(last))
+    });
+    let mut other = member(1, ObjectSettings::REPLICATED);
+    let name = owner.name();
+    let mut removal = Vec::new();
+    for (what, keep) in [(0, false), (5, true)] {
+        for (sequence, bytes) in owner.write(what, 1, 1) {
+            let applied = other.state.apply(&other.context, name, sequence, &bytes);
+            applied.expect("good bytes");
+            if keep {
+                removal.push((sequence, bytes));
+            }
+        }
+    }
+    let image = other.image(1_100);
+    owner.context.set_stable(asterism_state::Origins::OWN, 2);
+    owner.state.with(0, Sweep { turns: 1 });
+    assert_eq!((owner.state.words.held(), calls.get()), (0, 1));
+    // A slow image that still knows the ended entry.
+    for part in image {
+        owner
+            .state
+            .apply_image(&owner.context, &part)
+            .expect("good bytes");
+    }
+    owner.state.with(0, Sweep { turns: 1 });
+    assert_eq!((owner.state.words.held(), calls.get()), (0, 1));
+}
+
+#[test]
+fn a_large_group_finds_its_living_member_among_many_ended_ones() {
+    use asterism_state::{Grouped, Row, Table};
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    struct Member(u32);
+    impl Wire for Member {
+        fn encode(&self, out: &mut Writer<'_>) {
+            out.u32(self.0);
+        }
+        fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+            input.u32().map(Self)
+        }
+    }
+    impl Row for Member {
+        const UNIQUE: usize = 1;
+        const LANES: usize = 2;
+        fn lane_hash(&self, lane: usize, seed: u64) -> u64 {
+            asterism_state::hash::word(if lane == 0 { self.0.into() } else { 1 << 40 }, seed)
+        }
+        fn lane_equal(&self, lane: usize, other: &Self) -> bool {
+            lane == 1 || self == other
+        }
+        fn order(&self, _: &Self) -> core::cmp::Ordering {
+            core::cmp::Ordering::Equal
+        }
+    }
+    impl Grouped for Member {
+        type Group = u64;
+        fn group(&self, _: usize) -> u64 {
+            1 << 40
+        }
+    }
+    #[state]
+    struct Groups {
+        members: Table<Member, ()>,
+    }
+    // Ended entries stay: nothing is ever stable.
+    let context = member(0, ObjectSettings::REPLICATED).context;
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    let mut groups = Groups {
+        members: builder.table("members", 80_000, &[0]),
+    };
+    for number in 0..10_000 {
+        context.begin(number.into());
+        let vacancy = groups.members.vacancy().expect("local").expect("room");
+        groups.act().members.insert(vacancy, Member(number), ());
+        context.end(|_, _| {});
+    }
+    for left in (0..10_000).rev() {
+        let some = groups.members.any_of(0, &(1 << 40)).expect("local");
+        let some = some.expect("a living one is found, however many ended before it");
+        groups.act().members.remove(&some);
+        assert_eq!(groups.members.len(), left);
+        context.take_groups(|_, _| {});
+    }
+    assert_eq!(groups.members.any_of(0, &(1 << 40)), Ok(None));
+    assert_eq!(groups.members.held(), 10_000);
+}
