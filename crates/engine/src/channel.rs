@@ -5,7 +5,7 @@
 //! it and the instances are rings.
 
 use asterism_placement::replicated::{
-    Deliver, Destination as ReplicaDestination, Event, ImageEnd, ImageKind, Replicator, SubmitError,
+    Deliver, Destination as ReplicaDestination, Event, ImageEnd, ImageError, ImageKind, Replicator, SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
@@ -14,7 +14,7 @@ use asterism_placement::{Incarnation, MemberId, Time};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 
-use crate::exchange::{Down, REMOTE, Up, origin};
+use crate::exchange::{Down, REMOTE, Up, WALK_PARTS, origin};
 use crate::ring::{RingReader, RingWriter};
 
 /// To whom a sealed datagram goes.
@@ -62,6 +62,8 @@ pub struct ChannelTally {
     pub refused_opened: u64,
     /// Datagrams not taken because instances were too far behind.
     pub refused_backlog: u64,
+    /// Records that found the ring to the instances full and waited in memory.
+    pub backlogged: u64,
     /// Turns in which an instance's groups waited for room in the log.
     pub held_by_log: u64,
     /// Events that did not fit the queue.
@@ -80,6 +82,18 @@ struct Lane {
     images_applied: Vec<(MemberId, u32)>,
 }
 
+/// A walk for a laggard: parts of its image on their way from the instance to the placement.
+#[derive(Debug)]
+struct Walk {
+    member: MemberId,
+    walk: u32,
+    /// Parts that the placement had no room for: at most [`WALK_PARTS`].
+    parts: VecDeque<Vec<u8>>,
+    /// Parts that the instance may still hand over.
+    room: u32,
+    done: bool,
+}
+
 /// The state channel of a host. See the module.
 pub struct StateChannel {
     secure: SecureChannel,
@@ -93,6 +107,8 @@ pub struct StateChannel {
     spare: Vec<Vec<u8>>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
+    /// Walks for laggards under way here.
+    walks: Vec<Walk>,
     /// Walks whose end every instance must report.
     images: Vec<(MemberId, u32)>,
     plain: Vec<u8>,
@@ -142,6 +158,7 @@ impl StateChannel {
             backlog_bytes: 0,
             spare: Vec::new(),
             told: vec![(0, 0, 0); members],
+            walks: Vec::new(),
             images: Vec::new(),
             plain: Vec::with_capacity(2048),
             events: VecDeque::with_capacity(EVENTS_MAX),
@@ -199,6 +216,7 @@ impl StateChannel {
     pub fn turn(&mut self, now: Time) {
         self.empty_backlog();
         self.take_up(now);
+        self.serve_walks(now);
         self.report_applied(now);
         self.secure.handle_timeout(now);
         self.replicator.handle_timeout(now);
@@ -257,6 +275,10 @@ impl StateChannel {
     pub fn tally(&self) -> ChannelTally {
         self.tally
     }
+    /// Bytes that wait for room in the ring to the instances.
+    pub fn backlog_bytes(&self) -> usize {
+        self.backlog_bytes
+    }
     /// Whether everything that instances wrote was taken and applied by all members, and everything that
     /// came is applied here.
     pub fn is_quiet(&self) -> bool {
@@ -288,6 +310,7 @@ impl StateChannel {
                 return;
             }
             self.backlog_bytes -= record.len();
+            self.tally.backlogged += 1;
             if let Some(mut record) = self.backlog.pop_front()
                 && self.spare.len() < 1024
             {
@@ -402,18 +425,58 @@ impl StateChannel {
                 walk,
                 bytes,
             } => {
-                // Refused parts are never lost silently: the walk is then over, or begins again.
-                let _ = self.replicator.submit_image(now, member, walk, bytes);
+                // Parts of a walk that is over, or began again, are not needed.
+                if let Some(known) = find_walk(&mut self.walks, member, walk) {
+                    known.room = known.room.saturating_sub(1);
+                    known.parts.push_back(bytes.to_vec());
+                }
             }
             Up::ImageDone { member, walk } => {
-                let _ = self
-                    .replicator
-                    .finish_image(now, member, walk, ImageKind::Full);
+                if let Some(known) = find_walk(&mut self.walks, member, walk) {
+                    known.done = true;
+                }
             }
             Up::ImageApplied { from, walk } => images_applied.push((from, walk)),
             Up::Probe => self.replicator.probe(now),
         }
         true
+    }
+
+    /// Hands parts of images on as the placement has room for them, and has instances walk on.
+    fn serve_walks(&mut self, now: Time) {
+        let mut place = 0;
+        while let Some(known) = self.walks.get_mut(place) {
+            let (member, walk) = (known.member, known.walk);
+            let mut over = false;
+            while let Some(part) = known.parts.front() {
+                match self.replicator.submit_image(now, member, walk, part) {
+                    Ok(()) => {
+                        known.parts.pop_front();
+                    }
+                    Err(ImageError::Busy) => break,
+                    Err(_) => {
+                        over = true;
+                        break;
+                    }
+                }
+            }
+            if known.parts.is_empty() && known.done {
+                // An error says that the walk is over.
+                let _ = self
+                    .replicator
+                    .finish_image(now, member, walk, ImageKind::Full);
+                over = true;
+            }
+            if over {
+                self.walks.remove(place);
+                continue;
+            }
+            if known.parts.is_empty() && known.room == 0 {
+                known.room = WALK_PARTS;
+                self.push(&Down::WalkOn { member, walk });
+            }
+            place += 1;
+        }
     }
 
     /// Tells the placement what every instance has applied.
@@ -458,10 +521,19 @@ impl StateChannel {
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Laggard { member, walk, .. } => {
+                self.walks.retain(|known| known.member != member);
+                self.walks.push(Walk {
+                    member,
+                    walk,
+                    parts: VecDeque::new(),
+                    room: WALK_PARTS,
+                    done: false,
+                });
                 self.push(&Down::Walk { member, walk });
                 self.note(ChannelEvent::Laggard(member));
             }
             Event::CaughtUp { member, walk } => {
+                self.walks.retain(|known| known.member != member);
                 self.push(&Down::StopWalk { member, walk });
                 self.note(ChannelEvent::CaughtUp(member));
             }
@@ -512,6 +584,12 @@ impl StateChannel {
             self.told[place] = now;
         }
     }
+}
+
+fn find_walk(walks: &mut [Walk], member: MemberId, walk: u32) -> Option<&mut Walk> {
+    walks
+        .iter_mut()
+        .find(|known| (known.member, known.walk) == (member, walk))
 }
 
 /// Moves what the placement delivers towards the instances.

@@ -48,8 +48,10 @@ pub(crate) enum Down<'a> {
         stable: u64,
         covered_us: u64,
     },
-    /// Walk the tables for a laggard: the first instance does.
+    /// Walk the tables for a laggard: the first instance does, [`WALK_PARTS`] parts far.
     Walk { member: MemberId, walk: u32 },
+    /// There is room for [`WALK_PARTS`] more parts of that walk.
+    WalkOn { member: MemberId, walk: u32 },
     /// That walk is not needed any more.
     StopWalk { member: MemberId, walk: u32 },
     /// A part of an image.
@@ -60,6 +62,9 @@ pub(crate) enum Down<'a> {
 
 /// The lane of a group that came from another member.
 pub(crate) const REMOTE: u8 = u8::MAX;
+/// Parts of an image that an instance hands over before it waits to be told to go on: what the channel
+/// keeps of a walk for which the placement has no room.
+pub(crate) const WALK_PARTS: u32 = 8;
 /// Bytes that a record adds to the group or image part in it.
 pub(crate) const RECORD_BYTES: usize = 32;
 
@@ -247,6 +252,10 @@ impl<'a> Down<'a> {
             } => walk(3, member, number).push(ring, &[]),
             Self::ImagePart { bytes } => Head::new(4).push(ring, bytes),
             Self::ImageEnd { from, walk: number } => walk(5, from, number).push(ring, &[]),
+            Self::WalkOn {
+                member,
+                walk: number,
+            } => walk(6, member, number).push(ring, &[]),
         }
     }
 
@@ -281,6 +290,10 @@ impl<'a> Down<'a> {
             4 => Self::ImagePart { bytes: fields.0 },
             5 => Self::ImageEnd {
                 from: fields.member()?,
+                walk: fields.u32()?,
+            },
+            6 => Self::WalkOn {
+                member: fields.member()?,
                 walk: fields.u32()?,
             },
             _ => return None,
@@ -350,6 +363,10 @@ mod tests {
                 walk: 7,
             },
             Down::StopWalk {
+                member: MemberId(6),
+                walk: 7,
+            },
+            Down::WalkOn {
                 member: MemberId(6),
                 walk: 7,
             },

@@ -16,7 +16,7 @@ use asterism_state::{
     OriginName, OutgrewCache, PrefetchRecord, Sequencer, Settle, State, Sweep, Tick,
 };
 
-use crate::exchange::{Down, RECORD_BYTES, Up, origin};
+use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, origin};
 use crate::frame::{BURST, Burst, Frame, FramePool};
 use crate::parking::{PARKED_US_MAX, Parked, Parking, Until};
 use crate::port::Port;
@@ -132,6 +132,8 @@ struct Walk {
     member: MemberId,
     walk: u32,
     cursor: Option<(u8, u32)>,
+    /// Parts for which there is room.
+    room: u32,
 }
 
 /// One packet loop and its state. See the module.
@@ -582,7 +584,15 @@ impl<F: NetworkFunction> Instance<F> {
                         member,
                         walk,
                         cursor: Some((0, 0)),
+                        room: WALK_PARTS,
                     });
+                }
+                Some(Down::WalkOn { member, walk }) => {
+                    for known in &mut self.walks {
+                        if (known.member, known.walk) == (member, walk) {
+                            known.room += WALK_PARTS;
+                        }
+                    }
                 }
                 Some(Down::StopWalk { member, walk }) => {
                     self.walks
@@ -713,9 +723,15 @@ impl<F: NetworkFunction> Instance<F> {
             return;
         };
         for _ in 0..IMAGE_PARTS_PER_TURN {
-            let Some(walk) = self.walks.first_mut() else {
+            // Whose end is all that is left needs no room.
+            let Some(place) = self
+                .walks
+                .iter()
+                .position(|walk| walk.room > 0 || walk.cursor.is_none())
+            else {
                 return;
             };
+            let walk = &mut self.walks[place];
             if exchange.up.free_bytes() < BURST_LOG_BYTES + 2 * (IMAGE_PART_BYTES + RECORD_BYTES) {
                 return;
             }
@@ -723,12 +739,14 @@ impl<F: NetworkFunction> Instance<F> {
                 member,
                 walk: number,
                 cursor,
+                room,
             } = walk;
             match *cursor {
                 Some(from) => {
                     self.part.clear();
                     *cursor = self.state.image(from, IMAGE_PART_BYTES, &mut self.part);
                     if !self.part.is_empty() {
+                        *room -= 1;
                         let part = Up::ImagePart {
                             member: *member,
                             walk: *number,
@@ -743,7 +761,7 @@ impl<F: NetworkFunction> Instance<F> {
                         walk: *number,
                     }
                     .push(&mut exchange.up);
-                    self.walks.remove(0);
+                    self.walks.remove(place);
                 }
             }
         }
