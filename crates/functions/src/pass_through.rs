@@ -1,7 +1,7 @@
 //! Forwards every packet from its first port to its second and back, and may read or write a counter on
 //! the way: the middlebox that measures what sharing costs (Constellation §6.2, Table 3).
 
-use asterism_function::{Ask, Builder, Counter, Late, NetworkFunction, PortNumber, Verdict, state};
+use asterism_function::{Ask, Builder, Counter, Late, NetworkFunction, PortNumber, Reason, Verdict, state};
 
 /// What pass-through instances share.
 #[state]
@@ -55,17 +55,28 @@ impl NetworkFunction for PassThrough {
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, PassThroughState>) -> Result<Verdict, Late> {
         let out = PortNumber(ask.port().0 ^ 1);
-        let reads = matches!(self.access, Access::Read | Access::ReadWrite);
-        if reads {
-            // What was read must matter, or the compiler drops the read.
-            core::hint::black_box(ask.packets.get()?);
-        }
-        if matches!(self.access, Access::Write | Access::ReadWrite) {
-            ask.act()?.packets.add(1);
+        // What is read must matter, or the compiler drops the read.
+        match self.access {
+            Access::None => {}
+            Access::Read => {
+                if ask.packets.get()? > PACKETS_MAX {
+                    return Ok(Verdict::Drop(Reason::Filtered));
+                }
+            }
+            Access::Write => ask.act()?.packets.add(1),
+            Access::ReadWrite => {
+                if ask.packets.get()? > PACKETS_MAX {
+                    return Ok(Verdict::Drop(Reason::Filtered));
+                }
+                ask.act()?.packets.add(1);
+            }
         }
         Ok(Verdict::Forward(out))
     }
 }
+
+/// Packets after which the function lets nothing more through: 2⁶³, some thousand years.
+const PACKETS_MAX: u64 = u64::MAX >> 1;
 
 #[cfg(test)]
 mod tests {

@@ -152,6 +152,13 @@ pub struct Prefetched {
     pub(crate) hash: u64,
 }
 
+/// Reads answer, and none of the call was late.
+const PLAINLY: u8 = 0;
+/// Reads only prefetch.
+const PREFETCHING: u8 = 1;
+/// A read of the call was late.
+const LATE: u8 = 2;
+
 /// The shared part of one instance's state.
 #[derive(Debug)]
 pub struct Context {
@@ -160,7 +167,8 @@ pub struct Context {
     addresses: Vec<u32>,
     now_us: Cell<u64>,
     tick: Cell<Tick>,
-    prefetching: Cell<bool>,
+    /// How reads answer: see [`PLAINLY`], [`PREFETCHING`] and [`LATE`].
+    asking: Cell<u8>,
     prefetched: Cell<Option<Prefetched>>,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -169,7 +177,7 @@ pub struct Context {
     arrived_us: Cell<u64>,
     serial: Cell<u64>,
     /// Differs from call to call: reservations of an earlier one are void.
-    turn: Cell<u64>,
+    resumed: Cell<u64>,
     call: RefCell<Call>,
     sequencer: Sequencer,
     groups: RefCell<Groups>,
@@ -200,13 +208,13 @@ impl Context {
             addresses,
             now_us: Cell::new(0),
             tick: Cell::new(0),
-            prefetching: Cell::new(false),
+            asking: Cell::new(PLAINLY),
             prefetched: Cell::new(None),
             attention: Cell::new(false),
             acted: Cell::new(false),
             arrived_us: Cell::new(0),
             serial: Cell::new(0),
-            turn: Cell::new(0),
+            resumed: Cell::new(0),
             group_open: Cell::new(false),
             call: RefCell::default(),
             sequencer,
@@ -269,25 +277,40 @@ impl Context {
     #[inline(always)]
     pub fn begin(&self, serial: u64) {
         self.serial.set(serial);
-        self.turn.set(self.turn.get().wrapping_add(1));
-        self.acted.set(false);
     }
     /// A number that differs for every call of the function.
     pub(crate) fn turn(&self) -> u64 {
-        self.turn.get()
+        self.serial.get().wrapping_add(self.resumed.get() << 40)
     }
     /// Ends the asking of a packet: `Err` in the prefetch pass, which must write nothing.
     #[inline(always)]
     pub fn act(&self) -> Result<(), Late> {
-        if self.prefetching.get() {
+        if self.asking.get() != PLAINLY {
+            return self.act_after_late_read();
+        }
+        Ok(())
+    }
+    /// Acting in the prefetch pass, or although a read was late.
+    #[cold]
+    fn act_after_late_read(&self) -> Result<(), Late> {
+        if self.is_prefetching() {
             return Err(Late::new());
         }
         self.acted.set(true);
         Ok(())
     }
-    /// Whether the call went on to write: a call that did must not end late.
+    /// Whether the call went on to write although a read of it was late: then it must not end late.
     pub fn acted(&self) -> bool {
         self.acted.get()
+    }
+    /// A read of this call was late.
+    fn note_late(&self) {
+        self.attention.set(true);
+        self.asking.set(self.asking.get() | LATE);
+    }
+    fn forget_late(&self) {
+        self.asking.set(self.asking.get() & !LATE);
+        self.acted.set(false);
     }
     /// Takes up a packet again that was late.
     pub fn resume(&self, mut call: Call) {
@@ -298,6 +321,7 @@ impl Context {
         call.wait = Wait::Nothing;
         self.arrive(call.arrived_us);
         self.begin(call.serial);
+        self.resumed.set(self.resumed.get().wrapping_add(1));
         self.attention.set(true);
         *self.call.borrow_mut() = call;
     }
@@ -308,6 +332,7 @@ impl Context {
         call.arrived_us = self.arrived_us.get();
         call.serial = self.serial.get();
         self.attention.set(false);
+        self.forget_late();
         (call, call.wait)
     }
     /// Whether the packet took grants, missed reads or wrote, so that [`Context::end`] has work.
@@ -319,6 +344,7 @@ impl Context {
     /// `give_back(object, number)`.
     pub fn end(&self, mut give_back: impl FnMut(u8, u32)) {
         self.attention.set(false);
+        self.forget_late();
         self.group_open.set(false);
         let call = core::mem::take(&mut *self.call.borrow_mut());
         for granted in &call.grants[..call.grants_held.into()] {
@@ -380,15 +406,15 @@ impl Context {
 
     /// From here on reads only prefetch, until [`Context::answer`].
     pub fn prefetch(&self) {
-        self.prefetching.set(true);
+        self.asking.set(PREFETCHING);
     }
     /// From here on reads answer.
     pub fn answer(&self) {
-        self.prefetching.set(false);
+        self.asking.set(PLAINLY);
     }
     #[inline(always)]
     pub(crate) fn is_prefetching(&self) -> bool {
-        self.prefetching.get()
+        self.asking.get() & PREFETCHING != 0
     }
     pub(crate) fn note_prefetch(&self, noted: Prefetched) {
         self.prefetched.set(Some(noted));
@@ -414,7 +440,7 @@ impl Context {
             call.misses[held] = miss;
             call.misses_held += 1;
         }
-        self.attention.set(true);
+        self.note_late();
         let wait = match call.wait {
             Wait::Fetch { delay_us: earlier } => earlier.max(delay_us),
             _ => delay_us,
@@ -431,7 +457,7 @@ impl Context {
         if self.now_us() >= until_us || self.covers(member, arrived_us) {
             return Ok(());
         }
-        self.attention.set(true);
+        self.note_late();
         call.wait = Wait::Absent { member, until_us };
         Err(Late::new())
     }

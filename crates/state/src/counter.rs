@@ -41,7 +41,8 @@ pub struct Counter {
     settings: ObjectSettings,
     own: u64,
     others: u64,
-    changed: bool,
+    /// The total that was last flushed.
+    told: u64,
     /// (writer, its total, the group that said so)
     cells: Vec<(Writing, u64, Stamp)>,
     flushed: Stamp,
@@ -56,7 +57,7 @@ impl Counter {
             settings,
             own: 0,
             others: 0,
-            changed: false,
+            told: 0,
             cells,
             flushed: NEVER,
         }
@@ -117,7 +118,6 @@ impl CounterAct<'_> {
     #[inline(always)]
     pub fn add(&mut self, amount: u64) {
         self.0.own = self.0.own.wrapping_add(amount);
-        self.0.changed = true;
     }
 }
 
@@ -140,7 +140,7 @@ impl Object for Counter {
         )
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        if !self.changed || !self.settings.logged || self.context.accumulators_held() {
+        if self.own == self.told || !self.settings.logged || self.context.accumulators_held() {
             return true;
         }
         if *bytes < OPERATION_BYTES_MAX {
@@ -154,7 +154,7 @@ impl Object for Counter {
             out.varint(self.own);
         });
         *bytes = bytes.saturating_sub(length);
-        self.changed = false;
+        self.told = self.own;
         true
     }
     fn digest(&self) -> u64 {
@@ -169,17 +169,14 @@ impl Object for Counter {
             };
             (writing, self.own, self.flushed)
         });
-        let mut place = 0;
-        for (writing, total, stamp) in own.iter().chain(&self.cells) {
-            if place >= cursor {
-                if out.len() + OPERATION_BYTES_MAX > bytes_max {
-                    return Some(place);
-                }
-                let mut writer = Writer::new(out, self.context.addresses());
-                writer.u8(self.object << 3);
-                write_cell(&self.context, *writing, *total, *stamp, &mut writer);
+        let cells = own.iter().chain(&self.cells).enumerate();
+        for (place, (writing, total, stamp)) in cells.skip(cursor as usize) {
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return Some(place as u32);
             }
-            place += 1;
+            let mut writer = Writer::new(out, self.context.addresses());
+            writer.u8(self.object << 3);
+            write_cell(&self.context, *writing, *total, *stamp, &mut writer);
         }
         None
     }
