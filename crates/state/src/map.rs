@@ -188,8 +188,19 @@ impl<R: Paired, V: Value> Table<R, V> {
 impl<R: Grouped, V: Value> Table<R, V> {
     /// Some live entry of the group, if there is one.
     pub fn any_of(&self, group: usize, key: &R::Group) -> Result<Option<At<R, V>>, Late> {
+        self.any_of_where(group, key, |_| true)
+    }
+
+    /// Some live entry of the group whose row is `wanted`, among the 64 first of the group.
+    pub fn any_of_where(
+        &self,
+        group: usize,
+        key: &R::Group,
+        wanted: impl Fn(&R) -> bool,
+    ) -> Result<Option<At<R, V>>, Late> {
         let lane = R::UNIQUE + group;
-        self.group_member(lane, key.hash(self.seed()), |row| row.group(group) == *key)
+        let hash = key.hash(self.seed());
+        self.group_member(lane, hash, |row| row.group(group) == *key, wanted)
     }
 }
 

@@ -137,7 +137,8 @@ pub struct Route {
 pub enum Filtering {
     /// All.
     EndpointIndependent,
-    /// Addresses that the inside endpoint has a session with, from any port.
+    /// Addresses that the inside endpoint has a session with, from any port. Of an endpoint with more than 64
+    /// sessions, those that were opened last are looked at.
     AddressDependent,
     /// Endpoints that the inside endpoint has a session with.
     AddressAndPortDependent,

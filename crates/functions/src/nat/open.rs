@@ -302,12 +302,17 @@ impl Nat {
             return Ok(Target::Binding(forwards[place].1));
         }
         ask.ports.settled(&outside)?;
-        let Some(session) = ask.sessions.any_of(BY_OUTSIDE, &outside)? else {
+        let sessions = &ask.sessions;
+        let Some(session) = sessions.any_of(BY_OUTSIDE, &outside)? else {
             return Ok(Target::Nobody(Reason::NoBinding));
         };
         let lets_in = match self.config.filtering {
             Filtering::EndpointIndependent => true,
-            Filtering::AddressDependent => session.row.remote().address == remote.address,
+            Filtering::AddressDependent => sessions
+                .any_of_where(BY_OUTSIDE, &outside, |row| {
+                    row.remote().address == remote.address
+                })?
+                .is_some(),
             Filtering::AddressAndPortDependent => false,
         };
         Ok(if lets_in {

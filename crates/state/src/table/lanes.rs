@@ -11,6 +11,9 @@ use crate::mutant::{self, Mutant};
 /// Set in the `previous` of a group's head: the rest is the group's tail (plus one).
 const TAIL: u32 = 1 << 31;
 
+/// Rows of a group that are looked at for one with a property.
+const MEMBERS_SEEN_MAX: usize = 64;
+
 impl<R: Row, V: Value> Table<R, V> {
     /// The record of exactly this row, live or not.
     pub(super) fn identity(&self, row: &R) -> Option<u32> {
@@ -235,15 +238,23 @@ impl<R: Row, V: Value> Table<R, V> {
         };
     }
 
-    /// A live row with the same key as `row` in a grouping lane.
+    /// A live row of a grouping lane's key that is `wanted`, among the first [`MEMBERS_SEEN_MAX`].
     pub(crate) fn any_in_group(
         &self,
         lane: usize,
         hash: u64,
         same: impl Fn(&R) -> bool,
+        wanted: impl Fn(&R) -> bool,
     ) -> Option<u32> {
-        let number =
+        let mut number =
             self.lanes[lane].find(hash, |record| same(&self.records[record as usize].row))?;
-        (self.records[number as usize].header.flags & LIVE != 0).then_some(number)
+        for _ in 0..MEMBERS_SEEN_MAX {
+            let record = &self.records[number as usize];
+            if record.header.flags & LIVE != 0 && wanted(&record.row) {
+                return Some(number);
+            }
+            number = self.links[number as usize].next[lane].checked_sub(1)?;
+        }
+        None
     }
 }

@@ -177,17 +177,18 @@ impl<R: Row, V: Value> Table<R, V> {
         Ok(None)
     }
 
-    /// A live entry of a group.
+    /// A live and wanted entry of a group.
     pub(crate) fn group_member(
         &self,
         lane: usize,
         hash: u64,
         same: impl Fn(&R) -> bool,
+        wanted: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
         if self.context.is_prefetching() || self.settings.late_us != 0 {
             self.ahead(lane, hash)?;
         }
-        Ok(self.any_in_group(lane, hash, same).map(|number| {
+        Ok(self.any_in_group(lane, hash, same, wanted).map(|number| {
             let record = &self.records[number as usize];
             At {
                 number,
