@@ -1,1 +1,25 @@
 //! The deterministic simulator and its checkers.
+//!
+//! A seed decides a cluster, its bounds, its load and its faults ([`Scenario`]); a run of it links the
+//! shipped cores, codec and sealing (no rule of a protocol exists twice) on virtual time, and judges them
+//! by an oracle that they do not tell anything ([`oracle`], [`witness`], [`checks`]). After a safety phase
+//! with faults comes a heal phase that must end.
+//!
+//! May import every crate below the binary. Read first: `scenario.rs`, `world.rs`, `checks.rs`.
+
+pub mod branches;
+pub mod checks;
+pub mod exercise;
+pub mod oracle;
+mod report;
+mod runs;
+mod scenario;
+mod trace;
+pub mod witness;
+mod world;
+
+pub use report::{Failure, Report};
+pub use runs::{FailedSeed, Options, Summary, run_seed, run_seeds};
+pub use scenario::{Bounds, Draws, Fault, Planned, Scenario, Stranger};
+pub use trace::Trace;
+pub use world::{FAULTS_LEAST, KINDS_LEAST, OPERATIONS_LEAST, World};

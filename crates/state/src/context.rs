@@ -57,18 +57,19 @@ impl Identity {
         }
     }
 
-    /// Of how many equal shares leases are cut, and which one is this instance's.
+    /// Of how many shares leases are cut as this host sees it, and which one is this instance's.
+    ///
+    /// Members first, then each member's instances among themselves: a host need not know how many
+    /// instances the others run, and members with different numbers of them still never share a lease.
     pub(crate) fn share(&self) -> (u32, u32) {
+        let members = self.members.len().max(1) as u32;
         let place = self
             .members
             .iter()
             .position(|&member| member == self.own.member)
-            .unwrap_or(0);
+            .unwrap_or(0) as u32;
         let lanes = u32::from(self.lane.1.max(1));
-        (
-            place as u32 * lanes + u32::from(self.lane.0),
-            self.members.len().max(1) as u32 * lanes,
-        )
+        (place + members * u32::from(self.lane.0), members * lanes)
     }
 }
 
@@ -97,6 +98,7 @@ impl Sequencer {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call {
     arrived_us: u64,
+    arrived_tick: Tick,
     serial: u64,
     grants: [Granted; GRANTS_PER_PACKET_MAX],
     grants_held: u8,
@@ -175,6 +177,7 @@ pub struct Context {
     /// The call went on to write.
     acted: Cell<bool>,
     arrived_us: Cell<u64>,
+    arrived_tick: Cell<Tick>,
     serial: Cell<u64>,
     /// Differs from call to call: reservations of an earlier one are void.
     resumed: Cell<u64>,
@@ -197,8 +200,8 @@ struct Groups {
 }
 
 impl Context {
-    /// A context at time zero. `seed` is secret and need not be equal on other instances; `addresses`
-    /// must be.
+    /// A context at time zero. `seed` is secret; it must be equal on all instances of a cluster for them to
+    /// choose alike, and so must `addresses` be for them to read each other.
     pub fn new(identity: Identity, sequencer: Sequencer, seed: u64, addresses: Vec<u32>) -> Self {
         let members = identity.members.len();
         Self {
@@ -213,6 +216,7 @@ impl Context {
             attention: Cell::new(false),
             acted: Cell::new(false),
             arrived_us: Cell::new(0),
+            arrived_tick: Cell::new(0),
             serial: Cell::new(0),
             resumed: Cell::new(0),
             group_open: Cell::new(false),
@@ -272,6 +276,7 @@ impl Context {
     #[inline(always)]
     pub fn arrive(&self, arrived_us: u64) {
         self.arrived_us.set(arrived_us);
+        self.arrived_tick.set(self.tick.get());
     }
     /// Starts the next packet; `serial` differs for every packet of this instance.
     #[inline(always)]
@@ -319,7 +324,8 @@ impl Context {
         }
         call.grants_told = 0;
         call.wait = Wait::Nothing;
-        self.arrive(call.arrived_us);
+        self.arrived_us.set(call.arrived_us);
+        self.arrived_tick.set(call.arrived_tick);
         self.begin(call.serial);
         self.resumed.set(self.resumed.get().wrapping_add(1));
         self.attention.set(true);
@@ -330,6 +336,7 @@ impl Context {
     pub fn park(&self) -> (Call, Wait) {
         let mut call = core::mem::take(&mut *self.call.borrow_mut());
         call.arrived_us = self.arrived_us.get();
+        call.arrived_tick = self.arrived_tick.get();
         call.serial = self.serial.get();
         self.attention.set(false);
         self.forget_late();
@@ -356,6 +363,11 @@ impl Context {
     /// When the packet being handled arrived.
     pub fn arrived_us(&self) -> u64 {
         self.arrived_us.get()
+    }
+    /// The cluster's common time when it arrived: the same over all calls for one packet.
+    #[inline(always)]
+    pub fn arrived_tick(&self) -> Tick {
+        self.arrived_tick.get()
     }
     /// Bits that look random to everybody outside and stay the same over all calls for one packet.
     pub fn random(&self, draw: u64) -> u64 {

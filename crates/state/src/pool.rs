@@ -188,10 +188,10 @@ impl<S: Space> Pool<S> {
         };
         match shared.owner(item) {
             Some(share) if share != shared.share.0 => {
-                let lanes = u32::from(shared.context.identity().lane.1.max(1));
+                let members = shared.context.identity().members.len().max(1) as u32;
                 shared
                     .context
-                    .absent(Some((share / lanes) as u16), us.into())
+                    .absent(Some((share % members) as u16), us.into())
             }
             _ => Ok(()),
         }

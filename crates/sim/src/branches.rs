@@ -1,0 +1,68 @@
+//! How often each branch of the protocols was taken, from the product's own counts.
+
+use std::collections::BTreeMap;
+
+use asterism_engine::Cluster;
+
+use crate::exercise::Exercise;
+
+/// Times that each counted branch must be taken over a CI run of 10,000 seeds.
+pub const TIMES_LEAST: u64 = 100;
+
+/// Counts that a healthy run leaves at nothing, or that belong to what is not built yet.
+const NEVER: [&str; 4] = [
+    // No frame kinds of a later build are sent yet.
+    "frames_skipped",
+    "frames_inert",
+    "refused",
+    "bytes_sent",
+];
+
+/// The counts of a cluster.
+pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut add = |name, count| *counts.entry(name).or_default() += count;
+    for member in cluster.members() {
+        let channel = &member.channel;
+        channel.replicator().counters().each(|name, reason, count| {
+            if reason.is_none() && !NEVER.contains(&name) {
+                add(name, count);
+            }
+        });
+        let tally = channel.tally();
+        add("channel_refused_sealed", tally.refused_sealed);
+        add("channel_held_by_log", tally.held_by_log);
+        add("channel_backlogged", tally.backlogged);
+        for instance in &member.instances {
+            let tally = instance.tally();
+            add("instance_late", tally.late);
+            add("instance_held_by_log", tally.held_by_log);
+            add("instance_groups_applied", tally.groups_applied);
+            add("instance_dropped", tally.dropped_total());
+            let state = instance.state();
+            for table in [
+                state.winners.tally(),
+                state.joined.tally(),
+                state.sessions.tally(),
+                state.banned.tally(),
+                state.visited.tally(),
+            ] {
+                add("table_dominated", table.dominated);
+                add("table_lost_writes", table.lost_writes);
+                add("table_forgotten", table.forgotten);
+                add("table_revived", table.revived);
+            }
+            add("pool_refused", state.ports.usage().refused);
+        }
+    }
+    counts
+}
+
+/// Branches taken fewer than [`TIMES_LEAST`] times.
+pub fn rare(counts: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
+    counts
+        .iter()
+        .filter(|(_, count)| **count < TIMES_LEAST)
+        .map(|(name, count)| (*name, *count))
+        .collect()
+}

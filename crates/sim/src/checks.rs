@@ -1,0 +1,562 @@
+//! What must hold: after each call, after each step, now and then, and once all is at rest.
+//!
+//! Each check compares the system with the oracle or with a bound of its configuration, never one of its
+//! counts with another of the same core alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, Instance, PARKED_MAX};
+use asterism_placement::seal::Refusal;
+use asterism_placement::{MemberId, Time};
+
+use crate::exercise::{Done, Exercise, Joined, Verb};
+use crate::oracle::Oracle;
+use crate::report::Failure;
+use crate::witness::Witness;
+
+type Checked = Result<(), Failure>;
+
+fn instances(
+    cluster: &Cluster<Exercise>,
+) -> impl Iterator<Item = ((usize, usize), &Instance<Exercise>)> {
+    cluster
+        .members()
+        .iter()
+        .enumerate()
+        .flat_map(|(place, member)| {
+            let lanes = member.instances.iter().enumerate();
+            lanes.map(move |(lane, instance)| ((place, lane), instance))
+        })
+}
+
+fn name((place, lane): (usize, usize)) -> String {
+    format!("m{place}.{lane}")
+}
+
+/// After a call on an instance: a port that it took is no other flow's anywhere, and a session that was
+/// used lately was found.
+pub fn a_call(
+    cluster: &Cluster<Exercise>,
+    oracle: &Oracle,
+    at: (usize, usize),
+    now: Time,
+    done: &Done,
+) -> Checked {
+    if !done.granted {
+        return Ok(());
+    }
+    let (client, Some(port)) = (done.command.key, done.port) else {
+        return Ok(());
+    };
+    for (other, instance) in instances(cluster) {
+        let mut found = None;
+        instance.state().sessions.for_each(|pair, _| {
+            if pair.1 == port && pair.0 != client {
+                found = Some(pair.0);
+            }
+        });
+        if let Some(flow) = found {
+            return Err(Failure::new(
+                "no port to two flows",
+                format!(
+                    "{} gave port {port} to client {client} while {} has it for client {flow}",
+                    name(at),
+                    name(other)
+                ),
+            ));
+        }
+    }
+    let used = oracle.used.get(&(at.0 * 2 + at.1, client));
+    if let Some((last, applied)) = used
+        // Nobody closed it but those whose closing was applied there before its last use.
+        && (0..applied.len()).all(|member| {
+            let closed = oracle.closed.get(&(client, member));
+            closed.is_none_or(|&through| through <= applied[member])
+        })
+    {
+        let last = *last;
+        let idle = Duration::from_secs(u64::from(oracle.idle_seconds));
+        // Clocks differ by the skew, and count whole seconds.
+        let least = idle.saturating_sub(oracle.skew_most + Duration::from_secs(1));
+        if now < last + least {
+            return Err(Failure::new(
+                "an entry lives while it is used",
+                format!(
+                    "{} used the session of client {client} at {last} and found none at {now}; it idles out after {idle:?}",
+                    name(at)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Notes for [`a_call`] that a session was used.
+pub fn note_use(
+    cluster: &Cluster<Exercise>,
+    oracle: &mut Oracle,
+    at: (usize, usize),
+    now: Time,
+    done: &Done,
+) {
+    if done.command.verb != Verb::Open || !(done.found || done.granted) {
+        return;
+    }
+    let progress = cluster.members()[at.0].channel.replicator().progress();
+    let alone = cluster.members()[at.0].instances.len() == 1;
+    let applied = (0..oracle.heads.len()).map(|member| match member == at.0 {
+        // What a sibling closed may not be known here yet.
+        true if alone => oracle.heads[member],
+        true => 0,
+        false => progress.applied(MemberId(member as u16)),
+    });
+    let key = (at.0 * 2 + at.1, done.command.key);
+    oracle.used.insert(key, (now, applied.collect()));
+}
+
+/// Cheap ones, after every step.
+pub fn each_step(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
+    for (at, instance) in instances(cluster) {
+        let total = instance.state().commands.get().unwrap_or(0);
+        if total > oracle.commands {
+            return Err(Failure::new(
+                "no effect twice",
+                format!(
+                    "{} counts {total} commands of {}",
+                    name(at),
+                    oracle.commands
+                ),
+            ));
+        }
+        let tally = instance.tally();
+        if tally.groups_bad > 0 {
+            return Err(Failure::new(
+                "groups decode",
+                format!("{}: {} groups did not", name(at), tally.groups_bad),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Dearer ones, every few milliseconds.
+pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
+    for (place, member) in cluster.members().iter().enumerate() {
+        let replicator = member.channel.replicator();
+        let config = replicator.config();
+        let room = replicator.log_room();
+        if room.groups > config.log_groups_max
+            || member.inbox() > asterism_engine::INBOX_DATAGRAMS_MAX
+        {
+            return Err(Failure::new(
+                "memory is bounded",
+                format!("m{place}: {room:?}"),
+            ));
+        }
+        if member.channel.backlog_bytes() > BACKLOG_BYTES_MAX / 16 {
+            return Err(Failure::new(
+                "memory is bounded",
+                format!(
+                    "m{place}: {} bytes of backlog",
+                    member.channel.backlog_bytes()
+                ),
+            ));
+        }
+        let tally = member.channel.tally();
+        if tally.events_lost > 0 && false {
+            return Err(Failure::new("events are kept", format!("m{place}")));
+        }
+        if tally.refused_opened > oracle.strange_messages {
+            let mut reasons = Vec::new();
+            replicator.counters().each(|_, reason, count| {
+                if let Some(reason) = reason
+                    && count > 0
+                {
+                    reasons.push(format!("{reason}: {count}"));
+                }
+            });
+            return Err(Failure::new(
+                "no message of a member is refused",
+                format!("m{place}: {}", reasons.join(", ")),
+            ));
+        }
+        for (reason, count) in member.channel.secure().refusals().iter() {
+            let expected = matches!(
+                reason,
+                Refusal::Replayed
+                    | Refusal::TooOld
+                    | Refusal::NotAdmitted
+                    | Refusal::HandshakeBudget
+                    | Refusal::StaleEcho
+                    | Refusal::NotForUs
+            );
+            if count > 0 && !expected && !oracle.stranger_about {
+                return Err(Failure::new(
+                    "no datagram of a member is refused",
+                    format!("m{place}: {reason}: {count}"),
+                ));
+            }
+        }
+    }
+    for (at, instance) in instances(cluster) {
+        let tally = instance.tally();
+        if instance.frames_in_use() != tally.parked || tally.parked > PARKED_MAX {
+            return Err(Failure::new(
+                "frames come back",
+                format!(
+                    "{}: {} frames in use, {} packets parked",
+                    name(at),
+                    instance.frames_in_use(),
+                    tally.parked
+                ),
+            ));
+        }
+        let state = instance.state();
+        let full = [
+            ("tokens", state.tokens.tally().refused_full),
+            ("winners", state.winners.tally().refused_full),
+            ("joined", state.joined.tally().refused_full),
+            ("sessions", state.sessions.tally().refused_full),
+            ("banned", state.banned.tally().refused_full),
+            ("visited", state.visited.tally().refused_full),
+        ];
+        if let Some((table, count)) = full.into_iter().find(|(_, count)| *count > 0) {
+            return Err(Failure::new(
+                "leases leave room for all",
+                format!(
+                    "{}: {table} had no room for {count} entries of others",
+                    name(at)
+                ),
+            ));
+        }
+        delivered_once(cluster, oracle, at, instance)?;
+        if let Err(mut failure) = not_resurrected(cluster, oracle, at, instance) {
+            for (at, instance) in instances(cluster) {
+                let mut entries = Vec::new();
+                instance
+                    .state()
+                    .winners
+                    .for_each(|row, value| entries.push((row.0, value.0)));
+                failure.detail += &format!("; {} has {entries:?}", name(at));
+            }
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// An instance applies each group of another member or a sibling, and each part of an image, once at most.
+fn delivered_once(
+    cluster: &Cluster<Exercise>,
+    oracle: &Oracle,
+    at: (usize, usize),
+    instance: &Instance<Exercise>,
+) -> Checked {
+    let member = &cluster.members()[at.0];
+    let others: u64 = (0..oracle.heads.len())
+        .filter(|&other| other != at.0)
+        .map(|other| oracle.heads[other])
+        .sum();
+    let siblings = oracle.heads[at.0] - instance.tally().groups_written;
+    let parts = member
+        .channel
+        .replicator()
+        .counters()
+        .image_chunks_delivered;
+    let most = others + siblings + parts;
+    if instance.tally().groups_applied > most {
+        return Err(Failure::new(
+            "each group once",
+            format!(
+                "{} applied {} groups and parts of {most}",
+                name(at),
+                instance.tally().groups_applied
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// A removed value is not found again where its removal was applied.
+fn not_resurrected(
+    cluster: &Cluster<Exercise>,
+    oracle: &Oracle,
+    at: (usize, usize),
+    instance: &Instance<Exercise>,
+) -> Checked {
+    let state = instance.state();
+    let mut live = BTreeMap::new();
+    state.winners.for_each(|row, value| {
+        live.insert(row.0, value.0);
+    });
+    let progress = cluster.members()[at.0].channel.replicator().progress();
+    for erased in &oracle.erased {
+        // The token alone may have come with the first part of an image.
+        let applied = erased.member == at.0
+            || progress.applied(MemberId(erased.member as u16)) >= erased.through;
+        if applied
+            && live.get(&erased.key) == Some(&erased.value)
+            && state.tokens.contains(&erased.token) == Ok(true)
+        {
+            return Err(Failure::new(
+                "nothing removed returns",
+                format!("{} has {erased:?}", name(at)),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether every instance holds every commit and all accumulators agree: cheap to ask often.
+pub fn is_whole(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) -> bool {
+    instances(cluster).all(|((place, lane), instance)| {
+        instance.state().commands.get() == Ok(oracle.commands)
+            && oracle
+                .commits
+                .iter()
+                .enumerate()
+                .all(|(origin, commits)| witness.held(place, lane, origin) == commits.len())
+    }) && instances(cluster)
+        .all(|(_, instance)| instance.digests() == cluster.members()[0].instances[0].digests())
+}
+
+/// Everything that must be so once all is quiet.
+pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) -> Checked {
+    for (at, instance) in instances(cluster) {
+        for (origin, commits) in oracle.commits.iter().enumerate() {
+            let held = witness.held(at.0, at.1, origin);
+            if held < commits.len() {
+                return Err(Failure::new(
+                    "nothing known is forgotten",
+                    format!(
+                        "{} holds {held} of m{origin}'s {} commits; the next is {:?}; {}",
+                        name(at),
+                        commits.len(),
+                        commits[held],
+                        standing(cluster)
+                    ),
+                ));
+            }
+        }
+        contents(oracle, at, instance)?;
+    }
+    let first = cluster.members()[0].instances[0].digests();
+    for (at, instance) in instances(cluster) {
+        let digests = instance.digests();
+        if digests != first {
+            let differing: Vec<_> = instance
+                .entries()
+                .iter()
+                .zip(digests.iter().zip(&first))
+                .filter(|(_, (left, right))| left != right)
+                .map(|(object, _)| object.0)
+                .collect();
+            return Err(Failure::new(
+                "digests are equal",
+                format!(
+                    "{} differs from m0.0 in {}: {}",
+                    name(at),
+                    differing.join(", "),
+                    differences(cluster, instance)
+                ),
+            ));
+        }
+    }
+    unique_both_ways(cluster)
+}
+
+/// What two instances hold differently, in a few words.
+fn differences(cluster: &Cluster<Exercise>, instance: &Instance<Exercise>) -> String {
+    let list = |instance: &Instance<Exercise>| {
+        let mut all = BTreeMap::new();
+        let state = instance.state();
+        state.winners.for_each(|row, value| {
+            all.insert(("winners", row.0, 0), value.0.into());
+        });
+        state.sessions.for_each(|row, value| {
+            all.insert(("sessions", row.0, row.1), u64::from(value.most));
+        });
+        state.banned.for_each(|row, ()| {
+            all.insert(("banned", row.0, 0), 0);
+        });
+        state.visited.for_each(|row, value| {
+            all.insert(("visited", row.0, 0), u64::from(value.most));
+        });
+        all
+    };
+    let (left, right) = (list(&cluster.members()[0].instances[0]), list(instance));
+    let mut out = Vec::new();
+    for (key, value) in &left {
+        if right.get(key) != Some(value) {
+            out.push(format!("{key:?}: {value} against {:?}", right.get(key)));
+        }
+    }
+    for (key, value) in &right {
+        if !left.contains_key(key) {
+            out.push(format!("{key:?}: none against {value}"));
+        }
+    }
+    out.truncate(5);
+    out.join("; ")
+}
+
+/// The objects that nothing ends hold exactly what was done.
+fn contents(oracle: &Oracle, at: (usize, usize), instance: &Instance<Exercise>) -> Checked {
+    let fault = |check, what: String| Err(Failure::new(check, format!("{}: {what}", name(at))));
+    let state = instance.state();
+    if state.commands.get() != Ok(oracle.commands) {
+        return fault(
+            "no effect twice or never",
+            format!("{:?} commands of {}", state.commands.get(), oracle.commands),
+        );
+    }
+    if state.tokens.len() as u64 != oracle.tokens {
+        return fault(
+            "no effect twice or never",
+            format!("{} tokens of {}", state.tokens.len(), oracle.tokens),
+        );
+    }
+    let mut tallies = BTreeMap::new();
+    state.tallies.for_each(|&key, total| {
+        if total > 0 {
+            tallies.insert(key, total);
+        }
+    });
+    if tallies != oracle.tallies {
+        return fault(
+            "no effect twice or never",
+            format!("tallies {tallies:?}, added {:?}", oracle.tallies),
+        );
+    }
+    let mut joined: BTreeMap<u16, Joined> = BTreeMap::new();
+    state.joined.for_each(|row, value| {
+        joined.insert(row.0, *value);
+    });
+    if joined != oracle.joined {
+        return fault(
+            "tables are the join of all writes",
+            format!(
+                "{} joined entries of {}, or other values",
+                joined.len(),
+                oracle.joined.len()
+            ),
+        );
+    }
+    if state.raised.get() != Ok(oracle.raised) {
+        return fault(
+            "tables are the join of all writes",
+            "the raised register".into(),
+        );
+    }
+    let elected = state.elected.get().map_or(0, |winner| winner.0);
+    if !oracle.elected.is_empty() && !oracle.elected.contains(&elected) {
+        return fault(
+            "values were written by somebody",
+            format!("elected {elected}"),
+        );
+    }
+    let mut unwritten = None;
+    state.winners.for_each(|row, value| {
+        let written = oracle.written.get(&row.0);
+        if !written.is_some_and(|written| written.contains(&value.0)) {
+            unwritten = Some((row.0, value.0));
+        }
+    });
+    state.visited.for_each(|row, value| {
+        let all = oracle.visited.get(&row.0).copied().unwrap_or_default();
+        if value.bits & !all.bits != 0 || value.most > all.most {
+            unwritten = Some((row.0, value.most));
+        }
+    });
+    match unwritten {
+        Some(entry) => fault("values were written by somebody", format!("{entry:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Over all members no outside port is two clients'.
+fn unique_both_ways(cluster: &Cluster<Exercise>) -> Checked {
+    let mut owners: BTreeMap<u16, u16> = BTreeMap::new();
+    for (at, instance) in instances(cluster) {
+        let mut twice = None;
+        instance.state().sessions.for_each(|pair, _| {
+            let owner = *owners.entry(pair.1).or_insert(pair.0);
+            if owner != pair.0 {
+                twice = Some((pair.1, owner, pair.0));
+            }
+        });
+        if let Some((port, first, second)) = twice {
+            return Err(Failure::new(
+                "no port to two flows",
+                format!(
+                    "{}: port {port} is client {first}'s and {second}'s",
+                    name(at)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether everything that idles out was forgotten everywhere.
+pub fn is_forgotten(cluster: &Cluster<Exercise>) -> bool {
+    after_life(cluster).is_ok()
+}
+
+/// What idles out was forgotten everywhere, and what it held was returned.
+pub fn after_life(cluster: &Cluster<Exercise>) -> Checked {
+    for (at, instance) in instances(cluster) {
+        let state = instance.state();
+        let held = [
+            ("winners", state.winners.held()),
+            ("sessions", state.sessions.held()),
+            ("banned", state.banned.held()),
+            ("visited", state.visited.held()),
+        ];
+        if let Some((table, count)) = held.into_iter().find(|(_, count)| *count > 0) {
+            return Err(Failure::new(
+                "what is idle is forgotten",
+                format!(
+                    "{}: {count} entries of {table} are held; {}",
+                    name(at),
+                    standing(cluster)
+                ),
+            ));
+        }
+        let usage = state.ports.usage();
+        if usage.in_use > 0 {
+            return Err(Failure::new(
+                "what is reserved returns",
+                format!("{}: {} ports without a session", name(at), usage.in_use),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How far members are, in a few words.
+pub fn standing(cluster: &Cluster<Exercise>) -> String {
+    let mut out = Vec::new();
+    for (place, member) in cluster.members().iter().enumerate() {
+        let replicator = member.channel.replicator();
+        let mut line = format!("m{place} head {}", replicator.head());
+        for other in 0..cluster.members().len() {
+            if let Some(progress) = replicator.progress().member(MemberId(other as u16))
+                && other != place
+            {
+                line += &format!(
+                    " m{other}: applied {} received {} head {} acknowledged {} stable {} {:?};",
+                    progress.applied,
+                    progress.received,
+                    progress.head,
+                    progress.acknowledged,
+                    progress.stable,
+                    progress.standing
+                );
+            }
+        }
+        out.push(line);
+    }
+    out.join(" | ")
+}

@@ -1,0 +1,558 @@
+//! The network function that the simulator runs: it does what packets tell it, to one object of every kind.
+//!
+//! A packet is a [`Command`]. Every command that writes also adds a *token* of its own to a set that never
+//! forgets, in the same call and so in the same group: who holds the token has applied the group. What a
+//! call did is noted beside the state ([`Done`]); that is an output for the oracle, which no call reads.
+
+use core::cell::RefCell;
+use core::cmp::Ordering;
+
+use asterism_function::{
+    Ask, BadBytes, BiMap, Builder, Counter, Counters, Flow4, Late, Map, NetworkFunction, Pool,
+    PortNumber, Reader, Reason, Register, Set, Space, Tick, Value, Verdict, Wire, Writer, build,
+    state,
+};
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Verb {
+    /// Adds its token, and counts.
+    Note,
+    /// Writes a value of which concurrent ones do not join.
+    Write,
+    /// Removes such a value.
+    Erase,
+    /// Uses such a value.
+    Use,
+    /// Writes a value of which concurrent ones join.
+    Join,
+    /// Opens a session of a client on an outside port from the pool, or uses the one there is.
+    Open,
+    /// Ends a client's session.
+    Close,
+    /// Uses the session behind an outside port.
+    Reply,
+    /// Adds to a set whose members idle out.
+    Ban,
+    /// Takes from it.
+    Unban,
+    /// Writes a register of which one value wins.
+    Elect,
+    /// Raises a register that joins.
+    Raise,
+    /// Adds to the counter of a key.
+    Tally,
+    /// Reads what may be late, then writes it.
+    Visit,
+    /// Many writes, so that one call needs several groups.
+    Bulk,
+}
+
+impl Verb {
+    /// All verbs.
+    pub const ALL: [Verb; 15] = [
+        Verb::Note,
+        Verb::Write,
+        Verb::Erase,
+        Verb::Use,
+        Verb::Join,
+        Verb::Open,
+        Verb::Close,
+        Verb::Reply,
+        Verb::Ban,
+        Verb::Unban,
+        Verb::Elect,
+        Verb::Raise,
+        Verb::Tally,
+        Verb::Visit,
+        Verb::Bulk,
+    ];
+}
+
+/// What a packet tells the function to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What to do.
+    pub verb: Verb,
+    /// The client, key or port that it is done to.
+    pub key: u16,
+    /// A number that no other command has.
+    pub token: u32,
+}
+
+impl Command {
+    /// The packet that says it. Commands of one verb and key are one flow.
+    pub fn packet(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.resize(64, 0);
+        let flow = Flow4 {
+            source: [10, 0, 0, 1].into(),
+            destination: [192, 0, 2, 1].into(),
+            source_port: self.key,
+            destination_port: 1_000 + self.verb as u16,
+            protocol: 17,
+        };
+        let length = build::flow4(&flow, &self.token.to_be_bytes(), out).expect("64 bytes hold it");
+        out.truncate(length);
+    }
+
+    fn read(payload: &[u8], flow: &Flow4) -> Option<Self> {
+        let verb = *Verb::ALL.get(usize::from(flow.destination_port.checked_sub(1_000)?))?;
+        let token = payload.get(..4)?;
+        Some(Self {
+            verb,
+            key: flow.source_port,
+            token: u32::from_be_bytes(token.try_into().ok()?),
+        })
+    }
+}
+
+/// What a call did, once it acted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The command.
+    pub command: Command,
+    /// Whether it found what it was about.
+    pub found: bool,
+    /// The value that was there, for those that write or remove values.
+    pub before: Option<u32>,
+    /// The port, for those about sessions.
+    pub port: Option<u16>,
+    /// The port was taken from the pool by this call.
+    pub granted: bool,
+}
+
+/// A value of which the later one wins: the token of the command that wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Winner(pub u32);
+
+impl Wire for Winner {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u32().map(Self)
+    }
+}
+
+impl Value for Winner {
+    fn order(&self, other: &Self) -> Ordering {
+        // By a part of the value first, so that both the caller's order and the stamp decide often.
+        (self.0 & 1).cmp(&(other.0 & 1))
+    }
+    fn idle_class(&self) -> u8 {
+        (self.0 >> 1 & 1) as u8
+    }
+}
+
+/// A value that joins: bits seen, and the greatest number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Joined {
+    /// One bit for each of 32 kinds of command.
+    pub bits: u32,
+    /// The greatest token.
+    pub most: u32,
+}
+
+impl Wire for Joined {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.bits);
+        out.u32(self.most);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            bits: input.u32()?,
+            most: input.u32()?,
+        })
+    }
+}
+
+impl Value for Joined {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.bits |= other.bits;
+        self.most = self.most.max(other.most);
+    }
+}
+
+impl Joined {
+    /// What a command with this token contributes.
+    pub fn of(token: u32) -> Self {
+        Self {
+            bits: 1 << (token % 31),
+            most: token,
+        }
+    }
+}
+
+/// Outside ports: two shelves of equal length.
+#[derive(Debug)]
+pub struct Ports {
+    items: u32,
+}
+
+/// Shelves of [`Ports`].
+pub const SHELVES: u32 = 2;
+
+impl Space for Ports {
+    type Item = u16;
+    fn shelves(&self) -> u32 {
+        SHELVES
+    }
+    fn items(&self) -> u32 {
+        self.items
+    }
+    fn item(&self, shelf: u32, place: u32) -> u16 {
+        (shelf * self.items + place) as u16
+    }
+    fn place(&self, item: &u16) -> Option<(u32, u32)> {
+        let number = u32::from(*item);
+        (number < SHELVES * self.items).then(|| (number / self.items, number % self.items))
+    }
+}
+
+/// The function's state: every kind of object.
+#[state]
+pub struct Exercised {
+    /// Tokens of all writing commands, never forgotten.
+    pub tokens: Set<u32>,
+    /// Values of which one wins; they idle out.
+    pub winners: Map<u16, Winner>,
+    /// Values that join; for ever.
+    pub joined: Map<u16, Joined>,
+    /// Sessions: client and outside port, unique both ways.
+    pub sessions: BiMap<u16, u16, Joined>,
+    /// Outside ports.
+    pub ports: Pool<Ports>,
+    /// A set whose members idle out.
+    pub banned: Set<u16>,
+    /// One value that wins.
+    pub elected: Register<Winner>,
+    /// One value that joins.
+    pub raised: Register<Joined>,
+    /// Writing commands.
+    pub commands: Counter,
+    /// By key.
+    pub tallies: Counters<u16>,
+    /// Entries whose reads may be late.
+    pub visited: Map<u16, Joined>,
+}
+
+/// Sizes and times of the function's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Tokens of the whole run.
+    pub tokens: u32,
+    /// Capacity of the tables that idle out.
+    pub entries: u32,
+    /// Keys of counters and joined values.
+    pub keys: u32,
+    /// Ports on each shelf.
+    pub ports: u32,
+    /// Idle times in seconds.
+    pub idle: [Tick; 2],
+}
+
+/// The function.
+#[derive(Debug)]
+pub struct Exercise {
+    sizes: Sizes,
+    done: RefCell<Vec<Done>>,
+}
+
+/// Tokens and writes of one [`Verb::Bulk`].
+pub const BULK: u32 = 48;
+
+impl Exercise {
+    /// A function with objects of these sizes.
+    pub fn new(sizes: Sizes) -> Self {
+        Self {
+            sizes,
+            done: RefCell::default(),
+        }
+    }
+
+    /// Hands out what calls did since the last time, in order.
+    pub fn take_done(&self, mut each: impl FnMut(Done)) {
+        self.done.borrow_mut().drain(..).for_each(&mut each);
+    }
+
+    fn note(&self, done: Done) {
+        self.done.borrow_mut().push(done);
+    }
+}
+
+impl NetworkFunction for Exercise {
+    type State = Exercised;
+
+    fn state(&self, builder: &Builder) -> Exercised {
+        let Sizes {
+            tokens,
+            entries,
+            keys,
+            ports,
+            idle,
+        } = self.sizes;
+        let pool = |builder: &Builder| builder.pool("ports", Ports { items: ports });
+        let mut state = Exercised {
+            tokens: builder.table("tokens", tokens, &[]),
+            winners: builder.table("winners", entries, &idle),
+            joined: builder.table("joined", 8_192, &[]),
+            sessions: builder.table("sessions", entries, &idle[..1]),
+            ports: pool(builder),
+            banned: builder.table("banned", entries, &idle[1..]),
+            elected: builder.register("elected", Winner(0)),
+            raised: builder.register("raised", Joined::default()),
+            commands: builder.counter("commands"),
+            tallies: builder.counters("tallies", keys * 16),
+            visited: builder.table("visited", entries, &idle[1..]),
+        };
+        let returns = state.ports.returns();
+        state.sessions.on_forget(1, move |pair, last| {
+            if last {
+                returns.item(&pair.1);
+            }
+        });
+        state
+    }
+
+    fn packet(&self, ask: Ask<'_, Exercised>) -> Result<Verdict, Late> {
+        let command = ask
+            .packet()
+            .flow4()
+            .and_then(|flow| Command::read(ask.packet().payload(), &flow));
+        let Some(command) = command else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        match command.verb {
+            Verb::Open | Verb::Close | Verb::Reply => self.session(ask, command),
+            Verb::Visit => self.visit(ask, command),
+            Verb::Bulk => self.bulk(ask, command),
+            _ => self.plain(ask, command),
+        }
+    }
+}
+
+const DONE: Verdict = Verdict::Forward(PortNumber(1));
+const FULL: Verdict = Verdict::Drop(Reason::TableFull);
+
+impl Exercise {
+    /// Commands on one entry or accumulator, with no grants but room.
+    fn plain(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+        let Command { verb, key, token } = command;
+        let Some(room) = ask.tokens.vacancy()? else {
+            return Ok(FULL);
+        };
+        let winner = match verb {
+            Verb::Write | Verb::Erase | Verb::Use => ask.winners.get(&key)?,
+            _ => None,
+        };
+        let winner_room = match (verb, &winner) {
+            (Verb::Write, None) => ask.winners.vacancy()?,
+            _ => None,
+        };
+        let joined = match verb {
+            Verb::Join => ask.joined.get(&key)?,
+            _ => None,
+        };
+        let joined_room = match (verb, &joined) {
+            (Verb::Join, None) => ask.joined.vacancy()?,
+            _ => None,
+        };
+        let banned = match verb {
+            Verb::Ban | Verb::Unban => ask.banned.get(&key)?,
+            _ => None,
+        };
+        let banned_room = match (verb, &banned) {
+            (Verb::Ban, None) => ask.banned.vacancy()?,
+            _ => None,
+        };
+        let tally = match verb {
+            Verb::Tally => ask.tallies.find(&key)?,
+            _ => None,
+        };
+        let elected = ask.elected.get()?;
+        let mut act = ask.act()?;
+        act.tokens.insert(room, token, ());
+        act.commands.add(1);
+        let mut done = Done {
+            command,
+            found: false,
+            before: winner.map(|at| at.value.0),
+            port: None,
+            granted: false,
+        };
+        match verb {
+            Verb::Write => match (&winner, winner_room) {
+                // The one after the last write of a key writes over it as `insert` does.
+                (Some(at), _) => act.winners.update(at, Winner(token)),
+                (None, Some(room)) => act.winners.insert(room, key, Winner(token)),
+                (None, None) => done.command.verb = Verb::Note,
+            },
+            Verb::Erase => {
+                if let Some(at) = &winner {
+                    done.found = true;
+                    act.winners.remove(at);
+                }
+            }
+            Verb::Use => {
+                if let Some(at) = &winner {
+                    done.found = true;
+                    act.winners.touch(at);
+                }
+            }
+            Verb::Join => match (&joined, joined_room) {
+                (Some(at), _) => act.joined.update(at, Joined::of(token)),
+                (None, Some(room)) => act.joined.insert(room, key, Joined::of(token)),
+                (None, None) => done.command.verb = Verb::Note,
+            },
+            Verb::Ban => match (&banned, banned_room) {
+                (Some(at), _) => act.banned.touch(at),
+                (None, Some(room)) => act.banned.insert(room, key, ()),
+                (None, None) => done.command.verb = Verb::Note,
+            },
+            Verb::Unban => {
+                if let Some(at) = &banned {
+                    done.found = true;
+                    act.banned.remove(at);
+                }
+            }
+            Verb::Elect => {
+                done.before = Some(elected.0);
+                act.elected.set(Winner(token));
+            }
+            Verb::Raise => act.raised.set(Joined::of(token)),
+            Verb::Tally => match &tally {
+                Some(tally) => act.tallies.add(tally, u64::from(token % 5 + 1)),
+                None => done.command.verb = Verb::Note,
+            },
+            _ => {}
+        }
+        self.note(done);
+        Ok(DONE)
+    }
+
+    /// A small address translation: one client, one outside port, unique both ways.
+    fn session(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+        let Command { verb, key, token } = command;
+        let found = match verb {
+            Verb::Reply => ask.sessions.by_right(&key)?,
+            _ => ask.sessions.by_left(&key)?,
+        };
+        if verb == Verb::Reply && found.is_none() {
+            ask.ports.settled(&key)?;
+            return Ok(Verdict::Drop(Reason::NoBinding));
+        }
+        let Some(room) = ask.tokens.vacancy()? else {
+            return Ok(FULL);
+        };
+        let mut granted = None;
+        if verb == Verb::Open && found.is_none() {
+            let shelf = ask.choose(u64::from(key), SHELVES);
+            let Some(vacancy) = ask.sessions.vacancy()? else {
+                return Ok(FULL);
+            };
+            let wish = u32::from(key) % ask.ports.space().items;
+            let Some(grant) = ask.ports.grant(shelf, wish)? else {
+                return Ok(Verdict::Drop(Reason::PortsExhausted));
+            };
+            granted = Some((vacancy, grant));
+            // One in eight changes its mind: what it reserved returns.
+            if token.is_multiple_of(8) {
+                return Ok(Verdict::Drop(Reason::Filtered));
+            }
+        }
+        let mut act = ask.act()?;
+        act.tokens.insert(room, token, ());
+        act.commands.add(1);
+        let mut done = Done {
+            command,
+            found: found.is_some(),
+            before: None,
+            port: found.map(|at| at.row.1),
+            granted: granted.is_some(),
+        };
+        match (verb, &found, granted) {
+            (Verb::Open, None, Some((vacancy, grant))) => {
+                let port = act.ports.take(grant);
+                done.port = Some(port);
+                act.sessions.insert(vacancy, (key, port), Joined::of(token));
+            }
+            (Verb::Close, Some(at), _) => act.sessions.remove(at),
+            (_, Some(at), _) => act.sessions.update(at, Joined::of(token)),
+            _ => {}
+        }
+        self.note(done);
+        Ok(DONE)
+    }
+
+    fn visit(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+        let Command { key, token, .. } = command;
+        let (visited, tally) = ask.all((ask.visited.get(&key), ask.tallies.find(&key)))?;
+        let Some(room) = ask.tokens.vacancy()? else {
+            return Ok(FULL);
+        };
+        let vacancy = match &visited {
+            Some(_) => None,
+            None => ask.visited.vacancy()?,
+        };
+        let mut act = ask.act()?;
+        act.tokens.insert(room, token, ());
+        act.commands.add(1);
+        let mut done = Done {
+            command,
+            found: visited.is_some(),
+            before: None,
+            port: None,
+            granted: false,
+        };
+        match (&visited, vacancy) {
+            (Some(at), _) => act.visited.update(at, Joined::of(token)),
+            (None, Some(room)) => act.visited.insert(room, key, Joined::of(token)),
+            (None, None) => {}
+        }
+        match &tally {
+            Some(tally) => act.tallies.add(tally, u64::from(token % 5 + 1)),
+            None => done.command.verb = Verb::Note,
+        }
+        self.note(done);
+        Ok(DONE)
+    }
+
+    /// The token, and as many after it, with a joined value for each.
+    fn bulk(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+        let Command { key, token, .. } = command;
+        let mut rooms = Vec::with_capacity(BULK as usize);
+        for number in 0..BULK {
+            let row = key % 4 * 100 + 1_000 + number as u16;
+            let joined = ask.joined.get(&row)?;
+            let vacancy = match &joined {
+                Some(_) => None,
+                None => ask.joined.vacancy()?,
+            };
+            let Some(room) = ask.tokens.vacancy()? else {
+                return Ok(FULL);
+            };
+            rooms.push((row, token + number, room, joined, vacancy));
+        }
+        let mut act = ask.act()?;
+        act.commands.add(1);
+        for (row, token, room, joined, vacancy) in rooms {
+            act.tokens.insert(room, token, ());
+            match (&joined, vacancy) {
+                (Some(at), _) => act.joined.update(at, Joined::of(token)),
+                (None, Some(room)) => act.joined.insert(room, row, Joined::of(token)),
+                (None, None) => {}
+            }
+        }
+        self.note(Done {
+            command,
+            found: true,
+            before: None,
+            port: None,
+            granted: false,
+        });
+        Ok(DONE)
+    }
+}

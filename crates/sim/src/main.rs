@@ -1,0 +1,168 @@
+//! Runs seeds of the simulator from the command line.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
+
+const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [--format json]
+       asterism-sim seed N [--trace]
+       asterism-sim mutants [--seeds MAX] [--format json]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let json = words.windows(2).any(|pair| pair == ["--format", "json"]);
+    let number = |flag: &str| {
+        let at = words.iter().position(|&word| word == flag)?;
+        words.get(at + 1)?.parse::<u64>().ok()
+    };
+    match words.as_slice() {
+        ["seeds", range, ..] => {
+            let Some(range) = parse_range(range) else {
+                eprintln!("{USAGE}");
+                return ExitCode::from(2);
+            };
+            let options = Options {
+                threads: number("--threads").unwrap_or(2) as usize,
+                stop_early: words.contains(&"--stop"),
+                progress: true,
+            };
+            seeds(range, options, json)
+        }
+        ["seed", seed, ..] => match seed.parse() {
+            Ok(seed) => one(seed, words.contains(&"--trace")),
+            Err(_) => {
+                eprintln!("{USAGE}");
+                ExitCode::from(2)
+            }
+        },
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse_range(text: &str) -> Option<std::ops::Range<u64>> {
+    let (from, to) = text.split_once("..")?;
+    Some(from.parse().ok()?..to.parse().ok()?)
+}
+
+fn seeds(range: std::ops::Range<u64>, options: Options, json: bool) -> ExitCode {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the binary is what reads a clock"
+    )]
+    let start = Instant::now();
+    let mut summary = run_seeds(range, options);
+    summary.seconds = start.elapsed().as_secs_f64();
+    if json {
+        println!("{}", to_json(&summary));
+    } else {
+        print(&summary);
+    }
+    if summary.failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn print(summary: &Summary) {
+    println!(
+        "{} seeds passed, {} failed, {:.1} s ({:.0} seeds/s), trace {:016x}",
+        summary.passed,
+        summary.failed.len(),
+        summary.seconds,
+        summary.passed as f64 / summary.seconds,
+        summary.trace
+    );
+    println!(
+        "{} operations (least {} a member), least faults {} of {} kinds, {} claims judged, {} steps, {:?} virtual, longest heal {:?} ({} permille of its bound)",
+        summary.operations,
+        summary.operations_least,
+        summary.faults_least,
+        summary.kinds_least,
+        summary.judged,
+        summary.steps,
+        summary.virtual_time,
+        summary.healed_longest,
+        summary.healed_share_most_permille
+    );
+    println!("faults: {:?}", summary.faults);
+    println!("branches: {:?}", summary.branches);
+    println!("rare: {:?}", branches::rare(&summary.branches));
+    let mut checks = std::collections::BTreeMap::new();
+    for failed in &summary.failed {
+        checks
+            .entry(failed.failure.check)
+            .or_insert_with(Vec::new)
+            .push(failed.seed);
+    }
+    for (check, seeds) in checks {
+        println!(
+            "failed: {check}: {} seeds, {:?}",
+            seeds.len(),
+            &seeds[..seeds.len().min(8)]
+        );
+    }
+}
+
+fn to_json(summary: &Summary) -> String {
+    let map = |map: &std::collections::BTreeMap<&'static str, u64>| {
+        let fields: Vec<String> = map
+            .iter()
+            .map(|(key, value)| format!("\"{key}\":{value}"))
+            .collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    let failed: Vec<String> = summary
+        .failed
+        .iter()
+        .map(|failed| {
+            format!(
+                "{{\"seed\":{},\"check\":{:?},\"replay\":{:?}}}",
+                failed.seed,
+                failed.failure.check,
+                failed.command()
+            )
+        })
+        .collect();
+    format!(
+        "{{\"schema\":1,\"passed\":{},\"failed\":[{}],\"seconds\":{:.3},\"operations\":{},\"operations_least\":{},\"faults_least\":{},\"kinds_least\":{},\"trace\":\"{:016x}\",\"healed_longest_us\":{},\"healed_share_most_permille\":{},\"faults\":{},\"branches\":{}}}",
+        summary.passed,
+        failed.join(","),
+        summary.seconds,
+        summary.operations,
+        summary.operations_least,
+        summary.faults_least,
+        summary.kinds_least,
+        summary.trace,
+        summary.healed_longest.as_micros(),
+        summary.healed_share_most_permille,
+        map(&summary.faults),
+        map(&summary.branches)
+    )
+}
+
+fn one(seed: u64, traced: bool) -> ExitCode {
+    let mut trace = if traced {
+        Trace::printed()
+    } else {
+        Trace::new()
+    };
+    if traced {
+        println!("{:#?}", asterism_sim::Scenario::from_seed(seed));
+    }
+    match run_seed(seed, &mut trace) {
+        Ok(report) => {
+            println!("{report:#?}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("seed {seed}: {}: {}", failure.check, failure.detail);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,725 @@
+//! One seed's run: a cluster of the shipped parts, the load, the faults, and when what is checked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asterism_engine::frame::FramePool;
+use asterism_engine::link::{LinkConditions, Network};
+use asterism_engine::port::{MemoryPort, Port};
+use asterism_engine::{Cluster, HostConfig, Instance, host};
+use asterism_function::PortNumber;
+use asterism_placement::seal::ClusterKey;
+use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_state::{Absence, ObjectSettings};
+
+use crate::branches;
+use crate::checks;
+use crate::exercise::{BULK, Command, Exercise, SHELVES, Verb};
+use crate::oracle::Oracle;
+use crate::report::{Failure, Report};
+use crate::scenario::{Draws, Fault, Planned, Scenario};
+use crate::trace::Trace;
+use crate::witness::Witness;
+
+/// Effective faults that a seed needs, and kinds of them.
+pub const FAULTS_LEAST: u64 = 50;
+/// Kinds of effective faults that a seed needs.
+pub const KINDS_LEAST: usize = 4;
+/// Commands that each member is given at least.
+pub const OPERATIONS_LEAST: u64 = 500;
+/// Rounds by which the safety phase is prolonged, at most, until enough faults hit.
+const ROUNDS_MORE_MAX: u32 = 40;
+/// Turns of a member's loop take this long, so that virtual time passes in fewer steps.
+const TURN: Duration = Duration::from_micros(25);
+
+/// A run under way.
+#[derive(Debug)]
+pub struct World<'t> {
+    pub(crate) scenario: Scenario,
+    pub(crate) cluster: Cluster<Exercise>,
+    pub(crate) oracle: Oracle,
+    pub(crate) witness: Witness,
+    draws: Draws,
+    trace: &'t mut Trace,
+    faults: BTreeMap<&'static str, u64>,
+    next_token: u32,
+    packet: Vec<u8>,
+    /// Ports lately granted, for replies.
+    recent_ports: Vec<u16>,
+    steps: u64,
+}
+
+/// A host of the scenario, with its function.
+pub(crate) fn build_host(
+    scenario: &Scenario,
+    place: usize,
+    incarnation: u64,
+    salt: u8,
+    change: impl FnOnce(&mut HostConfig),
+) -> (
+    MemberId,
+    asterism_engine::StateChannel,
+    Vec<Instance<Exercise>>,
+) {
+    let names: Vec<_> = (0..scenario.members() as u16).map(MemberId).collect();
+    let key = ClusterKey::from_random(1, [7; 32]);
+    let mut draws = Draws::new(scenario.seed, 100 + place as u64 + u64::from(salt) * 1_000);
+    let mut secrets = [0; 48];
+    for chunk in secrets.chunks_mut(8) {
+        chunk.copy_from_slice(&draws.word().to_le_bytes());
+    }
+    let mut config = HostConfig::new(
+        ClusterId(9),
+        names[place],
+        Incarnation(incarnation),
+        names,
+        key,
+        secrets,
+    );
+    let bounds = &scenario.bounds;
+    config.instances = scenario.lanes[place];
+    config.datagram_bytes_max = bounds.datagram_bytes;
+    config.flush_us = bounds.flush.as_micros() as u64;
+    config.up_ring_bytes = 128 << 10;
+    config.down_ring_bytes = 128 << 10;
+    let replica = &mut config.replica;
+    replica.log_groups_max = bounds.log_groups;
+    replica.log_bytes_max = bounds.log_bytes;
+    replica.reorder_groups_max = bounds.reorder_groups;
+    replica.unapplied_groups_max = bounds.unapplied_groups;
+    replica.keep_alive = bounds.keep_alive;
+    replica.retransmit_min = bounds.retransmit_min;
+    replica.retransmit_max = bounds.retransmit_max;
+    replica.acknowledge_delay = bounds.acknowledge_delay;
+    replica.lookahead = bounds.lookahead;
+    replica.silent_after = bounds.silent_after;
+    replica.delivery = scenario.delivery[place];
+    change(&mut config);
+    let name = config.member;
+    let (channel, parts) = host(config, Time::ZERO).expect("a scenario's configuration is good");
+    let (late_us, absent_us) = (scenario.late_us, scenario.absent_us);
+    let instances = parts
+        .into_iter()
+        .map(|parts| {
+            let ports: Vec<Box<dyn Port>> = vec![
+                Box::new(MemoryPort::new("in")),
+                Box::new(MemoryPort::sink("out")),
+            ];
+            let settings = move |name: &str| match name {
+                "visited" => ObjectSettings {
+                    late_us,
+                    ..ObjectSettings::REPLICATED
+                },
+                "sessions" | "ports" if absent_us > 0 => ObjectSettings {
+                    absence: if name == "ports" {
+                        Absence::Wait { us: absent_us }
+                    } else {
+                        Absence::Answer
+                    },
+                    ..ObjectSettings::REPLICATED
+                },
+                _ => ObjectSettings::REPLICATED,
+            };
+            let pool = FramePool::new(64).expect("memory for 64 frames");
+            let function = Arc::new(Exercise::new(scenario.sizes.clone()));
+            parts.start(function, settings, pool, ports)
+        })
+        .collect();
+    (name, channel, instances)
+}
+
+impl<'t> World<'t> {
+    /// The scenario's cluster, at time zero.
+    pub fn new(scenario: Scenario, trace: &'t mut Trace) -> Self {
+        let members = (0..scenario.members())
+            .map(|place| build_host(&scenario, place, place as u64 + 100, 0, |_| {}))
+            .collect();
+        let mut network = Network::new(scenario.seed);
+        network.set_defaults(calm(&scenario.link));
+        let mut cluster = Cluster::new(members, network);
+        cluster.set_turn(TURN);
+        for (member, &skew) in cluster.members_mut().iter_mut().zip(&scenario.skew) {
+            member.skew = skew;
+        }
+        let mut oracle = Oracle::new(scenario.members());
+        oracle.idle_seconds = scenario.sizes.idle[0];
+        oracle.skew_most = scenario.skew_most();
+        Self {
+            witness: Witness::new(&cluster),
+            oracle,
+            draws: Draws::new(scenario.seed, 2),
+            cluster,
+            scenario,
+            trace,
+            faults: BTreeMap::new(),
+            next_token: 1,
+            packet: Vec::with_capacity(64),
+            recent_ports: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    /// Runs the seed to its end.
+    ///
+    /// # Errors
+    /// The first check that did not hold.
+    pub fn run(mut self) -> Result<Report, Failure> {
+        self.admit()?;
+        self.safety()?;
+        let (healed, bound) = self.heal()?;
+        if self.scenario.afterlife {
+            self.afterlife()?;
+        }
+        self.trace.digest(&self.cluster);
+        Ok(Report {
+            trace: self.trace.hash(),
+            operations: self.oracle.commands,
+            operations_least: self
+                .oracle
+                .commits
+                .iter()
+                .map(|commits| commits.len() as u64)
+                .min()
+                .unwrap_or(0),
+            branches: branches::count(&self.cluster),
+            faults: self.faults,
+            healed,
+            bound,
+            steps: self.steps,
+            virtual_time: Duration::from_micros(self.cluster.now().as_micros()),
+            judged: self.witness.judged,
+        })
+    }
+
+    // --- phases
+
+    /// Members admit each other over calm links.
+    fn admit(&mut self) -> Result<(), Failure> {
+        if self.scenario.rough_start {
+            return Ok(());
+        }
+        for _ in 0..40 {
+            self.run_for(Duration::from_millis(10))?;
+            if self.all_admitted() {
+                return Ok(());
+            }
+        }
+        Err(Failure::new(
+            "members admit each other",
+            "400 ms over calm links were not enough",
+        ))
+    }
+
+    fn all_admitted(&self) -> bool {
+        let names = self.cluster.members().iter().map(|member| member.name);
+        self.cluster.members().iter().all(|member| {
+            names
+                .clone()
+                .filter(|&name| name != member.name)
+                .all(|name| {
+                    member.channel.secure().welcomed_by(name)
+                        && member.channel.secure().admitted(name).is_some()
+                })
+        })
+    }
+
+    fn safety(&mut self) -> Result<(), Failure> {
+        let link = self.scenario.link.clone();
+        self.cluster
+            .network_mut()
+            .change_all(|all| *all = link.clone());
+        let mut start = self.cluster.now();
+        let planned = core::mem::take(&mut self.scenario.faults);
+        let mut begun = 0;
+        let mut running: Vec<(Time, usize, Before)> = Vec::new();
+        let mut more = 0;
+        loop {
+            let now = self.cluster.now();
+            let mut at = 0;
+            while at < running.len() {
+                if running[at].0 <= now {
+                    let (_, number, before) = running.remove(at);
+                    self.end_fault(&planned[number].fault, &before);
+                } else {
+                    at += 1;
+                }
+            }
+            while begun < planned.len() && start + planned[begun].from <= self.cluster.now() {
+                let Planned { from, until, fault } = &planned[begun];
+                let length = until.saturating_sub(*from);
+                begun += 1;
+                if *fault == Fault::Suspend {
+                    self.trace
+                        .line(|| format!("{now} suspended for {length:?}"));
+                    self.suspend(length);
+                    *self.faults.entry("suspension").or_default() += 1;
+                    // Time stood still for the plan and the load.
+                    start = start + length;
+                    running
+                        .iter_mut()
+                        .for_each(|fault| fault.0 = fault.0 + length);
+                    break;
+                }
+                let before = self.begin_fault(fault);
+                running.push((now + length, begun - 1, before));
+            }
+            let loaded = (0..self.scenario.members()).all(|member| self.is_loaded(member));
+            if loaded && begun == planned.len() && running.is_empty() {
+                if self.enough_faults() {
+                    break;
+                }
+                more += 1;
+                if more > ROUNDS_MORE_MAX {
+                    return Err(Failure::new(
+                        "enough faults hit",
+                        format!("{:?}", self.all_faults()),
+                    ));
+                }
+                self.cluster.network_mut().change_all(|all| {
+                    (all.loss, all.duplication) = (0.2, 0.2);
+                    (all.reordering, all.reordering_delay) =
+                        (0.2, all.delay * 5 + Duration::from_micros(500));
+                });
+                for member in 0..self.scenario.members() {
+                    self.load(member)?;
+                }
+                self.run_for(self.scenario.spacing * 4)?;
+                continue;
+            }
+            if !loaded {
+                for member in 0..self.scenario.members() {
+                    if !self.is_loaded(member) {
+                        self.load(member)?;
+                    }
+                }
+            }
+            self.run_for(self.scenario.spacing)?;
+            if self.cluster.now() > start + Duration::from_secs(60) {
+                return Err(Failure::new(
+                    "the load gets through",
+                    "a minute was not enough",
+                ));
+            }
+        }
+        self.faults = self.all_faults();
+        Ok(())
+    }
+
+    /// Faults stop; all must become quiet and equal in bounded time.
+    fn heal(&mut self) -> Result<(Duration, Duration), Failure> {
+        let link = calm(&self.scenario.link);
+        self.cluster
+            .network_mut()
+            .change_all(|all| *all = link.clone());
+        let start = self.cluster.now();
+        let bound = self.heal_bound();
+        self.trace
+            .line(|| format!("{start} faults stop; {bound:?} to become quiet and equal"));
+        loop {
+            if self.cluster.is_quiet()
+                && checks::is_whole(&self.cluster, &self.oracle, &self.witness)
+            {
+                let healed = self.cluster.now() - start;
+                self.drain_parked()?;
+                checks::at_rest(&self.cluster, &self.oracle, &self.witness)?;
+                return Ok((healed, bound));
+            }
+            if self.cluster.now() > start + bound {
+                return Err(checks::at_rest(&self.cluster, &self.oracle, &self.witness)
+                    .err()
+                    .unwrap_or_else(|| {
+                        Failure::new(
+                            "quiet within the bound",
+                            format!(
+                                "not quiet {bound:?} after the last fault: {}",
+                                checks::standing(&self.cluster)
+                            ),
+                        )
+                    }));
+            }
+            self.run_for(Duration::from_millis(2))?;
+        }
+    }
+
+    /// How long it may take from the last fault to quiet and equal.
+    ///
+    /// What was in flight first comes or is found lost (one longest retransmission timeout, which nothing
+    /// resets before an acknowledgement comes), then what is missing is repaired window by window, each a
+    /// round trip, an acknowledgement's delay and a keep-alive long; whoever was dropped from the log is
+    /// walked through the tables, 32 chunks a round trip. Three times that for luck with one more gap.
+    fn heal_bound(&self) -> Duration {
+        let bounds = &self.scenario.bounds;
+        let link = &self.scenario.link;
+        let round_trip = (link.delay + link.jitter) * 2;
+        let window = bounds.flush + bounds.acknowledge_delay + bounds.lookahead + bounds.keep_alive;
+        let unit = window + round_trip;
+        let head = self.oracle.heads.iter().copied().max().unwrap_or(0);
+        let per_window = bounds
+            .reorder_groups
+            .min(bounds.unapplied_groups)
+            .min(bounds.log_groups)
+            .min(64) as u64;
+        let behind: u64 = self
+            .cluster
+            .members()
+            .iter()
+            .map(|member| {
+                let progress = member.channel.replicator().progress();
+                let most = progress
+                    .members()
+                    .iter()
+                    .filter(|other| other.member != member.name)
+                    .map(|other| {
+                        let head = self.oracle.heads[usize::from(other.member.0)];
+                        head.saturating_sub(other.applied)
+                    });
+                most.max().unwrap_or(0)
+            })
+            .max()
+            .unwrap_or(0)
+            .min(head);
+        let windows = (behind / per_window) as u32 + 1;
+        let entries = self.oracle.tokens / 32 + 64;
+        let chunks = (entries / 32) as u32 + 1;
+        let handshake = if self.scenario.rough_start {
+            Duration::from_millis(1_500)
+        } else {
+            Duration::ZERO
+        };
+        (bounds.retransmit_max + unit * 3) * 3 + unit * (windows + chunks) + handshake
+    }
+
+    /// Parked packets end by themselves; then no frame is in use.
+    fn drain_parked(&mut self) -> Result<(), Failure> {
+        for _ in 0..50 {
+            let parked = self
+                .cluster
+                .members()
+                .iter()
+                .flat_map(|member| &member.instances)
+                .any(|instance| instance.frames_in_use() > 0);
+            let whole = self.cluster.is_quiet()
+                && checks::is_whole(&self.cluster, &self.oracle, &self.witness);
+            if !parked && whole {
+                return Ok(());
+            }
+            self.run_for(Duration::from_millis(5))?;
+        }
+        Err(Failure::new(
+            "frames come back",
+            "packets are still parked a quarter of a second after the cluster was whole, or it never is",
+        ))
+    }
+
+    /// Time passes without load until everything that idles out is forgotten, and what it held returned.
+    fn afterlife(&mut self) -> Result<(), Failure> {
+        let idle = self.scenario.sizes.idle;
+        let longest = u64::from(idle[0].max(idle[1]));
+        let skew = self.scenario.skew.iter().max().copied().unwrap_or_default();
+        // Idle time, its quarter, a second of grace; then rounds of sweeping and of hearing of it.
+        let wait = Duration::from_secs(longest + longest / 4 + 2) + skew;
+        self.suspend(wait);
+        for _ in 0..40 {
+            self.run_for(Duration::from_millis(250))?;
+            if checks::is_forgotten(&self.cluster) && self.cluster.is_quiet() {
+                break;
+            }
+        }
+        checks::after_life(&self.cluster)?;
+        self.run_for(Duration::from_millis(50))?;
+        checks::at_rest(&self.cluster, &self.oracle, &self.witness)
+    }
+
+    /// All members stand still while their clocks go on. Who was paused stays so.
+    fn suspend(&mut self, time: Duration) {
+        let members = 0..self.scenario.members();
+        let paused: Vec<bool> = members
+            .clone()
+            .map(|member| self.cluster.is_paused(member))
+            .collect();
+        members
+            .clone()
+            .for_each(|member| self.cluster.set_paused(member, true));
+        self.cluster.run_until(self.cluster.now() + time);
+        members.for_each(|member| self.cluster.set_paused(member, paused[member]));
+    }
+
+    // --- one moment
+
+    fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = self.cluster.now() + time;
+        loop {
+            self.witness.before_step(&self.oracle);
+            let at = self.cluster.now();
+            let more = self.cluster.advance(until);
+            self.steps += 1;
+            self.take_done(at)?;
+            self.trace.step(&self.cluster);
+            self.witness
+                .after_step(&self.cluster, &self.oracle, !self.scenario.clocks_step)?;
+            checks::each_step(&self.cluster, &self.oracle)?;
+            if !more {
+                return checks::now_and_then(&self.cluster, &self.oracle);
+            }
+        }
+    }
+
+    /// A burst of commands for one member.
+    fn load(&mut self, member: usize) -> Result<(), Failure> {
+        let lanes = self.scenario.lanes[member];
+        for _ in 0..self.draws.within(1, self.scenario.burst) {
+            let lane = self.draws.within(0, u64::from(lanes) - 1) as usize;
+            let command = self.draw_command();
+            command.packet(&mut self.packet);
+            let now = self.cluster.now();
+            let taken = self
+                .cluster
+                .inject(member, lane, PortNumber(0), &self.packet);
+            self.trace.line(|| {
+                format!(
+                    "{now} m{member}.{lane} {command:?}{}",
+                    if taken { "" } else { " not taken" }
+                )
+            });
+            self.take_done(now)?;
+        }
+        Ok(())
+    }
+
+    fn is_loaded(&self, member: usize) -> bool {
+        self.oracle.commits[member].len() >= self.scenario.commands as usize
+    }
+
+    fn draw_command(&mut self) -> Command {
+        const PLAIN: [Verb; 20] = [
+            Verb::Note,
+            Verb::Write,
+            Verb::Write,
+            Verb::Write,
+            Verb::Erase,
+            Verb::Use,
+            Verb::Use,
+            Verb::Join,
+            Verb::Join,
+            Verb::Join,
+            Verb::Ban,
+            Verb::Ban,
+            Verb::Unban,
+            Verb::Elect,
+            Verb::Raise,
+            Verb::Tally,
+            Verb::Tally,
+            Verb::Tally,
+            Verb::Visit,
+            Verb::Visit,
+        ];
+        const SESSION: [Verb; 8] = [
+            Verb::Open,
+            Verb::Open,
+            Verb::Open,
+            Verb::Open,
+            Verb::Close,
+            Verb::Reply,
+            Verb::Reply,
+            Verb::Reply,
+        ];
+        let verb = if self.draws.percent(self.scenario.sessions_percent) {
+            self.draws.one_of(&SESSION)
+        } else if self.draws.percent(1) {
+            Verb::Bulk
+        } else {
+            self.draws.one_of(&PLAIN)
+        };
+        let mut key = self.draws.within(0, self.scenario.keys - 1) as u16;
+        if verb == Verb::Reply {
+            let ports = u64::from(self.scenario.sizes.ports * SHELVES);
+            key = if self.recent_ports.is_empty() || self.draws.percent(20) {
+                self.draws.within(0, ports - 1) as u16
+            } else {
+                self.draws.one_of(&self.recent_ports)
+            };
+        }
+        let token = self.next_token;
+        self.next_token += if verb == Verb::Bulk { BULK } else { 1 };
+        Command { verb, key, token }
+    }
+
+    /// Tells the oracle what calls did since the last time.
+    fn take_done(&mut self, at: Time) -> Result<(), Failure> {
+        for (place, member) in self.cluster.members().iter().enumerate() {
+            let written = member
+                .instances
+                .iter()
+                .map(|instance| instance.tally().groups_written);
+            let head: u64 = written.sum();
+            self.oracle.heads[place] = head;
+            for (lane, instance) in member.instances.iter().enumerate() {
+                let mut failure = None;
+                instance.function().take_done(|done| {
+                    self.trace
+                        .note(&[place as u64, lane as u64, u64::from(done.command.token)]);
+                    if failure.is_none() {
+                        failure =
+                            checks::a_call(&self.cluster, &self.oracle, (place, lane), at, &done)
+                                .err();
+                    }
+                    self.oracle.note(place, head, at, &done);
+                    checks::note_use(&self.cluster, &mut self.oracle, (place, lane), at, &done);
+                    if done.granted
+                        && let Some(port) = done.port
+                    {
+                        if self.recent_ports.len() == 16 {
+                            self.recent_ports.remove(0);
+                        }
+                        self.recent_ports.push(port);
+                    }
+                });
+                if let Some(failure) = failure {
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // --- faults
+
+    fn begin_fault(&mut self, fault: &Fault) -> Before {
+        let now = self.cluster.now();
+        self.trace.line(|| format!("{now} begins {fault:?}"));
+        let mut before = Before::default();
+        match fault {
+            Fault::Cut { from, to } => {
+                self.cluster.network_mut().link_mut(*from, *to).partitioned = true;
+            }
+            Fault::Pause { member } => self.cluster.set_paused(usize::from(*member), true),
+            Fault::Stall { member, lane } => {
+                self.cluster
+                    .set_stalled(usize::from(*member), usize::from(*lane), true);
+            }
+            Fault::SmallMtu { from, to, bytes } => {
+                self.cluster.network_mut().link_mut(*from, *to).mtu_bytes = *bytes;
+            }
+            Fault::Narrow { from, to, rate } => {
+                let link = self.cluster.network_mut().link_mut(*from, *to);
+                link.bits_per_second = Some(*rate);
+                link.queue_bytes_max = 6_000;
+            }
+            Fault::Spike { from, to, delay } => {
+                let link = self.cluster.network_mut().link_mut(*from, *to);
+                link.delay = link.delay.max(*delay);
+                before.sent = self.cluster.network().statistics(*from, *to).delivered;
+            }
+            Fault::Storm { loss } => {
+                self.cluster
+                    .network_mut()
+                    .change_all(|all| all.loss = all.loss.max(*loss));
+            }
+            Fault::Suspend => {}
+            Fault::Step { member, by } => {
+                self.cluster.members_mut()[usize::from(*member)].skew += *by;
+                *self.faults.entry("clock").or_default() += 1;
+            }
+        }
+        before
+    }
+
+    fn end_fault(&mut self, fault: &Fault, before: &Before) {
+        let now = self.cluster.now();
+        self.trace.line(|| format!("{now} ends {fault:?}"));
+        let base = self.scenario.link.clone();
+        match fault {
+            Fault::Cut { from, to } => {
+                self.cluster.network_mut().link_mut(*from, *to).partitioned = false;
+            }
+            Fault::Pause { member } => {
+                let hit = self.cluster.members()[usize::from(*member)].inbox() as u64;
+                if hit > 0 {
+                    *self.faults.entry("pause").or_default() += 1;
+                }
+                self.cluster.set_paused(usize::from(*member), false);
+            }
+            Fault::Stall { member, lane } => {
+                let (member, lane) = (usize::from(*member), usize::from(*lane));
+                if self.cluster.members()[member].instances[lane].is_behind() {
+                    *self.faults.entry("slow receiver").or_default() += 1;
+                }
+                self.cluster.set_stalled(member, lane, false);
+            }
+            Fault::SmallMtu { from, to, .. } => {
+                self.cluster.network_mut().link_mut(*from, *to).mtu_bytes = base.mtu_bytes;
+            }
+            Fault::Narrow { from, to, .. } => {
+                let link = self.cluster.network_mut().link_mut(*from, *to);
+                link.bits_per_second = None;
+                link.queue_bytes_max = base.queue_bytes_max;
+            }
+            Fault::Spike { from, to, .. } => {
+                let hit = self.cluster.network().statistics(*from, *to).delivered - before.sent;
+                if hit > 0 {
+                    *self.faults.entry("delay").or_default() += 1;
+                }
+                self.cluster.network_mut().link_mut(*from, *to).delay = base.delay;
+            }
+            Fault::Storm { .. } => {
+                self.cluster
+                    .network_mut()
+                    .change_all(|all| all.loss = base.loss);
+            }
+            Fault::Suspend | Fault::Step { .. } => {}
+        }
+    }
+
+    fn all_faults(&self) -> BTreeMap<&'static str, u64> {
+        let total = self.cluster.network().statistics_total();
+        let mut faults = self.faults.clone();
+        let skewed = self
+            .scenario
+            .skew
+            .iter()
+            .filter(|skew| !skew.is_zero())
+            .count() as u64;
+        let overflows = self
+            .cluster
+            .members()
+            .iter()
+            .map(|member| member.inbox_overflows())
+            .sum();
+        for (kind, count) in [
+            ("loss", total.lost),
+            ("duplication", total.duplicated),
+            ("reordering", total.reordered),
+            ("partition", total.partitioned),
+            ("mtu", total.over_mtu),
+            ("rate", total.queue_full),
+            ("clock", skewed),
+            ("socket overflow", overflows),
+        ] {
+            if count > 0 {
+                *faults.entry(kind).or_default() += count;
+            }
+        }
+        faults
+    }
+
+    fn enough_faults(&self) -> bool {
+        let faults = self.all_faults();
+        faults.len() >= KINDS_LEAST && faults.values().sum::<u64>() >= FAULTS_LEAST
+    }
+}
+
+/// What is remembered of the world before a fault.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    sent: u64,
+}
+
+/// The link without its faults: delay and jitter stay.
+fn calm(link: &LinkConditions) -> LinkConditions {
+    LinkConditions {
+        delay: link.delay,
+        jitter: link.jitter,
+        ..LinkConditions::default()
+    }
+}
