@@ -5,6 +5,8 @@
 
 mod floor;
 mod known_loop;
+mod nat;
+mod nat_bench;
 mod pass_through;
 
 use crate::contract::{Document, Failure, Outcome};
@@ -12,8 +14,8 @@ use crate::instructions::Workload;
 use crate::registry::{self, Row};
 use crate::timing;
 
-const MEASURES: &[&[Measure]] = &[floor::MEASURES, pass_through::MEASURES];
-const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS, pass_through::WORKLOADS];
+const MEASURES: &[&[Measure]] = &[floor::MEASURES, nat::MEASURES, pass_through::MEASURES];
+const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS, nat::WORKLOADS, pass_through::WORKLOADS];
 
 /// A measure that can be made.
 pub struct Measure {

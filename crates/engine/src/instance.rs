@@ -806,6 +806,12 @@ impl<F: NetworkFunction> Instance<F> {
             .get_mut(usize::from(port.0))
             .map(|port| (&mut **port, &mut self.pool))
     }
+    /// Puts another port in the place of one; frames that the old one holds are lost to the pool.
+    pub fn replace_port(&mut self, port: PortNumber, with: Box<dyn Port>) {
+        if let Some(place) = self.ports.get_mut(usize::from(port.0)) {
+            *place = with;
+        }
+    }
     /// Frames in use: parked ones and those that ports hold.
     pub fn frames_in_use(&self) -> usize {
         self.pool.in_use()

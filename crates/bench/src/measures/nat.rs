@@ -1,0 +1,114 @@
+//! `nat.*`: what a packet of a known session costs, and what replication adds to it.
+
+use std::time::Duration;
+
+use super::floor::FloorBench;
+use super::nat_bench::{NatBench, Placed};
+use super::{Context, Measure};
+use crate::contract::{Failure, Outcome};
+use crate::instructions::{self, Work, Workload};
+use crate::timing::{Spread, Stopwatch};
+use crate::traffic::Flows;
+
+pub(super) const MEASURES: &[Measure] = &[
+    Measure { name: "nat.instructions", make: count_instructions },
+    Measure { name: "nat.replicated-instructions", make: added_instructions },
+    Measure { name: "nat.10k", make: |context| at_size(context, 10_000) },
+    Measure { name: "nat.100k", make: |context| at_size(context, 100_000) },
+    Measure { name: "nat.1m", make: |context| at_size(context, 1_000_000) },
+    Measure { name: "nat.over-floor", make: over_floor },
+];
+
+pub(super) const WORKLOADS: &[Workload] = &[
+    Workload { name: "nat.local", prepare: || prepare(Placed::Local) },
+    Workload { name: "nat.replicated", prepare: || prepare(Placed::Replicated(Duration::ZERO)) },
+    Workload { name: "nat.replicated-100ms", prepare: || prepare(Placed::Replicated(Duration::from_millis(100))) },
+];
+
+/// Sessions for the instruction counts.
+const SESSIONS: u32 = 1_000;
+/// Both hosts of the timed NATs are in one process, with nothing between them.
+const NEAR: Placed = Placed::Replicated(Duration::ZERO);
+
+fn prepare(placed: Placed) -> Work {
+    let flows = Flows::of_both(SESSIONS, 1);
+    let mut bench = NatBench::new(&flows, placed, 1).unwrap_or_else(|failure| panic!("{failure:?}"));
+    bench.refill();
+    Box::new(move |packets| {
+        let handled = bench.packets(packets as usize);
+        assert!(handled >= packets as usize, "the recorded packets ran out");
+        bench.check().unwrap_or_else(|failure| panic!("{failure:?}"));
+    })
+}
+
+fn count_instructions(context: &Context) -> Result<Outcome, Failure> {
+    context.say("stepping");
+    let local = instructions::per_packet("nat.local")?;
+    let mut outcome = Outcome::new(local, 1);
+    if context.full
+        && let Some(counted) = instructions::per_packet_by_callgrind("nat.local")
+    {
+        outcome = outcome.variant("callgrind", counted?);
+    }
+    Ok(outcome)
+}
+
+fn added_instructions(context: &Context) -> Result<Outcome, Failure> {
+    context.say("stepping");
+    let local = instructions::per_packet("nat.local")?;
+    let near = instructions::per_packet("nat.replicated")? - local;
+    let far = instructions::per_packet("nat.replicated-100ms")? - local;
+    Ok(Outcome::new(near.max(far), 1).variant("local", local).variant("0ms", near).variant("100ms", far))
+}
+
+fn at_size(context: &Context, sessions: u32) -> Result<Outcome, Failure> {
+    context.say("opening sessions");
+    let flows = Flows::of_both(sessions, context.seed);
+    let mut bench = NatBench::new(&flows, NEAR, context.seed)?;
+    let mut watch = Stopwatch::default();
+    bench.window(&mut watch)?;
+    let windows = if context.full { 101 } else { 31 };
+    context.say("measuring");
+    let mut found = Vec::new();
+    for _ in 0..windows {
+        found.push(bench.window(&mut watch)?);
+    }
+    Ok(Outcome::of(&Spread::of(&found)).samples("replicated", found).lost(watch.lost()))
+}
+
+fn over_floor(context: &Context) -> Result<Outcome, Failure> {
+    let mut worst = 0.0;
+    let mut outcome = Outcome::new(0.0, 0);
+    let mut extras = Vec::new();
+    for (sessions, name) in [(10_000, "10k"), (100_000, "100k"), (1_000_000, "1m")] {
+        context.say(name);
+        let flows = Flows::of_both(sessions, context.seed);
+        let mut floor = FloorBench::<true>::new(&flows, context.seed);
+        let mut bench = NatBench::new(&flows, NEAR, context.seed)?;
+        let mut watch = Stopwatch::default();
+        floor.in_place(&mut watch)?;
+        bench.window(&mut watch)?;
+        let pairs = if context.full { 41 } else { 11 };
+        let mut ratios = Vec::new();
+        for pair in 0..pairs {
+            let (below, above) = if pair % 2 == 0 {
+                let below = floor.in_place(&mut watch)?;
+                (below, bench.window(&mut watch)?)
+            } else {
+                let above = bench.window(&mut watch)?;
+                (floor.in_place(&mut watch)?, above)
+            };
+            ratios.push(above / below);
+        }
+        let spread = Spread::of(&ratios);
+        if spread.median > worst {
+            worst = spread.median;
+            outcome = Outcome::of(&spread);
+        }
+        extras.push((name, spread.median, ratios, watch.lost()));
+    }
+    for (name, median, ratios, lost) in extras {
+        outcome = outcome.variant(name, median).samples(name, ratios).lost(lost);
+    }
+    Ok(outcome)
+}
