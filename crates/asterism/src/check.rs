@@ -288,12 +288,18 @@ fn function_words(settings: &Settings) -> String {
                 show_count(u64::from(nat.ports.count()) * nat.outside.len() as u64),
             )
         }
-        Settings::PortScan(scan) => format!(
-            "a source that tries {} distinct ports within {} is blocked for {}",
-            scan.threshold,
-            show_duration(scan.window),
-            show_duration(scan.block)
-        ),
+        Settings::PortScan(scan) => {
+            let response = match scan.block {
+                Some(block) => format!("is blocked for {}", show_duration(block)),
+                None => "is reported".to_owned(),
+            };
+            format!(
+                "a source with {} unanswered ports or {} refusing hosts within {} {response}",
+                scan.ports,
+                scan.hosts,
+                show_duration(scan.window)
+            )
+        }
         Settings::PassThrough(_) => "every packet leaves as it came".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::output::Output;
-use crate::{check, key_file};
+use crate::{check, key_file, replay};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -70,6 +70,12 @@ pub enum Command {
         #[arg(long, conflicts_with = "config")]
         fields: bool,
     },
+    /// Run a capture through the configured function and write what leaves
+    ///
+    /// Time is virtual: it follows the capture, so a run takes as long as the work does. With several hosts, packets of
+    /// one flow go through different hosts unless told otherwise. Answers in a capture of a NAT's inside are addressed
+    /// to what the NAT gave their session.
+    Replay(replay::Arguments),
     /// Write a network function of your own, in a crate of its own, ready to build and test
     New {
         /// The function's name, such as `rate-monitor`; the folder gets it too
@@ -127,6 +133,7 @@ pub fn run(
     match command_line.command {
         Command::Check { fields: true, .. } => check::fields(&mut output),
         Command::Check { config, .. } => check::run(&config.unwrap_or_default(), &mut output),
+        Command::Replay(arguments) => replay::command(&arguments, &mut output),
         Command::New { .. } => output.fail(End::File, "soon"),
         Command::Keygen { file, id } => key_file::run(&file, id, &mut output),
         Command::Completions { shell } => {

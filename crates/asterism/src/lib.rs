@@ -1,10 +1,15 @@
 //! The one binary: command line, configuration, wiring.
 //!
 //! Layer 6; may import every layer below. `main.rs` only calls [`command_line::run`]; everything is here so that tests reach
-//! it. Read first: `command_line.rs`, then `config/mod.rs`.
+//! it, and so that programs made by `asterism new` can replay captures. Read first: `command_line.rs`, then `config/mod.rs`,
+//! then `fleet.rs`.
 
 pub mod check;
 pub mod command_line;
 pub mod config;
+pub mod fleet;
 pub mod key_file;
 pub mod output;
+pub mod replay;
+pub mod table;
+pub mod wiring;

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
-pub use port_scan::PortScanSettings;
+pub use port_scan::{PortScanSettings, Volume};
 
 use super::diagnostic::Report;
 use super::kind::{Kind, Word};

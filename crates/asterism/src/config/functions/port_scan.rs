@@ -1,88 +1,304 @@
 //! The settings of the port-scan detector.
 
+use core::net::Ipv4Addr;
 use core::time::Duration;
 
 use super::{
     DROP, Described, DescribedObject, ObjectKind, REPLICATED, Settings, absent, capacity, delay,
     object, placement,
 };
-use crate::config::diagnostic::Report;
-use crate::config::kind::Kind;
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::kind::{Kind, Value, Word};
 use crate::config::section::{Default, Field, Section, Values};
 
 /// What the port-scan detector is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortScanSettings {
-    /// Distinct ports are counted over so long.
+    /// How long a scanner is blocked; `None`: it is only reported.
+    pub block: Option<Duration>,
+    /// The window of evidence.
     pub window: Duration,
-    /// A source that tries so many is a scanner.
-    pub threshold: u32,
-    /// How long it stays blocked.
+    /// Unanswered ports that make a port scan.
+    pub ports: u16,
+    /// Hosts that refused that make a sweep.
+    pub hosts: u16,
+    /// Sources that never raise an alert.
+    pub exempt: Vec<Ipv4Addr>,
+    /// The volume policy.
+    pub volume: Option<Volume>,
+}
+
+/// A destination port that gets more than this is blocked for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Bits of whole frames, over all hosts.
+    pub bits: u64,
+    /// The window that they are counted in; zero: since the start, and the block is for ever.
+    pub window: Duration,
+    /// How long the port is blocked.
     pub block: Duration,
 }
 
 object!(
-    SOURCES,
-    "function.port-scan.state.sources",
-    "The ports that each source tried.",
+    TRAILS,
+    "function.port-scan.state.trails",
+    "What each source probed lately; up to three entries a source.",
     [
         placement(REPLICATED),
         delay(),
         absent(DROP),
-        capacity("16_384")
+        capacity("65_536")
     ]
 );
+object!(
+    BLOCKED,
+    "function.port-scan.state.blocked",
+    "Sources that are blocked.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    ALERTS,
+    "function.port-scan.state.alerts",
+    "Scans found.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    VOLUME_COUNTS,
+    "function.port-scan.state.volume",
+    "Bits by destination port.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    WATCHED,
+    "function.port-scan.state.watched",
+    "Destination ports whose volume is measured, or that are blocked.",
+    [placement(REPLICATED), delay(), absent(DROP)]
+);
+object!(
+    UNRECORDED,
+    "function.port-scan.state.unrecorded",
+    "How often there was no room.",
+    [placement(REPLICATED), delay()]
+);
+
+const fn described(
+    name: &'static str,
+    kind: ObjectKind,
+    section: &'static Section,
+) -> DescribedObject {
+    DescribedObject {
+        name,
+        kind,
+        section,
+    }
+}
 
 pub(super) const PORT_SCAN: Described = Described {
     name: "port-scan",
     settings: &SETTINGS,
-    objects: &[DescribedObject {
-        name: "sources",
-        kind: ObjectKind::Table,
-        section: &SOURCES,
-    }],
+    objects: &[
+        described("trails", ObjectKind::Table, &TRAILS),
+        described("blocked", ObjectKind::Table, &BLOCKED),
+        described("alerts", ObjectKind::Table, &ALERTS),
+        described("volume", ObjectKind::Counter, &VOLUME_COUNTS),
+        described("watched", ObjectKind::Table, &WATCHED),
+        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
+    ],
     together: &[],
     build,
 };
 
+const fn seconds(
+    name: &'static str,
+    least: u64,
+    default: &'static str,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Duration {
+            least: Duration::from_secs(least),
+            most: Duration::from_secs(7 * 24 * 3600),
+        },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
 static SETTINGS: Section = Section {
     path: "function.port-scan",
-    meaning: "Detects and blocks sources that try many ports.",
+    meaning: "Finds port scans and sweeps, tells every host, and blocks who scans.",
     fields: &[
         Field {
-            name: "window",
-            kind: Kind::Duration {
-                least: Duration::from_secs(1),
-                most: Duration::from_secs(3600),
+            name: "response",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "block",
+                        meaning: "All that a scanner sends is dropped by every host for the time `block`.",
+                    },
+                    Word {
+                        word: "detect",
+                        meaning: "An alert is raised; every packet passes.",
+                    },
+                ],
+                refused: &[],
             },
-            default: Default::Is("\"60s\""),
-            meaning: "Distinct ports are counted over so long.",
+            default: Default::Is("\"block\""),
+            meaning: "What is done about a scan. Source addresses can be forged: exempt those that must not be cut off.",
         },
+        seconds("block", 1, "\"10m\"", "How long a scanner is blocked."),
+        seconds(
+            "window",
+            1,
+            "\"1m\"",
+            "Evidence of this window and the one before counts; slower scans are not found.",
+        ),
         Field {
-            name: "threshold",
+            name: "ports",
             kind: Kind::Count {
-                least: 2,
-                most: 65_535,
+                least: 1,
+                most: 200,
             },
-            default: Default::Is("20"),
-            meaning: "A source that tries so many distinct ports within the window is a scanner.",
+            default: Default::Is("7"),
+            meaning: "Distinct ports without any answer that make a port scan.",
         },
         Field {
-            name: "block",
-            kind: Kind::Duration {
-                least: Duration::from_secs(1),
-                most: Duration::from_secs(24 * 3600),
+            name: "hosts",
+            kind: Kind::Count {
+                least: 1,
+                most: 200,
             },
-            default: Default::Is("\"10m\""),
-            meaning: "How long a scanner stays blocked.",
+            default: Default::Is("6"),
+            meaning: "Distinct hosts that refused that make a sweep.",
+        },
+        Field {
+            name: "exempt",
+            kind: Kind::List {
+                of: &Kind::Address,
+                most: 1024,
+            },
+            default: Default::Is("[]"),
+            meaning: "Sources that never raise an alert: monitoring, resolvers, name servers.",
+        },
+        Field {
+            name: "volume",
+            kind: Kind::Table(&VOLUME),
+            default: Default::Unset("no port is blocked for its volume"),
+            meaning: "Blocks a destination port that gets too much.",
         },
     ],
 };
 
-fn build(values: &Values, _: &mut Report) -> Option<Settings> {
+static VOLUME: Section = Section {
+    path: "function.port-scan.volume",
+    meaning: "Blocks a destination port that gets too much, over all hosts.",
+    fields: &[
+        Field {
+            name: "megabits",
+            kind: Kind::Count {
+                least: 1,
+                most: 1_000_000_000,
+            },
+            default: Default::Is("1_024"),
+            meaning: "How much is too much, in millions of bits of whole frames.",
+        },
+        seconds(
+            "window",
+            0,
+            "\"0s\"",
+            "The window that they are counted in; 0s counts from the start, and the block is for ever.",
+        ),
+        seconds(
+            "block",
+            0,
+            "\"0s\"",
+            "How long the port is blocked, with a window.",
+        ),
+    ],
+};
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    let blocks = values.choice("response")? == "block";
+    if !blocks && let Some(place) = values.place("block") {
+        report.add(
+            Diagnostic::error(
+                "`block` says nothing for the response \"detect\"",
+                place.key.clone(),
+            )
+            .help("leave `block` out, or choose response = \"block\""),
+        );
+    }
+    for (table, field) in [
+        (Some(values.clone()), "block"),
+        (Some(values.clone()), "window"),
+        (values.table("volume"), "block"),
+        (values.table("volume"), "window"),
+    ] {
+        let Some(table) = table else { continue };
+        if table
+            .duration(field)
+            .is_some_and(|time| time.subsec_nanos() != 0)
+        {
+            report.add(
+                Diagnostic::error(
+                    format!("`{field}` is not in whole seconds"),
+                    table.span_of(field),
+                )
+                .help("write whole seconds, such as \"60s\""),
+            );
+        }
+    }
+    let volume = values.table("volume");
+    if let Some(volume) = &volume
+        && volume.duration("window") != Some(Duration::ZERO)
+        && volume.duration("block") == Some(Duration::ZERO)
+    {
+        report.add(
+            Diagnostic::error(
+                "a port would be blocked for no time",
+                volume.span_of("block"),
+            )
+            .help("write how long, such as block = \"10m\""),
+        );
+    }
+    let list = values.list("exempt")?.into_iter();
+    let exempt = list
+        .filter_map(|(value, _)| {
+            if let Value::Address(address) = value {
+                Some(address)
+            } else {
+                None
+            }
+        })
+        .collect();
     Some(Settings::PortScan(PortScanSettings {
+        block: if blocks {
+            Some(values.duration("block")?)
+        } else {
+            None
+        },
         window: values.duration("window")?,
-        threshold: u32::try_from(values.count("threshold")?).ok()?,
-        block: values.duration("block")?,
+        ports: u16::try_from(values.count("ports")?).ok()?,
+        hosts: u16::try_from(values.count("hosts")?).ok()?,
+        exempt,
+        volume: match volume {
+            None => None,
+            Some(volume) => Some(Volume {
+                bits: volume.count("megabits")? * 1_000_000,
+                window: volume.duration("window")?,
+                block: volume.duration("block")?,
+            }),
+        },
     }))
 }

@@ -1,0 +1,490 @@
+//! `asterism replay`: a capture through a function, on virtual time; what leaves goes to another capture.
+//!
+//! `direction.rs` says on which side of the function a packet of the capture belongs; `report.rs` what came of it. A program
+//! made by `asterism new` calls [`run`] with its own function.
+
+mod direction;
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asterism_engine::link::LinkConditions;
+use asterism_engine::port::{CaptureError, CaptureReader, CaptureWriter, CapturedPacket};
+use asterism_function::{FlowKey, NetworkFunction, Packet};
+use asterism_placement::Time;
+use asterism_state::ObjectSettings;
+
+use crate::command_line::End;
+use crate::config::{Cluster, Config, Settings};
+use crate::fleet::{Fleet, FleetConfig};
+use crate::output::Output;
+use crate::wiring::{self, Configured};
+use crate::{check, config};
+
+pub use direction::{Direction, FirstSpeaker, NatDirection, Side, outside_of};
+pub use report::{HostReport, REPLAY, ReplayReport};
+
+/// Flows that are told apart at most; more are counted as one.
+const FLOWS_MAX: usize = 1 << 20;
+/// A packet that a host cannot take is offered again so often, a millisecond apart.
+const OFFERS_MAX: u32 = 100;
+/// How long after the last packet parked ones may still leave, and hosts may still learn.
+const SETTLE: Duration = Duration::from_secs(3);
+const QUIET_LIMIT: Duration = Duration::from_secs(60);
+/// Packets between two lines of progress.
+const PROGRESS_PACKETS: u64 = 100_000;
+
+/// What to replay, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The capture; its packets come from either side, as [`Direction`] says.
+    pub input: PathBuf,
+    /// A second capture, all of whose packets come from outside; merged by time.
+    pub input_outside: Option<PathBuf>,
+    /// Where what leaves goes.
+    pub output: Option<PathBuf>,
+    /// The cluster; its members are the hosts.
+    pub cluster: Cluster,
+    /// Packet loops of each host.
+    pub instances: usize,
+    /// Whether packets of one flow go through different hosts in turn; otherwise a flow stays with a host.
+    pub spread_packets: bool,
+    /// The delay between hosts, one way.
+    pub delay: Duration,
+    /// Longer gaps between packets are shortened to this.
+    pub gap_max: Duration,
+    /// Makes the run what it is.
+    pub seed: u64,
+}
+
+/// A capture file failed.
+#[derive(Clone, Debug)]
+pub enum ReplayError {
+    /// Reading or writing a capture failed; the report says what was done until then.
+    Capture(CaptureError, Box<ReplayReport>),
+    /// Nothing was done.
+    Nothing(String),
+}
+
+/// What `asterism replay` is told beside the configuration.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Arguments {
+    /// The configuration file
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+    /// The capture to replay (pcap or pcapng, Ethernet)
+    #[arg(long = "in", value_name = "CAPTURE")]
+    pub input: PathBuf,
+    /// A second capture with packets that come from outside
+    #[arg(long = "in-outside", value_name = "CAPTURE")]
+    pub input_outside: Option<PathBuf>,
+    /// Where to write the packets that leave (pcap)
+    #[arg(long = "out", value_name = "CAPTURE")]
+    pub output: Option<PathBuf>,
+    /// Run so many hosts instead of the configuration's members
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub hosts: Option<u16>,
+    /// How packets reach the hosts
+    #[arg(long, value_enum, default_value_t = Spread::Packets)]
+    pub spread: Spread,
+    /// The delay between hosts, one way
+    #[arg(long, value_name = "DURATION", default_value = "100us", value_parser = duration)]
+    pub delay: Duration,
+    /// Shorten longer gaps in the capture to this
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub gap_max: Duration,
+    /// Repeat the run of this number
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// How packets reach the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Spread {
+    /// Packets of one flow go through all hosts in turn
+    Packets,
+    /// All packets of a flow go through one host
+    Flows,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    config::value::duration(text)
+        .map_err(|mistake| format!("{}: {}", mistake.wrong, mistake.instead))
+}
+
+/// `asterism replay`.
+pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
+    let (config, report) = match check::load(&arguments.config) {
+        Ok(read) => read,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    check::show(&report, output);
+    let Some(mut config) = config else {
+        return output.fail(End::Configuration, "nothing was replayed");
+    };
+    if let Some(hosts) = arguments.hosts {
+        config.cluster.members = (1..=hosts).map(|number| format!("host-{number}")).collect();
+    }
+    let plan = Plan {
+        input: arguments.input.clone(),
+        input_outside: arguments.input_outside.clone(),
+        output: arguments.output.clone(),
+        cluster: config.cluster.clone(),
+        instances: config.host.instances,
+        spread_packets: arguments.spread == Spread::Packets,
+        delay: arguments.delay,
+        gap_max: arguments.gap_max,
+        seed: arguments.seed,
+    };
+    let result = configured(&config, &plan, &mut |packets| {
+        output.say(&format!("{} packets\n", config::value::show_count(packets)));
+    });
+    finish(result, output)
+}
+
+/// Shows what came of a replay, and how it ended.
+pub fn finish(result: Result<ReplayReport, ReplayError>, output: &mut Output<'_>) -> End {
+    let (report, end) = match result {
+        Ok(report) => {
+            let end = if report.holds() {
+                End::Done
+            } else {
+                End::DoesNotHold
+            };
+            (report, end)
+        }
+        Err(ReplayError::Capture(error, report)) => {
+            output.say(&format!("error: {error}\n"));
+            (*report, End::File)
+        }
+        Err(ReplayError::Nothing(error)) => return output.fail(End::File, &error),
+    };
+    if output.json() {
+        output.document(REPLAY, &report);
+    } else {
+        output.text(&report.text());
+    }
+    output.end(end)
+}
+
+fn configured(
+    config: &Config,
+    plan: &Plan,
+    progress: &mut dyn FnMut(u64),
+) -> Result<ReplayReport, ReplayError> {
+    let function = wiring::function(&config.function).map_err(ReplayError::Nothing)?;
+    let chosen = config.function.clone();
+    let objects = move |name: &str| chosen.object_settings(name);
+    match function {
+        Configured::Nat(function) => {
+            let Settings::Nat(settings) = &config.function.settings else {
+                return Err(ReplayError::Nothing("the NAT has no settings".into()));
+            };
+            let mut direction = NatDirection::new(settings);
+            run(&function, objects, plan, &mut direction, progress)
+        }
+        Configured::PortScan(function) => run(
+            &function,
+            objects,
+            plan,
+            &mut FirstSpeaker::default(),
+            progress,
+        ),
+        Configured::PassThrough(function) => run(
+            &function,
+            objects,
+            plan,
+            &mut FirstSpeaker::default(),
+            progress,
+        ),
+    }
+}
+
+/// Replays a capture through any function. `progress` is told now and then how many packets were read.
+///
+/// # Errors
+/// See [`ReplayError`].
+pub fn run<F: NetworkFunction>(
+    function: &Arc<F>,
+    objects: impl Fn(&str) -> ObjectSettings + Clone + 'static,
+    plan: &Plan,
+    direction: &mut dyn Direction<F>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<ReplayReport, ReplayError> {
+    let mut inputs = Inputs::open(plan).map_err(|error| ReplayError::Nothing(error.to_string()))?;
+    let mut writer = match &plan.output {
+        Some(path) => {
+            if is_same_file(path, &plan.input)
+                || plan
+                    .input_outside
+                    .as_deref()
+                    .is_some_and(|input| is_same_file(path, input))
+            {
+                return Err(ReplayError::Nothing(format!(
+                    "{} is read: name another file for what leaves",
+                    path.display()
+                )));
+            }
+            Some(
+                CaptureWriter::create(path)
+                    .map_err(|error| ReplayError::Nothing(error.to_string()))?,
+            )
+        }
+        None => None,
+    };
+    let fleet_config = FleetConfig {
+        cluster: plan.cluster.clone(),
+        instances: plan.instances,
+        link: LinkConditions::with_delay(plan.delay),
+        seed: plan.seed,
+        jumbo: true,
+    };
+    let fleet = Fleet::start(&fleet_config, function, objects).map_err(ReplayError::Nothing)?;
+    let mut replay = Replay {
+        first_ns: 0,
+        started: fleet.now(),
+        fleet,
+        flows: BTreeMap::new(),
+        shortened: Duration::ZERO,
+        report: ReplayReport::default(),
+    };
+    let mut bytes = Vec::new();
+    let failure = loop {
+        match inputs.next(&mut bytes) {
+            Ok(Some((packet, outside))) => {
+                replay.packet(plan, direction, packet, outside, &mut bytes);
+                replay.write(&mut writer);
+                if replay.report.packets_read.is_multiple_of(PROGRESS_PACKETS) {
+                    progress(replay.report.packets_read);
+                }
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    replay.fleet.run_until(replay.fleet.now() + SETTLE);
+    replay.report.quiet = replay.fleet.run_until_quiet(QUIET_LIMIT);
+    replay.write(&mut writer);
+    let mut failure = failure;
+    if let Some(writer) = &mut writer {
+        if let Err(error) = writer.flush() {
+            failure.get_or_insert(error);
+        }
+        replay.report.packets_written = writer.written_packets();
+    }
+    replay
+        .report
+        .complete(&replay.fleet, &plan.cluster.members, replay.started);
+    replay.report.flows = replay.flows.len() as u64;
+    match failure {
+        None => Ok(replay.report),
+        Some(error) => Err(ReplayError::Capture(error, Box::new(replay.report))),
+    }
+}
+
+struct Replay<F: NetworkFunction> {
+    fleet: Fleet<F>,
+    /// The capture's time at the fleet's `started`.
+    first_ns: u64,
+    started: Time,
+    /// What was cut out of gaps so far.
+    shortened: Duration,
+    /// Packets of each flow so far.
+    flows: BTreeMap<FlowKey, u64>,
+    report: ReplayReport,
+}
+
+impl<F: NetworkFunction> Replay<F> {
+    fn packet(
+        &mut self,
+        plan: &Plan,
+        direction: &mut dyn Direction<F>,
+        packet: CapturedPacket,
+        outside: bool,
+        bytes: &mut [u8],
+    ) {
+        if self.report.packets_read == 0 {
+            self.first_ns = packet.timestamp_ns;
+        }
+        self.report.packets_read += 1;
+        self.wait_for(plan, packet.timestamp_ns);
+        let (flow, number) = self.count_flow(bytes);
+        let hosts = self.fleet.hosts() as u64;
+        let lanes = plan.instances as u64;
+        let turn = if plan.spread_packets {
+            flow.wrapping_add(number)
+        } else {
+            flow
+        };
+        let host = (turn % hosts) as usize;
+        let lane = (turn / hosts % lanes) as usize;
+        let side = if outside {
+            Side::From(wiring::OUTSIDE)
+        } else {
+            let states = self
+                .fleet
+                .cluster()
+                .members()
+                .iter()
+                .flat_map(|member| &member.instances);
+            direction.side(bytes, &mut states.map(|instance| instance.state()))
+        };
+        let port = match side {
+            Side::From(port) => port,
+            Side::Skip(reason) => {
+                *self.report.skipped.entry(reason).or_default() += 1;
+                return;
+            }
+        };
+        for _ in 0..OFFERS_MAX {
+            if self.fleet.inject(host, lane, port, bytes) {
+                self.report.packets_taken += 1;
+                return;
+            }
+            self.fleet
+                .run_until(self.fleet.now() + Duration::from_millis(1));
+        }
+        self.report.packets_refused += 1;
+    }
+
+    /// Moves the clock to a packet's time. Time never goes back, and long gaps are shortened.
+    fn wait_for(&mut self, plan: &Plan, timestamp_ns: u64) {
+        let since_first = Duration::from_nanos(timestamp_ns.saturating_sub(self.first_ns));
+        let due = self.started + since_first.saturating_sub(self.shortened);
+        let gap =
+            Duration::from_micros(due.as_micros().saturating_sub(self.fleet.now().as_micros()));
+        if gap > plan.gap_max {
+            self.shortened += gap - plan.gap_max;
+            self.report.gaps_shortened += 1;
+        }
+        self.fleet
+            .run_until(self.fleet.now() + gap.min(plan.gap_max));
+    }
+
+    /// A number that spreads flows, and the packet's number in its flow.
+    fn count_flow(&mut self, bytes: &mut [u8]) -> (u64, u64) {
+        let Ok(packet) = Packet::parse(bytes) else {
+            return (self.report.packets_read, 0);
+        };
+        let key = FlowKey::of(&packet);
+        let spread = key.hash(0);
+        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&key) {
+            return (spread, 0);
+        }
+        let packets = self.flows.entry(key).or_default();
+        *packets += 1;
+        (spread, *packets - 1)
+    }
+
+    fn write(&mut self, writer: &mut Option<CaptureWriter>) {
+        for left in self.fleet.take_left() {
+            self.report.packets_left += 1;
+            if let Some(writer) = writer {
+                let since = left
+                    .time
+                    .as_micros()
+                    .saturating_sub(self.started.as_micros())
+                    * 1_000;
+                // Losses are counted by the writer, and told when it is flushed.
+                writer.write(
+                    self.first_ns.saturating_add(since),
+                    left.bytes.len(),
+                    &left.bytes,
+                );
+            }
+        }
+    }
+}
+
+/// One capture, or two merged by time.
+struct Inputs {
+    inside: CaptureReader,
+    outside: Option<Ahead>,
+    /// The next packet of `inside`, and its bytes.
+    next_inside: Option<CapturedPacket>,
+    bytes_inside: Vec<u8>,
+    opened: bool,
+}
+
+struct Ahead {
+    reader: CaptureReader,
+    next: Option<CapturedPacket>,
+    bytes: Vec<u8>,
+}
+
+impl Inputs {
+    fn open(plan: &Plan) -> Result<Inputs, CaptureError> {
+        let outside = match &plan.input_outside {
+            None => None,
+            Some(path) => Some(Ahead {
+                reader: CaptureReader::open(path)?,
+                next: None,
+                bytes: Vec::new(),
+            }),
+        };
+        Ok(Inputs {
+            inside: CaptureReader::open(&plan.input)?,
+            outside,
+            next_inside: None,
+            bytes_inside: Vec::new(),
+            opened: false,
+        })
+    }
+
+    /// The next packet by time, and whether it is one of the second capture.
+    fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<(CapturedPacket, bool)>, CaptureError> {
+        if !self.opened {
+            self.opened = true;
+            self.next_inside = self.inside.next(&mut self.bytes_inside)?;
+            if let Some(outside) = &mut self.outside {
+                outside.next = outside.reader.next(&mut outside.bytes)?;
+            }
+        }
+        let outside_time = self
+            .outside
+            .as_ref()
+            .and_then(|outside| outside.next)
+            .map(|next| next.timestamp_ns);
+        let inside_time = self.next_inside.map(|next| next.timestamp_ns);
+        let from_outside = match (inside_time, outside_time) {
+            (None, None) => return Ok(None),
+            (Some(inside), Some(outside)) => outside < inside,
+            (inside, _) => inside.is_none(),
+        };
+        // What was read ahead is handed out before the failure of reading on is told: the failure comes again.
+        if from_outside {
+            let Some(Ahead {
+                reader,
+                next,
+                bytes,
+            }) = &mut self.outside
+            else {
+                return Ok(None);
+            };
+            let Some(packet) = next.take() else {
+                return Ok(None);
+            };
+            core::mem::swap(into, bytes);
+            *next = reader.next(bytes)?;
+            Ok(Some((packet, true)))
+        } else {
+            let Some(packet) = self.next_inside.take() else {
+                return Ok(None);
+            };
+            core::mem::swap(into, &mut self.bytes_inside);
+            self.next_inside = self.inside.next(&mut self.bytes_inside)?;
+            Ok(Some((packet, false)))
+        }
+    }
+}
+
+/// Whether both names are of one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
