@@ -4,8 +4,8 @@
 use core::ops::ControlFlow;
 
 use asterism_function::{
-    Act, Ask, At, Endpoint, Flow4, Fragment, Grant, Late, Packet, Protocol, Reason, TcpFlags,
-    Vacancy, Verdict, build,
+    Act, Ask, At, Endpoint, Flow4, Fragment, Grant, Late, Packet, Protocol, Reason, Space,
+    TcpFlags, Vacancy, Verdict, build,
 };
 
 use super::config::{Filtering, Side, is_host};
@@ -242,7 +242,7 @@ impl Nat {
             return Ok(Some(Outside::Bound(outside)));
         }
         let space = ask.ports.space();
-        let addresses = space.addresses();
+        let (addresses, items) = (space.addresses(), space.items().max(1));
         let paired = ask.choose(inside.address.to_bits().into(), addresses);
         for address in 0..addresses.min(ADDRESSES_TRIED_MAX) {
             let shelf = space.shelf((paired + address) % addresses, inside.protocol);
@@ -254,8 +254,12 @@ impl Nat {
             };
             let mut granted = None;
             for try_number in 0..tries {
-                // An odd step would only find the port that the last try found.
-                let Some(grant) = ask.ports.grant(shelf, wish + 2 * try_number)? else {
+                // Where the port itself is taken, any of its parity will do: its neighbours are likely taken too.
+                let step = match try_number {
+                    0 => 0,
+                    _ => ask.random(u64::from(try_number)) as u32 % items / 2 * 2,
+                };
+                let Some(grant) = ask.ports.grant(shelf, (wish + step) % items)? else {
                     break;
                 };
                 let keeps_parity = (grant.item().port ^ inside.port) & 1 == 0;

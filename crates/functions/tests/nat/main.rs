@@ -1,6 +1,14 @@
 //! The NAT, clause by clause and on recorded traffic.
 //!
-//! `network.rs` is the small network that all tests send packets through.
+//! `network.rs` is the small network that most tests send packets through; `capture.rs` reads recordings.
 
+mod capture;
+mod connections;
 mod established;
+mod hostile;
+mod icmp;
+mod laws;
+mod links;
+mod mapping;
 mod network;
+mod settings;

@@ -189,3 +189,45 @@ pub(crate) fn left_by(outcome: &Outcome, port: PortNumber) -> Flow4 {
     assert_ne!(packet.verify_transport_checksum(), Some(false));
     packet.flow4().expect("a flow")
 }
+
+pub(crate) type Kit = Testkit<Nat>;
+
+pub(crate) const SYN: TcpFlags = TcpFlags::SYN;
+pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
+pub(crate) const RST: TcpFlags = TcpFlags::RST;
+pub(crate) const SYN_ACK: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
+pub(crate) const FIN_ACK: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
+
+pub(crate) fn digests(kit: &Kit) -> Vec<u64> {
+    asterism_function::State::digests(kit.state())
+}
+
+/// An ICMP error that the NAT sent.
+pub(crate) struct IcmpError {
+    pub(crate) port: PortNumber,
+    pub(crate) source: Ipv4Addr,
+    pub(crate) destination: Ipv4Addr,
+    pub(crate) icmp_type: u8,
+    pub(crate) code: u8,
+    pub(crate) rest: [u8; 4],
+    pub(crate) quoted: Flow4,
+}
+
+/// The one packet that was emitted, an ICMP error with right checksums.
+pub(crate) fn the_error(outcome: &Outcome) -> IcmpError {
+    let [(port, bytes)] = &outcome.emitted[..] else {
+        panic!("{} packets emitted instead of one", outcome.emitted.len());
+    };
+    let mut bytes = bytes.clone();
+    let packet = Packet::parse(&mut bytes).expect("a whole packet");
+    assert_eq!(packet.verify_transport_checksum(), Some(true));
+    IcmpError {
+        port: *port,
+        source: packet.ipv4_source().unwrap(),
+        destination: packet.ipv4_destination().unwrap(),
+        icmp_type: packet.icmp_type().unwrap(),
+        code: packet.icmp_code().unwrap(),
+        rest: packet.icmp_rest().unwrap(),
+        quoted: packet.embedded().unwrap().flow4().unwrap(),
+    }
+}
