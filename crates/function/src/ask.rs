@@ -63,7 +63,7 @@ impl<'a, S: State> Ask<'a, S> {
     /// differ by up to the stated skew: use it for windows and idleness, never to order writes.
     #[inline(always)]
     pub fn now(&self) -> Tick {
-        self.context.tick()
+        self.context.arrived_tick()
     }
 
     /// Microseconds of this instance's own clock at the packet's arrival.

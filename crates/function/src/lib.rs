@@ -9,6 +9,8 @@
 //! `testkit.rs` for how a function is tested.
 
 mod ask;
+#[cfg(doctest)]
+mod does_not_compile;
 mod emissions;
 mod function;
 mod reason;
@@ -22,7 +24,7 @@ pub use asterism_packet::{
 };
 pub use asterism_state as objects;
 pub use asterism_state::{
-    Absence, At, BadBytes, BiMap, Builder, Counter, Counters, Flow4Key, Grant, Grouped, Key, Late,
+    Absence, At, BadBytes, BiMap, Builder, Counter, Counters, EndpointSpace, Flow4Key, Grant, Grouped, Key, Late,
     Map, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, State, Table, Tally, Tick,
     Vacancy, Value, Wire, Writer, laws,
 };

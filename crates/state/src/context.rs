@@ -69,6 +69,9 @@ impl Identity {
             .position(|&member| member == self.own.member)
             .unwrap_or(0) as u32;
         let lanes = u32::from(self.lane.1.max(1));
+        if mutant::active(Mutant::LeasesCountInstances) {
+            return (place * lanes + u32::from(self.lane.0), members * lanes);
+        }
         (place + members * u32::from(self.lane.0), members * lanes)
     }
 }

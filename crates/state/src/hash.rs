@@ -1,7 +1,7 @@
 //! Keyed hashing of small keys, two multiplications a 16-byte key.
 //!
 //! The seed is secret (drawn from the cluster key), so that nobody outside can choose keys that
-//! collide. Hashes never travel: each instance may use a seed of its own.
+//! collide. Tables' hashes never travel; choices by hash agree because the seed is the cluster's.
 
 const FIRST: u64 = 0x9E37_79B9_7F4A_7C15;
 const SECOND: u64 = 0xD6E8_FEB8_6659_FD93;

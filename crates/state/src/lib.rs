@@ -10,6 +10,7 @@
 
 mod context;
 mod counter;
+mod endpoint_space;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod hash;
@@ -33,6 +34,7 @@ pub use context::{
     OPERATION_BYTES_MAX, Prefetched, Sequencer, Tick, Wait,
 };
 pub use counter::{Counter, CounterAct, Counters, CountersAct, Tally};
+pub use endpoint_space::EndpointSpace;
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{

@@ -119,6 +119,24 @@ fn every_item_is_leased_to_exactly_one_instance_and_granted_once() {
     }
 }
 
+/// Members need not know how many instances the others run.
+#[test]
+fn members_with_different_numbers_of_instances_share_no_item() {
+    let leased: Vec<Leased> = [1, 3, 2]
+        .into_iter()
+        .enumerate()
+        .flat_map(|(host, lanes)| {
+            let own = instances(3, lanes).into_iter();
+            own.skip(host * usize::from(lanes)).take(lanes.into())
+        })
+        .map(|context| pool(&context, 3, 1_500))
+        .collect();
+    for item in (0..3).flat_map(|shelf| (0..1_500).map(move |place| (shelf, place))) {
+        let owners = leased.iter().filter(|leased| leased.pool.is_own(&item));
+        assert_eq!(owners.count(), 1, "{item:?}");
+    }
+}
+
 #[test]
 fn a_retry_that_asks_for_another_shelf_gets_one_of_that() {
     let context = instances(1, 1).remove(0);
