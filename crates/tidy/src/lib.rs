@@ -25,7 +25,10 @@ pub struct Source {
 impl Source {
     /// Its lines with their numbers, from 1.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.text.lines().enumerate().map(|(place, line)| (place + 1, line))
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(place, line)| (place + 1, line))
     }
 }
 
@@ -43,8 +46,13 @@ pub fn sources(endings: &[&str]) -> Vec<Source> {
         endings.iter().any(|ending| name.ends_with(ending))
     };
     let found = paths.into_iter().filter(wanted).map(|path| {
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let path = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().into_owned();
+        let text =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let path = path
+            .strip_prefix(root())
+            .unwrap_or(&path)
+            .to_string_lossy()
+            .into_owned();
         Source { path, text }
     });
     found.collect()
@@ -60,7 +68,8 @@ pub fn read(path: &str) -> String {
 }
 
 fn walk(folder: &Path, paths: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for entry in entries.flatten() {
         let path = entry.path();
         let name = entry.file_name();
@@ -80,5 +89,10 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) {
 /// # Panics
 /// When there is a fault.
 pub fn must_be_empty(faults: &[String]) {
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "{} faults:\n{}",
+        faults.len(),
+        faults.join("\n")
+    );
 }

@@ -13,9 +13,40 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("function", &["packet", "state", "state-macro"]),
     ("engine", &["packet", "state", "placement", "function"]),
     ("functions", &["function"]),
-    ("asterism", &["packet", "state", "placement", "function", "engine", "functions"]),
-    ("sim", &["packet", "state", "placement", "function", "engine", "functions"]),
-    ("bench", &["packet", "state", "placement", "function", "engine", "functions", "sim"]),
+    (
+        "asterism",
+        &[
+            "packet",
+            "state",
+            "placement",
+            "function",
+            "engine",
+            "functions",
+        ],
+    ),
+    (
+        "sim",
+        &[
+            "packet",
+            "state",
+            "placement",
+            "function",
+            "engine",
+            "functions",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "packet",
+            "state",
+            "placement",
+            "function",
+            "engine",
+            "functions",
+            "sim",
+        ],
+    ),
     ("tidy", &[]),
 ];
 
@@ -25,7 +56,9 @@ fn manifest(path: &str) -> toml::Table {
 
 fn names(manifest: &toml::Table, table: &str) -> Vec<String> {
     let table = manifest.get(table).and_then(toml::Value::as_table);
-    table.map(|table| table.keys().cloned().collect()).unwrap_or_default()
+    table
+        .map(|table| table.keys().cloned().collect())
+        .unwrap_or_default()
 }
 
 #[test]
@@ -36,7 +69,9 @@ fn crates_import_only_layers_below() {
     for folder in folders.flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
         let Some(allowed) = layers.get(name.as_str()) else {
-            faults.push(format!("crates/{name}: in no layer; add it to the table in this test"));
+            faults.push(format!(
+                "crates/{name}: in no layer; add it to the table in this test"
+            ));
             continue;
         };
         let manifest = manifest(&format!("crates/{name}/Cargo.toml"));
@@ -45,7 +80,9 @@ fn crates_import_only_layers_below() {
                 if let Some(other) = dependency.strip_prefix("asterism-")
                     && !allowed.contains(&other)
                 {
-                    faults.push(format!("crates/{name}: {table} must not have {dependency}: its layer is not below"));
+                    faults.push(format!(
+                        "crates/{name}: {table} must not have {dependency}: its layer is not below"
+                    ));
                 }
             }
         }
@@ -85,7 +122,13 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     must_be_empty(&faults);
     let workspace = manifest("Cargo.toml");
     let clippy = &workspace["workspace"]["lints"]["clippy"];
-    for lint in ["disallowed_methods", "disallowed_types", "todo", "unimplemented", "dbg_macro"] {
+    for lint in [
+        "disallowed_methods",
+        "disallowed_types",
+        "todo",
+        "unimplemented",
+        "dbg_macro",
+    ] {
         assert_eq!(clippy[lint].as_str(), Some("deny"), "{lint}");
     }
 }
@@ -95,13 +138,29 @@ fn the_bans_on_ambience_stand() {
     let bans = manifest("clippy.toml");
     let paths = |list: &str| -> Vec<String> {
         let list = bans[list].as_array().unwrap();
-        list.iter().map(|ban| ban["path"].as_str().unwrap().to_owned()).collect()
+        list.iter()
+            .map(|ban| ban["path"].as_str().unwrap().to_owned())
+            .collect()
     };
     let (methods, types) = (paths("disallowed-methods"), paths("disallowed-types"));
-    for method in ["std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep"] {
-        assert!(methods.iter().any(|banned| banned == method), "{method} must be banned");
+    for method in [
+        "std::time::Instant::now",
+        "std::time::SystemTime::now",
+        "std::thread::sleep",
+    ] {
+        assert!(
+            methods.iter().any(|banned| banned == method),
+            "{method} must be banned"
+        );
     }
-    for kind in ["std::sync::Mutex", "std::sync::RwLock", "std::collections::hash_map::RandomState"] {
-        assert!(types.iter().any(|banned| banned == kind), "{kind} must be banned");
+    for kind in [
+        "std::sync::Mutex",
+        "std::sync::RwLock",
+        "std::collections::hash_map::RandomState",
+    ] {
+        assert!(
+            types.iter().any(|banned| banned == kind),
+            "{kind} must be banned"
+        );
     }
 }

@@ -20,25 +20,36 @@ const UNSAFE: &[&str] = &[
     "crates/state/src/index.rs",
     "crates/state/src/memory.rs",
     "crates/state/src/table/record.rs",
+    "crates/state/tests/",
 ];
 
 fn rust() -> Vec<Source> {
     let all = sources(&[".rs"]).into_iter();
-    all.filter(|source| !source.path.starts_with("crates/tidy/tests/tree/")).collect()
+    all.filter(|source| !source.path.starts_with("crates/tidy/tests/tree/"))
+        .collect()
 }
 
 #[test]
 fn files_have_one_subject() {
     let mut faults = Vec::new();
     for source in rust() {
-        let most = LONGER.iter().find(|(path, _)| *path == source.path).map_or(LINES_MAX, |(_, lines)| *lines);
+        let most = LONGER
+            .iter()
+            .find(|(path, _)| *path == source.path)
+            .map_or(LINES_MAX, |(_, lines)| *lines);
         let lines = source.text.lines().count();
         if lines > most {
-            faults.push(format!("{}: {lines} lines, at most {most}: look for the second subject", source.path));
+            faults.push(format!(
+                "{}: {lines} lines, at most {most}: look for the second subject",
+                source.path
+            ));
         }
     }
     for (path, _) in LONGER {
-        if !rust().iter().any(|source| source.path == *path && source.text.lines().count() > LINES_MAX) {
+        if !rust()
+            .iter()
+            .any(|source| source.path == *path && source.text.lines().count() > LINES_MAX)
+        {
             faults.push(format!("{path}: no longer in need of an exception"));
         }
     }
@@ -51,9 +62,18 @@ fn nothing_is_left_to_do_or_skipped() {
         ("todo!(", "finish it"),
         ("unimplemented!(", "finish it"),
         ("#[ignore", "a test that does not run is no test"),
-        ("TODO", "say what is missing in the documents or make an issue"),
-        ("FIXME", "say what is missing in the documents or make an issue"),
-        ("XXX", "say what is missing in the documents or make an issue"),
+        (
+            "TODO",
+            "say what is missing in the documents or make an issue",
+        ),
+        (
+            "FIXME",
+            "say what is missing in the documents or make an issue",
+        ),
+        (
+            "XXX",
+            "say what is missing in the documents or make an issue",
+        ),
     ];
     let mut faults = Vec::new();
     for source in rust() {
@@ -70,7 +90,9 @@ fn nothing_is_left_to_do_or_skipped() {
 
 #[test]
 fn names_say_what_is_inside() {
-    let banned = ["util", "utils", "common", "helper", "helpers", "manager", "misc"];
+    let banned = [
+        "util", "utils", "common", "helper", "helpers", "manager", "misc",
+    ];
     let mut faults = Vec::new();
     for source in rust() {
         let parts = source.path.trim_end_matches(".rs").split('/');
@@ -88,9 +110,14 @@ fn unsafe_code_is_where_it_is_expected() {
         let allowed = UNSAFE.iter().any(|path| source.path.starts_with(path));
         for (number, line) in source.lines() {
             let code = line.split("//").next().unwrap_or(line);
-            let says = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|word| code.contains(word));
+            let says = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"]
+                .iter()
+                .any(|word| code.contains(word));
             if says && !allowed {
-                faults.push(format!("{}:{number}: `unsafe` outside the files listed in this test", source.path));
+                faults.push(format!(
+                    "{}:{number}: `unsafe` outside the files listed in this test",
+                    source.path
+                ));
             }
         }
     }
@@ -102,7 +129,10 @@ fn unsafe_code_is_where_it_is_expected() {
 fn every_module_of_the_product_opens_with_its_documentation() {
     let mut faults = Vec::new();
     for source in rust() {
-        if source.path.starts_with("crates/") && source.path.contains("/src/") && !source.text.starts_with("//!") {
+        if source.path.starts_with("crates/")
+            && source.path.contains("/src/")
+            && !source.text.starts_with("//!")
+        {
             faults.push(format!("{}: must begin with `//!`", source.path));
         }
     }
@@ -120,7 +150,10 @@ fn permissions_to_be_ambient_have_a_reason() {
                 let attribute = &flat[place..];
                 let attribute = attribute.split(")]").next().unwrap_or(attribute);
                 if !attribute.contains("reason =") {
-                    faults.push(format!("{}: `{permission}` is allowed without a reason", source.path));
+                    faults.push(format!(
+                        "{}: `{permission}` is allowed without a reason",
+                        source.path
+                    ));
                 }
             }
         }
@@ -137,7 +170,10 @@ fn nothing_names_the_machine_it_was_written_on() {
             continue;
         }
         for (number, line) in source.lines() {
-            if ["/work/", "/root/", "/home/"].iter().any(|path| line.contains(path)) {
+            if ["/work/", "/root/", "/home/"]
+                .iter()
+                .any(|path| line.contains(path))
+            {
                 faults.push(format!("{}:{number}: a path of one machine", source.path));
             }
         }

@@ -6,18 +6,30 @@ use asterism_tidy::{must_be_empty, read, root};
 
 fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--all-features",
+        ])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn list(table: &toml::Value, name: &str) -> Vec<String> {
     let list = table[name].as_array().unwrap();
-    list.iter().map(|value| value.as_str().unwrap().to_owned()).collect()
+    list.iter()
+        .map(|value| value.as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Whether one of the alternatives of an SPDX expression without parentheses nested in `AND` is allowed.
@@ -27,7 +39,11 @@ fn permitted(expression: &str, allowed: &[String]) -> bool {
     flat.split(" AND ").all(|part| {
         part.trim_matches(['(', ')', ' '])
             .split(" OR ")
-            .any(|licence| allowed.iter().any(|one| one == licence.trim_matches(['(', ')', ' '])))
+            .any(|licence| {
+                allowed
+                    .iter()
+                    .any(|one| one == licence.trim_matches(['(', ')', ' ']))
+            })
     })
 }
 
@@ -58,7 +74,9 @@ fn licences_bans_and_sources() {
             faults.push(format!("{name} {version}: banned in deny.toml"));
         }
         if let Some(source) = package["source"].as_str()
-            && !registries.iter().any(|registry| source == format!("registry+{registry}"))
+            && !registries
+                .iter()
+                .any(|registry| source == format!("registry+{registry}"))
         {
             faults.push(format!("{name} {version}: from {source}"));
         }
@@ -68,11 +86,25 @@ fn licences_bans_and_sources() {
 
 #[test]
 fn licence_expressions_are_understood() {
-    let allowed = ["MIT".to_owned(), "Zlib".to_owned(), "Unicode-3.0".to_owned()];
-    for good in ["MIT", "Apache-2.0 OR MIT", "MIT/Apache-2.0", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
+    let allowed = [
+        "MIT".to_owned(),
+        "Zlib".to_owned(),
+        "Unicode-3.0".to_owned(),
+    ];
+    for good in [
+        "MIT",
+        "Apache-2.0 OR MIT",
+        "MIT/Apache-2.0",
+        "(MIT OR Apache-2.0) AND Unicode-3.0",
+    ] {
         assert!(permitted(good, &allowed), "{good}");
     }
-    for bad in ["none", "GPL-3.0", "MIT AND GPL-3.0", "(MIT OR Apache-2.0) AND GPL-3.0"] {
+    for bad in [
+        "none",
+        "GPL-3.0",
+        "MIT AND GPL-3.0",
+        "(MIT OR Apache-2.0) AND GPL-3.0",
+    ] {
         assert!(!permitted(bad, &allowed), "{bad}");
     }
 }

@@ -1,0 +1,331 @@
+//! Parts of pages that are written from the code: they stand between `<!-- generated: NAME -->` and `<!-- end -->`.
+//! `ASTERISM_BLESS=1 cargo test -p asterism-tidy` writes them; without it the test compares.
+
+use std::fmt::Write;
+
+use asterism::config::fields;
+use asterism_engine::port::PortDrop;
+use asterism_engine::{
+    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX,
+};
+use asterism_function::Reason;
+use asterism_placement::replicated::{Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused};
+use asterism_placement::seal::{OVERHEAD_BYTES, Refusal, WINDOW_COUNTERS};
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
+use asterism_state::{
+    BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX,
+    OPERATION_BYTES_MAX,
+};
+use asterism_tidy::{must_be_empty, read, root};
+
+use crate::documented::{Documented, items, words};
+
+fn table(heads: [&str; 2], rows: impl IntoIterator<Item = (String, String)>) -> String {
+    let mut out = format!("| {} | {} |\n|---|---|\n", heads[0], heads[1]);
+    for (name, meaning) in rows {
+        writeln!(out, "| {name} | {meaning} |").unwrap();
+    }
+    out
+}
+
+fn named(items: Vec<Documented>) -> Vec<(String, String)> {
+    items
+        .into_iter()
+        .map(|item| (format!("`{}`", item.name), item.meaning))
+        .collect()
+}
+
+fn reasons() -> String {
+    let rows = Reason::ALL
+        .iter()
+        .map(|reason| (format!("`{}`", reason.label()), reason.meaning().to_owned()));
+    table(["reason", "meaning"], rows)
+}
+
+fn port_drops() -> String {
+    let documented = items("crates/engine/src/port/mod.rs", "pub enum PortDrop", "}");
+    let rows = PortDrop::ALL.iter().zip(documented);
+    table(
+        ["reason", "meaning"],
+        rows.map(|(reason, item)| (format!("`{}`", reason.label()), item.meaning)),
+    )
+}
+
+fn sealed_refusals() -> String {
+    let documented = items("crates/placement/src/seal/refusal.rs", "refusals! {", "}");
+    assert_eq!(documented.len(), Refusal::ALL.len());
+    let rows = Refusal::ALL.iter().zip(documented);
+    table(
+        ["reason", "meaning"],
+        rows.map(|(reason, item)| (format!("`{}`", reason.label()), item.meaning)),
+    )
+}
+
+fn state_refusals() -> String {
+    let documented = items(
+        "crates/placement/src/replicated/refused.rs",
+        "pub enum Refused",
+        "}",
+    );
+    assert_eq!(documented.len(), Refused::ALL.len());
+    let rows = Refused::ALL.iter().zip(documented);
+    table(
+        ["reason", "meaning"],
+        rows.map(|(reason, item)| (format!("`{}`", reason.label()), item.meaning)),
+    )
+}
+
+fn instance_counters() -> String {
+    let rows = items("crates/engine/src/tally.rs", "pub struct Tally", "}");
+    table(
+        ["counter", "meaning"],
+        named(rows)
+            .into_iter()
+            .filter(|(name, _)| name != "`dropped`"),
+    )
+}
+
+fn channel_counters() -> String {
+    table(
+        ["counter", "meaning"],
+        named(items(
+            "crates/engine/src/channel.rs",
+            "pub struct ChannelTally",
+            "}",
+        )),
+    )
+}
+
+fn replication_counters() -> String {
+    table(
+        ["counter", "meaning"],
+        named(items(
+            "crates/placement/src/replicated/counters.rs",
+            "counters! {",
+            "}",
+        )),
+    )
+}
+
+fn table_counters() -> String {
+    table(
+        ["counter", "meaning"],
+        named(items(
+            "crates/state/src/table/mod.rs",
+            "pub struct TableTally",
+            "}",
+        )),
+    )
+}
+
+fn mutants(path: &str) -> String {
+    let rows = items(path, "pub enum Mutant", "}");
+    table(
+        ["planted bug", "what it does, and who suffered it"],
+        rows.into_iter()
+            .map(|item| (words(&item.name), item.meaning)),
+    )
+}
+
+fn bounds() -> String {
+    let one = MemberId(1);
+    let replica = Config::new(ClusterId(1), Epoch(1), one, Incarnation(1), vec![one]);
+    let rows = [
+        (
+            "objects of one state",
+            OBJECTS_MAX.to_string(),
+            "refused when the program is built",
+        ),
+        (
+            "keys of one row",
+            LANES_MAX.to_string(),
+            "refused by the laws' tests",
+        ),
+        (
+            "grants that one packet holds",
+            GRANTS_PER_PACKET_MAX.to_string(),
+            "no further grant; the function decides",
+        ),
+        (
+            "late reads of one packet",
+            MISSES_PER_PACKET_MAX.to_string(),
+            "further ones are answered at once",
+        ),
+        (
+            "bytes of one operation",
+            OPERATION_BYTES_MAX.to_string(),
+            "an assertion in tests: keys and values are small",
+        ),
+        (
+            "bytes of one operation group",
+            GROUP_BYTES_MAX.to_string(),
+            "a large group goes on in another one",
+        ),
+        ("items of a leased block", BLOCK_ITEMS.to_string(), ""),
+        (
+            "packets parked for reads",
+            PARKED_MAX.to_string(),
+            "no port is read; counted as `held_by_parking`",
+        ),
+        (
+            "packets parked for absent entries",
+            PARKED_ABSENT_MAX.to_string(),
+            "the oldest is dropped: `parked-overflow`",
+        ),
+        (
+            "microseconds that a packet is parked",
+            PARKED_US_MAX.to_string(),
+            "it is dropped: `parked-too-long`",
+        ),
+        (
+            "groups applied in one turn",
+            APPLY_GROUPS_PER_TURN.to_string(),
+            "the rest is lag, and applied in the next turns",
+        ),
+        (
+            "bytes that wait for slow instances",
+            BACKLOG_BYTES_MAX.to_string(),
+            "datagrams are not taken; they come again",
+        ),
+        (
+            "members of a cluster",
+            MEMBERS_MAX.to_string(),
+            "refused when the configuration is checked",
+        ),
+        (
+            "bytes of the log",
+            replica.log_bytes_max.to_string(),
+            "ports wait; who pins the log is served an image",
+        ),
+        (
+            "groups of the log",
+            replica.log_groups_max.to_string(),
+            "the same",
+        ),
+        (
+            "groups kept above a gap",
+            replica.reorder_groups_max.to_string(),
+            "dropped and repaired: `groups_beyond_reorder`",
+        ),
+        (
+            "groups of one member not yet applied",
+            replica.unapplied_groups_max.to_string(),
+            "dropped and repaired: `groups_beyond_unapplied`",
+        ),
+        (
+            "counters of the replay window",
+            WINDOW_COUNTERS.to_string(),
+            "refused: `too_old`",
+        ),
+        ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
+    ];
+    let mut out = String::from("| what | bound | beyond it |\n|---|---|---|\n");
+    for (what, bound, beyond) in rows {
+        writeln!(out, "| {what} | {bound} | {beyond} |").unwrap();
+    }
+    out
+}
+
+fn configuration() -> String {
+    let mut out = String::new();
+    for section in fields::reference() {
+        writeln!(out, "### `[{}]`\n\n{}\n", section.table, section.meaning).unwrap();
+        writeln!(
+            out,
+            "| field | holds | default | meaning |\n|---|---|---|---|"
+        )
+        .unwrap();
+        for field in section.fields {
+            let bounds = if field.bounds.is_empty() {
+                String::new()
+            } else {
+                format!("; {}", field.bounds)
+            };
+            let default = match (field.required, field.default) {
+                (true, example) => format!("required, such as `{example}`"),
+                (false, default) if fields_default_is_toml(default) => format!("`{default}`"),
+                (false, words) => words.to_owned(),
+            };
+            let choices: String = field
+                .choices
+                .iter()
+                .map(|choice| format!("<br>`\"{}\"`: {}", choice.word, choice.meaning))
+                .collect();
+            let row = format!(
+                "| `{}` | {}{bounds} | {default} | {}{choices} |",
+                field.name, field.kind, field.meaning
+            );
+            writeln!(out, "{row}").unwrap();
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Whether a default is a value, not words about it.
+fn fields_default_is_toml(default: &str) -> bool {
+    toml::from_str::<toml::Table>(&format!("default = {default}")).is_ok()
+}
+
+const PARTS: &[(&str, &str, fn() -> String)] = &[
+    ("docs/src/reasons.md", "reasons", reasons),
+    ("docs/src/reasons.md", "port drops", port_drops),
+    ("docs/src/reasons.md", "sealed refusals", sealed_refusals),
+    ("docs/src/reasons.md", "state refusals", state_refusals),
+    (
+        "docs/src/counters.md",
+        "instance counters",
+        instance_counters,
+    ),
+    ("docs/src/counters.md", "channel counters", channel_counters),
+    (
+        "docs/src/counters.md",
+        "replication counters",
+        replication_counters,
+    ),
+    ("docs/src/counters.md", "table counters", table_counters),
+    ("docs/src/configuration.md", "configuration", configuration),
+    ("docs/src/bounds.md", "bounds", bounds),
+    ("docs/src/simulator.md", "mutants of the placement", || {
+        mutants("crates/placement/src/mutant.rs")
+    }),
+    ("docs/src/simulator.md", "mutants of the state", || {
+        mutants("crates/state/src/mutant.rs")
+    }),
+];
+
+/// The page with the part replaced. `None` when it has no place for it.
+fn with_part(page: &str, name: &str, part: &str) -> Option<String> {
+    let mark = format!("<!-- generated: {name} -->\n");
+    let (before, rest) = page.split_once(&mark)?;
+    let (_, after) = rest.split_once("<!-- end -->")?;
+    Some(format!("{before}{mark}{part}<!-- end -->{after}"))
+}
+
+#[test]
+fn generated_parts_are_what_the_code_says() {
+    let bless = std::env::var_os("ASTERISM_BLESS").is_some();
+    let mut faults = Vec::new();
+    for (path, name, make) in PARTS {
+        let page = read(path);
+        match with_part(&page, name, &make()) {
+            None => faults.push(format!("{path}: has no place for `{name}`")),
+            Some(wanted) if wanted == page => {}
+            Some(wanted) if bless => std::fs::write(root().join(path), wanted).unwrap(),
+            Some(_) => faults.push(format!(
+                "{path}: `{name}` is out of date: ASTERISM_BLESS=1 cargo test -p asterism-tidy"
+            )),
+        }
+    }
+    must_be_empty(&faults);
+}
+
+#[test]
+fn a_part_is_replaced_where_it_stands() {
+    let page = "a\n<!-- generated: x -->\nold\n<!-- end -->\nb\n";
+    assert_eq!(
+        with_part(page, "x", "new\n").unwrap(),
+        "a\n<!-- generated: x -->\nnew\n<!-- end -->\nb\n"
+    );
+    assert_eq!(with_part(page, "y", "new\n"), None);
+}

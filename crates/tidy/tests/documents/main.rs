@@ -1,0 +1,7 @@
+//! The rules of the pages: see each file. `ASTERISM_BLESS=1 cargo test -p asterism-tidy` writes the generated parts anew.
+
+mod documented;
+mod generated;
+mod links;
+mod shown;
+mod structure;

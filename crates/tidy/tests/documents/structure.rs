@@ -1,0 +1,111 @@
+//! Every page is in the book's summary, and every decision has the same four parts.
+
+use std::collections::BTreeSet;
+
+use asterism_tidy::{must_be_empty, read, sources};
+
+#[test]
+fn the_summary_has_every_page_once() {
+    let summary = read("docs/src/SUMMARY.md");
+    let listed: Vec<&str> = summary
+        .lines()
+        .filter_map(|line| {
+            line.split_once("](")?
+                .1
+                .split_once(')')
+                .map(|(target, _)| target)
+        })
+        .collect();
+    let names: BTreeSet<String> = listed
+        .iter()
+        .map(|target| format!("docs/src/{target}"))
+        .collect();
+    assert_eq!(names.len(), listed.len(), "a page is listed twice");
+    let mut faults = Vec::new();
+    for page in sources(&[".md"]) {
+        if page.path.starts_with("docs/src/")
+            && !page.path.ends_with("SUMMARY.md")
+            && !names.contains(&page.path)
+        {
+            faults.push(format!("{}: not in SUMMARY.md", page.path));
+        }
+    }
+    must_be_empty(&faults);
+}
+
+#[test]
+fn decisions_say_what_was_asked_chosen_measured_and_refused() {
+    let mut faults = Vec::new();
+    let mut numbers = BTreeSet::new();
+    for page in sources(&[".md"]) {
+        let Some(name) = page.path.strip_prefix("docs/src/decisions/") else {
+            continue;
+        };
+        if name == "README.md" {
+            continue;
+        }
+        if !numbers.insert(
+            name.chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>(),
+        ) {
+            faults.push(format!("{}: its number is taken", page.path));
+        }
+        for part in [
+            "## Question",
+            "## Choice",
+            "## What was measured",
+            "## What was refused",
+        ] {
+            if !page.text.lines().any(|line| line == part) {
+                faults.push(format!("{}: has no `{part}`", page.path));
+            }
+        }
+        if page.text.lines().count() > 70 {
+            faults.push(format!("{}: longer than a page", page.path));
+        }
+    }
+    assert!(numbers.len() >= 9);
+    must_be_empty(&faults);
+}
+
+#[test]
+fn pages_begin_with_their_title() {
+    let mut faults = Vec::new();
+    for page in sources(&[".md"]) {
+        let titles = page
+            .text
+            .lines()
+            .filter(|line| line.starts_with("# "))
+            .count();
+        if !page.text.starts_with("# ")
+            || (titles != 1 && !page.text.contains("```") && !page.path.ends_with("SUMMARY.md"))
+        {
+            faults.push(format!("{}: needs one title, on its first line", page.path));
+        }
+    }
+    must_be_empty(&faults);
+}
+
+/// The parts that the test command runs are those that have a budget.
+#[test]
+fn every_part_of_the_test_command_has_a_budget() {
+    let script = read("test");
+    let budget = read(".ci/budget");
+    let parts: Vec<&str> = script
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("part_")?
+                .split_once("()")
+                .map(|(name, _)| name)
+        })
+        .collect();
+    let rows: Vec<Vec<&str>> = budget
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(parts, rows.iter().map(|row| row[0]).collect::<Vec<_>>());
+    let minutes: u32 = rows.iter().map(|row| row[1].parse::<u32>().unwrap()).sum();
+    assert!(minutes <= 25, "{minutes} minutes are more than CI may take");
+}
