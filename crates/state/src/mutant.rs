@@ -37,13 +37,16 @@ pub enum Mutant {
     /// After an entry was forgotten, its row starts again at the first generation (a new binding loses to a tombstone
     /// that a slower member still holds).
     FloorForgotten,
+    /// Shares are counted as if all members ran as many instances as this one, so that members with different
+    /// numbers of them own the same blocks (dpservice's port ranges).
+    LeasesCountInstances,
     /// Each retry of a packet draws a fresh item (a NAT port leaked for every late read).
     GrantPerRetry,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 14] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -57,6 +60,7 @@ impl Mutant {
         Mutant::TombstoneForgottenEarly,
         Mutant::CapacityNotLeased,
         Mutant::FloorForgotten,
+        Mutant::LeasesCountInstances,
         Mutant::GrantPerRetry,
     ];
 }
