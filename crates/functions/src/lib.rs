@@ -2,3 +2,4 @@
 pub mod pass_through;
 
 pub mod nat;
+pub mod port_scan;

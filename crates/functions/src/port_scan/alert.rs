@@ -1,0 +1,247 @@
+//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `host`, `trail`.
+
+use core::cmp::Ordering;
+
+use asterism_function::{BadBytes, Key, Reader, Tick, Value, Wire, Writer};
+
+use super::host::Host;
+use super::trail::{Class, Methods, Shape};
+
+/// What an alert is about: there is one for each source, class and shape.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Subject {
+    /// Who scans.
+    pub source: Host,
+    /// By which protocol.
+    pub class: Class,
+    /// Many ports, or many hosts.
+    pub shape: Shape,
+}
+
+impl Subject {
+    /// The kind in a few words, for reports.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match (self.class, self.shape) {
+            (Class::Tcp, Shape::Ports) => "TCP port scan",
+            (Class::Tcp, Shape::Hosts) => "TCP host sweep",
+            (Class::Udp, Shape::Ports) => "UDP port scan",
+            (Class::Udp, Shape::Hosts) => "UDP host sweep",
+            (Class::Icmp, _) => "ICMP sweep",
+        }
+    }
+}
+
+impl Wire for Subject {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.source.encode(out);
+        out.u8((self.class as u8) << 1 | self.shape as u8);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let source = Host::decode(input)?;
+        let (class, shape) = match input.u8()? {
+            0 => (Class::Tcp, Shape::Ports),
+            1 => (Class::Tcp, Shape::Hosts),
+            2 => (Class::Udp, Shape::Ports),
+            3 => (Class::Udp, Shape::Hosts),
+            4 => (Class::Icmp, Shape::Ports),
+            5 => (Class::Icmp, Shape::Hosts),
+            _ => return Err(BadBytes),
+        };
+        Ok(Self {
+            source,
+            class,
+            shape,
+        })
+    }
+}
+
+impl Key for Subject {
+    fn hash(&self, seed: u64) -> u64 {
+        self.source
+            .hash(seed ^ (self.class as u64) << 8 ^ self.shape as u64)
+    }
+}
+
+/// A scan that was found. Joins: the earliest time, the largest counts, all methods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alert {
+    /// When it was first found.
+    pub first: Tick,
+    /// Distinct ports without an answer within two windows, estimated; 300 stands for more than can be told. Brought
+    /// up to date each time that a count has doubled.
+    pub ports: u16,
+    /// Distinct hosts that refused or kept silent, likewise.
+    pub hosts: u16,
+    /// How it was probed.
+    pub methods: Methods,
+}
+
+impl Value for Alert {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.first = self.first.min(other.first);
+        self.ports = self.ports.max(other.ports);
+        self.hosts = self.hosts.max(other.hosts);
+        self.methods |= other.methods;
+    }
+}
+
+impl Wire for Alert {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.first);
+        out.u16(self.ports);
+        out.u16(self.hosts);
+        out.u8(self.methods.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            first: input.u32()?,
+            ports: input.u16()?,
+            hosts: input.u16()?,
+            methods: Methods(input.u8()?),
+        })
+    }
+}
+
+/// A source that is blocked. Joins: the latest end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// From this time on it is not.
+    pub until: Tick,
+}
+
+impl Value for Block {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.until = self.until.max(other.until);
+    }
+}
+
+impl Wire for Block {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.until);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            until: input.u32()?,
+        })
+    }
+}
+
+/// A destination port under the volume policy.
+///
+/// Joins: the later window, of one window the smaller start (more counts as volume: a member that began it later
+/// missed what came before), and the latest end of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watch {
+    /// The number of the window that is measured.
+    pub window: u32,
+    /// The port's total in bits when that window began.
+    pub start_bits: u64,
+    /// The port is blocked up to this time; 0: it never was.
+    pub blocked_until: Tick,
+}
+
+impl Value for Watch {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        match self.window.cmp(&other.window) {
+            Ordering::Less => (self.window, self.start_bits) = (other.window, other.start_bits),
+            Ordering::Equal => self.start_bits = self.start_bits.min(other.start_bits),
+            Ordering::Greater => {}
+        }
+        self.blocked_until = self.blocked_until.max(other.blocked_until);
+    }
+}
+
+impl Wire for Watch {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.varint(self.window.into());
+        out.varint(self.start_bits);
+        out.varint(self.blocked_until.into());
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let narrow = |wide| u32::try_from(wide).map_err(|_| BadBytes);
+        Ok(Self {
+            window: narrow(input.varint()?)?,
+            start_bits: input.varint()?,
+            blocked_until: narrow(input.varint()?)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::laws;
+    use asterism_function::objects::hash;
+
+    #[test]
+    fn values_join_as_the_law_says() {
+        let number = |draw: u64, place: u64, below: u64| hash::words(draw, place, 5) % below;
+        let alert = |draw: u64| Alert {
+            first: number(draw, 0, 5) as u32,
+            ports: number(draw, 1, 5) as u16,
+            hosts: number(draw, 2, 5) as u16,
+            methods: Methods(number(draw, 3, 128) as u8),
+        };
+        let watch = |draw: u64| Watch {
+            window: number(draw, 4, 3) as u32,
+            start_bits: number(draw, 5, 4),
+            blocked_until: number(draw, 6, 4) as u32,
+        };
+        let block = |draw: u64| Block {
+            until: number(draw, 7, 9) as u32,
+        };
+        for draw in 0..2_000 {
+            let draws = [draw, draw + 10_000, draw + 20_000];
+            let [a, b, c] = draws.map(alert);
+            laws::value(a, b, c);
+            let [a, b, c] = draws.map(watch);
+            laws::value(a, b, c);
+            let [a, b, c] = draws.map(block);
+            laws::value(a, b, c);
+        }
+    }
+
+    #[test]
+    fn values_come_back_from_the_wire() {
+        fn back<W: Wire + PartialEq + core::fmt::Debug>(value: W) {
+            let mut bytes = Vec::new();
+            value.encode(&mut Writer::new(&mut bytes, &[]));
+            assert_eq!(
+                W::decode(&mut Reader::new(&bytes, &[])).as_ref(),
+                Ok(&value)
+            );
+            for length in 0..bytes.len() {
+                assert!(W::decode(&mut Reader::new(&bytes[..length], &[])).is_err());
+            }
+        }
+        back(Alert {
+            first: 7,
+            ports: 300,
+            hosts: 2,
+            methods: Methods::ACK,
+        });
+        back(Block { until: u32::MAX });
+        back(Watch {
+            window: 900,
+            start_bits: 1 << 50,
+            blocked_until: 70_000,
+        });
+        for class in [Class::Tcp, Class::Udp, Class::Icmp] {
+            for shape in [Shape::Ports, Shape::Hosts] {
+                back(Subject {
+                    source: core::net::Ipv6Addr::LOCALHOST.into(),
+                    class,
+                    shape,
+                });
+            }
+        }
+        assert_eq!(
+            Subject::decode(&mut Reader::new(&[4, 255, 1, 2, 3, 4, 6], &[])),
+            Err(BadBytes)
+        );
+    }
+}

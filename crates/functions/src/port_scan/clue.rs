@@ -1,0 +1,198 @@
+//! What one packet says about whose probes. Imports `host`, `trail`; reads the packet, knows no state.
+
+use asterism_function::{IcmpKind, Packet, TcpFlags, Transport};
+
+use super::host::Host;
+use super::trail::{Class, Methods};
+
+/// What happened to a probe, or that there was one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    /// The prober probes.
+    Probe(Methods),
+    /// A UDP datagram: a probe, unless the other one probed first and this answers it.
+    Datagram,
+    /// The other one accepts.
+    Accepted,
+    /// The other one acknowledges or sends, as in a conversation.
+    Engaged,
+    /// The other one refuses, or somebody reports for it: a router, or itself by another address.
+    Refused {
+        /// Who says so.
+        reporter: Host,
+    },
+    /// The other one resets what the prober sent, or the prober what the other one accepted.
+    Reset {
+        /// Worth a trail of its own: a reset without ACK from the side of the service, as an ACK probe gets.
+        answers_ack: bool,
+    },
+}
+
+/// A packet's meaning for one trail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Clue {
+    pub(super) prober: Host,
+    pub(super) class: Class,
+    /// The probed host.
+    pub(super) target: Host,
+    /// The probed port; 0 for ICMP.
+    pub(super) port: u16,
+    /// The prober's port; 0 for ICMP.
+    pub(super) from: u16,
+    pub(super) what: What,
+}
+
+impl Clue {
+    /// Reads a packet from `source` to `destination`; `None` if it says nothing.
+    #[inline(always)]
+    pub(super) fn read(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
+        match packet.layout().transport() {
+            Transport::Tcp => Self::of_tcp(packet, source, destination),
+            Transport::Udp => Self::of_udp(packet, source, destination),
+            Transport::Icmp | Transport::Icmpv6 => Self::of_icmp(packet, source, destination),
+            Transport::None => None,
+        }
+    }
+
+    /// The datagram as an answer to the other end's probe.
+    #[inline(always)]
+    pub(super) const fn answered(self) -> Self {
+        Self {
+            prober: self.target,
+            class: self.class,
+            target: self.prober,
+            port: self.from,
+            from: self.port,
+            what: What::Accepted,
+        }
+    }
+
+    #[inline(always)]
+    fn of_tcp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
+        let (source_port, destination_port) = packet.ports()?;
+        let flags = packet.tcp_flags()?;
+        let forth = |what| Self {
+            prober: source,
+            class: Class::Tcp,
+            target: destination,
+            port: destination_port,
+            from: source_port,
+            what,
+        };
+        let back = |what| Self {
+            prober: destination,
+            class: Class::Tcp,
+            target: source,
+            port: source_port,
+            from: destination_port,
+            what,
+        };
+        // The side with the lower port is taken for the service. Only what is said in mid-connection depends on it:
+        // there the opening, which would tell for certain, may have been seen by another instance.
+        let from_service = source_port <= destination_port;
+        if !flags.intersects(TcpFlags::SYN | TcpFlags::RST) && flags.contains(TcpFlags::ACK) {
+            return from_service.then(|| back(What::Engaged));
+        }
+        Some(
+            match (
+                flags.contains(TcpFlags::SYN),
+                flags.contains(TcpFlags::RST),
+                flags.contains(TcpFlags::ACK),
+            ) {
+                (true, true, _) => return None,
+                (true, false, true) => back(What::Accepted),
+                (true, false, false) => forth(What::Probe(Methods::SYN)),
+                // RFC 9293 §3.5.2: a segment without ACK that finds no connection is reset with sequence number 0.
+                (false, true, true) if packet.tcp_sequence() == Some(0) => {
+                    back(What::Refused { reporter: source })
+                }
+                (false, true, with_ack) if from_service => back(What::Reset {
+                    answers_ack: !with_ack,
+                }),
+                (false, true, _) => forth(What::Reset { answers_ack: false }),
+                // No segment of a connection lacks SYN, RST and ACK.
+                (false, false, _) => forth(What::Probe(without_ack(flags))),
+            },
+        )
+    }
+
+    #[inline(always)]
+    fn of_udp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
+        let (source_port, destination_port) = packet.ports()?;
+        if destination.is_group() {
+            return None;
+        }
+        // From a system port to another one: an answer, whoever saw the question.
+        if source_port < 1024 && destination_port >= 1024 {
+            return Some(Self {
+                prober: destination,
+                class: Class::Udp,
+                target: source,
+                port: source_port,
+                from: destination_port,
+                what: What::Accepted,
+            });
+        }
+        Some(Self {
+            prober: source,
+            class: Class::Udp,
+            target: destination,
+            port: destination_port,
+            from: source_port,
+            what: What::Datagram,
+        })
+    }
+
+    #[inline(never)]
+    fn of_icmp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
+        let (icmp_type, code) = (packet.icmp_type()?, packet.icmp_code()?);
+        let is_icmpv6 = packet.layout().transport() == Transport::Icmpv6;
+        let kind = if is_icmpv6 {
+            IcmpKind::of_icmpv6(icmp_type)
+        } else {
+            IcmpKind::of_icmp(icmp_type)
+        };
+        if kind == IcmpKind::Query && !destination.is_group() {
+            return Some(Self {
+                prober: source,
+                class: Class::Icmp,
+                target: destination,
+                port: 0,
+                from: 0,
+                what: What::Probe(Methods::PING),
+            });
+        }
+        // Destination unreachable, but for the code that asks for smaller packets.
+        let unreachable = if is_icmpv6 {
+            icmp_type == 1
+        } else {
+            icmp_type == 3 && code != 4
+        };
+        if !unreachable {
+            return None;
+        }
+        let embedded = packet.embedded()?;
+        let (from, port) = embedded.ports()?;
+        let class = match embedded.protocol().0 {
+            6 => Class::Tcp,
+            17 => Class::Udp,
+            _ => return None,
+        };
+        Some(Self {
+            prober: embedded.source().into(),
+            class,
+            target: embedded.destination().into(),
+            port,
+            from,
+            what: What::Refused { reporter: source },
+        })
+    }
+}
+
+fn without_ack(flags: TcpFlags) -> Methods {
+    match flags.0 & 0x3f {
+        0 => Methods::NULL,
+        0x01 => Methods::FIN,
+        _ => Methods::XMAS,
+    }
+}

@@ -1,0 +1,88 @@
+//! What an operator chooses. Imports nothing but addresses.
+
+use core::net::IpAddr;
+
+use asterism_function::Tick;
+
+/// What is done about a scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// An alert is raised; every packet passes.
+    Detect,
+    /// An alert is raised, and all that the source sends is dropped by every instance for so many seconds. A source
+    /// that still probes afterwards is blocked again. Source addresses can be forged: where nothing filters them, a
+    /// block can be brought upon somebody else, so exempt those that must not be cut off.
+    Block {
+        /// Seconds.
+        block_s: Tick,
+    },
+}
+
+/// The volume policy: a destination port that gets more than `bits` is blocked for everybody
+/// (Constellation §6.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VolumePolicy {
+    /// Bits of whole frames, over all instances.
+    pub bits: u64,
+    /// Seconds of the window that they are counted in; 0: since the start, and the block is for ever, as in the paper.
+    pub window_s: Tick,
+    /// Seconds that the port is blocked for, where there is a window.
+    pub block_s: Tick,
+}
+
+impl Default for VolumePolicy {
+    /// The paper's: 1,024 Mbit since the start.
+    fn default() -> Self {
+        Self {
+            bits: 1_024_000_000,
+            window_s: 0,
+            block_s: 0,
+        }
+    }
+}
+
+/// What an operator chooses; `PortScanConfig::default()` is meant for a network's edge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortScanConfig {
+    /// What is done about a scan. Default: blocked for 10 minutes.
+    pub response: Response,
+    /// Seconds of a window; evidence counts in the current one and the one before, so a scan slower than
+    /// `ports` probes in this time is not found. Default 60; 0 is taken as 1.
+    pub window_s: Tick,
+    /// Distinct ports without any answer that make a port scan, provided that they are three times as many as the
+    /// hosts that gave none. Default 7: nobody's clients miss seven services of one host, and the shortest scan worth the
+    /// name has ten probes. At most some 200 can be told apart.
+    pub ports: u16,
+    /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as
+    /// the unanswered ports, and no fewer than the hosts that the source converses with. One that has kept silent for a window counts half,
+    /// one that may yet answer a quarter: so that a browser that opens connections to nineteen hosts within a round
+    /// trip is let be. Default 5. Pinged hosts count in full, whether they answer or not.
+    pub hosts: u16,
+    /// Sources that never raise an alert: monitoring, resolvers, name servers.
+    pub exempt: Vec<IpAddr>,
+    /// The volume policy, if there is one. Default: none.
+    pub volume: Option<VolumePolicy>,
+    /// Trails at most, over the whole cluster: up to three for each source that is active within two windows, some
+    /// 200 bytes each. Default 65,536. When they run out, probes of new sources are counted as unrecorded.
+    pub trails_max: u32,
+    /// Alerts and blocks at most, each. Default 8,192.
+    pub alerts_max: u32,
+    /// Seconds for which an alert is kept after its last news. Default 3,600.
+    pub alert_keep_s: Tick,
+}
+
+impl Default for PortScanConfig {
+    fn default() -> Self {
+        Self {
+            response: Response::Block { block_s: 600 },
+            window_s: 60,
+            ports: 7,
+            hosts: 5,
+            exempt: Vec::new(),
+            volume: None,
+            trails_max: 1 << 16,
+            alerts_max: 1 << 13,
+            alert_keep_s: 3_600,
+        }
+    }
+}

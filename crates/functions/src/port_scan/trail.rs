@@ -1,0 +1,475 @@
+//! What is known of one source's probes: small sketches that join. Imports `host`.
+//!
+//! A trail holds two windows of time, each a few sets of ports and hosts. A set is 64 bits; an element's bit is
+//! chosen by the cluster's secret, alike on all instances, so that sets of different instances join by `or` and an
+//! outsider cannot pick elements that share a bit. Sizes are estimated by linear counting (Whang et al. 1990): exact
+//! to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
+
+use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer};
+
+use super::host::Host;
+
+/// What kind of probing a trail is about: one source has up to three trails.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Class {
+    /// TCP segments that open, or pretend to.
+    Tcp,
+    /// Unsolicited UDP datagrams.
+    Udp,
+    /// ICMP and ICMPv6 queries.
+    Icmp,
+}
+
+/// Whose trail of which class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Prober {
+    /// The source of the probes.
+    pub host: Host,
+    /// Their class.
+    pub class: Class,
+}
+
+impl Wire for Prober {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.host.encode(out);
+        out.u8(self.class as u8);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let host = Host::decode(input)?;
+        let class = match input.u8()? {
+            0 => Class::Tcp,
+            1 => Class::Udp,
+            2 => Class::Icmp,
+            _ => return Err(BadBytes),
+        };
+        Ok(Self { host, class })
+    }
+}
+
+impl Key for Prober {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        self.host.hash(seed ^ (self.class as u64 + 1) << 56)
+    }
+}
+
+/// The ways of probing that were seen, a set: for the operator, not for the decision.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Methods(pub u8);
+
+impl Methods {
+    /// TCP SYN: half-open or connecting scans.
+    pub const SYN: Self = Self(1);
+    /// TCP FIN without ACK.
+    pub const FIN: Self = Self(2);
+    /// TCP without any flag.
+    pub const NULL: Self = Self(4);
+    /// TCP FIN, PSH and URG, or another set of flags that no connection has.
+    pub const XMAS: Self = Self(8);
+    /// TCP ACK to connections that do not exist.
+    pub const ACK: Self = Self(16);
+    /// UDP datagrams.
+    pub const UDP: Self = Self(32);
+    /// ICMP queries.
+    pub const PING: Self = Self(64);
+
+    const NAMES: [&'static str; 7] = ["syn", "fin", "null", "xmas", "ack", "udp", "ping"];
+
+    /// Whether all of `other` are among them.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES
+            .into_iter()
+            .enumerate()
+            .filter(move |(bit, _)| self.0 >> bit & 1 == 1)
+            .map(|(_, name)| name)
+    }
+}
+
+impl core::ops::BitOrAssign for Methods {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// The sets of one window. Each set is a word; the place of a set is its number on the wire.
+pub(super) const SETS: usize = 7;
+
+/// A set of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Set {
+    /// Ports that were probed, on whatever host.
+    PortsProbed,
+    /// Ports on which some host answered as a service does.
+    PortsAnswered,
+    /// Hosts that were probed, on whatever port.
+    HostsProbed,
+    /// Hosts that accepted: SYN-ACK, or a datagram back.
+    HostsAccepted,
+    /// Hosts that went on to acknowledge something: a conversation, which a half-open or empty connection never is.
+    HostsEngaged,
+    /// Hosts that said no: RST to a SYN, ICMP unreachable.
+    HostsRefused,
+    /// Hosts that reset, or were reset by the source, outside a refusal. Says nothing if they engaged. In a UDP trail
+    /// [`Set::PORTS_USED`].
+    HostsReset,
+}
+
+impl Set {
+    /// The source's own ports: what comes to them is an answer. UDP trails only, which have no use for resets.
+    pub(super) const PORTS_USED: Self = Self::HostsReset;
+}
+
+/// The bits to be set in the current window, one word for each set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Marks {
+    pub(super) sets: [u64; SETS],
+    pub(super) methods: Methods,
+}
+
+impl Marks {
+    /// With `bits` in `set` too.
+    #[inline(always)]
+    pub(super) const fn with(mut self, set: Set, bits: u64) -> Self {
+        self.sets[set as usize] |= bits;
+        self
+    }
+}
+
+/// A source's trail: 120 bytes.
+///
+/// Joining: the trail is a function from window numbers to sets, cut to the largest number and the one before; the
+/// join takes the union and cuts again. It commutes, associates and is idempotent, whatever the members' clocks say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trail {
+    /// The number of the current window.
+    epoch: u32,
+    methods: Methods,
+    /// The current window's sets, then the previous window's.
+    windows: [[u64; SETS]; 2],
+}
+
+/// What a trail amounts to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) shape: Shape,
+    /// Distinct ports without an answer, estimated.
+    pub(super) ports: u16,
+    /// Distinct hosts that refused or kept silent, estimated.
+    pub(super) hosts: u16,
+}
+
+/// The shape of a scan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Shape {
+    /// Many ports of few hosts.
+    Ports,
+    /// Many hosts on few ports.
+    Hosts,
+}
+
+/// How much it takes; see `PortScanConfig`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thresholds {
+    pub(super) ports: u16,
+    pub(super) hosts: u16,
+}
+
+/// Weights of a host that refused, of one that kept silent for a window, and of one that may yet answer.
+const REFUSED: u32 = 4;
+const SILENT: u32 = 2;
+const PENDING: u32 = 1;
+/// Ports must outnumber hosts by this factor, or hosts ports: a source that probes as many hosts as ports talks to
+/// peers that each chose a port of their own. Of such peers chance makes the estimates differ by up to two and a half.
+const CONCENTRATION: u32 = 3;
+/// The same for up to [`FEW_HOSTS`] hosts probed by TCP, whose estimates are nearly exact.
+const CONCENTRATION_FEW: u32 = 2;
+const FEW_HOSTS: u16 = 15;
+/// The same for hosts probed by UDP, where peers are many and few of them answer.
+const CONCENTRATION_UDP: u32 = 4;
+
+impl Trail {
+    /// With the marks in window `epoch`, or in the current one if the trail is in a later one (another member's
+    /// clock is ahead: evidence is not dropped for that).
+    pub(super) fn marked(mut self, epoch: u32, marks: &Marks) -> Self {
+        self.advance(epoch);
+        for (set, bits) in self.windows[0].iter_mut().zip(&marks.sets) {
+            *set |= bits;
+        }
+        self.methods |= marks.methods;
+        self
+    }
+
+    /// Whether [`Trail::marked`] would change nothing.
+    #[inline(always)]
+    pub(super) fn holds(&self, epoch: u32, marks: &Marks) -> bool {
+        self.epoch >= epoch
+            && self.methods.contains(marks.methods)
+            && self.windows[0]
+                .iter()
+                .zip(&marks.sets)
+                .all(|(set, bits)| set & bits == *bits)
+    }
+
+    /// Whether some bit of `bits` is in the set in window `epoch` or the one before.
+    #[inline(always)]
+    pub(super) const fn knows(&self, epoch: u32, set: Set, bits: u64) -> bool {
+        let mut known = 0;
+        if self.epoch.saturating_add(1) >= epoch {
+            known = self.windows[0][set as usize];
+        }
+        if self.epoch >= epoch {
+            known |= self.windows[1][set as usize];
+        }
+        known & bits != 0
+    }
+
+    /// The union over both windows of one set.
+    #[inline(always)]
+    const fn set(&self, set: Set) -> u64 {
+        self.windows[0][set as usize] | self.windows[1][set as usize]
+    }
+
+    /// The ways of probing that were seen while the trail lived.
+    pub(super) const fn methods(&self) -> Methods {
+        self.methods
+    }
+
+    /// Moves on to window `epoch` if that is later.
+    fn advance(&mut self, epoch: u32) {
+        if epoch <= self.epoch {
+            return;
+        }
+        self.windows[1] = if epoch - self.epoch == 1 {
+            self.windows[0]
+        } else {
+            [0; SETS]
+        };
+        self.windows[0] = [0; SETS];
+        self.epoch = epoch;
+    }
+
+    /// Whether it is a scan, in window `epoch`.
+    pub(super) fn judge(
+        mut self,
+        class: Class,
+        epoch: u32,
+        thresholds: Thresholds,
+    ) -> Option<Finding> {
+        self.advance(epoch);
+        let probed = self.set(Set::HostsProbed);
+        let engaged = self.set(Set::HostsEngaged);
+        let reset = if class == Class::Tcp {
+            self.set(Set::HostsReset) & !engaged
+        } else {
+            0
+        };
+        let refused = match class {
+            // One address has no business pinging many, whether they answer or not.
+            Class::Icmp => probed,
+            // A reset of a host that was not probed is weaker: an ACK probe's, or an old connection's.
+            _ => self.set(Set::HostsRefused) | reset & probed,
+        };
+        let open = (probed & !engaged & !self.set(Set::HostsAccepted) | reset) & !refused;
+        let silent = open & self.windows[1][Set::HostsProbed as usize];
+        let pending = open & !silent;
+        let ports = estimate(self.set(Set::PortsProbed) & !self.set(Set::PortsAnswered));
+        let hosts = estimate(refused | open);
+        if ports >= thresholds.ports && u32::from(ports) >= CONCENTRATION * u32::from(hosts) {
+            return Some(Finding {
+                shape: Shape::Ports,
+                ports,
+                hosts,
+            });
+        }
+        let bits = (refused | open).count_ones();
+        let weight = REFUSED * refused.count_ones()
+            + SILENT * silent.count_ones()
+            + PENDING * pending.count_ones();
+        // The weight of the set bits, scaled to the hosts that they stand for.
+        let weight = weight * u32::from(hosts) / bits.max(1);
+        let factor = match class {
+            Class::Tcp if hosts <= FEW_HOSTS => CONCENTRATION_FEW,
+            Class::Tcp => CONCENTRATION,
+            Class::Udp => CONCENTRATION_UDP,
+            Class::Icmp => 0,
+        };
+        let concentrated = u32::from(hosts) >= factor * u32::from(ports);
+        if weight >= REFUSED * u32::from(thresholds.hosts)
+            && concentrated
+            && hosts >= estimate(engaged)
+        {
+            return Some(Finding {
+                shape: Shape::Hosts,
+                ports,
+                hosts,
+            });
+        }
+        None
+    }
+}
+
+/// How many distinct elements a set of 64 bits stands for: −64 ln(share of clear bits), rounded.
+pub(super) fn estimate(set: u64) -> u16 {
+    const ELEMENTS: [u16; 65] = [
+        0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 15, 16, 17, 18, 20, 21, 23, 24, 25, 27, 28, 30,
+        32, 33, 35, 37, 39, 40, 42, 44, 46, 48, 51, 53, 55, 58, 60, 63, 65, 68, 71, 74, 78, 81, 85,
+        89, 93, 97, 102, 107, 113, 119, 126, 133, 142, 151, 163, 177, 196, 222, 266, 300,
+    ];
+    ELEMENTS[set.count_ones() as usize]
+}
+
+impl Value for Trail {
+    const JOINS: bool = true;
+
+    fn join(&mut self, other: &Self) {
+        self.advance(other.epoch);
+        // By how many windows the other is behind; further ones are forgotten.
+        let behind = (self.epoch - other.epoch) as usize;
+        for (place, theirs) in other.windows.iter().enumerate() {
+            if let Some(ours) = self.windows.get_mut(place + behind) {
+                for (set, bits) in ours.iter_mut().zip(theirs) {
+                    *set |= bits;
+                }
+            }
+        }
+        self.methods |= other.methods;
+    }
+}
+
+/// Window number, methods, a bit for each set that is not empty, those sets.
+impl Wire for Trail {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.varint(self.epoch.into());
+        out.u8(self.methods.0);
+        let present = self
+            .windows
+            .iter()
+            .flatten()
+            .enumerate()
+            .fold(0u16, |present, (place, set)| {
+                present | u16::from(*set != 0) << place
+            });
+        out.u16(present);
+        for set in self.windows.iter().flatten().filter(|set| **set != 0) {
+            out.u64(*set);
+        }
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let epoch = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
+        let methods = Methods(input.u8()?);
+        let present = input.u16()?;
+        if present >> (2 * SETS) != 0 {
+            return Err(BadBytes);
+        }
+        let mut windows = [[0; SETS]; 2];
+        for (place, set) in windows.iter_mut().flatten().enumerate() {
+            if present >> place & 1 == 1 {
+                *set = input.u64()?;
+            }
+        }
+        Ok(Self {
+            epoch,
+            methods,
+            windows,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::{laws, objects::hash};
+
+    fn random_trail(draw: u64) -> Trail {
+        let number = |place: u64| hash::words(draw, place, 77);
+        let mut windows = [[0; SETS]; 2];
+        for (place, set) in windows.iter_mut().flatten().enumerate() {
+            *set = number(place as u64) & number(100 + place as u64);
+        }
+        Trail {
+            epoch: (number(50) % 5) as u32,
+            methods: Methods(number(51) as u8),
+            windows,
+        }
+    }
+
+    #[test]
+    fn trails_join_as_the_law_says() {
+        for draw in 0..3_000 {
+            laws::value(
+                random_trail(draw),
+                random_trail(draw + 10_000),
+                random_trail(draw + 20_000),
+            );
+        }
+    }
+
+    #[test]
+    fn trails_come_back_from_the_wire() {
+        for draw in 0..500 {
+            let mut trail = random_trail(draw);
+            if draw % 3 == 0 {
+                trail.windows[1] = [0; SETS];
+            }
+            let mut bytes = Vec::new();
+            trail.encode(&mut Writer::new(&mut bytes, &[]));
+            let mut input = Reader::new(&bytes, &[]);
+            assert_eq!(Trail::decode(&mut input), Ok(trail));
+            assert!(input.is_empty());
+            for length in 0..bytes.len() {
+                assert_eq!(
+                    Trail::decode(&mut Reader::new(&bytes[..length], &[])),
+                    Err(BadBytes)
+                );
+            }
+        }
+        assert_eq!(
+            Trail::decode(&mut Reader::new(&[0, 0, 0, 0x40], &[])),
+            Err(BadBytes),
+            "there is no fifteenth set"
+        );
+    }
+
+    #[test]
+    fn the_table_of_estimates_is_linear_counting() {
+        assert_eq!(estimate(0), 0);
+        for bits in 1..64u32 {
+            let exact = -64.0 * (1.0 - f64::from(bits) / 64.0).ln();
+            assert!(
+                (f64::from(estimate((1 << bits) - 1)) - exact).abs() <= 0.51,
+                "{bits} bits"
+            );
+        }
+        assert!(estimate(u64::MAX) > estimate(u64::MAX >> 1));
+    }
+
+    #[test]
+    fn evidence_of_the_last_window_counts_and_of_the_one_before_not() {
+        let marks = Marks::default()
+            .with(Set::PortsProbed, 0xfff)
+            .with(Set::HostsProbed, 1);
+        let trail = Trail::default().marked(10, &marks);
+        let thresholds = Thresholds { ports: 7, hosts: 5 };
+        assert!(trail.judge(Class::Tcp, 10, thresholds).is_some());
+        assert!(trail.judge(Class::Tcp, 11, thresholds).is_some());
+        assert!(trail.judge(Class::Tcp, 12, thresholds).is_none());
+    }
+
+    #[test]
+    fn a_late_clock_adds_to_the_current_window() {
+        let early = Marks::default().with(Set::PortsProbed, 1);
+        let late = Marks::default().with(Set::PortsProbed, 2);
+        let trail = Trail::default().marked(10, &early).marked(7, &late);
+        assert_eq!((trail.epoch, trail.set(Set::PortsProbed)), (10, 3));
+        assert!(trail.holds(7, &late));
+    }
+}

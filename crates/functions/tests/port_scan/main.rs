@@ -1,0 +1,9 @@
+//! The port-scan IDPS over real captures, over evidence that is split between instances, and over hostile packets.
+
+mod capture;
+mod cluster;
+mod hostile;
+mod labelled;
+mod ordinary;
+mod packets;
+mod volume;
