@@ -43,7 +43,7 @@ fn faults(page: &str, source: &str) -> Vec<String> {
 
 #[test]
 fn the_code_of_the_readme_is_compiled_and_run() {
-    must_be_empty(&faults("README.md", "crates/tidy/tests/readme.rs"));
+    must_be_empty(&faults("README.md", "crates/tidy/tests/readme/function.rs"));
 }
 
 #[test]
