@@ -1,1 +1,393 @@
-//! Which clause of which RFC the NAT meets, and how: one table for tests and documentation.
+//! Which clause of which RFC the NAT meets, and how: one table for tests and documentation. Imports nothing.
+
+/// How far a clause is met.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Status {
+    /// As written.
+    Met,
+    /// Met where a setting says so; the note says which.
+    Configured,
+    /// In part; the note says what is missing.
+    Partly,
+    /// Not met; the note says why.
+    NotMet,
+}
+
+/// A requirement on this NAT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clause {
+    /// The RFC's number.
+    pub rfc: u16,
+    /// The requirement, as the RFC numbers it, or the section.
+    pub number: &'static str,
+    /// What it asks for, in our words.
+    pub subject: &'static str,
+    /// How far it is met.
+    pub status: Status,
+    /// How, or why not.
+    pub note: &'static str,
+}
+
+const fn clause(
+    rfc: u16,
+    number: &'static str,
+    subject: &'static str,
+    status: Status,
+    note: &'static str,
+) -> Clause {
+    Clause {
+        rfc,
+        number,
+        subject,
+        status,
+        note,
+    }
+}
+
+use Status::{Configured, Met, NotMet, Partly};
+
+/// All clauses, in the order of the RFCs.
+pub const CLAUSES: &[Clause] = &[
+    clause(
+        4787,
+        "REQ-1",
+        "endpoint-independent mapping",
+        Met,
+        "A new session takes the outside endpoint of any live session of its inside endpoint. Two instances that bind one endpoint within the lag may both keep theirs until idle.",
+    ),
+    clause(
+        4787,
+        "REQ-2",
+        "paired outside addresses",
+        Met,
+        "The address is chosen by a keyed hash of the inside address; when its ports are used up, up to three others are tried.",
+    ),
+    clause(
+        4787,
+        "REQ-3",
+        "no port overloading",
+        Met,
+        "An outside endpoint belongs to one inside endpoint until its last session is forgotten by all.",
+    ),
+    clause(
+        4787,
+        "REQ-3a",
+        "ports below 1024 stay below 1024",
+        Configured,
+        "Only where outside_ports begins below 1024 and the port is free in the instance's leases.",
+    ),
+    clause(
+        4787,
+        "REQ-4",
+        "port parity",
+        Partly,
+        "UDP: kept where one of three tries finds a free port of the same parity. Contiguity (RTP and RTCP) is not sought.",
+    ),
+    clause(
+        4787,
+        "REQ-5",
+        "UDP idle time of two minutes or more, five by default",
+        Met,
+        "300 s; settings below 120 s are refused unless short_idle is set. Port 53: 60 s (REQ-5a).",
+    ),
+    clause(
+        4787,
+        "REQ-6",
+        "packets from inside refresh a mapping",
+        Met,
+        "Packets of a session refresh it both ways; packets that belong to no session refresh nothing.",
+    ),
+    clause(
+        4787,
+        "REQ-7",
+        "other networks of private addresses outside",
+        Met,
+        "A source from outside that is routed inside is refused; any other private address is an address like others.",
+    ),
+    clause(
+        4787,
+        "REQ-8",
+        "filtering",
+        Configured,
+        "Endpoint-independent by default; address-dependent and address-and-port-dependent by setting.",
+    ),
+    clause(
+        4787,
+        "REQ-9",
+        "hairpinning, with the outside source",
+        Met,
+        "On by default; two ordinary sessions, one for each host.",
+    ),
+    clause(
+        4787,
+        "REQ-10",
+        "application-level gateways off",
+        Met,
+        "There are none.",
+    ),
+    clause(
+        4787,
+        "REQ-11",
+        "deterministic behaviour",
+        Met,
+        "Filtering and mapping do not change with what else is mapped; the port does.",
+    ),
+    clause(
+        4787,
+        "REQ-12",
+        "ICMP errors end no mapping",
+        Met,
+        "They change no state.",
+    ),
+    clause(
+        4787,
+        "REQ-13",
+        "packets too big for the next link",
+        Partly,
+        "With DF: fragmentation needed is sent. Without DF the packet is dropped and counted, not fragmented.",
+    ),
+    clause(
+        4787,
+        "REQ-14",
+        "fragments",
+        Partly,
+        "In order, both ways and on any instance; a later part that overtakes the first is dropped, or waits where `fragments` is set to.",
+    ),
+    clause(
+        5382,
+        "REQ-1",
+        "endpoint-independent mapping",
+        Met,
+        "As for UDP.",
+    ),
+    clause(
+        5382,
+        "REQ-2",
+        "all valid sequences of TCP, simultaneous open included",
+        Met,
+        "Segments are followed by their control bits each way, in any order.",
+    ),
+    clause(5382, "REQ-3", "filtering", Configured, "As for UDP."),
+    clause(
+        5382,
+        "REQ-4",
+        "unsolicited SYN: no answer for six seconds",
+        Met,
+        "Never an answer (REQ-4a).",
+    ),
+    clause(
+        5382,
+        "REQ-5",
+        "2 h 4 min established, 4 min otherwise",
+        Met,
+        "7,440 s and 240 s; lower settings are refused unless short_idle is set.",
+    ),
+    clause(
+        5382,
+        "REQ-6",
+        "application-level gateways for TCP",
+        Met,
+        "There are none.",
+    ),
+    clause(
+        5382,
+        "REQ-7",
+        "no port overloading, no preservation that overrides",
+        Met,
+        "As for UDP.",
+    ),
+    clause(5382, "REQ-8", "hairpinning", Met, "As for UDP."),
+    clause(
+        5382,
+        "REQ-9",
+        "ICMP errors are translated",
+        Met,
+        "See RFC 5508.",
+    ),
+    clause(
+        5382,
+        "REQ-10",
+        "ICMP errors end no connection",
+        Met,
+        "They change no state.",
+    ),
+    clause(
+        5508,
+        "REQ-1",
+        "ICMP queries, mapped by identifier alone",
+        Met,
+        "The identifier is a port.",
+    ),
+    clause(
+        5508,
+        "REQ-2",
+        "60 s for ICMP queries",
+        Met,
+        "60 s; lower settings are refused unless short_idle is set.",
+    ),
+    clause(
+        5508,
+        "REQ-3",
+        "packets inside ICMP errors are checked and translated",
+        Met,
+        "A wrong IPv4 header checksum inside drops the error; the error's own checksum and that of the packet inside are repaired, not verified.",
+    ),
+    clause(
+        5508,
+        "REQ-4",
+        "errors from outside",
+        Met,
+        "Matched to sessions, else dropped and counted.",
+    ),
+    clause(
+        5508,
+        "REQ-5",
+        "errors from inside",
+        Met,
+        "Matched to sessions, else to bindings; the source becomes the outside address of the host that the error is about.",
+    ),
+    clause(
+        5508,
+        "REQ-6",
+        "errors refresh and end nothing",
+        Met,
+        "They change no state.",
+    ),
+    clause(
+        5508,
+        "REQ-7",
+        "errors hairpin",
+        Met,
+        "Both ends inside are translated.",
+    ),
+    clause(
+        5508,
+        "REQ-8",
+        "refused sessions are reported",
+        Met,
+        "Administratively prohibited (3/13), within the rate limit.",
+    ),
+    clause(
+        5508,
+        "REQ-9",
+        "a policy about ICMP",
+        Partly,
+        "Redirects and source quench are dropped; there is no setting.",
+    ),
+    clause(
+        5508,
+        "REQ-10",
+        "errors that a NAT sends itself",
+        Met,
+        "Time exceeded, fragmentation needed, network unreachable.",
+    ),
+    clause(
+        7857,
+        "2.2",
+        "after a reset, four minutes",
+        Met,
+        "The session is kept for tcp_closing. Traffic after a forged reset keeps it alive, but its idle time stays short until a new SYN.",
+    ),
+    clause(
+        7857,
+        "3",
+        "port overlapping stays off",
+        Met,
+        "An outside endpoint has one inside endpoint.",
+    ),
+    clause(
+        7857,
+        "4",
+        "address pooling paired",
+        Met,
+        "See RFC 4787 REQ-2; all protocols of an inside address share its outside address.",
+    ),
+    clause(
+        7857,
+        "5",
+        "endpoint-independent mapping for each protocol on its own",
+        Met,
+        "Bindings are by protocol.",
+    ),
+    clause(
+        7857,
+        "7",
+        "endpoint-independent filtering may be switched off",
+        Configured,
+        "`filtering`.",
+    ),
+    clause(
+        7857,
+        "9",
+        "port randomisation",
+        Partly,
+        "The inside port is kept where it is free, as random as the host made it; a port that replaces it is random within the leases only in part.",
+    ),
+    clause(
+        7857,
+        "10",
+        "IP identification after translation",
+        NotMet,
+        "Left as the host set it: two inside hosts may use one identification to one remote host at once.",
+    ),
+    clause(
+        7857,
+        "11",
+        "ICMP query mappings need no timeout below 60 s",
+        Met,
+        "See RFC 5508 REQ-2.",
+    ),
+    clause(
+        7857,
+        "12",
+        "hairpinning of ICMP: filtering applies",
+        Met,
+        "Queries to outside addresses are answered by the NAT itself.",
+    ),
+    clause(
+        6888,
+        "REQ-8",
+        "a freed port is not given out at once",
+        Partly,
+        "It returns when every member has forgotten its last session; there is no further delay.",
+    ),
+    clause(
+        1812,
+        "4.3.2.7",
+        "errors about what must not cause any",
+        Met,
+        "None about errors, later fragments, multicast and broadcast.",
+    ),
+    clause(
+        1812,
+        "4.3.2.8",
+        "errors are limited",
+        Configured,
+        "icmp_errors_per_second, each side and instance.",
+    ),
+    clause(
+        791,
+        "3.2",
+        "routers fragment",
+        NotMet,
+        "See RFC 4787 REQ-13.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_clause_stands_once_and_says_how() {
+        for (place, clause) in CLAUSES.iter().enumerate() {
+            assert!(clause.note.ends_with('.'), "{clause:?}");
+            assert!(
+                CLAUSES[..place]
+                    .iter()
+                    .all(|other| (other.rfc, other.number) != (clause.rfc, clause.number)),
+                "{clause:?}"
+            );
+        }
+    }
+}

@@ -92,12 +92,15 @@ impl Nat {
         let interface = self.link(side).interface;
         act.emit(interface.port, |packet, out| {
             let (original, from) = (packet.bytes(), interface.address);
-            match report {
+            let length = match report {
                 Report::TimeExceeded => build::icmp_time_exceeded(original, from, out),
                 Report::TooBig(mtu) => build::icmp_fragmentation_needed(original, from, mtu, out),
                 Report::NetworkUnreachable => build::icmp_unreachable(original, from, 0, out),
                 Report::Prohibited => build::icmp_unreachable(original, from, 13, out),
-            }
+            };
+            let at = packet.layout().network_offset();
+            replace(out, at, |[version, _]| [version, NETWORK_CONTROL], at + 10);
+            length
         });
         Ok(Verdict::Drop(reason))
     }
@@ -160,6 +163,8 @@ impl Nat {
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
+/// The type of service of errors: precedence "internetwork control" (RFC 1812 §4.3.2.5).
+const NETWORK_CONTROL: u8 = 0xc0;
 /// The time to live of what the NAT itself sends.
 const OWN_TTL: u8 = 64;
 
