@@ -9,9 +9,9 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::output::Output;
-use crate::{check, key_file, replay};
+use crate::{check, demo, key_file, replay, scaffold};
 
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; what was to be shown holds
   1  it ran, and what was to be shown does not hold (demo), or packets were lost on the way (replay)
@@ -61,6 +61,11 @@ pub enum Format {
 /// What to do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Show a cluster of NATs at work: needs nothing, ends within half a minute
+    ///
+    /// Three NAT hosts share their state over an emulated WAN of 40 ms one way, with an IDPS in front of them. Packets of
+    /// one flow go through different hosts. Ends with a table; the exit code is 0 only if what it shows holds.
+    Demo(demo::Arguments),
     /// Check a configuration: list every mistake, or say what it means
     Check {
         /// The configuration file
@@ -112,29 +117,19 @@ pub fn run(
 ) -> End {
     let command_line = match CommandLine::try_parse_from(arguments) {
         Ok(command_line) => command_line,
-        Err(error) => {
-            let rendered = error.render();
-            let text = if coloured {
-                rendered.ansi().to_string()
-            } else {
-                rendered.to_string()
-            };
-            // Help and version were asked for; the rest is a mistake. Nobody is left to tell when writing fails.
-            return if error.use_stderr() {
-                let _ = write!(stderr, "{text}");
-                End::CommandLine
-            } else {
-                let _ = write!(stdout, "{text}");
-                End::Done
-            };
-        }
+        Err(error) => return refuse(&error, stdout, stderr, coloured),
     };
     let mut output = Output::new(command_line.format, stdout, stderr, coloured);
     match command_line.command {
         Command::Check { fields: true, .. } => check::fields(&mut output),
         Command::Check { config, .. } => check::run(&config.unwrap_or_default(), &mut output),
+        Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),
-        Command::New { .. } => output.fail(End::File, "soon"),
+        Command::New {
+            name,
+            into,
+            asterism,
+        } => scaffold::run(&name, &into, asterism.as_deref(), &mut output),
         Command::Keygen { file, id } => key_file::run(&file, id, &mut output),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -142,6 +137,29 @@ pub fn run(
             output.text(&String::from_utf8_lossy(&script));
             output.end(End::Done)
         }
+    }
+}
+
+/// Shows what the parser has to say: help and version that were asked for, or a mistake.
+pub(crate) fn refuse(
+    error: &clap::Error,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+    coloured: bool,
+) -> End {
+    let rendered = error.render();
+    let text = if coloured {
+        rendered.ansi().to_string()
+    } else {
+        rendered.to_string()
+    };
+    // Nobody is left to tell when writing fails.
+    if error.use_stderr() {
+        let _ = write!(stderr, "{text}");
+        End::CommandLine
+    } else {
+        let _ = write!(stdout, "{text}");
+        End::Done
     }
 }
 

@@ -7,9 +7,12 @@
 pub mod check;
 pub mod command_line;
 pub mod config;
+pub mod demo;
 pub mod fleet;
 pub mod key_file;
 pub mod output;
+pub mod program;
 pub mod replay;
+pub mod scaffold;
 pub mod table;
 pub mod wiring;

@@ -103,6 +103,11 @@ impl<'a> Output<'a> {
         let _ = self.stderr.flush();
     }
 
+    /// Where progress goes, to write lines to.
+    pub fn progress(&mut self) -> &mut dyn Write {
+        self.stderr
+    }
+
     /// Ends with a failure: in words, and as a document if one is wanted.
     pub fn fail(&mut self, end: End, error: &str) -> End {
         self.say(&format!("error: {error}\n"));

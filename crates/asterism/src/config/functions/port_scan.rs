@@ -179,7 +179,7 @@ static SETTINGS: Section = Section {
                 least: 1,
                 most: 200,
             },
-            default: Default::Is("6"),
+            default: Default::Is("5"),
             meaning: "Distinct hosts that refused that make a sweep.",
         },
         Field {

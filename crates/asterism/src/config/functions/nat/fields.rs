@@ -33,7 +33,7 @@ object!(
     [
         placement(REPLICATED),
         delay(),
-        absent(DROP),
+        absent(WAIT),
         capacity("4_096")
     ]
 );

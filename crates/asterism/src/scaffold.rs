@@ -1,0 +1,226 @@
+//! `asterism new`: writes a network function in a crate of its own, ready to build, test and run on captures.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::command_line::End;
+use crate::output::{Output, Schema};
+
+/// Files of the crate: their names, and what they hold before names are put in.
+const FILES: [(&str, &str); 6] = [
+    ("Cargo.toml", include_str!("../templates/new/Cargo.toml.in")),
+    ("README.md", include_str!("../templates/new/README.md.in")),
+    (".gitignore", include_str!("../templates/new/gitignore.in")),
+    ("src/lib.rs", include_str!("../templates/new/src/lib.rs.in")),
+    (
+        "src/main.rs",
+        include_str!("../templates/new/src/main.rs.in"),
+    ),
+    (
+        "tests/function.rs",
+        include_str!("../templates/new/tests/function.rs.in"),
+    ),
+];
+
+/// Names that a crate cannot have: words of the language, and what it imports.
+const TAKEN: [&str; 16] = [
+    "asterism",
+    "asterism-function",
+    "core",
+    "std",
+    "alloc",
+    "test",
+    "proc-macro",
+    "self",
+    "super",
+    "crate",
+    "fn",
+    "match",
+    "type",
+    "use",
+    "mod",
+    "move",
+];
+
+/// What `asterism new` reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct NewDocument {
+    /// The folder.
+    pub folder: String,
+    /// Its files.
+    pub files: Vec<&'static str>,
+}
+
+/// The schema of [`NewDocument`].
+pub const NEW: Schema = Schema {
+    name: "asterism.new",
+    version: 1,
+};
+
+/// `asterism new`.
+pub fn run(name: &str, into: &Path, asterism: Option<&Path>, output: &mut Output<'_>) -> End {
+    if let Err(error) = check_name(name) {
+        return output.fail(End::CommandLine, &error);
+    }
+    let folder = into.join(name);
+    if let Err(error) = write(name, &folder, asterism) {
+        return output.fail(End::File, &error);
+    }
+    if output.json() {
+        output.document(
+            NEW,
+            &NewDocument {
+                folder: folder.display().to_string(),
+                files: FILES.iter().map(|(file, _)| *file).collect(),
+            },
+        );
+    } else {
+        output.text(&format!(
+            "Wrote {0}. Next:\n\n  cd {0}\n  cargo test\n  cargo run -- --in capture.pcap --out left.pcap --hosts 3\n\nThe function is in src/lib.rs.\n",
+            folder.display()
+        ));
+    }
+    output.end(End::Done)
+}
+
+/// Writes the crate into a folder that must not exist.
+///
+/// # Errors
+/// Says what could not be written; what was written by then is taken away again.
+pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), String> {
+    let sources = asterism.map(sources).transpose()?;
+    let dependency = |krate: &str| match &sources {
+        Some(path) => format!(
+            "path = {:?}",
+            path.join("crates")
+                .join(krate.trim_start_matches("asterism-"))
+        ),
+        None => format!("git = {:?}", env!("CARGO_PKG_REPOSITORY")),
+    };
+    let type_name: String = name
+        .split('-')
+        .map(|word| {
+            word.chars()
+                .take(1)
+                .flat_map(char::to_uppercase)
+                .chain(word.chars().skip(1))
+                .collect::<String>()
+        })
+        .collect();
+    let fill = |template: &str| {
+        template
+            .replace("{{name}}", name)
+            .replace("{{crate}}", &name.replace('-', "_"))
+            .replace("{{Type}}", &type_name)
+            .replace("{{repository}}", env!("CARGO_PKG_REPOSITORY"))
+            .replace("{{asterism}}", &dependency("asterism"))
+            .replace("{{asterism-function}}", &dependency("asterism-function"))
+    };
+    if folder.exists() {
+        return Err(format!(
+            "{} exists and was left as it is: choose another name, or --into another folder",
+            folder.display()
+        ));
+    }
+    let written = FILES.iter().try_for_each(|(file, template)| {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(&path, fill(template))
+    });
+    written.map_err(|error| {
+        // Nothing was there before.
+        let _ = fs::remove_dir_all(folder);
+        format!("cannot write {}: {error}", folder.display())
+    })
+}
+
+/// The sources' folder as an absolute path.
+fn sources(folder: &Path) -> Result<PathBuf, String> {
+    let absolute = folder
+        .canonicalize()
+        .map_err(|error| format!("cannot use the sources in {}: {error}", folder.display()))?;
+    if absolute.join("crates/function/Cargo.toml").is_file() {
+        Ok(absolute)
+    } else {
+        Err(format!(
+            "{} holds no sources of Asterism: name the folder with its `crates`",
+            folder.display()
+        ))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let starts = name
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_lowercase());
+    if !starts
+        || name.len() > 63
+        || !name.bytes().all(good)
+        || name.ends_with('-')
+        || name.contains("--")
+    {
+        return Err(format!(
+            "{name:?} cannot be a crate's name: use 1 to 63 of a-z, 0-9 and single hyphens, beginning with a letter, such as rate-monitor"
+        ));
+    }
+    if TAKEN.contains(&name) {
+        return Err(format!(
+            "{name:?} is taken: choose another name, such as my-{name}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["rate-monitor", "a", "x2"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", "-a", "a-", "a--b", "2a", "Rate", "a_b", "../a", "a/b", "fn", "asterism", "ä",
+        ] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_place_is_filled_and_nothing_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("rate-monitor");
+        write("rate-monitor", &made, None).unwrap();
+        for (file, _) in FILES {
+            let text = fs::read_to_string(made.join(file)).unwrap();
+            assert!(
+                !text.contains("{{")
+                    || file.ends_with(".rs")
+                        && !text.contains("{{name")
+                        && !text.contains("{{Type"),
+                "{file}: {text}"
+            );
+        }
+        assert!(
+            fs::read_to_string(made.join("src/lib.rs"))
+                .unwrap()
+                .contains("pub struct RateMonitorState")
+        );
+        assert!(
+            write("rate-monitor", &made, None)
+                .unwrap_err()
+                .contains("left as it is")
+        );
+        assert!(
+            write("b", &folder.path().join("b"), Some(folder.path()))
+                .unwrap_err()
+                .contains("no sources")
+        );
+        assert!(!folder.path().join("b").exists());
+    }
+}
