@@ -15,14 +15,17 @@ use super::{Nat, NatState};
 /// Source quench (deprecated, RFC 6633) and redirect, which routers do not forward (RFC 1812 §5.2.7.2).
 const NOT_FORWARDED: [u8; 2] = [4, 5];
 
-/// The flow of the packet inside an error: only where its IPv4 header is intact (RFC 5508 REQ-4a) and it went to where
-/// the error comes from.
+/// The flow of the packet inside an error: only where the error is intact (RFC 5508 REQ-3), so is the IPv4 header
+/// inside (REQ-3a), and that packet came from where the error goes.
 fn embedded(packet: &Packet<'_>) -> Result<Flow4, Reason> {
     if packet
         .icmp_type()
         .is_some_and(|icmp_type| NOT_FORWARDED.contains(&icmp_type))
     {
         return Err(Reason::UnsupportedProtocol);
+    }
+    if packet.verify_transport_checksum() == Some(false) {
+        return Err(Reason::IcmpUnmatched);
     }
     packet
         .embedded()

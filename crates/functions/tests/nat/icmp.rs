@@ -233,7 +233,7 @@ fn errors_of_nothing_known_are_dropped() {
     assert_eq!(
         drop_of(outside, 3, &damaged),
         unmatched,
-        "REQ-4a: the quoted checksum is wrong"
+        "REQ-3a: the quoted checksum is wrong"
     );
     for length in 0..28 {
         assert_eq!(drop_of(outside, 3, &whole[..length]), unmatched);
