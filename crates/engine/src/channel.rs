@@ -10,11 +10,12 @@ use asterism_placement::replicated::{
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
 };
-use asterism_placement::{Incarnation, MemberId, Time};
+use asterism_placement::{Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 
 use crate::exchange::{Down, REMOTE, Up, WALK_PARTS, origin};
+use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 
 /// To whom a sealed datagram goes.
@@ -112,6 +113,7 @@ pub struct StateChannel {
     /// Walks whose end every instance must report.
     images: Vec<(MemberId, u32)>,
     plain: Vec<u8>,
+    extra_frames: Vec<u8>,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
 }
@@ -161,6 +163,7 @@ impl StateChannel {
             walks: Vec::new(),
             images: Vec::new(),
             plain: Vec::with_capacity(2048),
+            extra_frames: Vec::new(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
         }
@@ -239,6 +242,7 @@ impl StateChannel {
             }
         } else {
             let destination = self.replicator.poll_transmit(now, &mut self.plain)?;
+            self.plain.extend_from_slice(&self.extra_frames);
             self.secure.seal(&self.plain, out).ok()?;
             match destination {
                 ReplicaDestination::All => Destination::All,
@@ -256,6 +260,12 @@ impl StateChannel {
             (Some(left), Some(right)) => Some(left.min(right)),
             (left, right) => left.or(right),
         }
+    }
+
+    /// Frames to append to every state message, as a later build might that has more to say: for tests of
+    /// what this build does with them. They make datagrams longer than the configuration's bound.
+    pub fn set_extra_frames(&mut self, frames: Vec<u8>) {
+        self.extra_frames = frames;
     }
 
     /// What happened, for the log.
@@ -342,7 +352,7 @@ impl StateChannel {
 
     /// Takes one record of an instance; false if there is none that can be taken now.
     fn take_one(&mut self, now: Time, number: usize) -> bool {
-        let siblings = self.lanes.len() > 1;
+        let siblings = self.lanes.len() > 1 && !mutant::active(Mutant::SiblingSkipped);
         let lane = &mut self.lanes[number];
         if let Some(sequence) = lane.held {
             match self.replicator.submit(now, sequence, &lane.held_bytes) {
@@ -453,6 +463,9 @@ impl StateChannel {
                     Ok(()) => {
                         known.parts.pop_front();
                     }
+                    Err(ImageError::Busy) if mutant::active(Mutant::ImagePartDropped) => {
+                        known.parts.pop_front();
+                    }
                     Err(ImageError::Busy) => break,
                     Err(_) => {
                         over = true;
@@ -482,12 +495,13 @@ impl StateChannel {
     /// Tells the placement what every instance has applied.
     fn report_applied(&mut self, now: Time) {
         for place in 0..self.told.len() {
-            let applied = self
-                .lanes
-                .iter()
-                .map(|lane| lane.applied[place])
-                .min()
-                .unwrap_or(0);
+            let applied = self.lanes.iter().map(|lane| lane.applied[place]);
+            let applied = if placed::active(placed::Mutant::AppliedByFirstInstance) {
+                applied.max()
+            } else {
+                applied.min()
+            }
+            .unwrap_or(0);
             let member = self.replicator.config().members[place];
             if applied > self.replicator.progress().applied(member) {
                 self.replicator.applied(now, member, applied);
@@ -553,7 +567,7 @@ impl StateChannel {
 
     /// Tells instances how far members are, where that changed.
     fn tell_progress(&mut self) {
-        if !self.backlog.is_empty() {
+        if !self.backlog.is_empty() && !mutant::active(Mutant::ProgressOvertakes) {
             return;
         }
         for place in 0..self.told.len() {
@@ -561,9 +575,14 @@ impl StateChannel {
             let Some(progress) = self.replicator.progress().member(member) else {
                 continue;
             };
+            let stable = if mutant::active(Mutant::StableWhenReceived) {
+                progress.received
+            } else {
+                progress.stable
+            };
             let now = (
                 progress.received,
-                progress.stable,
+                stable,
                 progress.covered_until.as_micros(),
             );
             let Some(incarnation) = progress.incarnation else {
@@ -652,6 +671,9 @@ fn push(
     spare: &mut Vec<Vec<u8>>,
 ) {
     if backlog.is_empty() && down.push(ring).is_ok() {
+        return;
+    }
+    if mutant::active(Mutant::RecordDroppedWhenFull) {
         return;
     }
     keep(down, backlog, backlog_bytes, spare);

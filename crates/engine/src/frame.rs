@@ -229,13 +229,13 @@ impl FramePool {
     /// Gives every frame of a burst back.
     #[inline]
     pub fn release_all(&mut self, burst: &mut Burst) {
-        for frame in burst.as_slice() {
-            debug_assert!(
-                self.free.len() < self.count,
-                "more frames released than the pool has"
-            );
-            self.free.push(frame.buffer);
-        }
+        debug_assert!(
+            self.free.len() + burst.len() <= self.count,
+            "more frames released than the pool has"
+        );
+        // One check for room instead of one a frame; there is room for every buffer.
+        self.free
+            .extend(burst.as_slice().iter().map(|frame| frame.buffer));
         burst.forget();
     }
 
@@ -253,10 +253,12 @@ impl FramePool {
     #[inline]
     pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         let start = self.offset(frame);
-        self.pages
-            .bytes_mut()
-            .get_mut(start..start + frame.len())
-            .unwrap_or(&mut [])
+        // Two steps: their sum could overflow for all that the compiler knows.
+        let tail = self.pages.bytes_mut().get_mut(start..);
+        match tail.and_then(|tail| tail.get_mut(..frame.len())) {
+            Some(bytes) => bytes,
+            None => no_bytes(),
+        }
     }
 
     /// Everything from the packet's first byte to the buffer's end, for a port to fill before [`FramePool::set_length`].
@@ -349,6 +351,12 @@ impl FramePool {
     fn offset(&self, frame: &Frame) -> usize {
         frame.buffer as usize * self.stride + frame.start as usize
     }
+}
+
+/// What a handle that does not belong to a pool gives.
+#[cold]
+fn no_bytes<'a>() -> &'a mut [u8] {
+    &mut []
 }
 
 /// Where a fresh packet begins in a buffer. Neighbours differ by a cache line: at equal offsets a power of two apart, the

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use asterism_function::{
-    Call, Emissions, FlowKey, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
+    Call, Emissions, FlowKey, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
 };
-use asterism_placement::{MemberId, Time};
+use asterism_placement::{MemberId, Time, mutant as placed};
 use asterism_state::{
     Builder, Context, Entries, Flush, GROUP_BYTES_MAX, GiveBack, Identity, ObjectSettings,
     OriginName, OutgrewCache, PrefetchRecord, Sequencer, Settle, State, Sweep, Tick,
@@ -18,6 +18,7 @@ use asterism_state::{
 
 use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, origin};
 use crate::frame::{BURST, Burst, Frame, FramePool};
+use crate::mutant::{self, Mutant};
 use crate::parking::{PARKED_US_MAX, Parked, Parking, Until};
 use crate::port::Port;
 use crate::ring::{RingReader, RingWriter};
@@ -243,24 +244,39 @@ impl<F: NetworkFunction> Instance<F> {
             self.prefetch(port, burst);
         }
         self.context.arrive(self.now_us);
+        let port = PortNumber(port);
         for slot in burst.as_mut_slice() {
             self.serial += 1;
-            let bytes = self.pool.bytes_mut(slot);
-            let layout = match Layout::parse(bytes) {
-                Ok(layout) if !slot.is_truncated() => layout,
+            let truncated = slot.is_truncated();
+            let mut packet = match Packet::parse(self.pool.bytes_mut(slot)) {
+                Ok(packet) if !truncated => packet,
                 parsed => {
-                    let reason = parsed.map_or_else(Reason::from, |_| Reason::TruncatedCapture);
+                    let reason = match parsed {
+                        Ok(_) => Reason::TruncatedCapture,
+                        Err(malformed) => malformed.into(),
+                    };
                     self.discard(slot.alias(), reason);
                     continue;
                 }
             };
-            if !self.parking.is_empty() && self.follows(slot, layout) {
-                slot.set_port(port);
-                self.park_behind(slot.alias(), layout);
-                continue;
+            let layout = *packet.layout();
+            if !self.parking.is_empty() {
+                if self.follows(slot, layout) {
+                    slot.set_port(port.0);
+                    self.park_behind(slot.alias(), layout);
+                    continue;
+                }
+                packet = Packet::with_layout(self.pool.bytes_mut(slot), layout);
             }
             self.context.begin(self.serial);
-            self.handle(slot, layout, PortNumber(port));
+            let given = Call {
+                state: &mut self.state,
+                context: &self.context,
+                emissions: &mut self.emissions,
+                port,
+            };
+            let result = call(&*self.function, packet, given);
+            self.conclude(result, slot, layout, port);
         }
         burst.forget();
     }
@@ -289,10 +305,9 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
-    /// Calls the function for a packet that was begun or resumed, and does as it says. The frame moves on
-    /// from `slot`, whose content nobody may use afterwards.
-    #[inline(always)]
-    fn handle(&mut self, slot: &mut Frame, layout: Layout, port: PortNumber) {
+    /// Calls the function again for a packet that was parked, and does as it says. The frame moves on from
+    /// `slot`, whose content nobody may use afterwards.
+    fn call_again(&mut self, slot: &mut Frame, layout: Layout, port: PortNumber) {
         let packet = Packet::with_layout(self.pool.bytes_mut(slot), layout);
         let given = Call {
             state: &mut self.state,
@@ -301,13 +316,39 @@ impl<F: NetworkFunction> Instance<F> {
             port,
         };
         let result = call(&*self.function, packet, given);
+        self.conclude(result, slot, layout, port);
+    }
+
+    /// Does as the function said.
+    #[inline(always)]
+    fn conclude(
+        &mut self,
+        result: Result<Verdict, Late>,
+        slot: &mut Frame,
+        layout: Layout,
+        port: PortNumber,
+    ) {
         if self.context.needs_attention() && result.is_ok() {
             self.settle();
         }
+        if let Ok(Verdict::Forward(to)) = result {
+            self.forward(to, slot);
+        } else {
+            self.end(result, slot, layout, port);
+        }
+    }
+
+    /// A packet that is not sent on, now at least.
+    fn end(
+        &mut self,
+        result: Result<Verdict, Late>,
+        slot: &mut Frame,
+        layout: Layout,
+        port: PortNumber,
+    ) {
         match result {
-            Ok(Verdict::Forward(to)) => self.forward(to, slot),
             Ok(Verdict::Drop(reason)) => self.discard(slot.alias(), reason),
-            Ok(Verdict::Consumed) => {
+            Ok(Verdict::Consumed | Verdict::Forward(_)) => {
                 self.tally.consumed += 1;
                 self.pool.release(slot.alias());
             }
@@ -445,6 +486,12 @@ impl<F: NetworkFunction> Instance<F> {
         self.tally.late += 1;
         let (call, wait) = self.context.park();
         let state = &self.state;
+        if mutant::active(Mutant::GrantReturnedAtPark) {
+            self.context.resume(call);
+            self.context.end(|object, number| {
+                state.look(object, GiveBack(number));
+            });
+        }
         for object in 0..F::State::OBJECTS.len() as u8 {
             state.look(object, Settle);
         }
@@ -478,6 +525,11 @@ impl<F: NetworkFunction> Instance<F> {
     fn give_up(&mut self, parked: Parked, reason: Reason) {
         self.context.resume(parked.call);
         self.settle();
+        if mutant::active(Mutant::GivenUpFrameKept) {
+            self.tally.drop(reason);
+            let _ = parked.frame;
+            return;
+        }
         self.discard(parked.frame, reason);
     }
 
@@ -522,7 +574,7 @@ impl<F: NetworkFunction> Instance<F> {
             let before = self.parking.len();
             self.parked_since_us = Some(parked.since_us);
             let port = PortNumber(parked.frame.port());
-            self.handle(&mut parked.frame, layout, port);
+            self.call_again(&mut parked.frame, layout, port);
             self.parked_since_us = None;
             if self.parking.len() > before {
                 held.add(parked.flow);
@@ -579,11 +631,18 @@ impl<F: NetworkFunction> Instance<F> {
                     .push(&mut exchange.up);
                 }
                 Some(Down::Walk { member, walk }) if lane == 0 => {
+                    let before = self.walks.iter().find(|known| known.member == member);
+                    let begin = match before {
+                        Some(known) if placed::active(placed::Mutant::WalkNotRestarted) => {
+                            known.cursor
+                        }
+                        _ => Some((0, 0)),
+                    };
                     self.walks.retain(|known| known.member != member);
                     self.walks.push(Walk {
                         member,
                         walk,
-                        cursor: Some((0, 0)),
+                        cursor: begin,
                         room: WALK_PARTS,
                     });
                 }
@@ -610,6 +669,9 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 Some(_) | None => {}
             }
+        }
+        if left == 0 && mutant::active(Mutant::BudgetSkipsGroup) {
+            let _ = exchange.down.next();
         }
         exchange.down.release();
         self.exchange = Some(exchange);

@@ -7,6 +7,7 @@ pub mod frame;
 mod host;
 mod instance;
 pub mod link;
+pub mod mutant;
 pub mod pages;
 mod parking;
 pub mod port;

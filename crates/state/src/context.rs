@@ -163,6 +163,8 @@ const PLAINLY: u8 = 0;
 const PREFETCHING: u8 = 1;
 /// A read of the call was late.
 const LATE: u8 = 2;
+/// Some object's reads are late by settings.
+const LATE_OBJECTS: u8 = 4;
 
 /// The shared part of one instance's state.
 #[derive(Debug)]
@@ -304,7 +306,7 @@ impl Context {
         if self.is_prefetching() {
             return Err(Late::new());
         }
-        self.acted.set(true);
+        self.acted.set(self.asking.get() & LATE != 0);
         Ok(())
     }
     /// Whether the call went on to write although a read of it was late: then it must not end late.
@@ -421,15 +423,25 @@ impl Context {
 
     /// From here on reads only prefetch, until [`Context::answer`].
     pub fn prefetch(&self) {
-        self.asking.set(PREFETCHING);
+        self.asking.set(self.asking.get() | PREFETCHING);
     }
     /// From here on reads answer.
     pub fn answer(&self) {
-        self.asking.set(PLAINLY);
+        self.asking.set(self.asking.get() & !PREFETCHING);
     }
     #[inline(always)]
     pub(crate) fn is_prefetching(&self) -> bool {
         self.asking.get() & PREFETCHING != 0
+    }
+    /// Whether reads answer at once: not in the prefetch pass, of no object that is late by settings, and not
+    /// in a call of which a read was late already.
+    #[inline(always)]
+    pub(crate) fn answers_plainly(&self) -> bool {
+        self.asking.get() == PLAINLY
+    }
+    /// Some object's reads are late by settings: reads look at their object's.
+    pub(crate) fn expect_late_objects(&self) {
+        self.asking.set(self.asking.get() | LATE_OBJECTS);
     }
     pub(crate) fn note_prefetch(&self, noted: Prefetched) {
         self.prefetched.set(Some(noted));

@@ -66,7 +66,7 @@ impl Counter {
     /// The sum over all instances, as far as it is known here. Additions of this instance count at once.
     #[inline(always)]
     pub fn get(&self) -> Result<u64, Late> {
-        if self.settings.late_us != 0 {
+        if !self.context.answers_plainly() {
             late(&self.context, self.object, 0, self.settings.late_us)?;
         }
         Ok(self.own.wrapping_add(self.others))
@@ -231,7 +231,8 @@ fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64,
 
 #[cold]
 fn late(context: &Context, object: u8, hash: u64, late_us: u32) -> Result<(), Late> {
-    if context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
+    if late_us == 0
+        || context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
         Ok(())
     } else {
         Err(Late::new())
@@ -360,7 +361,7 @@ impl<K: Key> Counters<K> {
     #[inline(always)]
     fn look(&self, key: &K) -> Result<Option<u32>, Late> {
         let hash = key.hash(self.context.seed());
-        if self.context.is_prefetching() || self.settings.late_us != 0 {
+        if !self.context.answers_plainly() {
             self.ahead(hash)?;
         }
         Ok(self

@@ -41,8 +41,8 @@ pub(crate) struct Index {
 
 #[inline(always)]
 fn tag_of(hash: u64) -> u8 {
-    // 0 means free, so the two lowest tags share a value.
-    ((hash >> 56) as u8).max(1)
+    // Seven bits; the eighth tells a tag from 0, which means free.
+    (hash >> 57) as u8 | 0x80
 }
 
 impl Bucket {
@@ -64,6 +64,16 @@ impl Bucket {
         self.tags.iter().enumerate().fold(0, |bits, (slot, &held)| {
             bits | u32::from(held == tag) << slot
         })
+    }
+}
+
+impl Bucket {
+    /// The record of the lowest of the slots that [`Bucket::matching`] gave; not of none.
+    #[inline(always)]
+    fn first(&self, matching: u32) -> u32 {
+        debug_assert!(matching != 0 && matching >> SLOTS == 0);
+        // SAFETY: a set bit below bit `SLOTS`, which is all that `matching` gives, is the number of a slot.
+        unsafe { *self.records.get_unchecked(matching.trailing_zeros() as usize) }
     }
 }
 
@@ -98,6 +108,16 @@ impl Index {
         }
     }
 
+    /// The bucket that a probe for `hash` reads first.
+    #[inline(always)]
+    fn home(&self, hash: u64) -> &Bucket {
+        let place = self.place(hash);
+        debug_assert!(place < self.buckets.len());
+        // SAFETY: `place` is at most `mask + split`, of a level not yet split whole or of the one above it as
+        // far as it is: `split_one` raises both only as far as there are buckets (`insert` checks).
+        unsafe { self.buckets.get_unchecked(place) }
+    }
+
     /// Asks for the cache line that a probe for `hash` reads first.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
@@ -107,20 +127,20 @@ impl Index {
     /// The first record in the home bucket whose tag fits, for prefetching it. May be wrong.
     #[inline(always)]
     pub(crate) fn likely(&self, hash: u64) -> Option<u32> {
-        let bucket = &self.buckets[self.place(hash)];
+        let bucket = self.home(hash);
         let matching = bucket.matching(tag_of(hash));
-        (matching != 0).then(|| bucket.records[matching.trailing_zeros() as usize % SLOTS])
+        (matching != 0).then(|| bucket.first(matching))
     }
 
     /// The record under `hash` for which `same` holds.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag_of(hash);
-        let mut bucket = &self.buckets[self.place(hash)];
+        let mut bucket = self.home(hash);
         loop {
             let mut matching = bucket.matching(tag);
             while matching != 0 {
-                let record = bucket.records[matching.trailing_zeros() as usize % SLOTS];
+                let record = bucket.first(matching);
                 if same(record) {
                     return Some(record);
                 }

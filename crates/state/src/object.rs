@@ -356,7 +356,11 @@ impl Builder {
             "a state has at most {OBJECTS_MAX} objects"
         );
         self.next.set(number + 1);
-        (number, (self.settings)(name))
+        let settings = (self.settings)(name);
+        if settings.late_us != 0 {
+            self.context.expect_late_objects();
+        }
+        (number, settings)
     }
 
     /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool};
+use asterism_engine::frame::{BURST, Burst, FramePool};
 use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{Port, PortError, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
@@ -21,7 +21,7 @@ use crate::traffic::frames::frame;
 use crate::traffic::{Direction, Flows, Random, Session, SmallFrame, flows};
 
 /// Frames that lie ready in each port for a window: together more than the second-level cache holds at their stride.
-const READY: usize = 2_048;
+const READY: usize = 4_096;
 /// Windows' worth of draws kept: every session is drawn several times before the draws repeat.
 const DRAWS_PER_SESSION: usize = 4;
 /// The inside port.
@@ -32,25 +32,18 @@ const OUTSIDE: PortNumber = PortNumber(1);
 const INSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
 const OUTSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 2);
 
-/// A port whose packets were recorded beforehand: they lie in buffers before a window begins.
+/// A port whose packets were recorded beforehand: they lie in buffers, as bursts, before a window begins.
 #[derive(Debug)]
 struct RecordedPort {
     draws: Vec<SmallFrame>,
     next: usize,
-    ready: Burst,
-    waiting: Vec<asterism_engine::frame::Frame>,
+    ready: Vec<Burst>,
     statistics: PortStatistics,
 }
 
 impl RecordedPort {
     fn new(draws: Vec<SmallFrame>) -> Self {
-        Self {
-            draws,
-            next: 0,
-            ready: Burst::new(),
-            waiting: Vec::with_capacity(READY),
-            statistics: PortStatistics::default(),
-        }
+        Self { draws, next: 0, ready: Vec::with_capacity(READY / BURST), statistics: PortStatistics::default() }
     }
 }
 
@@ -59,13 +52,13 @@ impl Port for RecordedPort {
         "recorded"
     }
     fn receive(&mut self, _: &mut FramePool, burst: &mut Burst) -> usize {
-        let before = burst.len();
-        while burst.room() > 0 {
-            let Some(frame) = self.waiting.pop() else { break };
-            // There is room.
-            let _ = burst.push(frame);
+        match self.ready.pop() {
+            Some(recorded) if burst.is_empty() => {
+                *burst = recorded;
+                burst.len()
+            }
+            _ => 0,
         }
-        burst.len() - before
     }
     fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
         let count = burst.len();
@@ -78,14 +71,18 @@ impl Port for RecordedPort {
     }
     /// Outside the window: puts the next draws into buffers.
     fn flush(&mut self, pool: &mut FramePool) -> Result<(), PortError> {
-        while self.waiting.len() < READY {
-            let draw = &self.draws[self.next];
-            self.next = (self.next + 1) % self.draws.len();
-            if let Some(frame) = pool.allocate_copy(draw) {
-                self.waiting.push(frame);
+        while self.ready.len() < READY / BURST {
+            let mut burst = Burst::new();
+            for _ in 0..BURST {
+                let draw = &self.draws[self.next];
+                self.next = (self.next + 1) % self.draws.len();
+                if let Some(frame) = pool.allocate_copy(draw) {
+                    // There is room.
+                    let _ = burst.push(frame);
+                }
             }
+            self.ready.push(burst);
         }
-        debug_assert!(self.ready.is_empty());
         Ok(())
     }
 }
@@ -315,7 +312,7 @@ impl NatBench {
     pub(super) fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
         watch.take_cpu_ns();
         let mut handled = 0;
-        for _ in 0..32 {
+        for _ in 0..16 {
             self.refill();
             watch.window(|| handled += self.packets(2 * READY));
         }

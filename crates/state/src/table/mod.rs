@@ -155,7 +155,7 @@ impl<R: Row, V: Value> Table<R, V> {
         hash: u64,
         same: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
-        if self.context.is_prefetching() || self.settings.late_us != 0 {
+        if !self.context.answers_plainly() {
             self.ahead(lane, hash)?;
         }
         let found = self.lanes[lane].find(hash, |record| same(&self.records[record as usize].row));
@@ -185,7 +185,7 @@ impl<R: Row, V: Value> Table<R, V> {
         same: impl Fn(&R) -> bool,
         wanted: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
-        if self.context.is_prefetching() || self.settings.late_us != 0 {
+        if !self.context.answers_plainly() {
             self.ahead(lane, hash)?;
         }
         Ok(self.any_in_group(lane, hash, same, wanted).map(|number| {
