@@ -3,7 +3,7 @@
 use asterism_function::{IcmpKind, Packet, TcpFlags, Transport};
 
 use super::host::Host;
-use super::trail::{Class, Methods};
+use super::trail::{Class, Methods, Prober};
 
 /// What happened to a probe, or that there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,14 +43,37 @@ pub(super) struct Clue {
 }
 
 impl Clue {
-    /// Reads a packet from `source` to `destination`; `None` if it says nothing.
+    /// Reads a TCP or UDP packet over IPv4, `None` of another one; the second part is `None` if it says nothing.
     #[inline(always)]
-    pub(super) fn read(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
+    pub(super) fn of_common(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
+        let flow = packet.flow4()?;
+        let (source, destination) = (flow.source.into(), flow.destination.into());
+        let ports = (flow.source_port, flow.destination_port);
         match packet.layout().transport() {
-            Transport::Tcp => Self::of_tcp(packet, source, destination),
-            Transport::Udp => Self::of_udp(packet, source, destination),
-            Transport::Icmp | Transport::Icmpv6 => Self::of_icmp(packet, source, destination),
-            Transport::None => None,
+            Transport::Tcp => Some((source, Self::of_tcp(packet, source, destination, ports))),
+            Transport::Udp => Some((source, Self::of_udp(source, destination, ports))),
+            _ => None,
+        }
+    }
+
+    /// Reads any packet; `None` if it is not IP.
+    pub(super) fn of_uncommon(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
+        let (source, destination) = Host::ends(packet)?;
+        let clue = match (packet.layout().transport(), packet.ports()) {
+            (Transport::Tcp, Some(ports)) => Self::of_tcp(packet, source, destination, ports),
+            (Transport::Udp, Some(ports)) => Self::of_udp(source, destination, ports),
+            (Transport::Icmp | Transport::Icmpv6, _) => Self::of_icmp(packet, source, destination),
+            _ => None,
+        };
+        Some((source, clue))
+    }
+
+    /// The key of the trail that it is about.
+    #[inline(always)]
+    pub(super) const fn prober(&self) -> Prober {
+        Prober {
+            host: self.prober,
+            class: self.class,
         }
     }
 
@@ -68,8 +91,12 @@ impl Clue {
     }
 
     #[inline(always)]
-    fn of_tcp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
-        let (source_port, destination_port) = packet.ports()?;
+    fn of_tcp(
+        packet: &Packet<'_>,
+        source: Host,
+        destination: Host,
+        (source_port, destination_port): (u16, u16),
+    ) -> Option<Self> {
         let flags = packet.tcp_flags()?;
         let forth = |what| Self {
             prober: source,
@@ -117,8 +144,11 @@ impl Clue {
     }
 
     #[inline(always)]
-    fn of_udp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
-        let (source_port, destination_port) = packet.ports()?;
+    fn of_udp(
+        source: Host,
+        destination: Host,
+        (source_port, destination_port): (u16, u16),
+    ) -> Option<Self> {
         if destination.is_group() {
             return None;
         }
@@ -143,7 +173,6 @@ impl Clue {
         })
     }
 
-    #[inline(never)]
     fn of_icmp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
         let (icmp_type, code) = (packet.icmp_type()?, packet.icmp_code()?);
         let is_icmpv6 = packet.layout().transport() == Transport::Icmpv6;

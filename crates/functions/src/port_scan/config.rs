@@ -50,13 +50,14 @@ pub struct PortScanConfig {
     /// `ports` probes in this time is not found. Default 60; 0 is taken as 1.
     pub window_s: Tick,
     /// Distinct ports without any answer that make a port scan, provided that they are three times as many as the
-    /// hosts that gave none. Default 7: nobody's clients miss seven services of one host, and the shortest scan worth the
-    /// name has ten probes. At most some 200 can be told apart.
+    /// hosts that gave none. Default 7: nobody's clients miss seven services of one host, and the shortest scan worth
+    /// the name has ten probes. At most some 200 can be told apart.
     pub ports: u16,
-    /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as
-    /// the unanswered ports, and no fewer than the hosts that the source converses with. One that has kept silent for a window counts half,
-    /// one that may yet answer a quarter: so that a browser that opens connections to nineteen hosts within a round
-    /// trip is let be. Default 5. Pinged hosts count in full, whether they answer or not.
+    /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as the
+    /// unanswered ports, and no fewer than the hosts that the source converses with. One that has kept silent for a
+    /// window counts half, one that may yet answer a quarter: so that a browser that opens connections to some
+    /// eighteen hosts within a round trip is let be. Default 5. Pinged hosts count in full, whether they answer or
+    /// not.
     pub hosts: u16,
     /// Sources that never raise an alert: monitoring, resolvers, name servers.
     pub exempt: Vec<IpAddr>,

@@ -3,24 +3,25 @@
 //!
 //! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table:
 //! each source has a trail of small sets that join (`trail.rs`, read it first). A packet is read for what it says
-//! about whose probes (`clue.rs`); a trail that grew is judged; what comes of it is an alert and a block
+//! about whose probes (`clue.rs`); a trail that grew is judged (`learn.rs`); what comes of it is an alert and a block
 //! (`alert.rs`), which every instance knows after the lag.
 //!
 //! Not seen: probes slower than a window allows; probes in fragments too small for a transport header; ACK probes
-//! whose source port is below the probed one; a sweep so evenly mixed with as many ports as hosts that it looks like
-//! a peer-to-peer client (what `PortScanConfig` calls concentration).
+//! whose source port is below the probed one; probes of as many ports as hosts, one each, which look like a
+//! peer-to-peer client's (see `PortScanConfig::ports` and `hosts`).
 
 mod alert;
 mod clue;
 mod config;
 mod host;
+mod learn;
 mod trail;
 mod volume;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Act, Ask, At, Builder, Counter, Counters, Late, Map, NetworkFunction, PortNumber, Reason,
-    Single, Tick, Vacancy, Verdict, state,
+    Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, PortNumber, Reason, Tick, Verdict,
+    state,
 };
 
 pub use alert::{Alert, Block, Subject, Watch};
@@ -29,7 +30,7 @@ pub use host::Host;
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
 use clue::{Clue, What};
-use trail::{Finding, Marks, Set, Thresholds};
+use trail::{Set, Thresholds};
 use volume::Traffic;
 
 /// What the instances of a port-scan IDPS share.
@@ -83,8 +84,6 @@ pub struct PortScan {
     exempt: Vec<Host>,
 }
 
-type TrailAt = At<Single<Prober>, Trail>;
-
 impl PortScan {
     /// A port-scan IDPS. Thresholds of zero are taken as one.
     #[must_use]
@@ -112,293 +111,136 @@ impl PortScan {
         &self.config
     }
 
-    /// The trails that a clue is about: the prober's, and for a UDP datagram that of the other end.
+    /// Handles IPv6, ICMP, fragments and other protocols.
+    #[inline(never)]
+    fn uncommon(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
+        match Clue::of_uncommon(ask.packet()) {
+            Some((source, clue)) => self.handle(ask, source, clue),
+            None => Ok(Verdict::Forward(forward(&ask))),
+        }
+    }
+
+    /// Handles an IP packet without a volume policy, or hands it on.
     #[inline(always)]
-    fn trails(
-        ask: &Ask<'_, PortScanState>,
-        clue: Option<&Clue>,
-    ) -> Result<(Option<TrailAt>, Option<TrailAt>), Late> {
+    fn handle(
+        &self,
+        ask: Ask<'_, PortScanState>,
+        source: Host,
+        clue: Option<Clue>,
+    ) -> Result<Verdict, Late> {
+        if self.config.volume.is_some() {
+            return self.handle_measured(ask, source, clue);
+        }
+        let is_blocked = Self::is_blocked(&ask, &source);
         let Some(clue) = clue else {
-            return Ok((None, None));
+            return Ok(match is_blocked? {
+                true => Verdict::Drop(Reason::Blocked),
+                false => Verdict::Forward(forward(&ask)),
+            });
         };
-        let own = ask.trails.get(&Prober {
-            host: clue.prober,
-            class: clue.class,
-        });
-        if clue.what == What::Datagram {
-            return ask.all((
-                own,
-                ask.trails.get(&Prober {
-                    host: clue.target,
-                    class: clue.class,
-                }),
-            ));
+        match ask.all((is_blocked, self.teaches(&ask, &clue)))? {
+            (true, _) => Ok(Verdict::Drop(Reason::Blocked)),
+            (false, false) => Ok(Verdict::Forward(forward(&ask))),
+            (false, true) => self.learn(ask, source, clue, None),
         }
-        Ok((own?, None))
     }
 
-    /// Judges what a clue adds to a trail.
+    /// The same with a volume policy.
     #[inline(never)]
-    fn lesson(
+    fn handle_measured(
         &self,
-        ask: &Ask<'_, PortScanState>,
-        clue: &Clue,
-        known: Option<TrailAt>,
-        marks: &Marks,
-    ) -> Result<Lesson, Late> {
-        let epoch = ask.now() / self.config.window_s;
-        let trail = known
-            .map_or_else(Trail::default, |known| known.value)
-            .marked(epoch, marks);
-        let change = match known {
-            Some(known) if known.value == trail => Change::None,
-            Some(known) => Change::Update(known, trail),
-            None => Change::Insert(ask.trails.vacancy()?, trail),
+        ask: Ask<'_, PortScanState>,
+        source: Host,
+        clue: Option<Clue>,
+    ) -> Result<Verdict, Late> {
+        let teaches = match &clue {
+            Some(clue) => self.teaches(&ask, clue),
+            None => Ok(false),
         };
-        let finding = match clue.what {
-            // These only clear a trail.
-            What::Accepted | What::Engaged => None,
-            _ => trail.judge(clue.class, epoch, self.thresholds),
-        };
-        let consequence = match finding {
-            Some(finding) if !self.exempt.contains(&clue.prober) => {
-                Some(self.consequence(ask, clue, &finding, &trail)?)
-            }
-            _ => None,
-        };
-        Ok(Lesson {
-            prober: Prober {
-                host: clue.prober,
-                class: clue.class,
-            },
-            change,
-            consequence,
-        })
+        let (is_blocked, teaches, traffic) = ask.all((
+            Self::is_blocked(&ask, &source),
+            teaches,
+            Traffic::of(self, &ask),
+        ))?;
+        if is_blocked {
+            return Ok(Verdict::Drop(Reason::Blocked));
+        }
+        if traffic
+            .as_ref()
+            .is_some_and(|traffic| traffic.is_blocked(ask.now()))
+        {
+            return Ok(Verdict::Drop(Reason::PortBlocked));
+        }
+        if let (true, Some(clue)) = (teaches, clue) {
+            return self.learn(ask, source, clue, traffic);
+        }
+        let out = forward(&ask);
+        if let Some(traffic) = traffic
+            && let Some(addition) = traffic.addition(self, &ask)?
+        {
+            addition.write(&mut ask.act()?);
+        }
+        Ok(Verdict::Forward(out))
     }
 
-    /// What a finding changes: the alert, unless it says so already, and the block.
-    #[cold]
-    fn consequence(
-        &self,
-        ask: &Ask<'_, PortScanState>,
-        clue: &Clue,
-        finding: &Finding,
-        trail: &Trail,
-    ) -> Result<Consequence, Late> {
-        let now = ask.now();
-        let subject = Subject {
-            source: clue.prober,
-            class: clue.class,
-            shape: finding.shape,
-        };
-        let (known, blocked) =
-            ask.all((ask.alerts.get(&subject), ask.blocked.get(&clue.prober)))?;
-        let found = Alert {
-            first: now,
-            ports: finding.ports,
-            hosts: finding.hosts,
-            methods: trail.methods(),
-        };
-        let alert = match known {
-            None => Change::Insert(ask.alerts.vacancy()?, found),
-            Some(at) => {
-                let grew = found.ports >= at.value.ports.saturating_mul(2).max(1)
-                    || found.hosts >= at.value.hosts.saturating_mul(2).max(1);
-                if grew {
-                    Change::Update(at, found)
-                } else {
-                    Change::None
-                }
-            }
-        };
-        let block = match (self.config.response, blocked) {
-            (Response::Detect, _) => Change::None,
-            (Response::Block { .. }, Some(at)) if now < at.value.until => Change::None,
-            (Response::Block { block_s }, at) => {
-                let block = Block {
-                    until: now.saturating_add(block_s),
-                };
-                match at {
-                    Some(at) => Change::Update(at, block),
-                    None => Change::Insert(ask.blocked.vacancy()?, block),
-                }
-            }
-        };
-        Ok(Consequence {
-            subject,
-            alert,
-            block,
-        })
-    }
-
-    /// A UDP datagram turned into the answer that it is, if the other end probed first.
+    /// Whether the packet's source is blocked.
     #[inline(always)]
-    fn answering(
-        &self,
-        ask: &Ask<'_, PortScanState>,
-        clue: Clue,
-        own: Option<TrailAt>,
-        other: Option<TrailAt>,
-    ) -> (Clue, Option<TrailAt>) {
-        if let (What::Datagram, Some(at)) = (clue.what, &other) {
-            let epoch = ask.now() / self.config.window_s;
-            // To the very port that it probed from; from another port than it probed will do (TFTP, RFC 1350 §4).
-            if at
-                .value
-                .knows(epoch, Set::HostsProbed, host_bit(ask, clue.prober))
-                && at
-                    .value
-                    .knows(epoch, Set::PORTS_USED, port_bit(ask, clue.port))
-            {
-                return (clue.answered(), other);
-            }
-        }
-        (clue, own)
+    fn is_blocked(ask: &Ask<'_, PortScanState>, source: &Host) -> Result<bool, Late> {
+        let block = ask.blocked.get(source)?;
+        Ok(block.is_some_and(|block| ask.now() < block.value.until))
     }
 
-    /// The sets that a clue adds to; `None` if it adds nothing to what is known.
+    /// Whether a clue may add to what is known. Looks at the words that it needs where they lie: what a quiet flow
+    /// costs, besides the look for a block.
     #[inline(always)]
-    fn marks(
-        &self,
-        ask: &Ask<'_, PortScanState>,
-        clue: &Clue,
-        known: Option<&TrailAt>,
-    ) -> Option<Marks> {
-        let inserts = match clue.what {
-            What::Probe(_) | What::Datagram => true,
-            // The SYN may have gone through another instance, and its trail not be here yet.
-            What::Accepted => clue.class == Class::Tcp,
-            What::Reset { answers_ack } => answers_ack,
-            What::Engaged | What::Refused { .. } => false,
-        };
-        if known.is_none() && !inserts {
-            return None;
-        }
+    fn teaches(&self, ask: &Ask<'_, PortScanState>, clue: &Clue) -> Result<bool, Late> {
         let epoch = ask.now() / self.config.window_s;
-        let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-        let probed = |known: Option<&TrailAt>| {
-            known.is_some_and(|known| known.value.knows(epoch, Set::HostsProbed, host))
-        };
-        let marks = match clue.what {
-            What::Probe(methods) => {
-                let marks = Marks {
-                    methods,
-                    ..Marks::default()
+        let own = ask.trails.get(&clue.prober());
+        match clue.what {
+            What::Engaged => Ok(own?.is_some_and(|known| {
+                let trail = &known.value;
+                let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
+                trail.knows(epoch, Set::PortsProbed, port)
+                    && !(trail.has(epoch, Set::HostsEngaged, host)
+                        && trail.has(epoch, Set::PortsAnswered, port))
+            })),
+            What::Accepted => Ok(match own? {
+                None => clue.class == Class::Tcp,
+                Some(known) => {
+                    let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
+                    !(known.value.has(epoch, Set::HostsAccepted, host)
+                        && known.value.has(epoch, Set::PortsAnswered, port))
                 }
-                .with(Set::HostsProbed, host);
-                if clue.class == Class::Icmp {
-                    marks
-                } else {
-                    marks.with(Set::PortsProbed, port)
-                }
+            }),
+            What::Datagram => {
+                // A flow that goes on is known to the trail of the side that began it.
+                let probe = own.map(|known| {
+                    known.is_some_and(|known| {
+                        let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
+                        let trail = &known.value;
+                        trail.has(epoch, Set::HostsProbed, host)
+                            && trail.has(epoch, Set::PortsProbed, port)
+                            && trail.has(epoch, Set::PORTS_USED, port_bit(ask, clue.from))
+                    })
+                });
+                let answer = ask.trails.get(&clue.answered().prober()).map(|known| {
+                    known.map(|known| {
+                        let trail = &known.value;
+                        let (host, port) = (host_bit(ask, clue.prober), port_bit(ask, clue.from));
+                        let is_answer = is_answered(trail, epoch, host, port_bit(ask, clue.port));
+                        let is_known = trail.has(epoch, Set::HostsAccepted, host)
+                            && trail.has(epoch, Set::PortsAnswered, port);
+                        (is_answer, is_known)
+                    })
+                });
+                Ok(match ask.all((probe, answer))? {
+                    (_, Some((true, is_known))) => !is_known,
+                    (is_known, _) => !is_known,
+                })
             }
-            What::Datagram => Marks {
-                methods: Methods::UDP,
-                ..Marks::default()
-            }
-            .with(Set::HostsProbed, host)
-            .with(Set::PortsProbed, port)
-            .with(Set::PORTS_USED, port_bit(ask, clue.from)),
-            What::Accepted => Marks::default()
-                .with(Set::HostsAccepted, host)
-                .with(Set::PortsAnswered, port),
-            // Only what was probed: else a server's clients would fill its sets and hide what it probes itself.
-            What::Engaged => {
-                let trail = &known?.value;
-                let asked = probed(known) || trail.knows(epoch, Set::HostsReset, host);
-                if !asked || !trail.knows(epoch, Set::PortsProbed, port) {
-                    return None;
-                }
-                Marks::default()
-                    .with(Set::HostsEngaged, host)
-                    .with(Set::PortsAnswered, port)
-            }
-            What::Refused { .. } if probed(known) => Marks::default().with(Set::HostsRefused, host),
-            // A translator on the way quotes another address than was probed.
-            What::Refused { reporter } => {
-                let reporter = host_bit(ask, reporter);
-                if !known?.value.knows(epoch, Set::HostsProbed, reporter) {
-                    return None;
-                }
-                Marks::default().with(Set::HostsRefused, reporter)
-            }
-            What::Reset { answers_ack } => {
-                let marks = Marks::default().with(Set::HostsReset, host);
-                match (probed(known), answers_ack) {
-                    (true, _) => marks,
-                    (false, true) => Marks {
-                        methods: Methods::ACK,
-                        ..marks
-                    }
-                    .with(Set::PortsProbed, port),
-                    (false, false) => return None,
-                }
-            }
-        };
-        match known {
-            // What others saw may have made a scan of it meanwhile: a probe is judged even if it adds nothing. Not
-            // so a datagram, of which a quiet flow has many.
-            Some(known)
-                if !matches!(clue.what, What::Probe(_)) && known.value.holds(epoch, &marks) =>
-            {
-                None
-            }
-            _ => Some(marks),
+            _ => own.map(|_| true),
         }
     }
-}
-
-/// What a packet taught: writes to come.
-struct Lesson {
-    prober: Prober,
-    change: Change<Prober, Trail>,
-    consequence: Option<Consequence>,
-}
-
-impl Lesson {
-    #[inline(never)]
-    fn write(self, act: &mut Act<'_, PortScanState>) {
-        match self.change {
-            Change::None => {}
-            Change::Update(at, trail) => act.trails.update(&at, trail),
-            Change::Insert(Some(room), trail) => act.trails.insert(room, self.prober, trail),
-            Change::Insert(None, _) => act.unrecorded.add(1),
-        }
-        let Some(Consequence {
-            subject,
-            alert,
-            block,
-        }) = self.consequence
-        else {
-            return;
-        };
-        match alert {
-            Change::None => {}
-            Change::Update(at, alert) => act.alerts.update(&at, alert),
-            Change::Insert(Some(room), alert) => act.alerts.insert(room, subject, alert),
-            Change::Insert(None, _) => act.unrecorded.add(1),
-        }
-        match block {
-            Change::None => {}
-            Change::Update(at, block) => act.blocked.update(&at, block),
-            Change::Insert(Some(room), block) => act.blocked.insert(room, subject.source, block),
-            Change::Insert(None, _) => act.unrecorded.add(1),
-        }
-    }
-}
-
-/// A finding's writes.
-struct Consequence {
-    subject: Subject,
-    alert: Change<Subject, Alert>,
-    block: Change<Host, Block>,
-}
-
-/// A write that is due in a map.
-enum Change<K, V> {
-    None,
-    Update(At<Single<K>, V>, V),
-    Insert(Option<Vacancy>, V),
 }
 
 impl NetworkFunction for PortScan {
@@ -438,58 +280,10 @@ impl NetworkFunction for PortScan {
 
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
-        let out = forward(&ask);
-        let Some((source, destination)) = Host::ends(ask.packet()) else {
-            return Ok(Verdict::Forward(out));
-        };
-        let clue = Clue::read(ask.packet(), source, destination);
-        let (blocked, traffic, (own, other)) = ask.all((
-            ask.blocked.get(&source),
-            Traffic::of(self, &ask),
-            Self::trails(&ask, clue.as_ref()),
-        ))?;
-        let now = ask.now();
-        if blocked.is_some_and(|block| now < block.value.until) {
-            return Ok(Verdict::Drop(Reason::Blocked));
+        match Clue::of_common(ask.packet()) {
+            Some((source, clue)) => self.handle(ask, source, clue),
+            None => self.uncommon(ask),
         }
-        if traffic
-            .as_ref()
-            .is_some_and(|traffic| traffic.is_blocked(now))
-        {
-            return Ok(Verdict::Drop(Reason::PortBlocked));
-        }
-        let lesson = match clue {
-            None => None,
-            Some(clue) => {
-                let (clue, known) = self.answering(&ask, clue, own, other);
-                match self.marks(&ask, &clue, known.as_ref()) {
-                    Some(marks) => Some(self.lesson(&ask, &clue, known, &marks)?),
-                    None => None,
-                }
-            }
-        };
-        let blocks = lesson
-            .as_ref()
-            .is_some_and(|lesson| lesson.consequence.is_some() && lesson.prober.host == source)
-            && self.config.response != Response::Detect;
-        let addition = match traffic {
-            Some(traffic) if !blocks => traffic.addition(self, &ask)?,
-            _ => None,
-        };
-        if lesson.is_some() || addition.is_some() {
-            let mut act = ask.act()?;
-            if let Some(lesson) = lesson {
-                lesson.write(&mut act);
-            }
-            if let Some(addition) = addition {
-                addition.write(&mut act);
-            }
-        }
-        Ok(if blocks {
-            Verdict::Drop(Reason::Blocked)
-        } else {
-            Verdict::Forward(out)
-        })
     }
 
     fn schema(&self) -> u64 {
@@ -504,6 +298,13 @@ impl NetworkFunction for PortScan {
 #[inline(always)]
 fn forward(ask: &Ask<'_, PortScanState>) -> PortNumber {
     PortNumber(ask.port().0 ^ 1)
+}
+
+/// Whether a UDP datagram from a host to a port answers the one whose trail it is: it comes from a host that was
+/// probed, to the very port that probed. From another port than the probed one will do (TFTP, RFC 1350 §4).
+#[inline(always)]
+fn is_answered(trail: &Trail, epoch: u32, host: u64, to: u64) -> bool {
+    trail.knows(epoch, Set::HostsProbed, host) && trail.knows(epoch, Set::PORTS_USED, to)
 }
 
 /// A port's bit in a set, alike on all instances.

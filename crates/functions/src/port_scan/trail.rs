@@ -219,6 +219,12 @@ impl Trail {
                 .all(|(set, bits)| set & bits == *bits)
     }
 
+    /// Whether all of `bits` are in the set of the current window, and that is `epoch`.
+    #[inline(always)]
+    pub(super) const fn has(&self, epoch: u32, set: Set, bits: u64) -> bool {
+        self.epoch >= epoch && self.windows[0][set as usize] & bits == bits
+    }
+
     /// Whether some bit of `bits` is in the set in window `epoch` or the one before.
     #[inline(always)]
     pub(super) const fn knows(&self, epoch: u32, set: Set, bits: u64) -> bool {

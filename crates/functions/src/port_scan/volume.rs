@@ -5,7 +5,8 @@
 
 use asterism_function::{Act, Ask, At, Late, Single, Tally, Tick, Transport};
 
-use super::{Change, PortScan, PortScanState, VolumePolicy, Watch};
+use super::learn::Change;
+use super::{PortScan, PortScanState, VolumePolicy, Watch};
 
 /// A port is watched once its total passes this part of the threshold, which its first window does not count: else
 /// every port ever used would have an entry.
