@@ -5,7 +5,8 @@
 //! it and the instances are rings.
 
 use asterism_placement::replicated::{
-    Deliver, Destination as ReplicaDestination, Event, ImageEnd, ImageError, ImageKind, Replicator, SubmitError,
+    Deliver, Destination as ReplicaDestination, Event, ImageEnd, ImageError, ImageKind, Replicator,
+    SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
@@ -13,6 +14,8 @@ use asterism_placement::seal::{
 use asterism_placement::{Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::exchange::{Down, REMOTE, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
@@ -102,6 +105,8 @@ pub struct StateChannel {
     own: OriginName,
     lanes: Vec<Lane>,
     down: RingWriter,
+    /// The last number that an instance drew for a group.
+    committed: Arc<AtomicU64>,
     /// Records (length before each) that the ring had no room for.
     backlog: VecDeque<Vec<u8>>,
     backlog_bytes: usize,
@@ -137,6 +142,7 @@ impl StateChannel {
         replicator: Replicator,
         ups: Vec<RingReader>,
         down: RingWriter,
+        committed: Arc<AtomicU64>,
     ) -> Self {
         let members = replicator.config().members.len();
         let own = origin(replicator.config().member, replicator.config().incarnation);
@@ -156,6 +162,7 @@ impl StateChannel {
             own,
             lanes,
             down,
+            committed,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             spare: Vec::new(),
@@ -219,6 +226,9 @@ impl StateChannel {
     pub fn turn(&mut self, now: Time) {
         self.empty_backlog();
         self.take_up(now);
+        // What the log had no room for is committed all the same.
+        self.replicator
+            .committed(self.committed.load(Ordering::Acquire));
         self.serve_walks(now);
         self.report_applied(now);
         self.secure.handle_timeout(now);

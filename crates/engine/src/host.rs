@@ -177,10 +177,17 @@ pub fn host(
             seed: choice_seed,
             tick_at_zero: config.tick_at_zero,
             flush_us: config.flush_us,
-            exchange: Some(Exchange { up, down: reader }),
+            exchange: Some(Exchange {
+                up,
+                down: reader,
+                committed: shared.clone(),
+            }),
         });
     }
-    Ok((StateChannel::new(secure, replicator, ups, down), parts))
+    Ok((
+        StateChannel::new(secure, replicator, ups, down, shared),
+        parts,
+    ))
 }
 
 /// The seed of hashes and choices: the same on all instances of a cluster, known to no outsider.

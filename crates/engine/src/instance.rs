@@ -6,9 +6,11 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use asterism_function::{
-    Call, Emissions, FlowKey, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
+    Call, Emissions, FlowKey, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict,
+    call,
 };
 use asterism_placement::{MemberId, Time, mutant as placed};
 use asterism_state::{
@@ -30,8 +32,8 @@ pub const APPLY_GROUPS_PER_TURN: usize = 256;
 const SWEEP_STEPS: u32 = 256;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
-/// Tables larger than this are prefetched: about half of a core's own cache.
-const CACHE_BYTES: usize = 1 << 20;
+/// Tables larger than this are prefetched: about a core's own cache. Below it the second call costs more than it saves.
+const CACHE_BYTES: usize = 2 << 20;
 /// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
 const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
 
@@ -51,6 +53,8 @@ pub struct InstanceParts {
 pub(crate) struct Exchange {
     pub(crate) up: RingWriter,
     pub(crate) down: RingReader,
+    /// The last number drawn for a group of this host.
+    pub(crate) committed: Arc<AtomicU64>,
 }
 
 impl InstanceParts {
@@ -707,6 +711,8 @@ impl<F: NetworkFunction> Instance<F> {
             tally.groups_written += 1;
             tally.group_bytes_written += bytes.len() as u64;
             if let Some(exchange) = exchange {
+                // Whoever shares the counter draws from it; alone, it is told here.
+                exchange.committed.fetch_max(sequence, Ordering::Release);
                 let pushed = Up::Group { sequence, bytes }.push(&mut exchange.up);
                 assert!(
                     pushed.is_ok(),
