@@ -196,7 +196,7 @@ impl<F: NetworkFunction> Fleet<F> {
         true
     }
 
-    /// One digest for each host over what it shares with the others.
+    /// One digest for each host over what it shares with the others; over everything if it shares nothing.
     ///
     /// A host with several instances has one for all of them if they agree, else one that equals no other host's.
     #[must_use]
@@ -204,9 +204,9 @@ impl<F: NetworkFunction> Fleet<F> {
         let members = self.cluster.members().iter().enumerate();
         let host = |(place, member): (usize, &asterism_engine::Member<F>)| {
             let mut each = member.instances.iter().map(|instance| {
-                let shared = instance.digests().into_iter().zip(&self.shared);
-                let words = shared
-                    .filter(|(_, shared)| **shared)
+                let objects = instance.digests().into_iter().zip(&self.shared);
+                let words = objects
+                    .filter(|(_, shared)| **shared || !self.shares())
                     .map(|(digest, _)| digest);
                 words.fold(0, |sum, digest| asterism_state::hash::word(digest, sum))
             });

@@ -39,7 +39,11 @@ enum Event {
     /// This step of this conversation is sent.
     Send { conversation: usize, step: usize },
     /// If it has not arrived by now, it is sent again.
-    Check { conversation: usize, step: usize, sends: u32 },
+    Check {
+        conversation: usize,
+        step: usize,
+        sends: u32,
+    },
     /// This packet of the scans is sent.
     Scan { packet: usize },
     /// The view is told.
@@ -113,14 +117,24 @@ impl<'a> Run<'a> {
         let members = config.cluster.members.clone();
         let nat = fleet(plan, config.cluster, plan.wan, &nat, objects)?;
         let function = idps_config.function.clone();
-        let idps = fleet(plan, idps_config.cluster, Duration::ZERO, &idps, move |name: &str| function.object_settings(name))?;
+        let idps = fleet(
+            plan,
+            idps_config.cluster,
+            Duration::ZERO,
+            &idps,
+            move |name: &str| function.object_settings(name),
+        )?;
         let started = nat.now();
         let mut run = Run {
             plan,
             absent,
             conversations,
             scan,
-            by_remote: conversations.iter().enumerate().map(|(number, one)| (one.remote, number)).collect(),
+            by_remote: conversations
+                .iter()
+                .enumerate()
+                .map(|(number, one)| (one.remote, number))
+                .collect(),
             ends: vec![Ends::default(); conversations.len()],
             events: BinaryHeap::new(),
             events_made: 0,
@@ -133,7 +147,13 @@ impl<'a> Run<'a> {
             idps,
         };
         for (number, conversation) in conversations.iter().enumerate() {
-            run.at(conversation.start, Event::Send { conversation: number, step: 0 });
+            run.at(
+                conversation.start,
+                Event::Send {
+                    conversation: number,
+                    step: 0,
+                },
+            );
         }
         for (number, packet) in scan.iter().enumerate() {
             run.at(plan.span / 4 + packet.at, Event::Scan { packet: number });
@@ -148,11 +168,19 @@ impl<'a> Run<'a> {
             self.run_until(time);
             match event {
                 Event::Send { conversation, step } => self.send(conversation, step),
-                Event::Check { conversation, step, sends } => self.check(conversation, step, sends),
+                Event::Check {
+                    conversation,
+                    step,
+                    sends,
+                } => self.check(conversation, step, sends),
                 Event::Scan { packet } => self.probe(packet),
                 Event::View => {
                     view.show(&self.snapshot());
-                    if self.events.iter().any(|Reverse((_, _, event))| *event != Event::View) {
+                    if self
+                        .events
+                        .iter()
+                        .any(|Reverse((_, _, event))| *event != Event::View)
+                    {
                         self.push(time + VIEW_STEP, Event::View);
                     }
                 }
@@ -181,14 +209,32 @@ impl<'a> Run<'a> {
         ends.sent_at = Some(now);
         ends.sends += 1;
         let sends = ends.sends;
-        self.push(now + SEND_AGAIN, Event::Check { conversation: number, step, sends });
-        if let Some(next) = conversation.steps.get(step + 1).filter(|next| next.together && sends == 1) {
+        self.push(
+            now + SEND_AGAIN,
+            Event::Check {
+                conversation: number,
+                step,
+                sends,
+            },
+        );
+        if let Some(next) = conversation
+            .steps
+            .get(step + 1)
+            .filter(|next| next.together && sends == 1)
+        {
             debug_assert!(next.from_inside);
             let other = (host + 1) % self.members.len();
-            self.to_nat(host, INSIDE, &bytes);
-            self.to_nat(other, INSIDE, &next.bytes.clone());
+            self.hand_to_nat(host, INSIDE, &bytes);
+            self.hand_to_nat(other, INSIDE, &next.bytes.clone());
             self.sum.packets += 2;
-            self.push(now + SEND_AGAIN, Event::Check { conversation: number, step: step + 1, sends });
+            self.push(
+                now + SEND_AGAIN,
+                Event::Check {
+                    conversation: number,
+                    step: step + 1,
+                    sends,
+                },
+            );
             if step == 0 {
                 self.opened[host] += 1;
             }
@@ -199,15 +245,17 @@ impl<'a> Run<'a> {
             if step == 0 && sends == 1 {
                 self.opened[host] += 1;
             }
-            self.to_nat(host, INSIDE, &bytes);
+            self.hand_to_nat(host, INSIDE, &bytes);
         } else {
-            let Some(seen_as) = self.ends[number].seen_as else { return };
+            let Some(seen_as) = self.ends[number].seen_as else {
+                return;
+            };
             let mut bytes = bytes;
             if let Ok(mut packet) = Packet::parse(&mut bytes) {
                 packet.set_destination(seen_as);
             }
             if let Some(bytes) = self.through_idps(false, &bytes) {
-                self.to_nat(host, OUTSIDE, &bytes);
+                self.hand_to_nat(host, OUTSIDE, &bytes);
             }
         }
     }
@@ -238,21 +286,34 @@ impl<'a> Run<'a> {
 
     fn arrive(&mut self, left: Left) {
         let mut bytes = left.bytes;
-        let Some(flow) = Packet::parse(&mut bytes).ok().and_then(|packet| packet.flow4()) else {
+        let Some(flow) = Packet::parse(&mut bytes)
+            .ok()
+            .and_then(|packet| packet.flow4())
+        else {
             return;
         };
         let outbound = left.port == OUTSIDE;
-        let remote = if outbound { flow.destination() } else { flow.source() };
-        let Some(&number) = self.by_remote.get(&remote) else { return };
+        let remote = if outbound {
+            flow.destination()
+        } else {
+            flow.source()
+        };
+        let Some(&number) = self.by_remote.get(&remote) else {
+            return;
+        };
         if outbound {
             if self.through_idps(true, &bytes).is_none() {
                 return;
             }
             // A port of another conversation: two flows cannot be told apart any more.
             let outside = flow.source();
-            match self.sum.users.insert(outside, number) {
-                Some(other) if other != number => self.sum.ports_shared += 1,
-                _ => {}
+            if self
+                .sum
+                .users
+                .insert(outside, number)
+                .is_some_and(|other| other != number)
+            {
+                self.sum.ports_shared.insert(outside);
             }
             let seen_as = self.ends[number].seen_as.get_or_insert(outside);
             if *seen_as != outside {
@@ -264,7 +325,10 @@ impl<'a> Run<'a> {
         }
         let steps = &self.conversations[number].steps;
         let ends = &mut self.ends[number];
-        let Some(step) = steps.get(ends.arrived).filter(|step| step.from_inside == outbound) else {
+        let Some(step) = steps
+            .get(ends.arrived)
+            .filter(|step| step.from_inside == outbound)
+        else {
             return;
         };
         let now = left.time.max(self.started);
@@ -279,14 +343,20 @@ impl<'a> Run<'a> {
         ends.sends = 0;
         let (next, now) = (ends.arrived, self.nat.now());
         match steps.get(next) {
-            Some(step) => self.push(now + step.pause, Event::Send { conversation: number, step: next }),
+            Some(step) => self.push(
+                now + step.pause,
+                Event::Send {
+                    conversation: number,
+                    step: next,
+                },
+            ),
             None => self.sum.completed += 1,
         }
     }
 
     // --- the network
 
-    fn to_nat(&mut self, host: usize, port: asterism_function::PortNumber, bytes: &[u8]) {
+    fn hand_to_nat(&mut self, host: usize, port: asterism_function::PortNumber, bytes: &[u8]) {
         if !self.nat.inject(host, 0, port, bytes) {
             self.sum.packets_refused += 1;
         }
@@ -303,7 +373,9 @@ impl<'a> Run<'a> {
     fn probe(&mut self, number: usize) {
         let packet = &self.scan[number];
         let mut bytes = packet.bytes.clone();
-        let Ok(flow) = Packet::parse(&mut bytes).map(|packet| FlowKey::of(&packet)) else { return };
+        let Ok(flow) = Packet::parse(&mut bytes).map(|packet| FlowKey::of(&packet)) else {
+            return;
+        };
         if packet.from_scanner {
             self.sum.probes += 1;
             if self.through_idps(false, &bytes).is_none() {
@@ -335,7 +407,13 @@ impl<'a> Run<'a> {
     // --- what came of it
 
     fn snapshot(&self) -> Snapshot {
-        let hosts = self.nat.cluster().members().iter().zip(&self.members).zip(&self.opened);
+        let hosts = self
+            .nat
+            .cluster()
+            .members()
+            .iter()
+            .zip(&self.members)
+            .zip(&self.opened);
         Snapshot {
             setting: self.absent,
             elapsed: Duration::from_micros(self.nat.now().as_micros() - self.started.as_micros()),
@@ -364,16 +442,33 @@ impl<'a> Run<'a> {
         let members = self.nat.cluster().members();
         let (mut checked, mut agree) = (0, 0);
         for (conversation, ends) in self.conversations.iter().zip(&self.ends) {
-            let Some(step) = conversation.steps.first().filter(|_| ends.seen_as.is_some()) else { continue };
+            let Some(step) = conversation
+                .steps
+                .first()
+                .filter(|_| ends.seen_as.is_some())
+            else {
+                continue;
+            };
             let mut bytes = step.bytes.clone();
-            let Some(flow) = Packet::parse(&mut bytes).ok().and_then(|packet| packet.flow4()) else { continue };
-            let mut everywhere = members.iter().flat_map(|member| &member.instances).map(|instance| outside_of(instance.state(), flow));
+            let Some(flow) = Packet::parse(&mut bytes)
+                .ok()
+                .and_then(|packet| packet.flow4())
+            else {
+                continue;
+            };
+            let mut everywhere = members
+                .iter()
+                .flat_map(|member| &member.instances)
+                .map(|instance| outside_of(instance.state(), flow));
             let first = everywhere.next().flatten();
             checked += 1;
             agree += u64::from(first.is_some() && everywhere.all(|other| other == first));
         }
         let digests = self.nat.digests();
-        let rows = members.iter().zip(&self.members).zip(self.opened.iter().zip(&digests));
+        let rows = members
+            .iter()
+            .zip(&self.members)
+            .zip(self.opened.iter().zip(&digests));
         let hosts: Vec<HostRow> = rows
             .map(|((member, name), (opened, digest))| {
                 let instance = &member.instances[0];
@@ -388,10 +483,24 @@ impl<'a> Run<'a> {
                 }
             })
             .collect();
-        let alerts = self.idps.cluster().members()[0].instances[0].state().alerts();
-        let sources: BTreeSet<String> = alerts.iter().map(|(subject, _)| subject.source.address().to_string()).collect();
-        let tallies = || members.iter().flat_map(|member| &member.instances).map(|instance| instance.tally());
-        let flows = self.ends.iter().filter(|ends| ends.seen_as.is_some()).count() as u64;
+        let alerts = self.idps.cluster().members()[0].instances[0]
+            .state()
+            .alerts();
+        let sources: BTreeSet<String> = alerts
+            .iter()
+            .map(|(subject, _)| subject.source.address().to_string())
+            .collect();
+        let tallies = || {
+            members
+                .iter()
+                .flat_map(|member| &member.instances)
+                .map(|instance| instance.tally())
+        };
+        let flows = self
+            .ends
+            .iter()
+            .filter(|ends| ends.seen_as.is_some())
+            .count() as u64;
         RunRow {
             absent: self.absent.words(),
             flows,
@@ -405,16 +514,25 @@ impl<'a> Run<'a> {
             translations_checked: checked,
             translations_agree: agree,
             collisions: members[0].instances[0].state().sessions.tally().dominated,
-            ports_shared: self.sum.ports_shared,
+            ports_shared: self.sum.ports_shared.len() as u64,
             misdelivered: self.sum.misdelivered,
             groups_bad: tallies().map(|tally| tally.groups_bad).sum(),
             lag: self.nat.lag(),
-            log_bytes_per_flow: tallies().map(|tally| tally.group_bytes_written).sum::<u64>() as f64 / flows.max(1) as f64,
-            wire_bytes_per_flow: members.iter().map(|member| member.channel.tally().bytes_sent).sum::<u64>() as f64 / flows.max(1) as f64,
+            log_bytes_per_flow: tallies()
+                .map(|tally| tally.group_bytes_written)
+                .sum::<u64>() as f64
+                / flows.max(1) as f64,
+            wire_bytes_per_flow: members
+                .iter()
+                .map(|member| member.channel.tally().bytes_sent)
+                .sum::<u64>() as f64
+                / flows.max(1) as f64,
             quiet,
             digests_equal: self.nat.shares() && digests.windows(2).all(|pair| pair[0] == pair[1]),
             idps: IdpsRow {
-                packets: self.idps.cluster().members()[0].instances[0].tally().received,
+                packets: self.idps.cluster().members()[0].instances[0]
+                    .tally()
+                    .received,
                 probes: self.sum.probes,
                 probes_blocked: self.sum.probes_blocked,
                 alerts: alerts.len() as u64,

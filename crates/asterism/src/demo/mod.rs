@@ -88,7 +88,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         plan.wan.as_millis(),
         plan.conversations
     ));
-    
+
     let mut live;
     let mut lines;
     let view: &mut dyn View = if arguments.fast || !output.coloured() {
@@ -108,7 +108,11 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     } else {
         output.text(&report.text());
     }
-    output.end(if report.holds { End::Done } else { End::DoesNotHold })
+    output.end(if report.holds {
+        End::Done
+    } else {
+        End::DoesNotHold
+    })
 }
 
 /// Runs the demo under both settings of `absent`.

@@ -1,6 +1,6 @@
 //! What came of the demo, and whether it holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asterism_function::{Absence, Endpoint};
@@ -54,7 +54,8 @@ pub(super) struct Sum {
     pub(super) completed: u64,
     pub(super) misdelivered: u64,
     pub(super) changed_midway: u64,
-    pub(super) ports_shared: u64,
+    /// Outside endpoints that were seen with more than one conversation.
+    pub(super) ports_shared: BTreeSet<Endpoint>,
     pub(super) probes: u64,
     pub(super) probes_blocked: u64,
     /// Which conversation was seen with which outside endpoint.
@@ -170,27 +171,58 @@ impl RunRow {
                 failures.push(format!("absent = \"{}\": {failure}", self.absent));
             }
         };
-        must(self.digests_equal, "the hosts' states differ in the end".into());
         must(
-            self.translations_checked == self.conversations && self.translations_agree == self.translations_checked,
-            format!("{} of {} translations agree on all hosts", self.translations_agree, self.conversations),
+            self.digests_equal,
+            "the hosts' states differ in the end".into(),
         );
-        must(self.quiet, "changes were still on their way when the run was ended".into());
+        must(
+            self.translations_checked == self.conversations
+                && self.translations_agree == self.translations_checked,
+            format!(
+                "{} of {} translations agree on all hosts",
+                self.translations_agree, self.conversations
+            ),
+        );
+        must(
+            self.quiet,
+            "changes were still on their way when the run was ended".into(),
+        );
         must(
             self.completed == self.conversations,
-            format!("{} of {} conversations came to their end", self.completed, self.conversations),
+            format!(
+                "{} of {} conversations came to their end",
+                self.completed, self.conversations
+            ),
         );
-        must(self.ports_shared == 0, format!("{} outside ports were given to two flows", self.ports_shared));
-        must(self.misdelivered == 0, format!("{} answers reached another host", self.misdelivered));
-        must(self.groups_bad == 0, format!("{} changes could not be read", self.groups_bad));
-        must(self.packets_refused == 0, format!("{} packets were not taken", self.packets_refused));
+        must(
+            self.ports_shared == 0,
+            format!(
+                "{} outside ports were given to two flows",
+                self.ports_shared
+            ),
+        );
+        must(
+            self.misdelivered == 0,
+            format!("{} answers reached another host", self.misdelivered),
+        );
+        must(
+            self.groups_bad == 0,
+            format!("{} changes could not be read", self.groups_bad),
+        );
+        must(
+            self.packets_refused == 0,
+            format!("{} packets were not taken", self.packets_refused),
+        );
         must(
             !self.absent.starts_with("wait") || self.packets_lost_to_lag == 0,
             format!("{} packets were lost to lag", self.packets_lost_to_lag),
         );
         must(
             self.idps.scanners == self.idps.scanners_expected,
-            format!("the IDPS found {:?} instead of {:?}", self.idps.scanners, self.idps.scanners_expected),
+            format!(
+                "the IDPS found {:?} instead of {:?}",
+                self.idps.scanners, self.idps.scanners_expected
+            ),
         );
         failures
     }
@@ -214,7 +246,13 @@ impl DemoReport {
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some(run) = self.runs.last() {
-            let mut table = Table::new(&["host", "packets", "flows opened", "sessions known", "state digest"]);
+            let mut table = Table::new(&[
+                "host",
+                "packets",
+                "flows opened",
+                "sessions known",
+                "state digest",
+            ]);
             for host in &run.hosts {
                 table.row(&[
                     host.name.clone(),
@@ -227,29 +265,66 @@ impl DemoReport {
             text.push_str(&table.text());
             text.push('\n');
         }
-        let headings: Vec<String> = self.runs.iter().map(|run| format!("absent = \"{}\"", run.absent)).collect();
+        let headings: Vec<String> = self
+            .runs
+            .iter()
+            .map(|run| format!("absent = \"{}\"", run.absent))
+            .collect();
         let mut columns = vec!["a reply that overtakes its binding:"];
         columns.extend(headings.iter().map(String::as_str));
         let mut table = Table::new(&columns);
         let mut line = |name: &str, cell: &dyn Fn(&RunRow) -> String| {
-            let cells: Vec<String> = core::iter::once(name.to_owned()).chain(self.runs.iter().map(cell)).collect();
+            let cells: Vec<String> = core::iter::once(name.to_owned())
+                .chain(self.runs.iter().map(cell))
+                .collect();
             table.row(&cells);
         };
-        line("flows; came to their end", &|run| format!("{}; {}", show_count(run.flows), show_count(run.completed)));
+        line("flows; came to their end", &|run| {
+            format!("{}; {}", show_count(run.flows), show_count(run.completed))
+        });
         line("translations equal on all hosts", &|run| {
-            format!("{} of {}", show_count(run.translations_agree), show_count(run.translations_checked))
+            format!(
+                "{} of {}",
+                show_count(run.translations_agree),
+                show_count(run.translations_checked)
+            )
         });
-        line("endpoints bound by two hosts at once", &|run| show_count(run.collisions));
-        line("outside ports given to two flows", &|run| show_count(run.ports_shared));
-        line("late replies that waited", &|run| show_count(run.late_replies_waited));
-        line("late replies dropped", &|run| show_count(run.late_replies_dropped));
-        line("packets lost to lag, sent again", &|run| show_count(run.packets_lost_to_lag));
+        line("endpoints bound by two hosts at once", &|run| {
+            show_count(run.collisions)
+        });
+        line("outside ports given to two flows", &|run| {
+            show_count(run.ports_shared)
+        });
+        line("late replies that waited", &|run| {
+            show_count(run.late_replies_waited)
+        });
+        line("late replies dropped", &|run| {
+            show_count(run.late_replies_dropped)
+        });
+        line("packets lost to lag, sent again", &|run| {
+            show_count(run.packets_lost_to_lag)
+        });
         line("lag between hosts, p50 / p99", &|run| {
-            format!("{:.1} / {:.1} ms", run.lag.p50_us as f64 / 1e3, run.lag.p99_us as f64 / 1e3)
+            format!(
+                "{:.1} / {:.1} ms",
+                run.lag.p50_us as f64 / 1e3,
+                run.lag.p99_us as f64 / 1e3
+            )
         });
-        line("bytes of changes per flow", &|run| format!("{:.0}", run.log_bytes_per_flow));
-        line("bytes on the wire per flow, to all hosts", &|run| format!("{:.0}", run.wire_bytes_per_flow));
-        line("state digests", &|run| if run.digests_equal { "equal" } else { "DIFFERENT" }.to_owned());
+        line("bytes of changes per flow", &|run| {
+            format!("{:.0}", run.log_bytes_per_flow)
+        });
+        line("bytes on the wire per flow, to all hosts", &|run| {
+            format!("{:.0}", run.wire_bytes_per_flow)
+        });
+        line("state digests", &|run| {
+            if run.digests_equal {
+                "equal"
+            } else {
+                "DIFFERENT"
+            }
+            .to_owned()
+        });
         text.push_str(&table.text());
         if let Some(run) = self.runs.last() {
             let idps = &run.idps;
@@ -257,7 +332,11 @@ impl DemoReport {
                 "\nIDPS: {} packets seen; {} alerts, all of {}; {} of {} probes blocked\n",
                 show_count(idps.packets),
                 idps.alerts,
-                if idps.scanners.is_empty() { "nobody".to_owned() } else { idps.scanners.join(", ") },
+                if idps.scanners.is_empty() {
+                    "nobody".to_owned()
+                } else {
+                    idps.scanners.join(", ")
+                },
                 show_count(idps.probes_blocked),
                 show_count(idps.probes),
             ));

@@ -19,7 +19,10 @@ const TEMPLATES: [(&str, &[u8]); 5] = [
     ("dns", include_bytes!("../../data/trex-dns_0.pcap")),
     ("smtp", include_bytes!("../../data/trex-smtp_0.pcap")),
     ("pop", include_bytes!("../../data/trex-mail_pop_0.pcap")),
-    ("exchange", include_bytes!("../../data/trex-exchange_0.pcap")),
+    (
+        "exchange",
+        include_bytes!("../../data/trex-exchange_0.pcap"),
+    ),
 ];
 
 /// Scans by nmap, recorded for this project.
@@ -78,9 +81,16 @@ pub(super) struct ScanPacket {
 }
 
 /// Makes `count` conversations that begin over `span`. The same seed makes the same.
-pub(super) fn conversations(count: usize, span: Duration, seed: u64) -> Result<Vec<Conversation>, String> {
+pub(super) fn conversations(
+    count: usize,
+    span: Duration,
+    seed: u64,
+) -> Result<Vec<Conversation>, String> {
     let mut random = SeededRandom::new(seed);
-    let templates: Vec<Vec<Template>> = TEMPLATES.iter().map(|(name, bytes)| template(name, bytes)).collect::<Result<_, _>>()?;
+    let templates: Vec<Vec<Template>> = TEMPLATES
+        .iter()
+        .map(|(name, bytes)| template(name, bytes))
+        .collect::<Result<_, _>>()?;
     let mut all: Vec<Conversation> = (0..count)
         .map(|number| {
             let start = Duration::from_micros(random.up_to(span.as_micros() as u64));
@@ -96,7 +106,10 @@ pub(super) fn conversations(count: usize, span: Duration, seed: u64) -> Result<V
                 inside,
                 remote,
                 start,
-                steps: steps.into_iter().filter_map(|step| step.between(inside, remote)).collect(),
+                steps: steps
+                    .into_iter()
+                    .filter_map(|step| step.between(inside, remote))
+                    .collect(),
             }
         })
         .collect();
@@ -115,7 +128,8 @@ pub(super) fn scans() -> Result<Vec<ScanPacket>, String> {
             let first = *first.get_or_insert(timestamp_ns);
             last = Duration::from_nanos(timestamp_ns.saturating_sub(first));
             let mut copy = bytes.clone();
-            let from_scanner = Packet::parse(&mut copy).is_ok_and(|packet| packet.ipv4_source() == Some(SCANNER));
+            let from_scanner =
+                Packet::parse(&mut copy).is_ok_and(|packet| packet.ipv4_source() == Some(SCANNER));
             all.push(ScanPacket {
                 from_scanner,
                 at: start + last,
@@ -140,7 +154,11 @@ struct Template {
 impl Template {
     fn between(mut self, inside: Endpoint, remote: Endpoint) -> Option<Step> {
         let mut packet = Packet::parse(&mut self.bytes).ok()?;
-        let (source, destination) = if self.from_inside { (inside, remote) } else { (remote, inside) };
+        let (source, destination) = if self.from_inside {
+            (inside, remote)
+        } else {
+            (remote, inside)
+        };
         packet.set_source(source);
         packet.set_destination(destination);
         Some(Step {
@@ -158,9 +176,15 @@ fn template(name: &str, bytes: &'static [u8]) -> Result<Vec<Template>, String> {
     let mut client = None;
     let mut before_ns = None;
     for (timestamp_ns, mut bytes) in read(name, bytes)? {
-        let Some(flow) = Packet::parse(&mut bytes).ok().and_then(|packet| packet.flow4()) else { continue };
+        let Some(flow) = Packet::parse(&mut bytes)
+            .ok()
+            .and_then(|packet| packet.flow4())
+        else {
+            continue;
+        };
         let from_inside = *client.get_or_insert(flow.source()) == flow.source();
-        let pause = Duration::from_nanos(timestamp_ns.saturating_sub(before_ns.unwrap_or(timestamp_ns)));
+        let pause =
+            Duration::from_nanos(timestamp_ns.saturating_sub(before_ns.unwrap_or(timestamp_ns)));
         before_ns = Some(timestamp_ns);
         steps.push(Template {
             from_inside,
@@ -174,7 +198,9 @@ fn template(name: &str, bytes: &'static [u8]) -> Result<Vec<Template>, String> {
 }
 
 fn read(name: &str, bytes: &'static [u8]) -> Result<Vec<(u64, Vec<u8>)>, String> {
-    let broken = |error: asterism_engine::port::CaptureError| format!("the demo's own capture is damaged: {error}");
+    let broken = |error: asterism_engine::port::CaptureError| {
+        format!("the demo's own capture is damaged: {error}")
+    };
     let mut reader = CaptureReader::new(name, Cursor::new(bytes)).map_err(broken)?;
     let mut packets = Vec::new();
     let mut bytes = Vec::new();
@@ -187,11 +213,22 @@ fn read(name: &str, bytes: &'static [u8]) -> Result<Vec<(u64, Vec<u8>)>, String>
 /// A short TCP conversation: handshake, a question, an answer, and the end.
 fn made(random: &mut SeededRandom) -> Vec<Template> {
     let answers = 1 + random.up_to(4);
-    let mut steps = vec![tcp(true, TcpFlags::SYN, 0), tcp(false, TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0), 0)];
+    let mut steps = vec![
+        tcp(true, TcpFlags::SYN, 0),
+        tcp(false, TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0), 0),
+    ];
     steps.push(tcp(true, TcpFlags::ACK, 0));
     for _ in 0..answers {
-        steps.push(tcp(true, TcpFlags(TcpFlags::PSH.0 | TcpFlags::ACK.0), 100 + random.up_to(200) as usize));
-        steps.push(tcp(false, TcpFlags(TcpFlags::PSH.0 | TcpFlags::ACK.0), 200 + random.up_to(1_000) as usize));
+        steps.push(tcp(
+            true,
+            TcpFlags(TcpFlags::PSH.0 | TcpFlags::ACK.0),
+            100 + random.up_to(200) as usize,
+        ));
+        steps.push(tcp(
+            false,
+            TcpFlags(TcpFlags::PSH.0 | TcpFlags::ACK.0),
+            200 + random.up_to(1_000) as usize,
+        ));
     }
     steps.push(tcp(true, TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0), 0));
     steps.push(tcp(false, TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0), 0));
@@ -211,7 +248,14 @@ fn burst() -> Vec<Template> {
 fn tcp(from_inside: bool, flags: TcpFlags, payload: usize) -> Template {
     let header = Header4::between(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(198, 18, 0, 1));
     let mut bytes = vec![0; 64 + payload];
-    let length = build::tcp4(&header, 1, 1, &Segment::with_flags(flags), &vec![0x61; payload], &mut bytes);
+    let length = build::tcp4(
+        &header,
+        1,
+        1,
+        &Segment::with_flags(flags),
+        &vec![0x61; payload],
+        &mut bytes,
+    );
     bytes.truncate(length.unwrap_or(0));
     step(from_inside, Protocol::TCP, bytes)
 }
@@ -247,7 +291,11 @@ fn endpoints(number: usize, protocol: Protocol, random: &mut SeededRandom) -> (E
     let remote = Ipv4Addr::from_bits(0xC612_0000 + 1 + number as u32);
     (
         Endpoint::new(inside, 10_000 + port as u16, protocol),
-        Endpoint::new(remote, if protocol == Protocol::TCP { 443 } else { 53 }, protocol),
+        Endpoint::new(
+            remote,
+            if protocol == Protocol::TCP { 443 } else { 53 },
+            protocol,
+        ),
     )
 }
 
@@ -263,9 +311,18 @@ mod tests {
         let inside: BTreeSet<_> = all.iter().map(|one| one.inside).collect();
         let remote: BTreeSet<_> = all.iter().map(|one| one.remote).collect();
         assert_eq!((inside.len(), remote.len()), (500, 500));
-        assert!(all.iter().all(|one| one.steps.first().is_some_and(|step| step.from_inside)));
-        assert!(all.iter().any(|one| one.steps.iter().any(|step| step.together)));
-        assert!(all.iter().any(|one| one.steps.len() > 40), "a template is among them");
+        assert!(
+            all.iter()
+                .all(|one| one.steps.first().is_some_and(|step| step.from_inside))
+        );
+        assert!(
+            all.iter()
+                .any(|one| one.steps.iter().any(|step| step.together))
+        );
+        assert!(
+            all.iter().any(|one| one.steps.len() > 40),
+            "a template is among them"
+        );
         for step in all.iter().flat_map(|one| &one.steps) {
             let mut bytes = step.bytes.clone();
             assert!(Packet::parse(&mut bytes).is_ok());

@@ -67,10 +67,7 @@ pub struct Lines<W: Write> {
 impl<W: Write> Lines<W> {
     /// Lines to `out`.
     pub fn new(out: W) -> Lines<W> {
-        Lines {
-            out,
-            shown: None,
-        }
+        Lines { out, shown: None }
     }
 }
 
@@ -116,7 +113,10 @@ impl<W: Write> Live<W> {
     }
 
     /// Waits until a person's clock is where the run's clock is.
-    #[allow(clippy::disallowed_methods, reason = "what a person watches goes by a person's clock; nothing else reads it")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "what a person watches goes by a person's clock; nothing else reads it"
+    )]
     fn keep_pace(&mut self, snapshot: &Snapshot) {
         let started = match self.started {
             Some((setting, started)) if setting == snapshot.setting => started,
@@ -165,7 +165,11 @@ fn draw(snapshot: &Snapshot) -> Vec<String> {
             snapshot.setting.words(),
             snapshot.elapsed.as_secs_f64()
         ),
-        format!("conversations {} {} of {conversations}", bar(snapshot.completed, conversations), snapshot.completed),
+        format!(
+            "conversations {} {} of {conversations}",
+            bar(snapshot.completed, conversations),
+            snapshot.completed
+        ),
     ];
     for host in &snapshot.hosts {
         lines.push(format!(
@@ -182,7 +186,11 @@ fn draw(snapshot: &Snapshot) -> Vec<String> {
         "late replies waited {}, packets lost to lag {}; IDPS: {}",
         snapshot.waited,
         snapshot.lost,
-        if snapshot.scanners_blocked { "scanner blocked" } else { "no scan yet" }
+        if snapshot.scanners_blocked {
+            "scanner blocked"
+        } else {
+            "no scan yet"
+        }
     ));
     lines
 }

@@ -401,83 +401,73 @@ impl<F: NetworkFunction> Replay<F> {
 
 /// One capture, or two merged by time.
 struct Inputs {
-    inside: CaptureReader,
+    inside: Ahead,
     outside: Option<Ahead>,
-    /// The next packet of `inside`, and its bytes.
-    next_inside: Option<CapturedPacket>,
-    bytes_inside: Vec<u8>,
-    opened: bool,
+    /// Why reading ahead failed: told once the packets before it are handed out.
+    failure: Option<CaptureError>,
 }
 
+/// A capture with its next packet.
 struct Ahead {
     reader: CaptureReader,
     next: Option<CapturedPacket>,
     bytes: Vec<u8>,
 }
 
-impl Inputs {
-    fn open(plan: &Plan) -> Result<Inputs, CaptureError> {
-        let outside = match &plan.input_outside {
-            None => None,
-            Some(path) => Some(Ahead {
-                reader: CaptureReader::open(path)?,
-                next: None,
-                bytes: Vec::new(),
-            }),
-        };
-        Ok(Inputs {
-            inside: CaptureReader::open(&plan.input)?,
-            outside,
-            next_inside: None,
-            bytes_inside: Vec::new(),
-            opened: false,
+impl Ahead {
+    fn open(path: &Path) -> Result<Ahead, CaptureError> {
+        Ok(Ahead {
+            reader: CaptureReader::open(path)?,
+            next: None,
+            bytes: Vec::new(),
         })
     }
 
-    /// The next packet by time, and whether it is one of the second capture.
-    fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<(CapturedPacket, bool)>, CaptureError> {
-        if !self.opened {
-            self.opened = true;
-            self.next_inside = self.inside.next(&mut self.bytes_inside)?;
-            if let Some(outside) = &mut self.outside {
-                outside.next = outside.reader.next(&mut outside.bytes)?;
-            }
-        }
-        let outside_time = self
-            .outside
-            .as_ref()
-            .and_then(|outside| outside.next)
-            .map(|next| next.timestamp_ns);
-        let inside_time = self.next_inside.map(|next| next.timestamp_ns);
-        let from_outside = match (inside_time, outside_time) {
-            (None, None) => return Ok(None),
-            (Some(inside), Some(outside)) => outside < inside,
-            (inside, _) => inside.is_none(),
+    fn read(&mut self, failure: &mut Option<CaptureError>) {
+        self.next = self.reader.next(&mut self.bytes).unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            None
+        });
+    }
+
+    fn time(&self) -> u64 {
+        self.next.map_or(u64::MAX, |packet| packet.timestamp_ns)
+    }
+}
+
+impl Inputs {
+    fn open(plan: &Plan) -> Result<Inputs, CaptureError> {
+        let outside = plan.input_outside.as_deref().map(Ahead::open).transpose()?;
+        let mut inputs = Inputs {
+            inside: Ahead::open(&plan.input)?,
+            outside,
+            failure: None,
         };
-        // What was read ahead is handed out before the failure of reading on is told: the failure comes again.
-        if from_outside {
-            let Some(Ahead {
-                reader,
-                next,
-                bytes,
-            }) = &mut self.outside
-            else {
-                return Ok(None);
-            };
-            let Some(packet) = next.take() else {
-                return Ok(None);
-            };
-            core::mem::swap(into, bytes);
-            *next = reader.next(bytes)?;
-            Ok(Some((packet, true)))
-        } else {
-            let Some(packet) = self.next_inside.take() else {
-                return Ok(None);
-            };
-            core::mem::swap(into, &mut self.bytes_inside);
-            self.next_inside = self.inside.next(&mut self.bytes_inside)?;
-            Ok(Some((packet, false)))
+        inputs.inside.read(&mut inputs.failure);
+        if let Some(outside) = &mut inputs.outside {
+            outside.read(&mut inputs.failure);
         }
+        Ok(inputs)
+    }
+
+    /// The next packet by time, and whether it is one of the second capture. An error comes after all packets.
+    fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<(CapturedPacket, bool)>, CaptureError> {
+        let outside = self
+            .outside
+            .as_mut()
+            .filter(|outside| outside.next.is_some());
+        let (ahead, from_outside) = match outside {
+            Some(outside) if self.inside.next.is_none() || outside.time() < self.inside.time() => {
+                (outside, true)
+            }
+            _ => (&mut self.inside, false),
+        };
+        let Some(packet) = ahead.next.take() else {
+            return self.failure.take().map_or(Ok(None), Err);
+        };
+        core::mem::swap(into, &mut ahead.bytes);
+        ahead.read(&mut self.failure);
+        Ok(Some((packet, from_outside)))
     }
 }
 

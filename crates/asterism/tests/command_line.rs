@@ -1,0 +1,276 @@
+//! The commands as they are called: exit codes, what goes where, key files, captures that cannot be read or written.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use asterism::command_line::{self, End};
+
+fn run(arguments: &[&str]) -> (End, String, String) {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let all = ["asterism"].into_iter().chain(arguments.iter().copied());
+    let end = command_line::run(all.map(Into::into), &mut stdout, &mut stderr, false);
+    (
+        end,
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("data")
+        .join(name)
+}
+
+/// A folder with a configuration in it.
+fn with_config(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("asterism.toml");
+    fs::write(&path, text).unwrap();
+    (folder, path.to_str().unwrap().to_owned())
+}
+
+const PASS: &str = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]\n";
+const NAT: &str = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.nat]\noutside = [\"203.0.113.1\"]\ninside = [\"22.0.0.0/8\"]\n";
+
+#[test]
+fn help_and_mistakes_of_the_command_line() {
+    let (end, stdout, stderr) = run(&["--help"]);
+    assert_eq!((end, stderr.as_str()), (End::Done, ""));
+    for word in [
+        "demo",
+        "check",
+        "replay",
+        "new",
+        "keygen",
+        "completions",
+        "Exit codes:",
+    ] {
+        assert!(stdout.contains(word), "{word}: {stdout}");
+    }
+    for bad in [
+        &["chekc"][..],
+        &["check"],
+        &["replay", "x"],
+        &["check", "a", "--fields"],
+        &["demo", "--seed", "x"],
+        &[],
+    ] {
+        let (end, stdout, stderr) = run(bad);
+        assert_eq!((end, stdout.as_str()), (End::CommandLine, ""), "{bad:?}");
+        assert!(!stderr.is_empty());
+    }
+    assert!(
+        run(&["chekc"]).2.contains("'check'"),
+        "a similar command is named"
+    );
+}
+
+#[test]
+fn completions_are_for_this_command_line() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (end, stdout, _) = run(&["completions", shell]);
+        assert_eq!(end, End::Done);
+        assert!(
+            stdout.contains("keygen") && stdout.contains("replay"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn keygen_then_check() {
+    let (folder, config) = with_config(
+        "[cluster]\nmembers = [\"a\", \"b\"]\nkey = \"cluster.key\"\n[function.pass-through]\n",
+    );
+    let key = folder.path().join("cluster.key");
+    let key_name = key.to_str().unwrap();
+    let (end, _, stderr) = run(&["check", &config]);
+    assert_eq!(end, End::Configuration);
+    assert!(
+        stderr.contains("asterism keygen") && stderr.contains(":3:8"),
+        "{stderr}"
+    );
+
+    let (end, stdout, _) = run(&["keygen", key_name]);
+    assert_eq!(end, End::Done);
+    let secret = fs::read_to_string(&key).unwrap();
+    assert!(!stdout.contains(secret.trim()), "the key is not shown");
+    assert_eq!(
+        fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert_eq!(
+        run(&["keygen", key_name]).0,
+        End::File,
+        "a key is never overwritten"
+    );
+    assert_eq!(fs::read_to_string(&key).unwrap(), secret);
+
+    let (end, stdout, stderr) = run(&["check", &config]);
+    assert_eq!((end, stderr.as_str()), (End::Done, ""));
+    assert!(stdout.contains("sealed with cluster.key"), "{stdout}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let (end, _, stderr) = run(&["check", &config]);
+    assert_eq!(end, End::Configuration);
+    assert!(
+        stderr.contains("0644") && stderr.contains("chmod 600"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read_as_a_configuration() {
+    let (folder, config) = with_config("");
+    let (end, _, stderr) = run(&["check", &format!("{config}.absent")]);
+    assert_eq!(end, End::File);
+    assert!(stderr.contains("cannot read the configuration"), "{stderr}");
+    assert_eq!(
+        run(&["check", folder.path().to_str().unwrap()]).0,
+        End::File
+    );
+    fs::write(&config, b"[cluster]\nname = \"\xFF\"\n").unwrap();
+    let (end, _, stderr) = run(&["check", &config]);
+    assert_eq!(end, End::File);
+    assert!(
+        stderr.contains(":2:") && stderr.contains("UTF-8"),
+        "{stderr}"
+    );
+    fs::write(&config, vec![b'#'; 2 << 20]).unwrap();
+    assert!(
+        run(&["check", &config])
+            .2
+            .contains("is this the right file?")
+    );
+}
+
+#[test]
+fn a_replay_through_three_hosts_loses_nothing() {
+    let (folder, config) = with_config(PASS);
+    let left = folder.path().join("left.pcap");
+    let capture = data("trex-exchange_0.pcap");
+    let (end, stdout, stderr) = run(&[
+        "replay",
+        &config,
+        "--in",
+        capture.to_str().unwrap(),
+        "--out",
+        left.to_str().unwrap(),
+    ]);
+    assert_eq!(end, End::Done, "{stderr}");
+    assert!(
+        stdout.contains("43 packets of 1 flows") && stdout.contains("all hosts agree"),
+        "{stdout}"
+    );
+    assert_eq!(
+        fs::metadata(&left).unwrap().len(),
+        fs::metadata(&capture).unwrap().len()
+    );
+}
+
+#[test]
+fn answers_in_a_nat_replay_reach_the_inside_again() {
+    let (_folder, config) = with_config(NAT);
+    let capture = data("trex-http_get_0.pcap");
+    for hosts in ["1", "3"] {
+        let (end, stdout, _) = run(&[
+            "--format",
+            "json",
+            "replay",
+            &config,
+            "--hosts",
+            hosts,
+            "--in",
+            capture.to_str().unwrap(),
+        ]);
+        assert_eq!(end, End::Done, "{stdout}");
+        let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(
+            document["skipped"].as_object().unwrap().len(),
+            0,
+            "{stdout}"
+        );
+        assert_eq!(document["packets_left"], 44, "{stdout}");
+        assert_eq!(
+            document["hosts"].as_array().unwrap().len().to_string(),
+            hosts
+        );
+    }
+}
+
+#[test]
+fn captures_that_cannot_be_read_or_written() {
+    let (folder, config) = with_config(PASS);
+    let capture = data("trex-dns_0.pcap");
+    let capture = capture.to_str().unwrap();
+    let replay =
+        |input: &str, output: &str| run(&["replay", &config, "--in", input, "--out", output]);
+    let out = folder.path().join("out.pcap");
+    let out = out.to_str().unwrap();
+
+    let (end, _, stderr) = replay("/absent.pcap", out);
+    assert_eq!(end, End::File);
+    assert!(stderr.contains("/absent.pcap"), "{stderr}");
+    let (end, _, stderr) = replay(&config, out);
+    assert_eq!(end, End::File);
+    assert!(stderr.contains("is not a capture"), "{stderr}");
+
+    let bytes = fs::read(capture).unwrap();
+    let cut = folder.path().join("cut.pcap");
+    fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
+    let (end, stdout, stderr) = replay(cut.to_str().unwrap(), out);
+    assert_eq!(end, End::File);
+    assert!(stderr.contains("ends inside"), "{stderr}");
+    assert!(
+        stdout.starts_with("1 packets"),
+        "what was read before it is reported: {stdout}"
+    );
+
+    let (end, _, stderr) = replay(cut.to_str().unwrap(), cut.to_str().unwrap());
+    assert_eq!(end, End::File);
+    assert!(
+        stderr.contains("name another file"),
+        "the input is not overwritten: {stderr}"
+    );
+    assert_eq!(fs::read(&cut).unwrap().len(), bytes.len() - 3);
+
+    let (end, _, stderr) = replay(capture, "/dev/full");
+    assert_eq!(end, End::File, "a full disk");
+    assert!(stderr.contains("free space"), "{stderr}");
+}
+
+#[test]
+fn a_refused_configuration_replays_nothing() {
+    let (folder, config) = with_config("[function.nat]\n");
+    let out = folder.path().join("out.pcap");
+    let capture = data("trex-dns_0.pcap");
+    let (end, stdout, _) = run(&[
+        "replay",
+        &config,
+        "--in",
+        capture.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert_eq!((end, stdout.as_str()), (End::Configuration, ""));
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_replay_is_the_same_each_time() {
+    let (_folder, config) = with_config(PASS);
+    let capture = data("trex-exchange_0.pcap");
+    let once = || {
+        run(&[
+            "replay",
+            &config,
+            "--in",
+            capture.to_str().unwrap(),
+            "--delay",
+            "40ms",
+        ])
+        .1
+    };
+    assert_eq!(once(), once());
+}
