@@ -13,6 +13,7 @@ use asterism_state::{Identity, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;
 use crate::instance::{Exchange, InstanceParts};
+use crate::mutant::{self, Mutant};
 use crate::ring::{Broadcast, ByteRing};
 
 /// How a host takes part in a cluster. Fields say meaning, a sane value and the bound.
@@ -127,6 +128,7 @@ pub fn host(
         incarnation: config.incarnation,
         members: config.members.clone(),
         payload_bytes_max,
+        siblings: config.instances > 1 && !mutant::active(Mutant::SiblingsNotAwaited),
         ..config.replica
     };
     let replicator =

@@ -20,13 +20,18 @@ pub enum Mutant {
     GrantReturnedAtPark,
     /// The frame of a packet that was given up is never released (buffers leak until the port starves).
     GivenUpFrameKept,
+    /// What one instance wrote counts as applied by its siblings at once (a NAT port reused while another core of the same
+    /// host still translates to it).
+    SiblingsNotAwaited,
+    /// Messages do not name groups that are committed but wait for room in the log (a reply overtakes its binding).
+    HeldGroupsNotNamed,
     /// When the budget of a turn is used up the next group is skipped (HAProxy: "at most 100 per task", the rest late or never).
     BudgetSkipsGroup,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 8] = [
+    pub const ALL: [Mutant; 10] = [
         Mutant::RecordDroppedWhenFull,
         Mutant::ProgressOvertakes,
         Mutant::SiblingSkipped,
@@ -34,6 +39,8 @@ impl Mutant {
         Mutant::ImagePartDropped,
         Mutant::GrantReturnedAtPark,
         Mutant::GivenUpFrameKept,
+        Mutant::SiblingsNotAwaited,
+        Mutant::HeldGroupsNotNamed,
         Mutant::BudgetSkipsGroup,
     ];
 }

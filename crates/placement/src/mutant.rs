@@ -45,9 +45,6 @@ pub enum Mutant {
     CoveredWhenHeard,
     /// The tail is never retransmitted on a timeout: only gaps are repaired.
     TailForgotten,
-    /// For the engine: a local update to an entry that came from a remote is not queued (haproxy#3161: instances "can no
-    /// longer see table entries other than themselves").
-    RemoteEntryNotQueued,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.
@@ -56,7 +53,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 20] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -75,7 +72,6 @@ impl Mutant {
         Mutant::AnyEpoch,
         Mutant::CoveredWhenHeard,
         Mutant::TailForgotten,
-        Mutant::RemoteEntryNotQueued,
         Mutant::AppliedByFirstInstance,
         Mutant::WalkNotRestarted,
     ];

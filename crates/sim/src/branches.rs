@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 
 use asterism_engine::Cluster;
+use asterism_placement::seal::Refusal;
 
 use crate::exercise::Exercise;
 
 /// Times that each counted branch must be taken over a CI run of 10,000 seeds.
 pub const TIMES_LEAST: u64 = 100;
 
-/// Counts that a healthy run leaves at nothing, or that belong to what is not built yet.
-const NEVER: [&str; 4] = [
-    // No frame kinds of a later build are sent yet.
-    "frames_skipped",
-    "frames_inert",
-    "refused",
-    "bytes_sent",
-];
+/// Counts that are not branches, or belong to what is not built yet (frames of membership).
+const NOT_BRANCHES: [&str; 2] = ["frames_inert", "bytes_sent"];
 
 /// The counts of a cluster.
 pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
@@ -25,7 +20,7 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
     for member in cluster.members() {
         let channel = &member.channel;
         channel.replicator().counters().each(|name, reason, count| {
-            if reason.is_none() && !NEVER.contains(&name) {
+            if reason.is_none() && !NOT_BRANCHES.contains(&name) {
                 add(name, count);
             }
         });
@@ -33,10 +28,17 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
         add("channel_refused_sealed", tally.refused_sealed);
         add("channel_held_by_log", tally.held_by_log);
         add("channel_backlogged", tally.backlogged);
+        add("placement_refused", tally.refused_opened);
+        for (reason, count) in channel.secure().refusals().iter() {
+            match reason {
+                Refusal::Replayed => add("sealed_replayed", count),
+                Refusal::NotAdmitted => add("sealed_not_admitted", count),
+                _ => {}
+            }
+        }
         for instance in &member.instances {
             let tally = instance.tally();
             add("instance_late", tally.late);
-            add("instance_held_by_log", tally.held_by_log);
             add("instance_groups_applied", tally.groups_applied);
             add("instance_dropped", tally.dropped_total());
             let state = instance.state();

@@ -10,7 +10,9 @@ use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, Instance, PARKED_MAX};
 use asterism_placement::seal::Refusal;
 use asterism_placement::{MemberId, Time};
 
-use crate::exercise::{Done, Exercise, Joined, Verb};
+use asterism_state::State;
+
+use crate::exercise::{Done, Exercise, Exercised, Joined, Verb};
 use crate::oracle::Oracle;
 use crate::report::Failure;
 use crate::witness::Witness;
@@ -164,9 +166,6 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
             ));
         }
         let tally = member.channel.tally();
-        if tally.events_lost > 0 && false {
-            return Err(Failure::new("events are kept", format!("m{place}")));
-        }
         if tally.refused_opened > oracle.strange_messages {
             let mut reasons = Vec::new();
             replicator.counters().each(|_, reason, count| {
@@ -220,6 +219,7 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
             ("sessions", state.sessions.tally().refused_full),
             ("banned", state.banned.tally().refused_full),
             ("visited", state.visited.tally().refused_full),
+            ("pairs", state.pairs.tally().refused_full),
         ];
         if let Some((table, count)) = full.into_iter().find(|(_, count)| *count > 0) {
             return Err(Failure::new(
@@ -308,8 +308,9 @@ fn not_resurrected(
     Ok(())
 }
 
-/// Whether every instance holds every commit and all accumulators agree: cheap to ask often.
+/// Whether every instance holds every commit, and what nothing ends is equal everywhere: cheap to ask often.
 pub fn is_whole(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) -> bool {
+    let first = &cluster.members()[0].instances[0];
     instances(cluster).all(|((place, lane), instance)| {
         instance.state().commands.get() == Ok(oracle.commands)
             && oracle
@@ -317,8 +318,29 @@ pub fn is_whole(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness)
                 .iter()
                 .enumerate()
                 .all(|(origin, commits)| witness.held(place, lane, origin) == commits.len())
-    }) && instances(cluster)
-        .all(|(_, instance)| instance.digests() == cluster.members()[0].instances[0].digests())
+    }) && {
+        let expected = endless_digests(first);
+        instances(cluster).all(|(_, instance)| endless_digests(instance) == expected)
+    }
+}
+
+/// Digests of the objects whose entries do not idle out.
+fn endless_digests(instance: &Instance<Exercise>) -> Vec<u64> {
+    let digests = instance.digests();
+    let named = Exercised::OBJECTS.iter().zip(digests);
+    named
+        .filter(|(name, _)| !ENDING.contains(name))
+        .map(|(_, digest)| digest)
+        .collect()
+}
+
+/// Objects whose entries idle out, at any moment.
+const ENDING: [&str; 5] = ["winners", "sessions", "banned", "visited", "pairs"];
+
+/// Whether all objects are equal everywhere, those included from which entries idle out just now.
+pub fn is_equal(cluster: &Cluster<Exercise>) -> bool {
+    let first = cluster.members()[0].instances[0].digests();
+    instances(cluster).all(|(_, instance)| instance.digests() == first)
 }
 
 /// Everything that must be so once all is quiet.
@@ -363,7 +385,47 @@ pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) 
             ));
         }
     }
-    unique_both_ways(cluster)
+    unique_both_ways(cluster)?;
+    sides_agree(cluster)
+}
+
+/// Whichever side of a pair is asked, on whichever instance, the answers fit each other.
+fn sides_agree(cluster: &Cluster<Exercise>) -> Checked {
+    let mut answers: BTreeMap<u16, Option<u16>> = BTreeMap::new();
+    for (at, instance) in instances(cluster) {
+        let pairs = &instance.state().pairs;
+        let mut fault = None;
+        pairs.for_each(|pair, ()| {
+            let found = pairs
+                .by_left(&pair.0)
+                .ok()
+                .flatten()
+                .map(|found| found.row.1);
+            if *answers.entry(pair.0).or_insert(found) != found {
+                fault = Some(format!("{} goes to {found:?} here, elsewhere not", pair.0));
+            }
+            if let Some(right) = found {
+                let back = pairs
+                    .by_right(&right)
+                    .ok()
+                    .flatten()
+                    .map(|found| found.row.0);
+                if back != Some(pair.0) {
+                    fault = Some(format!(
+                        "{} goes to {right}, which goes to {back:?}",
+                        pair.0
+                    ));
+                }
+            }
+        });
+        if let Some(fault) = fault {
+            return Err(Failure::new(
+                "pairs are unique both ways",
+                format!("{}: {fault}", name(at)),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What two instances hold differently, in a few words.
@@ -513,6 +575,7 @@ pub fn after_life(cluster: &Cluster<Exercise>) -> Checked {
             ("sessions", state.sessions.held()),
             ("banned", state.banned.held()),
             ("visited", state.visited.held()),
+            ("pairs", state.pairs.held()),
         ];
         if let Some((table, count)) = held.into_iter().find(|(_, count)| *count > 0) {
             return Err(Failure::new(

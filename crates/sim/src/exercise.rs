@@ -45,13 +45,15 @@ pub enum Verb {
     Tally,
     /// Reads what may be late, then writes it.
     Visit,
+    /// Pairs a key with one that only the token decides: both sides may be taken already.
+    Pair,
     /// Many writes, so that one call needs several groups.
     Bulk,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Verb; 15] = [
+    pub const ALL: [Verb; 16] = [
         Verb::Note,
         Verb::Write,
         Verb::Erase,
@@ -66,6 +68,7 @@ impl Verb {
         Verb::Raise,
         Verb::Tally,
         Verb::Visit,
+        Verb::Pair,
         Verb::Bulk,
     ];
 }
@@ -237,6 +240,8 @@ pub struct Exercised {
     pub tallies: Counters<u16>,
     /// Entries whose reads may be late.
     pub visited: Map<u16, Joined>,
+    /// Pairs that no lease keeps apart.
+    pub pairs: BiMap<u16, u16>,
 }
 
 /// Sizes and times of the function's objects.
@@ -298,7 +303,7 @@ impl NetworkFunction for Exercise {
         let mut state = Exercised {
             tokens: builder.table("tokens", tokens, &[]),
             winners: builder.table("winners", entries, &idle),
-            joined: builder.table("joined", 8_192, &[]),
+            joined: builder.table("joined", 2_400, &[]),
             sessions: builder.table("sessions", entries, &idle[..1]),
             ports: pool(builder),
             banned: builder.table("banned", entries, &idle[1..]),
@@ -307,6 +312,7 @@ impl NetworkFunction for Exercise {
             commands: builder.counter("commands"),
             tallies: builder.counters("tallies", keys * 16),
             visited: builder.table("visited", entries, &idle[1..]),
+            pairs: builder.table("pairs", entries, &idle[1..]),
         };
         let returns = state.ports.returns();
         state.sessions.on_forget(1, move |pair, last| {
@@ -372,6 +378,15 @@ impl Exercise {
             Verb::Tally => ask.tallies.find(&key)?,
             _ => None,
         };
+        let partner = (token.wrapping_mul(7) >> 3) as u16 % 16;
+        let paired = match verb {
+            Verb::Pair => ask.pairs.by_left(&key)?,
+            _ => None,
+        };
+        let pair_room = match (verb, &paired) {
+            (Verb::Pair, None) => ask.pairs.vacancy()?,
+            _ => None,
+        };
         let elected = ask.elected.get()?;
         let mut act = ask.act()?;
         act.tokens.insert(room, token, ());
@@ -410,6 +425,12 @@ impl Exercise {
             Verb::Ban => match (&banned, banned_room) {
                 (Some(at), _) => act.banned.touch(at),
                 (None, Some(room)) => act.banned.insert(room, key, ()),
+                (None, None) => done.command.verb = Verb::Note,
+            },
+            Verb::Pair => match (&paired, pair_room) {
+                (Some(at), _) if token.is_multiple_of(4) => act.pairs.remove(at),
+                (Some(at), _) => act.pairs.touch(at),
+                (None, Some(room)) => act.pairs.insert(room, (key, partner), ()),
                 (None, None) => done.command.verb = Verb::Note,
             },
             Verb::Unban => {
@@ -458,6 +479,8 @@ impl Exercise {
                 return Ok(Verdict::Drop(Reason::PortsExhausted));
             };
             granted = Some((vacancy, grant));
+            // What is late now is late with a port in hand.
+            let _ = ask.visited.get(&key)?;
             // One in eight changes its mind: what it reserved returns.
             if token.is_multiple_of(8) {
                 return Ok(Verdict::Drop(Reason::Filtered));

@@ -10,10 +10,13 @@
 pub mod branches;
 pub mod checks;
 pub mod exercise;
+#[cfg(asterism_mutants)]
+pub mod mutants;
 pub mod oracle;
 mod report;
 mod runs;
 mod scenario;
+mod stranger;
 mod trace;
 pub mod witness;
 mod world;

@@ -37,10 +37,92 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
+        ["mutants", rest @ ..] => {
+            let names = rest
+                .iter()
+                .filter(|word| word.starts_with(char::is_uppercase));
+            mutants(
+                &names.map(|&name| name.to_owned()).collect::<Vec<_>>(),
+                number("--seeds").unwrap_or(2_000),
+                number("--sample").unwrap_or(0),
+                number("--threads").unwrap_or(2) as usize,
+                json,
+            )
+        }
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+#[cfg(not(asterism_mutants))]
+fn mutants(_: &[String], _: u64, _: u64, _: usize, _: bool) -> ExitCode {
+    eprintln!(
+        "this build has no planted bugs; make one that does:\n  RUSTFLAGS=\"--cfg asterism_mutants\" CARGO_TARGET_DIR=target/mutants cargo run --profile sim -p asterism-sim -- mutants"
+    );
+    ExitCode::from(2)
+}
+
+#[cfg(asterism_mutants)]
+fn mutants(names: &[String], seeds_max: u64, sample: u64, threads: usize, json: bool) -> ExitCode {
+    // Planted bugs panic by the hundred.
+    std::panic::set_hook(Box::new(|_| {}));
+    let verdicts = asterism_sim::mutants::judge_all(names, seeds_max, sample, threads);
+    let mut needed: Vec<u64> = verdicts
+        .iter()
+        .filter_map(|verdict| verdict.killed.as_ref().map(|killed| killed.0 + 1))
+        .collect();
+    needed.sort_unstable();
+    let median = needed.get(needed.len() / 2).copied().unwrap_or(0);
+    let survived = verdicts
+        .iter()
+        .filter(|verdict| verdict.killed.is_none())
+        .count();
+    if json {
+        let rows: Vec<String> = verdicts
+            .iter()
+            .map(|verdict| {
+                let (seed, check) = match &verdict.killed {
+                    Some((seed, check)) => (seed.to_string(), format!("{check:?}")),
+                    None => ("null".to_owned(), "null".to_owned()),
+                };
+                format!(
+                    "{{\"mutant\":{:?},\"layer\":{:?},\"complaint\":{:?},\"seed\":{seed},\"check\":{check}}}",
+                    verdict.name, verdict.layer, verdict.complaint
+                )
+            })
+            .collect();
+        println!(
+            "{{\"schema\":1,\"planted\":{},\"survived\":{survived},\"median_seeds\":{median},\"mutants\":[{}]}}",
+            verdicts.len(),
+            rows.join(",")
+        );
+    } else {
+        for verdict in &verdicts {
+            let killed = match &verdict.killed {
+                Some((seed, check)) => format!("seed {seed}, by: {check}"),
+                None => "SURVIVED".to_owned(),
+            };
+            let share = if verdict.of > 0 {
+                format!(" ({} of the first {})", verdict.found_by, verdict.of)
+            } else {
+                String::new()
+            };
+            println!(
+                "{:<10} {:<28} {killed}{share}  [{}]",
+                verdict.layer, verdict.name, verdict.complaint
+            );
+        }
+        println!(
+            "{} planted, {survived} survived, median seeds to find {median}",
+            verdicts.len()
+        );
+    }
+    if survived == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 

@@ -154,6 +154,12 @@ pub struct Scenario {
     pub rough_start: bool,
     /// Whether a clock steps: windows of time are then not judged.
     pub clocks_step: bool,
+    /// Whether tables have less room than there are keys, and members are cut off while they fill them.
+    pub crowded: bool,
+    /// Whether one instance stands still for most of the time, until memory must take what its ring cannot.
+    pub slow_core: bool,
+    /// Whether one member is of a later build, which sends frames that the others do not know.
+    pub later_build: bool,
     /// Whether another host with a member's identity shows up.
     pub stranger: Option<Stranger>,
 }
@@ -200,7 +206,7 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn from_seed(seed: u64) -> Self {
         let draws = &mut Draws::new(seed, 1);
-        let members = draws.one_of(&[2u64, 3, 3, 3, 4, 4, 5]) as usize;
+        let members = draws.one_of(&[2u64, 2, 3, 3, 3, 4, 5]) as usize;
         let two_lanes = draws.percent(35);
         let lanes: Vec<u16> = (0..members)
             .map(|_| if two_lanes && draws.percent(60) { 2 } else { 1 })
@@ -223,9 +229,9 @@ impl Scenario {
                 }
             })
             .collect();
-        let commands = draws.within(500, 560) as u32;
+        let commands = draws.within(500, 530) as u32;
         let burst = draws.within(2, 8);
-        let tokens = (members as u32 * commands * 3 + members as u32 * 20 * BULK) * 2;
+        let tokens = members as u32 * (commands * 3 / 2 + 15 * BULK);
         let sizes = Sizes {
             tokens,
             entries: draws.one_of(&[64, 128, 512]),
@@ -244,8 +250,8 @@ impl Scenario {
             ..LinkConditions::default()
         };
         let bounds = Bounds {
-            log_groups: draws.one_of(&[24, 64, 256, 4_096]),
-            log_bytes: draws.one_of(&[4_800, 16_384, 65_536]),
+            log_groups: draws.one_of(&[32, 128, 512, 2_048, 8_192, 8_192]),
+            log_bytes: draws.one_of(&[8_192, 65_536, 262_144, 262_144]),
             reorder_groups: draws.one_of(&[64, 128, 1_024]),
             unapplied_groups: draws.one_of(&[8, 64, 4_096]),
             keep_alive: draws.micros(5_000, 30_000),
@@ -278,8 +284,39 @@ impl Scenario {
             afterlife: draws.percent(30),
             rough_start: draws.percent(15),
             clocks_step: draws.percent(12),
-            stranger: None,
+            later_build: draws.percent(20),
+            crowded: false,
+            slow_core: draws.percent(8),
+            stranger: match draws.within(0, 59) {
+                0 => Some(Stranger::OtherLife),
+                1 => Some(Stranger::OtherEpoch),
+                _ => None,
+            },
         };
+        if scenario.later_build {
+            // Its messages are longer than this build's bound.
+            scenario.bounds.datagram_bytes = 1_400;
+        }
+        if draws.percent(12) {
+            // More keys than room, at once: members fill their shares before they hear of each other.
+            scenario.keys = 400;
+            scenario.sizes.entries = draws.within(16, 40) as u32;
+            scenario.sizes.ports = 640;
+            scenario.sessions_percent = 60;
+            scenario.crowded = true;
+        }
+        if draws.percent(8) {
+            // A log that a few bursts fill before anything of them is sent.
+            scenario.bounds.log_groups = draws.within(6, 12) as usize;
+            scenario.burst = 12;
+        }
+        if draws.percent(10) {
+            // Nobody falls off such a log, and only timers repair what is lost.
+            scenario.bounds.keep_alive = draws.micros(2_000_000, 3_000_000);
+            scenario.bounds.log_groups = 65_536;
+            scenario.bounds.log_bytes = 1 << 20;
+            scenario.rough_start = false;
+        }
         scenario.plan(draws, length);
         scenario
     }
@@ -311,13 +348,15 @@ impl Scenario {
         let members = self.members() as u64;
         let length_us = length.as_micros() as u64;
         let count = draws.within(4, 9);
-        for _ in 0..count {
+        for number in 0..count {
             let from = draws.within(0, length_us * 9 / 10);
             let until = from + draws.within(length_us / 40, length_us / 4);
             let member = draws.within(0, members - 1) as u16;
             let other = (u64::from(member) + draws.within(1, members - 1)) % members;
             let (from_member, to) = (member, other as u16);
-            let fault = match draws.within(0, 8) {
+            // Two kinds that hit whatever the load is, then any.
+            let kind = draws.within(0, 8);
+            let fault = match [0, 6].get(number as usize).copied().unwrap_or(kind) {
                 0 | 1 => Fault::Cut {
                     from: from_member,
                     to,
@@ -350,6 +389,30 @@ impl Scenario {
                 from: Duration::from_micros(from),
                 until: Duration::from_micros(until),
                 fault,
+            });
+        }
+        if self.crowded {
+            for from in 0..members as u16 {
+                for to in (0..members as u16).filter(|&to| to != from) {
+                    self.faults.push(Planned {
+                        from: Duration::ZERO,
+                        until: length / 2,
+                        fault: Fault::Cut { from, to },
+                    });
+                }
+            }
+        }
+        if self.slow_core {
+            self.commands *= 2;
+            self.sizes.tokens *= 2;
+            self.bounds.unapplied_groups = 8_192;
+            self.bounds.log_groups = 8_192;
+            self.bounds.log_bytes = 1 << 20;
+            let member = draws.within(0, members - 1) as u16;
+            self.faults.push(Planned {
+                from: length / 8,
+                until: length,
+                fault: Fault::Stall { member, lane: 0 },
             });
         }
         for _ in 0..draws.within(0, 2) {

@@ -199,9 +199,7 @@ impl Witness {
             return Ok(());
         }
         for other in 0..self.seen.len() {
-            if other == origin {
-                continue;
-            }
+            // The origin too: what one of its instances wrote, the others have to apply.
             let held = self.held_by_all(other, origin);
             if judged > held {
                 return Err(Failure::new(
@@ -211,7 +209,7 @@ impl Witness {
                     ),
                 ));
             }
-            if other == place {
+            if other == place || other == origin {
                 continue;
             }
             let before = self.seen[other].own_when_held[origin][judged - 1] as usize;

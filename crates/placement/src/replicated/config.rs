@@ -79,6 +79,10 @@ pub struct Config {
     pub silent_after: Duration,
     /// In which order groups are delivered here. Each member chooses for itself.
     pub delivery: Delivery,
+    /// Whether this host's own groups reach its other instances only after they were submitted: then the driver reports
+    /// with [`applied`](super::Replicator::applied) how far all instances applied the host's *own* stream, acknowledgements
+    /// say so, and nothing of it is stable before. Without, a submitted group counts as applied here.
+    pub siblings: bool,
 }
 
 impl Config {
@@ -109,6 +113,7 @@ impl Config {
             lookahead: Duration::ZERO,
             silent_after: Duration::from_secs(1),
             delivery: Delivery::Ordered,
+            siblings: false,
         }
     }
 

@@ -145,6 +145,10 @@ impl Replicator {
             }
         }
         self.complete_image(seat, deliver);
+        if self.peers[seat].reports_own == Some(false) {
+            let index = self.index(seat);
+            self.heard_vector[index] = header.head;
+        }
         self.mark(now, seat, header, echoed, acknowledges);
         let peer = &mut self.peers[seat];
         if acknowledges {
@@ -239,6 +243,7 @@ impl Replicator {
 
     fn take_acknowledgements(&mut self, now: Time, seat: usize, entries: Acknowledgements<'_>) {
         let (index, count) = (self.index(seat), self.members.len());
+        let mut reports_own = false;
         for entry in entries {
             let Ok(origin) = self.members.binary_search(&entry.origin) else {
                 continue;
@@ -246,6 +251,7 @@ impl Replicator {
             let said = &mut self.said[index * count + origin];
             *said = (*said).max(entry.applied);
             self.heard_vector[origin] = self.heard_vector[origin].max(entry.applied);
+            reports_own |= origin == index;
             if origin == self.me {
                 let peer = &mut self.peers[seat];
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
@@ -256,6 +262,7 @@ impl Replicator {
                 self.prune();
             }
         }
+        self.peers[seat].reports_own = Some(reports_own);
     }
 
     fn take_image(&mut self, now: Time, seat: usize, image: Image<'_>, deliver: &mut impl Deliver) {
@@ -308,6 +315,7 @@ impl Replicator {
         acknowledges: bool,
     ) {
         let index = self.index(seat);
+        let heard = acknowledges || self.heard_vector[index] > 0;
         let peer = &mut self.peers[seat];
         let applied = peer.inbound.applied();
         if header.head <= applied || mutant::active(Mutant::CoveredWhenHeard) {
@@ -318,7 +326,7 @@ impl Replicator {
             let mut merged = false;
             let mark = peer.marks.at(header.head, now, &mut merged);
             mark.covered = mark.covered.max(echoed);
-            if acknowledges {
+            if heard {
                 for (pending, said) in mark.vector.iter_mut().zip(&self.heard_vector) {
                     *pending = (*pending).max(*said);
                 }
@@ -326,7 +334,7 @@ impl Replicator {
             self.counters.vectors_merged += u64::from(merged && acknowledges);
             self.progress.members[index].behind_since = peer.marks.behind_since();
         }
-        if !acknowledges {
+        if !heard {
             return;
         }
         if header.head <= applied || mutant::active(Mutant::StampIgnored) {

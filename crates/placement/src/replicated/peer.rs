@@ -28,6 +28,9 @@ pub(super) struct Peer {
     /// The latest of the own timestamps that it echoed.
     pub(super) echoed: Time,
     pub(super) round_trip: RoundTrip,
+    /// Whether it says how far its own instances applied its own stream, once it acknowledged anything. If not, what
+    /// it has committed it has applied.
+    pub(super) reports_own: Option<bool>,
     pub(super) inbound: Inbound,
     pub(super) marks: Marks,
     pub(super) standing: Standing,
@@ -64,6 +67,7 @@ impl Peer {
             timestamp: None,
             echoed: Time::ZERO,
             round_trip: RoundTrip::default(),
+            reports_own: None,
             inbound: Inbound::new(member, delivery, window, unapplied),
             marks: Marks::new(config.members.len()),
             standing: Standing::Current,

@@ -29,6 +29,8 @@ pub struct Replicator {
     pub(super) sent: Sent,
     /// The last own sequence that was sent, or that nobody needs to be sent any more.
     pub(super) sent_through: u64,
+    /// The last own sequence that is known to be committed, submitted or not.
+    pub(super) committed: u64,
     /// The greatest own sequence that others may have: sent, or named by an image's vector.
     pub(super) named_through: u64,
     /// When the oldest unsent group was submitted.
@@ -79,6 +81,7 @@ impl Replicator {
             log: Log::new(config.log_bytes_max, config.log_groups_max),
             sent: Sent::new(config.log_groups_max, peers.len()),
             sent_through: 0,
+            committed: 0,
             named_through: 0,
             unsent_since: None,
             said: vec![0; count * count].into(),
@@ -113,6 +116,17 @@ impl Replicator {
         self.log.head()
     }
 
+    /// Own groups up to `sequence` are committed, though not all of them are submitted yet (the log may be full): what is
+    /// said from now on names them as the head, so that nobody takes itself to have all that was committed here.
+    pub fn committed(&mut self, sequence: u64) {
+        self.committed = self.committed.max(sequence);
+    }
+
+    /// The head that messages name.
+    pub(super) fn named_head(&self) -> u64 {
+        self.log.head().max(self.committed)
+    }
+
     /// An own group, committed under `sequence` (consecutive, from 1). Its bytes are copied into the log. When the log is
     /// three quarters full, members that pin more than half of it are dropped from it first (rule 15).
     ///
@@ -141,8 +155,10 @@ impl Replicator {
         own.received = sequence;
         own.head = sequence;
         own.acknowledged = sequence;
+        if !self.config.siblings {
+            self.count(self.me, self.me, sequence);
+        }
         if self.peers.is_empty() {
-            own.stable = sequence;
             self.prune();
         }
         Ok(())
@@ -228,8 +244,17 @@ impl Replicator {
     }
 
     /// Every local instance has applied `origin`'s groups up to `sequence`, without a gap. Only this is acknowledged.
-    /// Beyond what was delivered it has no effect.
+    /// Beyond what was delivered it has no effect. Of the own stream it is told only with
+    /// [`Config::siblings`](super::Config::siblings).
     pub fn applied(&mut self, now: Time, origin: MemberId, sequence: u64) {
+        if origin == self.config.member && self.config.siblings {
+            let sequence = sequence.min(self.log.head());
+            if sequence > self.own_applied() {
+                self.count(self.me, self.me, sequence);
+                self.want_acknowledge(now, false);
+            }
+            return;
+        }
         let Some(seat) = self.seat(origin) else {
             return;
         };
@@ -312,20 +337,25 @@ impl Replicator {
         self.progress.members[index].behind_since = self.peers[seat].marks.behind_since();
     }
 
-    /// `member` has applied `origin` up to `sequence`, and that counts for stability. Both by index.
+    /// Up to where all instances of this host applied its own stream.
+    pub(super) fn own_applied(&self) -> u64 {
+        self.counted[self.me * self.members.len() + self.me]
+    }
+
+    /// `member` has applied `origin` up to `sequence`, and that counts for stability. Both by index: of its own stream too a
+    /// member has to apply what one of its instances wrote in all the others.
     pub(super) fn count(&mut self, member: usize, origin: usize, sequence: u64) {
         let count = self.members.len();
         let counted = &mut self.counted[member * count + origin];
         let before = *counted;
-        if sequence <= before || member == origin {
+        if sequence <= before {
             return;
         }
         *counted = sequence;
         let stable = &mut self.progress.members[origin].stable;
         // Only who was last can have held it back.
         if before == *stable {
-            let others = (0..count).filter(|&other| other != origin);
-            *stable = others
+            *stable = (0..count)
                 .map(|other| self.counted[other * count + origin])
                 .min()
                 .unwrap_or(sequence);

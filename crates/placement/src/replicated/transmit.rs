@@ -70,7 +70,7 @@ impl Replicator {
             self.config.cluster,
             self.config.epoch,
             self.clock,
-            self.log.head(),
+            self.named_head(),
         );
     }
 
@@ -82,7 +82,7 @@ impl Replicator {
             self.config.cluster,
             self.config.epoch,
             self.clock,
-            self.log.head(),
+            self.named_head(),
         );
         let peers = self.peers.len();
         let room = self.config.payload_bytes_max - 2 * KEEP_ALIVE_BYTES;
@@ -123,8 +123,12 @@ impl Replicator {
         let peers = self.peers.len();
         let mut written = 0;
         self.body.clear();
-        // The number of entries takes one byte, for at most 63 of them.
+        // The number of entries takes one byte, for at most 64 of them.
         self.body.push(0);
+        if self.config.siblings {
+            let applied = self.own_applied();
+            write_entry(&mut self.body, self.config.member, applied, applied, &[]);
+        }
         for step in 0..peers {
             let peer = &self.peers[(self.rotation + step) % peers];
             let Some(runs_room) = room.checked_sub(self.body.len() + ENTRY_BYTES_MAX) else {
@@ -149,7 +153,7 @@ impl Replicator {
             );
             written += 1;
         }
-        self.body[0] = written as u8;
+        self.body[0] = written as u8 + u8::from(self.config.siblings);
         written
     }
 
@@ -340,7 +344,8 @@ impl Replicator {
         let first = self.sent_through + 1;
         // Sent again, the run must fit beside a header whose head has grown by at most a log's length.
         let head = self.log.head();
-        let growth = varint_bytes(head + self.config.log_groups_max as u64) - varint_bytes(head);
+        let named = self.named_head();
+        let growth = varint_bytes(named + self.config.log_groups_max as u64) - varint_bytes(named);
         let taken = buffer.len() + growth + Self::records_overhead(first);
         let last = self
             .log

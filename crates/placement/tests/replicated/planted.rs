@@ -7,8 +7,7 @@ use crate::scenarios::tail_is_repaired;
 use crate::world::World;
 
 /// The planted bugs that live above the protocol core, for the tests of whoever has them.
-const ABOVE: [Mutant; 3] = [
-    Mutant::RemoteEntryNotQueued,
+const ABOVE: [Mutant; 2] = [
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,
 ];

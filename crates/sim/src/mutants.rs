@@ -1,0 +1,191 @@
+//! Planted bugs of all layers, and which seed finds each. Only in a build with `--cfg asterism_mutants`.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use asterism_engine::mutant as engine;
+use asterism_placement::mutant as placement;
+use asterism_state::mutant as state;
+
+use crate::runs::run_seed;
+use crate::trace::Trace;
+
+/// A planted bug of some layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// Of the placement's protocol.
+    Placement(placement::Mutant),
+    /// Of the state objects.
+    State(state::Mutant),
+    /// Of the packet loop and the state channel.
+    Engine(engine::Mutant),
+}
+
+/// What became of a planted bug.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Its name.
+    pub name: String,
+    /// Its layer.
+    pub layer: &'static str,
+    /// The complaint from the field that it stands for.
+    pub complaint: &'static str,
+    /// The first seed that found it, by which check; `None`: it survived.
+    pub killed: Option<(u64, String)>,
+    /// Of the first hundred seeds, how many find it; of fewer, if it was not asked for.
+    pub found_by: u64,
+    /// Seeds that `found_by` is of.
+    pub of: u64,
+}
+
+impl Planted {
+    /// All that there are.
+    pub fn all() -> Vec<Planted> {
+        let placement = placement::Mutant::ALL.into_iter().map(Planted::Placement);
+        let state = state::Mutant::ALL.into_iter().map(Planted::State);
+        let engine = engine::Mutant::ALL.into_iter().map(Planted::Engine);
+        placement.chain(state).chain(engine).collect()
+    }
+
+    fn name(self) -> String {
+        match self {
+            Planted::Placement(mutant) => format!("{mutant:?}"),
+            Planted::State(mutant) => format!("{mutant:?}"),
+            Planted::Engine(mutant) => format!("{mutant:?}"),
+        }
+    }
+
+    fn layer(self) -> &'static str {
+        match self {
+            Planted::Placement(_) => "placement",
+            Planted::State(_) => "state",
+            Planted::Engine(_) => "engine",
+        }
+    }
+
+    fn select(self) {
+        clear();
+        match self {
+            Planted::Placement(mutant) => placement::select(Some(mutant)),
+            Planted::State(mutant) => state::select(Some(mutant)),
+            Planted::Engine(mutant) => engine::select(Some(mutant)),
+        }
+    }
+}
+
+fn clear() {
+    placement::select(None);
+    state::select(None);
+    engine::select(None);
+}
+
+/// Runs seeds against one planted bug until one fails, at most `seeds_max`, and a sample of the first ones
+/// to the end.
+pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
+    let mut killed = None;
+    let mut found_by = 0;
+    let mut of = 0;
+    for seed in 0..seeds_max {
+        if killed.is_some() && seed >= sample {
+            break;
+        }
+        planted.select();
+        let result = run_seed(seed, &mut Trace::new());
+        clear();
+        of += u64::from(seed < sample);
+        if let Err(failure) = result {
+            found_by += u64::from(seed < sample);
+            killed.get_or_insert((seed, failure.check.to_owned()));
+        }
+    }
+    let name = planted.name();
+    Verdict {
+        complaint: complaint(&name),
+        layer: planted.layer(),
+        name,
+        killed,
+        found_by,
+        of,
+    }
+}
+
+/// Judges all, on several threads.
+pub fn judge_all(names: &[String], seeds_max: u64, sample: u64, threads: usize) -> Vec<Verdict> {
+    let all: Vec<Planted> = Planted::all()
+        .into_iter()
+        .filter(|planted| names.is_empty() || names.contains(&planted.name()))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut verdicts = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&planted) = all.get(number) else {
+                return verdicts;
+            };
+            verdicts.push((number, judge(planted, seeds_max, sample)));
+        }
+    };
+    let mut verdicts: Vec<(usize, Verdict)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_default())
+            .collect()
+    });
+    verdicts.sort_by_key(|verdict| verdict.0);
+    verdicts.into_iter().map(|verdict| verdict.1).collect()
+}
+
+/// The complaint behind each name, as the enums' documentation has it.
+fn complaint(name: &str) -> &'static str {
+    match name {
+        "RetryGivesUp" => "VPP NAT HA: three tries, then the session is dropped",
+        "FalseFullyUpdated" => {
+            "HAProxy peers: a timeout makes a process consider itself fully updated"
+        }
+        "AcknowledgesUnapplied" => "conntrackd: acknowledged, never committed",
+        "PrunesAtGreatest" => "Aeron: flow control follows the fastest, the slow lose",
+        "StampIgnored" | "StableWhenReceived" => "Akka ORMap: removed entries return",
+        "SentRecordChanges" => "RULES 12: a delta that grew after it was sent",
+        "DuplicatesDelivered" | "TotalAdded" => "haproxy#1497: counters significantly increase",
+        "ReorderDropsSilently" | "RecordDroppedWhenFull" => {
+            "Jool joold: the queue's cap drops sessions"
+        }
+        "GapOffByOne" => "a gap list one off: the same hole for ever",
+        "KeepAliveWithoutVector" => "an idle pair never learns that the tail was lost",
+        "SkippedFrameDesynchronizes" | "ImageFieldSkipped" => {
+            "haproxy#1497: a skipped variable-length field"
+        }
+        "AnyIncarnation" => "Jool#385: sessions of several instances taken for one's own",
+        "ImageVectorAtEnd" | "LogNotKeptDuringWalk" | "ImagePartDropped" => {
+            "opnsense/core#3932: after a reload long flows never resync"
+        }
+        "FullLogDropsOldest" => "HAProxy, VPP, joold: a full queue drops",
+        "AnyEpoch" => "chitchat#161: the dead gossiped for ever",
+        "CoveredWhenHeard" => "a reply overtakes its binding and is dropped",
+        "TailForgotten" => "only gaps are repaired, never the tail",
+        "AppliedByFirstInstance" => "one core's progress taken for the host's",
+        "WalkNotRestarted" => "DPVS: a resync begins in the middle",
+        "RemovalForgetsGeneration" | "TombstoneForgottenEarly" => {
+            "Akka ORMap, Cassandra: the removed return"
+        }
+        "ExpiryRestartsOnReceipt" => "haproxy@8f06c8fda: expiry restarts at every resync",
+        "ValuesOverwritten" => "HAProxy: conn_cur is overwritten, not merged",
+        "RemoteEntryNotLogged" => "haproxy#3161: instances see no entries other than their own",
+        "BlocksDealtByShelf" | "LeasesCountInstances" | "CapacityNotLeased" => {
+            "dpservice, Jool pool4: two hosts own the same ports"
+        }
+        "ReturnedBeforeStability" | "GrantReturnedAtPark" => "a NAT port given to two flows",
+        "TouchNotAnnounced" => "OVS, conntrackd: long flows idle out on the peer",
+        "SidesSeparate" => "RULES 19: one endpoint sends from another's port",
+        "FloorForgotten" => "a new binding loses to an old tombstone",
+        "GrantPerRetry" => "a NAT port leaked for every late read",
+        "ProgressOvertakes" => "conntrackd: acknowledged while it waits in a cache",
+        "SiblingSkipped" => "entries of another process of the same host never seen",
+        "SiblingsNotAwaited" => "a NAT port given to two flows, by two cores of one host",
+        "HeldGroupsNotNamed" => "a reply overtakes its binding and is dropped",
+        "GivenUpFrameKept" => "buffers leak until the port starves",
+        "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
+        _ => "",
+    }
+}

@@ -1,0 +1,88 @@
+//! Seeds pass, replay exactly, and add up to the same whatever the number of threads.
+
+use std::collections::BTreeSet;
+
+use asterism_sim::{
+    FAULTS_LEAST, KINDS_LEAST, OPERATIONS_LEAST, Options, Scenario, Trace, run_seed, run_seeds,
+};
+
+#[test]
+fn seeds_pass_and_enough_happens_in_each() {
+    let summary = run_seeds(0..120, Options::default());
+    for failed in &summary.failed {
+        eprintln!(
+            "seed {}: {}: {}\n  {}",
+            failed.seed,
+            failed.failure.check,
+            failed.failure.detail,
+            failed.command()
+        );
+    }
+    assert!(summary.failed.is_empty());
+    assert_eq!(summary.passed, 120);
+    assert!(summary.faults_least >= FAULTS_LEAST);
+    assert!(summary.kinds_least as usize >= KINDS_LEAST);
+    assert!(summary.operations_least >= OPERATIONS_LEAST);
+    assert!(summary.faults.len() >= 10, "{:?}", summary.faults);
+    for branch in [
+        "images_joined",
+        "walks_begun",
+        "retransmits_by_timeout",
+        "retransmits_by_echo",
+        "groups_beyond_reorder",
+        "groups_beyond_unapplied",
+        "groups_covered_by_image",
+        "table_forgotten",
+        "table_revived",
+        "table_dominated",
+        "table_lost_writes",
+        "pool_refused",
+        "instance_late",
+        "channel_backlogged",
+        "frames_skipped",
+    ] {
+        assert!(
+            summary.branches.get(branch).copied().unwrap_or(0) > 0,
+            "{branch} was never taken"
+        );
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    let mut hashes = BTreeSet::new();
+    for seed in 1_000..1_020 {
+        let runs = [0, 1].map(|_| run_seed(seed, &mut Trace::new()).expect("the seed passes"));
+        assert_eq!(runs[0], runs[1], "seed {seed}");
+        hashes.insert(runs[0].trace);
+    }
+    assert_eq!(hashes.len(), 20, "seeds differ");
+}
+
+#[test]
+fn threads_change_nothing() {
+    let of = |threads| {
+        let options = Options {
+            threads,
+            ..Options::default()
+        };
+        run_seeds(2_000..2_012, options)
+    };
+    assert_eq!(of(1), of(3));
+}
+
+#[test]
+fn every_setting_comes_up() {
+    let all: Vec<Scenario> = (0..400).map(Scenario::from_seed).collect();
+    assert!((2..=5).all(|members| all.iter().any(|scenario| scenario.members() == members)));
+    assert!(all.iter().any(|scenario| scenario.stranger.is_some()));
+    assert!(all.iter().any(|scenario| scenario.later_build));
+    assert!(all.iter().any(|scenario| scenario.rough_start));
+    assert!(all.iter().any(|scenario| scenario.clocks_step));
+    assert!(all.iter().any(|scenario| scenario.afterlife));
+    assert!(
+        all.iter()
+            .any(|scenario| scenario.lanes.contains(&1) && scenario.lanes.contains(&2))
+    );
+    assert_eq!(Scenario::from_seed(7), Scenario::from_seed(7));
+}
