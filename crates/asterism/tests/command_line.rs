@@ -32,7 +32,7 @@ fn with_config(text: &str) -> (tempfile::TempDir, String) {
 }
 
 const PASS: &str = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]\n";
-const NAT: &str = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.nat]\noutside = [\"203.0.113.1\"]\ninside = [\"22.0.0.0/8\"]\n";
+const NAT: &str = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.nat]\noutside = [\"203.0.113.1\"]\ninside = [\"21.0.0.0/8\"]\n";
 
 #[test]
 fn help_and_mistakes_of_the_command_line() {

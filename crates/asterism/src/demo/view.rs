@@ -151,7 +151,9 @@ impl<W: Write> View for Live<W> {
 }
 
 /// Width of the bars, in characters.
-const BAR: usize = 30;
+const BAR: usize = 16;
+/// Lines are cut here: one that is wrapped by a narrow terminal would be two to redraw.
+const COLUMNS: usize = 79;
 
 fn draw(snapshot: &Snapshot) -> Vec<String> {
     let bar = |part: u64, whole: u64| {
@@ -161,7 +163,7 @@ fn draw(snapshot: &Snapshot) -> Vec<String> {
     let conversations = snapshot.conversations as u64;
     let mut lines = vec![
         format!(
-            "three NAT hosts over a WAN, a reply that overtakes its binding: {:<10} {:>5.1} s",
+            "NAT over a WAN; a reply that overtakes its binding: {:<10} {:>5.1} s",
             snapshot.setting.words(),
             snapshot.elapsed.as_secs_f64()
         ),
@@ -173,7 +175,7 @@ fn draw(snapshot: &Snapshot) -> Vec<String> {
     ];
     for host in &snapshot.hosts {
         lines.push(format!(
-            "{:<13} {} {:>6} sessions known, {:>5} opened here, {:>7} packets, {:>3} wait",
+            "{:<12} {} {:>6} known {:>5} opened {:>7} packets {:>3} wait",
             host.name,
             bar(host.known, conversations),
             host.known,
@@ -192,6 +194,9 @@ fn draw(snapshot: &Snapshot) -> Vec<String> {
             "no scan yet"
         }
     ));
+    for line in &mut lines {
+        *line = line.chars().take(COLUMNS).collect();
+    }
     lines
 }
 
@@ -238,7 +243,8 @@ mod tests {
         live.show(&snapshot(1));
         live.show(&snapshot(2));
         let text = String::from_utf8(out).unwrap();
+        assert!(draw(&snapshot(1)).iter().all(|line| line.len() <= COLUMNS));
         assert_eq!(text.matches("\x1b[4A").count(), 1, "{text}");
-        assert!(text.contains("###############..............."), "{text}");
+        assert!(text.contains("########........"), "{text}");
     }
 }
