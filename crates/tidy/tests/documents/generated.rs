@@ -9,6 +9,7 @@ use asterism_engine::{
     APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX,
 };
 use asterism_function::Reason;
+use asterism_functions::nat::clauses::{CLAUSES, Status};
 use asterism_placement::replicated::{Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused};
 use asterism_placement::seal::{OVERHEAD_BYTES, Refusal, WINDOW_COUNTERS};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
@@ -265,6 +266,27 @@ fn configuration() -> String {
 /// Whether a default is a value, not words about it.
 fn fields_default_is_toml(default: &str) -> bool {
     toml::from_str::<toml::Table>(&format!("default = {default}")).is_ok()
+}
+
+fn clauses() -> String {
+    let mut out =
+        String::from("| RFC | clause | asks for | | how, or why not |\n|---|---|---|---|---|\n");
+    for clause in CLAUSES {
+        let status = match clause.status {
+            Status::Met => "met",
+            Status::Configured => "configured",
+            Status::Partly => "in part",
+            Status::NotMet => "not met",
+        };
+        let (rfc, number, subject) = (clause.rfc, clause.number, clause.subject);
+        writeln!(
+            out,
+            "| {rfc} | {number} | {subject} | {status} | {} |",
+            clause.note
+        )
+        .unwrap();
+    }
+    out
 }
 
 const PARTS: &[(&str, &str, fn() -> String)] = &[
