@@ -314,6 +314,10 @@ const PARTS: &[(&str, &str, fn() -> String)] = &[
     ("docs/src/simulator.md", "mutants of the state", || {
         mutants("crates/state/src/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of the engine", || {
+        mutants("crates/engine/src/mutant.rs")
+    }),
+    ("docs/src/functions.md", "clauses", clauses),
 ];
 
 /// The page with the part replaced. `None` when it has no place for it.
