@@ -3,18 +3,36 @@
 //! To add one: write `measures/<group>.rs` with `pub(super) const MEASURES: &[Measure]` (and `WORKLOADS`
 //! if instructions are counted), name it in the two lists below. Its row must stand in `registry`.
 
+mod allocations;
+mod counters;
+mod counters_pair;
 mod floor;
 mod known_loop;
 mod nat;
 mod nat_bench;
+mod nat_churn;
 mod pass_through;
+mod replication;
+mod replication_hosts;
+mod replication_inserts;
+mod sim;
 
 use crate::contract::{Document, Failure, Outcome};
 use crate::instructions::Workload;
 use crate::registry::{self, Row};
 use crate::timing;
 
-const MEASURES: &[&[Measure]] = &[floor::MEASURES, nat::MEASURES, pass_through::MEASURES];
+const MEASURES: &[&[Measure]] = &[
+    allocations::MEASURES,
+    counters::MEASURES,
+    floor::MEASURES,
+    nat::MEASURES,
+    nat_churn::MEASURES,
+    pass_through::MEASURES,
+    replication::MEASURES,
+    replication_inserts::MEASURES,
+    sim::MEASURES,
+];
 const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS, nat::WORKLOADS, pass_through::WORKLOADS];
 
 /// A measure that can be made.

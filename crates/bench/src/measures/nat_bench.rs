@@ -126,7 +126,7 @@ pub(super) fn nat(sessions: u32, members: u32) -> Nat {
 }
 
 /// Settings of every object.
-pub(super) fn settings(placed: Placed) -> impl Fn(&str) -> ObjectSettings + 'static {
+pub(super) fn settings(placed: Placed) -> impl Fn(&str) -> ObjectSettings + Copy + 'static {
     move |_| match placed {
         Placed::Local => ObjectSettings::LOCAL,
         Placed::Replicated(_) => ObjectSettings { absence: Absence::Answer, ..ObjectSettings::REPLICATED },
