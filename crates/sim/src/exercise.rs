@@ -264,6 +264,7 @@ pub struct Sizes {
 pub struct Exercise {
     sizes: Sizes,
     done: RefCell<Vec<Done>>,
+    granted: RefCell<Vec<(u32, u16)>>,
 }
 
 /// Tokens and writes of one [`Verb::Bulk`].
@@ -275,12 +276,21 @@ impl Exercise {
         Self {
             sizes,
             done: RefCell::default(),
+            granted: RefCell::default(),
         }
     }
 
     /// Hands out what calls did since the last time, in order.
     pub fn take_done(&self, mut each: impl FnMut(Done)) {
         self.done.borrow_mut().drain(..).for_each(&mut each);
+    }
+
+    /// Hands out which port each call was granted while it asked, by token, in order.
+    pub fn take_granted(&self, mut each: impl FnMut(u32, u16)) {
+        let mut granted = self.granted.borrow_mut();
+        granted
+            .drain(..)
+            .for_each(|(token, port)| each(token, port));
     }
 
     fn note(&self, done: Done) {
@@ -478,6 +488,7 @@ impl Exercise {
             let Some(grant) = ask.ports.grant(shelf, wish)? else {
                 return Ok(Verdict::Drop(Reason::PortsExhausted));
             };
+            self.granted.borrow_mut().push((token, grant.item()));
             granted = Some((vacancy, grant));
             // What is late now is late with a port in hand.
             let _ = ask.visited.get(&key)?;

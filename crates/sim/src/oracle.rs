@@ -61,6 +61,8 @@ pub struct Oracle {
     pub used: BTreeMap<(usize, u16), (Time, Vec<u64>)>,
     /// Who last closed a session of a client, by (client, member): with which group at the latest.
     pub closed: BTreeMap<(u16, usize), u64>,
+    /// The port that each command was granted while it asked.
+    pub granted: BTreeMap<u32, u16>,
     /// Commands by verb that acted.
     pub acted: BTreeMap<Verb, u64>,
     /// Tokens handed out.

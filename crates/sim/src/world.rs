@@ -616,6 +616,15 @@ impl<'t> World<'t> {
             self.oracle.heads[place] = head;
             for (lane, instance) in member.instances.iter().enumerate() {
                 let mut failure = None;
+                instance.function().take_granted(|token, port| {
+                    let first = *self.oracle.granted.entry(token).or_insert(port);
+                    if first != port {
+                        failure = Some(Failure::new(
+                            "a retried packet gets the same grant",
+                            format!("token {token} was granted port {first}, then {port}"),
+                        ));
+                    }
+                });
                 instance.function().take_done(|done| {
                     self.trace
                         .note(&[place as u64, lane as u64, u64::from(done.command.token)]);
