@@ -68,6 +68,17 @@ impl Bucket {
 }
 
 impl Bucket {
+    /// The records held, by the bits of one comparison: whether a slot is taken is not to be guessed.
+    #[inline]
+    fn held(&self) -> impl Iterator<Item = u32> + '_ {
+        let mut taken = !self.matching(0) & ((1 << SLOTS) - 1);
+        core::iter::from_fn(move || {
+            let record = (taken != 0).then(|| self.first(taken))?;
+            taken &= taken - 1;
+            Some(record)
+        })
+    }
+
     /// The record of the lowest of the slots that [`Bucket::matching`] gave; not of none.
     #[inline(always)]
     fn first(&self, matching: u32) -> u32 {
@@ -156,10 +167,23 @@ impl Index {
     /// Adds `record` under `hash`. `hash_of` tells the hash of any record in the index; it is called for
     /// the entries of one bucket when the index grows.
     pub(crate) fn insert(&mut self, hash: u64, record: u32, hash_of: impl Fn(u32) -> u64) {
+        self.insert_ahead(hash, record, hash_of, |_| ());
+    }
+
+    /// As [`Index::insert`], for records that the cache does not hold: `prefetch` asks for a record's cache
+    /// line, and is called for the entries of the bucket that is split next.
+    pub(crate) fn insert_ahead(
+        &mut self,
+        hash: u64,
+        record: u32,
+        hash_of: impl Fn(u32) -> u64,
+        prefetch: impl Fn(u32),
+    ) {
         if self.count >= (self.mask + 1 + self.split) * MEAN_ENTRIES
             && self.mask + 1 + self.split < self.buckets.len()
         {
             self.split_one(hash_of);
+            self.foresee_split(prefetch);
         }
         let home = self.place(hash);
         self.put(home, hash, record);
@@ -279,6 +303,14 @@ impl Index {
         }
     }
 
+    /// Asks for what the next split reads, [`MEAN_ENTRIES`] insertions ahead of it.
+    fn foresee_split(&self, prefetch: impl Fn(u32)) {
+        // The next bucket itself was asked for at the split before.
+        self.buckets[self.split].held().for_each(prefetch);
+        self.buckets.prefetch(self.split + self.mask + 1);
+        self.buckets.prefetch(self.split + 1);
+    }
+
     /// Splits the next bucket of the level: its entries divide between it and a new one.
     fn split_one(&mut self, hash_of: impl Fn(u32) -> u64) {
         let old = self.split;
@@ -296,16 +328,14 @@ impl Index {
             self.split = 0;
         }
         loop {
-            for slot in 0..SLOTS {
-                if chain.tags[slot] != 0 {
-                    let hash = hash_of(chain.records[slot]);
-                    let home = if hash as usize & wide == new {
-                        new
-                    } else {
-                        old
-                    };
-                    self.put(home, hash, chain.records[slot]);
-                }
+            for record in chain.held() {
+                let hash = hash_of(record);
+                let home = if hash as usize & wide == new {
+                    new
+                } else {
+                    old
+                };
+                self.put(home, hash, record);
             }
             if chain.next == 0 {
                 return;

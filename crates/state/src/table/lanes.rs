@@ -27,6 +27,15 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
+    /// Asks for the cache line of every lane that a probe for `row` reads first.
+    #[inline]
+    pub(super) fn approach(&self, row: &R) {
+        for lane in 0..R::LANES {
+            self.lanes[lane].prefetch(row.lane_hash(lane, self.context.seed()));
+        }
+    }
+
+    #[inline]
     fn head(&self, lane: usize, hash: u64, row: &R) -> Option<u32> {
         self.lanes[lane].find(hash, |record| {
             self.records[record as usize].row.lane_equal(lane, row)
@@ -56,9 +65,9 @@ impl<R: Row, V: Value> Table<R, V> {
                         self.links[number as usize].previous[lane] = TAIL | (number + 1);
                     }
                     let records = &self.records;
-                    self.lanes[lane].insert(hash, number, |record| {
-                        records[record as usize].row.lane_hash(lane, seed)
-                    });
+                    let hash_of = |record: u32| records[record as usize].row.lane_hash(lane, seed);
+                    let prefetch = |record: u32| records.prefetch(record as usize);
+                    self.lanes[lane].insert_ahead(hash, number, hash_of, prefetch);
                 }
                 Some(head) => {
                     if lane >= R::UNIQUE {

@@ -38,20 +38,32 @@ pub(super) struct Copied<R, V> {
 impl<R: Row, V: Value> Table<R, V> {
     /// Joins a copy into the table.
     pub(super) fn merge(&mut self, copy: Copied<R, V>) {
+        // Most copies from others are of entries that are new here: all lanes' lines are then needed, and
+        // come together instead of one after the other.
+        self.approach(&copy.row);
+        let known = self.identity(&copy.row);
+        self.merge_into(known, copy);
+    }
+
+    /// Joins a copy into the record of its row, if there is one. Tells which record has it then.
+    fn merge_into(&mut self, known: Option<u32>, copy: Copied<R, V>) -> Option<u32> {
         self.generation_floor = self.generation_floor.max(copy.generation.saturating_sub(1));
-        match self.identity(&copy.row) {
-            Some(number) => self.join(number, copy),
+        match known {
+            Some(number) => {
+                self.join(number, copy);
+                Some(number)
+            }
             // Every member applied that write, so this one did, and has forgotten the entry since: a slow
             // image must not bring it back.
-            None if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) => {}
+            None if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) => None,
             None => self.adopt(copy),
         }
     }
 
-    fn adopt(&mut self, copy: Copied<R, V>) {
+    fn adopt(&mut self, copy: Copied<R, V>) -> Option<u32> {
         let Some(number) = self.allocate(copy.row, copy.value) else {
             self.tally.refused_full += 1;
-            return;
+            return None;
         };
         let live = !copy.removed && copy.seen > copy.expired;
         let touch_due = self.touch_due(&copy.value, copy.seen);
@@ -70,6 +82,7 @@ impl<R: Row, V: Value> Table<R, V> {
             self.links[number as usize].set_death(copy.death);
         }
         self.link(number);
+        Some(number)
     }
 
     fn join(&mut self, number: u32, copy: Copied<R, V>) {
@@ -159,15 +172,17 @@ impl<R: Row, V: Value> Table<R, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
+        self.approach(&row);
         let tick = self.context.tick();
-        let above = match self.identity(&row) {
+        let known = self.identity(&row);
+        let above = match known {
             Some(number) => self.records[number as usize].header.generation,
             None if mutant::active(Mutant::FloorForgotten) => 0,
             None => self.generation_floor,
         };
         let generation = above.saturating_add(1);
         let seen = tick.max(1);
-        self.publish(Copied {
+        let copy = Copied {
             row,
             value,
             generation,
@@ -177,8 +192,8 @@ impl<R: Row, V: Value> Table<R, V> {
             stamp: NOBODY,
             death: NOBODY,
             own: true,
-        });
-        if let Some(number) = self.identity(&row) {
+        };
+        if let Some(number) = self.publish(known, copy) {
             let flags = &mut self.records[number as usize].header.flags;
             self.own += u32::from(*flags & OWN_SHARE == 0);
             *flags |= OWN_SHARE;
@@ -202,7 +217,8 @@ impl<R: Row, V: Value> Table<R, V> {
             (header.seen, header.touch_due) = (seen, due);
             return;
         }
-        self.publish(self.copy_of(number, record.value, record.header.generation, seen));
+        let copy = self.copy_of(number, record.value, record.header.generation, seen);
+        self.publish(Some(number), copy);
     }
 
     #[cold]
@@ -231,7 +247,8 @@ impl<R: Row, V: Value> Table<R, V> {
             .context
             .tick()
             .max(record.header.seen.saturating_add(u32::from(due)));
-        self.publish(self.copy_of(number, joined, generation, seen));
+        let copy = self.copy_of(number, joined, generation, seen);
+        self.publish(Some(number), copy);
     }
 
     #[cold]
@@ -249,7 +266,7 @@ impl<R: Row, V: Value> Table<R, V> {
             record.header.seen.max(self.context.tick()),
         );
         copy.removed = true;
-        self.publish(copy);
+        self.publish(Some(number), copy);
     }
 
     pub(super) fn expire(&mut self, number: u32) {
@@ -261,7 +278,7 @@ impl<R: Row, V: Value> Table<R, V> {
             record.header.seen,
         );
         copy.expired = copy.seen;
-        self.publish(copy);
+        self.publish(Some(number), copy);
     }
 
     fn copy_of(&self, number: u32, value: V, generation: u32, seen: Tick) -> Copied<R, V> {
@@ -279,12 +296,12 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Applies an own write here and logs it for the others.
-    fn publish(&mut self, mut copy: Copied<R, V>) {
+    /// Applies an own write here, to the record `known` of its row if there is one, and logs it for the others.
+    fn publish(&mut self, known: Option<u32>, mut copy: Copied<R, V>) -> Option<u32> {
         copy.stamp = self.stamp();
         copy.death = copy.stamp;
         let silent = mutant::active(Mutant::RemoteEntryNotLogged)
-            && self.identity(&copy.row).is_some_and(|number| {
+            && known.is_some_and(|number| {
                 self.records[number as usize].header.stamp().origin != crate::stamp::Origins::OWN
             });
         if self.settings.logged && !silent {
@@ -302,7 +319,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 out.u24(copy.seen);
             });
         }
-        self.merge(copy);
+        self.merge_into(known, copy)
     }
 
     // --- operations of others
