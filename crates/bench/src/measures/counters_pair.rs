@@ -33,8 +33,10 @@ const LINK_BYTES: usize = 8 << 20;
 const LINK_DATAGRAMS: usize = 64;
 /// Wall time between two writes whose way is timed.
 const PROBE_US: u64 = 500;
-/// A turn of a loop is never longer, unless the thread was not running.
-const TURN_NS: u64 = 1_000_000;
+/// A turn that takes longer is looked at: most of it may have passed while the thread was not running.
+const TURN_NS: u64 = 100_000;
+/// Absences of a thread that are kept.
+const ABSENCES: usize = 1 << 16;
 /// How long hosts may take to agree once no packets come.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -112,6 +114,8 @@ pub(super) struct Side {
     written_ns: Vec<u64>,
     /// When each timed write of the other side was seen, ns.
     seen_ns: Vec<u64>,
+    /// When the thread was not running: from, to.
+    absent_ns: Vec<(u64, u64)>,
     sums: BTreeMap<Flow4Key, u64>,
     expected: BTreeMap<Flow4Key, u64>,
     refused: u64,
@@ -139,9 +143,12 @@ impl Ran {
         one.lost.and(two.lost)
     }
     /// How long each timed write took to be seen by the other side.
-    pub(super) fn lags_ms(&self) -> Result<Vec<f64>, Failure> {
+    pub(super) fn lags_ms(&self) -> Result<Lags, Failure> {
         let [one, two] = &self.sides;
-        let mut lags = Vec::new();
+        let mut lags = Lags::default();
+        if self.sides.iter().any(|side| side.absent_ns.len() == ABSENCES) {
+            return Err(Failure::Unsound("the threads were interrupted all the time".into()));
+        }
         for (writer, reader) in [(one, two), (two, one)] {
             if writer.written_ns.len() != reader.seen_ns.len() {
                 return Err(Failure::Unsound(format!(
@@ -150,13 +157,38 @@ impl Ran {
                     reader.seen_ns.len()
                 )));
             }
-            let pairs = writer.written_ns.iter().zip(&reader.seen_ns);
-            lags.extend(pairs.map(|(&written, &seen)| seen.saturating_sub(written) as f64 / 1e6));
+            for (&written, &seen) in writer.written_ns.iter().zip(&reader.seen_ns) {
+                let lag = seen.saturating_sub(written) as f64 / 1e6;
+                lags.all.push(lag);
+                if !one.was_absent(written, seen) && !two.was_absent(written, seen) {
+                    lags.while_running.push(lag);
+                }
+            }
         }
-        if lags.len() < 100 {
-            return Err(Failure::Unsound(format!("only {} writes were timed", lags.len())));
+        if lags.while_running.len() < 100 {
+            return Err(Failure::Unsound(format!(
+                "of {} writes only {} went their way while both threads were running",
+                lags.all.len(),
+                lags.while_running.len()
+            )));
         }
         Ok(lags)
+    }
+}
+
+/// Times from a write to its being seen, ms.
+#[derive(Debug, Default)]
+pub(super) struct Lags {
+    /// Of writes on whose way both threads were running.
+    pub(super) while_running: Vec<f64>,
+    /// Of all.
+    pub(super) all: Vec<f64>,
+}
+
+impl Side {
+    fn was_absent(&self, from_ns: u64, to_ns: u64) -> bool {
+        let first = self.absent_ns.partition_point(|&(_, back_ns)| back_ns < from_ns);
+        self.absent_ns.get(first).is_some_and(|&(gone_ns, _)| gone_ns <= to_ns)
     }
 }
 
@@ -324,6 +356,7 @@ fn time_since(started_ns: u64) -> (u64, Time) {
 
 fn side(given: Given) -> Result<Side, Failure> {
     let Given { number, parts, channel, out, way_in, draws, load, shared } = given;
+    stay_on_core(number);
     let mut pool = FramePool::new(2 * FRAMES + 256).expect("memory for frames");
     let shut = Arc::new(AtomicBool::new(true));
     let frames = MemoryPort::looping("flows", &mut pool, draws.iter().map(|frame| frame.as_slice()));
@@ -355,6 +388,25 @@ fn side(given: Given) -> Result<Side, Failure> {
     let packets = pair.instance.tally().received;
     settle(&mut pair, &mut watch, &shared)?;
     watch.end(pair, packets, &draws)
+}
+
+/// Keeps the thread on one of the cores that this process may use, so that the two are never on the same one while
+/// there are two.
+fn stay_on_core(number: usize) {
+    // SAFETY: all zeros is an empty set, and both calls are given one of the size that they are told; a core's number
+    // is below the set's size.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
+            return;
+        }
+        let cores: Vec<_> =
+            (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &allowed)).collect();
+        let Some(&core) = cores.get(number % cores.len().max(1)) else { return };
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut one);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
+    }
 }
 
 /// Turns until both sides have told and heard everything: a little longer than totals may be held back.
@@ -390,6 +442,10 @@ struct Watch {
     theirs: Flow4Key,
     random: Random,
     gaps: GapRecorder,
+    /// When the last pass began, and the CPU clock when it was last read, with the time of that.
+    last_ns: u64,
+    clocks_ns: (u64, u64),
+    absent_ns: Vec<(u64, u64)>,
     refused_before: u64,
 }
 
@@ -411,6 +467,9 @@ impl Watch {
             theirs: key_of(&probe(1 - number)),
             random: Random::new(number as u64),
             gaps: GapRecorder::new(now_ns, TURN_NS),
+            last_ns: now_ns,
+            clocks_ns: (now_ns, thread_cpu_ns()),
+            absent_ns: Vec::with_capacity(ABSENCES),
             refused_before,
         }
     }
@@ -446,6 +505,7 @@ impl Watch {
     fn listen(&mut self, pair: &mut Pair, started_ns: u64) -> u64 {
         let (now_ns, now) = time_since(started_ns);
         self.gaps.turn(now_ns);
+        self.note_absence(now_ns);
         pair.pass(now);
         if self.next_probe_ns == u64::MAX {
             return now_ns;
@@ -456,6 +516,20 @@ impl Watch {
             self.seen_ns.resize(seen.min(self.seen_ns.capacity()), seen_ns);
         }
         now_ns
+    }
+
+    /// Tells a long turn from one during which another thread had the processor.
+    fn note_absence(&mut self, now_ns: u64) {
+        let turn_ns = now_ns - self.last_ns;
+        if turn_ns > TURN_NS {
+            let cpu_ns = thread_cpu_ns();
+            let lost_ns = (now_ns - self.clocks_ns.0).saturating_sub(cpu_ns - self.clocks_ns.1);
+            if lost_ns > turn_ns / 2 && self.absent_ns.len() < ABSENCES {
+                self.absent_ns.push((self.last_ns, now_ns));
+            }
+            self.clocks_ns = (now_ns, cpu_ns);
+        }
+        self.last_ns = now_ns;
     }
 
     fn end(self, pair: Pair, packets: u64, draws: &[SmallFrame]) -> Result<Side, Failure> {
@@ -492,6 +566,7 @@ impl Watch {
             packets,
             written_ns: self.written_ns,
             seen_ns: self.seen_ns,
+            absent_ns: self.absent_ns,
             sums,
             expected,
             // A thread that does not run for a while is greeted anew, and what was sealed before is refused: it comes

@@ -27,6 +27,8 @@ const KNOWN: usize = 10_000;
 const PASS: usize = 8_000;
 /// One packet in so many opens a flow.
 const PACKETS_PER_NEW_FLOW: usize = 1_000;
+/// What a pass takes at about thirty nanoseconds a packet.
+const PASS_TIME: Duration = Duration::from_micros(250);
 /// Passes of a window: some ten milliseconds.
 const PASSES: usize = 32;
 
@@ -111,12 +113,7 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let (mut ratios, mut whole) = (Vec::new(), Vec::new());
     for round in 0..=pairs {
         let before = if round % 2 == 0 { alone.window(&mut local)? } else { 0.0 };
-        for _ in 0..PASSES {
-            for source in &mut sources {
-                source.pass()?;
-            }
-            share(&mut hosts, &mut packet_thread, &mut channel_thread);
-        }
+        window(&mut hosts, &mut sources, &mut packet_thread, &mut channel_thread)?;
         let after = if round % 2 == 1 { alone.window(&mut local)? } else { 0.0 };
         let packets = (PASSES * PASS) as f64;
         let (packet_ns, channel_ns) =
@@ -141,26 +138,43 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
         .lost(packet_thread.lost()))
 }
 
-/// One pass of all members: the others in full, the first with its two threads timed apart.
-fn share(hosts: &mut Hosts<Nat>, packet_thread: &mut Stopwatch, channel_thread: &mut Stopwatch) {
-    let now = hosts.now;
-    for member in &mut hosts.members[1..] {
-        for _ in 0..PASS / 32 + 1 {
-            member.instance.turn(now);
+/// One window of all members: first the others in full, then the first with its two threads timed apart. In turn, not
+/// interleaved: hosts do not share a core's cache.
+fn window(
+    hosts: &mut Hosts<Nat>,
+    sources: &mut [Source],
+    packet_thread: &mut Stopwatch,
+    channel_thread: &mut Stopwatch,
+) -> Result<(), Failure> {
+    let start = hosts.now;
+    let turns = PASS / 32 + 1;
+    for (member, source) in hosts.members.iter_mut().zip(sources.iter_mut()).skip(1) {
+        for pass in 0..PASSES as u32 {
+            source.pass()?;
+            let now = start + PASS_TIME * pass;
+            for _ in 0..turns {
+                member.instance.turn(now);
+            }
+            member.channel_pass(now, usize::MAX);
         }
-        member.pass(now, usize::MAX);
     }
     hosts.deliver();
-    let first = &mut hosts.members[0];
-    channel_thread.window(|| first.channel_pass(now, usize::MAX));
-    packet_thread.window(|| {
-        for _ in 0..PASS / 32 + 1 {
-            first.instance.turn(now);
-        }
-    });
-    channel_thread.window(|| first.channel_pass(now, usize::MAX));
+    let (first, source) = (&mut hosts.members[0], &mut sources[0]);
+    for pass in 0..PASSES as u32 {
+        source.pass()?;
+        let now = start + PASS_TIME * pass;
+        // What the others sent comes evenly over the window.
+        let waiting = first.datagrams_waiting().div_ceil(PASSES - pass as usize);
+        channel_thread.window(|| first.channel_pass(now, waiting));
+        packet_thread.window(|| {
+            for _ in 0..turns {
+                first.instance.turn(now);
+            }
+        });
+    }
     hosts.deliver();
-    hosts.now = now + Duration::from_micros(250);
+    hosts.now = start + PASS_TIME * PASSES as u32;
+    Ok(())
 }
 
 impl Alone {
@@ -168,7 +182,7 @@ impl Alone {
         for _ in 0..packets / 32 + 1 {
             self.instance.turn(self.now);
         }
-        self.now = self.now + Duration::from_micros(250);
+        self.now = self.now + PASS_TIME;
     }
 
     fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {

@@ -131,6 +131,11 @@ impl<F: NetworkFunction> Host<F> {
         self.give(now);
     }
 
+    /// Datagrams that arrived and were not taken.
+    pub(super) fn datagrams_waiting(&self) -> usize {
+        self.inbox.len()
+    }
+
     /// The state channel's share of a pass.
     pub(super) fn channel_pass(&mut self, now: Time, datagrams_max: usize) {
         self.take(now, datagrams_max);
