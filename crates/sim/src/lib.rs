@@ -10,6 +10,8 @@
 pub mod branches;
 pub mod checks;
 pub mod exercise;
+mod faults;
+mod load;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;

@@ -403,15 +403,15 @@ impl Scenario {
             }
         }
         if self.slow_core {
-            self.commands *= 2;
-            self.sizes.tokens *= 2;
+            self.commands *= 3;
+            self.sizes.tokens *= 3;
             self.bounds.unapplied_groups = 8_192;
             self.bounds.log_groups = 8_192;
             self.bounds.log_bytes = 1 << 20;
             let member = draws.within(0, members - 1) as u16;
             self.faults.push(Planned {
                 from: length / 8,
-                until: length,
+                until: length * 5 / 2,
                 fault: Fault::Stall { member, lane: 0 },
             });
         }

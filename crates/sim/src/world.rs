@@ -8,7 +8,6 @@ use asterism_engine::frame::FramePool;
 use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, host};
-use asterism_function::PortNumber;
 use asterism_placement::replicated::Standing;
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -16,7 +15,8 @@ use asterism_state::{Absence, ObjectSettings};
 
 use crate::branches;
 use crate::checks;
-use crate::exercise::{BULK, Command, Exercise, SHELVES, Verb};
+use crate::exercise::Exercise;
+use crate::faults::Before;
 use crate::oracle::Oracle;
 use crate::report::{Failure, Report};
 use crate::scenario::{Draws, Fault, Planned, Scenario};
@@ -45,13 +45,13 @@ pub struct World<'t> {
     pub(crate) cluster: Cluster<Exercise>,
     pub(crate) oracle: Oracle,
     pub(crate) witness: Witness,
-    draws: Draws,
+    pub(crate) draws: Draws,
     pub(crate) trace: &'t mut Trace,
-    faults: BTreeMap<&'static str, u64>,
-    next_token: u32,
-    packet: Vec<u8>,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) next_token: u32,
+    pub(crate) packet: Vec<u8>,
     /// Ports lately granted, for replies.
-    recent_ports: Vec<u16>,
+    pub(crate) recent_ports: Vec<u16>,
     steps: u64,
 }
 
@@ -127,6 +127,10 @@ pub(crate) fn build_host(
                 _ => ObjectSettings::REPLICATED,
             };
             let pool = FramePool::new(64).expect("memory for 64 frames");
+            #[allow(
+                clippy::arc_with_non_send_sync,
+                reason = "instances take an `Arc`; a seed's world stays on one thread"
+            )]
             let function = Arc::new(Exercise::new(scenario.sizes.clone()));
             parts.start(function, settings, pool, ports)
         })
@@ -518,95 +522,8 @@ impl<'t> World<'t> {
         }
     }
 
-    /// A burst of commands for one member.
-    fn load(&mut self, member: usize) -> Result<(), Failure> {
-        let lanes = self.scenario.lanes[member];
-        for _ in 0..self.draws.within(1, self.scenario.burst) {
-            let lane = self.draws.within(0, u64::from(lanes) - 1) as usize;
-            let command = self.draw_command();
-            command.packet(&mut self.packet);
-            let now = self.cluster.now();
-            let taken = self
-                .cluster
-                .inject(member, lane, PortNumber(0), &self.packet);
-            self.trace.line(|| {
-                format!(
-                    "{now} m{member}.{lane} {command:?}{}",
-                    if taken { "" } else { " not taken" }
-                )
-            });
-            self.take_done(now)?;
-        }
-        Ok(())
-    }
-
-    fn is_loaded(&self, member: usize) -> bool {
-        self.oracle.commits[member].len() >= self.scenario.commands as usize
-    }
-
-    fn draw_command(&mut self) -> Command {
-        const PLAIN: [Verb; 23] = [
-            Verb::Pair,
-            Verb::Pair,
-            Verb::Pair,
-            Verb::Note,
-            Verb::Write,
-            Verb::Write,
-            Verb::Write,
-            Verb::Erase,
-            Verb::Use,
-            Verb::Use,
-            Verb::Join,
-            Verb::Join,
-            Verb::Join,
-            Verb::Ban,
-            Verb::Ban,
-            Verb::Unban,
-            Verb::Elect,
-            Verb::Raise,
-            Verb::Tally,
-            Verb::Tally,
-            Verb::Tally,
-            Verb::Visit,
-            Verb::Visit,
-        ];
-        const SESSION: [Verb; 8] = [
-            Verb::Open,
-            Verb::Open,
-            Verb::Open,
-            Verb::Open,
-            Verb::Close,
-            Verb::Reply,
-            Verb::Reply,
-            Verb::Reply,
-        ];
-        let verb = if self.draws.percent(self.scenario.sessions_percent) {
-            self.draws.one_of(&SESSION)
-        } else if self.draws.percent(1) {
-            Verb::Bulk
-        } else {
-            self.draws.one_of(&PLAIN)
-        };
-        let mut key = self.draws.within(0, self.scenario.keys - 1) as u16;
-        if !matches!(verb, Verb::Open | Verb::Close | Verb::Write | Verb::Ban) {
-            // Their objects have room for fewer keys.
-            key %= 40;
-        }
-        if verb == Verb::Reply {
-            let ports = u64::from(self.scenario.sizes.ports * SHELVES);
-            key = if self.recent_ports.is_empty() || self.draws.percent(20) {
-                self.draws.within(0, ports - 1) as u16
-            } else {
-                self.draws.one_of(&self.recent_ports)
-            };
-        }
-        let token = self.next_token;
-        self.next_token += if verb == Verb::Bulk { BULK } else { 1 };
-        Command { verb, key, token }
-    }
-
     /// Tells the oracle what calls did since the last time.
-    fn take_done(&mut self, at: Time) -> Result<(), Failure> {
+    pub(crate) fn take_done(&mut self, at: Time) -> Result<(), Failure> {
         for (place, member) in self.cluster.members().iter().enumerate() {
             let written = member
                 .instances
@@ -651,137 +568,6 @@ impl<'t> World<'t> {
         }
         Ok(())
     }
-
-    // --- faults
-
-    fn begin_fault(&mut self, fault: &Fault) -> Before {
-        let now = self.cluster.now();
-        self.trace.line(|| format!("{now} begins {fault:?}"));
-        let mut before = Before::default();
-        match fault {
-            Fault::Cut { from, to } => {
-                self.cluster.network_mut().link_mut(*from, *to).partitioned = true;
-            }
-            Fault::Pause { member } => self.cluster.set_paused(usize::from(*member), true),
-            Fault::Stall { member, lane } => {
-                self.cluster
-                    .set_stalled(usize::from(*member), usize::from(*lane), true);
-            }
-            Fault::SmallMtu { from, to, bytes } => {
-                self.cluster.network_mut().link_mut(*from, *to).mtu_bytes = *bytes;
-            }
-            Fault::Narrow { from, to, rate } => {
-                let link = self.cluster.network_mut().link_mut(*from, *to);
-                link.bits_per_second = Some(*rate);
-                link.queue_bytes_max = 6_000;
-            }
-            Fault::Spike { from, to, delay } => {
-                let link = self.cluster.network_mut().link_mut(*from, *to);
-                link.delay = link.delay.max(*delay);
-                before.sent = self.cluster.network().statistics(*from, *to).delivered;
-            }
-            Fault::Storm { loss } => {
-                self.cluster
-                    .network_mut()
-                    .change_all(|all| all.loss = all.loss.max(*loss));
-            }
-            Fault::Suspend => {}
-            Fault::Step { member, by } => {
-                self.cluster.members_mut()[usize::from(*member)].skew += *by;
-                *self.faults.entry("clock").or_default() += 1;
-            }
-        }
-        before
-    }
-
-    fn end_fault(&mut self, fault: &Fault, before: &Before) {
-        let now = self.cluster.now();
-        self.trace.line(|| format!("{now} ends {fault:?}"));
-        let base = self.scenario.link.clone();
-        match fault {
-            Fault::Cut { from, to } => {
-                self.cluster.network_mut().link_mut(*from, *to).partitioned = false;
-            }
-            Fault::Pause { member } => {
-                let hit = self.cluster.members()[usize::from(*member)].inbox() as u64;
-                if hit > 0 {
-                    *self.faults.entry("pause").or_default() += 1;
-                }
-                self.cluster.set_paused(usize::from(*member), false);
-            }
-            Fault::Stall { member, lane } => {
-                let (member, lane) = (usize::from(*member), usize::from(*lane));
-                if self.cluster.members()[member].instances[lane].is_behind() {
-                    *self.faults.entry("slow receiver").or_default() += 1;
-                }
-                self.cluster.set_stalled(member, lane, false);
-            }
-            Fault::SmallMtu { from, to, .. } => {
-                self.cluster.network_mut().link_mut(*from, *to).mtu_bytes = base.mtu_bytes;
-            }
-            Fault::Narrow { from, to, .. } => {
-                let link = self.cluster.network_mut().link_mut(*from, *to);
-                link.bits_per_second = None;
-                link.queue_bytes_max = base.queue_bytes_max;
-            }
-            Fault::Spike { from, to, .. } => {
-                let hit = self.cluster.network().statistics(*from, *to).delivered - before.sent;
-                if hit > 0 {
-                    *self.faults.entry("delay").or_default() += 1;
-                }
-                self.cluster.network_mut().link_mut(*from, *to).delay = base.delay;
-            }
-            Fault::Storm { .. } => {
-                self.cluster
-                    .network_mut()
-                    .change_all(|all| all.loss = base.loss);
-            }
-            Fault::Suspend | Fault::Step { .. } => {}
-        }
-    }
-
-    fn all_faults(&self) -> BTreeMap<&'static str, u64> {
-        let total = self.cluster.network().statistics_total();
-        let mut faults = self.faults.clone();
-        let skewed = self
-            .scenario
-            .skew
-            .iter()
-            .filter(|skew| !skew.is_zero())
-            .count() as u64;
-        let overflows = self
-            .cluster
-            .members()
-            .iter()
-            .map(|member| member.inbox_overflows())
-            .sum();
-        for (kind, count) in [
-            ("loss", total.lost),
-            ("duplication", total.duplicated),
-            ("reordering", total.reordered),
-            ("partition", total.partitioned),
-            ("mtu", total.over_mtu),
-            ("rate", total.queue_full),
-            ("clock", skewed),
-            ("socket overflow", overflows),
-        ] {
-            if count > 0 {
-                *faults.entry(kind).or_default() += count;
-            }
-        }
-        faults
-    }
-
-    fn enough_faults(&self) -> bool {
-        let faults = self.all_faults();
-        faults.len() >= KINDS_LEAST && faults.values().sum::<u64>() >= FAULTS_LEAST
-    }
-}
-
-/// What is remembered of the world before a fault.
-#[derive(Clone, Copy, Debug, Default)]
-struct Before {
-    sent: u64,
 }
 
 /// The link without its faults: delay and jitter stay.
