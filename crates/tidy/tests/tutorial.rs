@@ -46,15 +46,15 @@ impl NetworkFunction for Gate {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
         if ask.port() == OUTSIDE {
-            self.from_outside(ask, flow)
+            self.inbound(ask, flow)
         } else {
-            self.from_inside(ask, flow)
+            self.outbound(ask, flow)
         }
     }
 }
 
 impl Gate {
-    fn from_outside(&self, ask: Ask<'_, GateState>, flow: Flow4) -> Result<Verdict, Late> {
+    fn inbound(&self, ask: Ask<'_, GateState>, flow: Flow4) -> Result<Verdict, Late> {
         let Some(conversation) = ask.begun.get(&flow.reversed().into())? else {
             return Ok(Verdict::Drop(Reason::NoBinding));
         };
@@ -63,7 +63,7 @@ impl Gate {
         Ok(Verdict::Forward(INSIDE))
     }
 
-    fn from_inside(&self, ask: Ask<'_, GateState>, flow: Flow4) -> Result<Verdict, Late> {
+    fn outbound(&self, ask: Ask<'_, GateState>, flow: Flow4) -> Result<Verdict, Late> {
         if let Some(conversation) = ask.begun.get(&flow.into())? {
             let mut act = ask.act()?;
             act.begun.touch(&conversation);

@@ -289,7 +289,10 @@ fn clauses() -> String {
     out
 }
 
-const PARTS: &[(&str, &str, fn() -> String)] = &[
+/// A page, the name of a part of it, and what makes the part.
+type Part = (&'static str, &'static str, fn() -> String);
+
+const PARTS: &[Part] = &[
     ("docs/src/reasons.md", "reasons", reasons),
     ("docs/src/reasons.md", "port drops", port_drops),
     ("docs/src/reasons.md", "sealed refusals", sealed_refusals),
