@@ -17,7 +17,10 @@ use crate::contract::{Failure, Outcome};
 use crate::traffic::frames::{GATEWAY_MAC, frame_between};
 use crate::traffic::{Flows, Random};
 
-pub(super) const MEASURES: &[Measure] = &[Measure { name: "nat.allocations", make: allocations }];
+pub(super) const MEASURES: &[Measure] = &[Measure {
+    name: "nat.allocations",
+    make: allocations,
+}];
 
 /// Packets of both hosts together.
 const PACKETS: u64 = 12_000_000;
@@ -51,7 +54,12 @@ impl Port for InsidePort {
     }
     fn receive(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
         let before = burst.len();
-        let due = self.now.as_micros().saturating_sub(FIRST_PACKET.as_micros() as u64) * NEW_FLOWS_PER_SECOND / 1_000_000;
+        let due = self
+            .now
+            .as_micros()
+            .saturating_sub(FIRST_PACKET.as_micros() as u64)
+            * NEW_FLOWS_PER_SECOND
+            / 1_000_000;
         while burst.room() > 0 {
             let place = if self.opened < due {
                 self.opened += 1;
@@ -62,9 +70,13 @@ impl Port for InsidePort {
                 let active = self.opened.min(ACTIVE_FLOWS);
                 self.opened - active + self.random.below(active)
             };
-            let Some(session) = self.flows.sessions().get(place as usize) else { break };
+            let Some(session) = self.flows.sessions().get(place as usize) else {
+                break;
+            };
             let bytes = frame_between(session.protocol, session.inside, session.remote);
-            let Some(frame) = pool.allocate_copy(&bytes) else { break };
+            let Some(frame) = pool.allocate_copy(&bytes) else {
+                break;
+            };
             // There is room.
             let _ = burst.push(frame);
         }
@@ -129,7 +141,11 @@ impl Port for AnsweringPort {
 
 fn short_lived(flows: u32) -> NatConfig {
     let mut config = nat(flows, 2).config().clone();
-    config.idle = IdleTimes { udp: UDP_IDLE_S, udp_dns: UDP_IDLE_S, ..IdleTimes::RFC };
+    config.idle = IdleTimes {
+        udp: UDP_IDLE_S,
+        udp_dns: UDP_IDLE_S,
+        ..IdleTimes::RFC
+    };
     config.short_idle = true;
     config
 }
@@ -140,7 +156,8 @@ fn allocations(context: &Context) -> Result<Outcome, Failure> {
     let passes = packets / (2 * 64) + 1;
     let seconds = passes * PASS_US / 1_000_000 + 2;
     let flows = seconds * NEW_FLOWS_PER_SECOND;
-    let function = Arc::new(Nat::new(short_lived(2 * flows as u32)).expect("a sound configuration"));
+    let function =
+        Arc::new(Nat::new(short_lived(2 * flows as u32)).expect("a sound configuration"));
     let starts = [1, 2].map(|place| {
         let inside = InsidePort {
             flows: Flows::of_both(flows as u32, context.seed * 2 + place),
@@ -148,16 +165,33 @@ fn allocations(context: &Context) -> Result<Outcome, Failure> {
             now: Time::ZERO,
             opened: 0,
         };
-        let ports: Vec<Box<dyn Port>> =
-            vec![Box::new(inside), Box::new(AnsweringPort { answers: Vec::with_capacity(ANSWERS) })];
-        Start { function: function.clone(), ports }
+        let ports: Vec<Box<dyn Port>> = vec![
+            Box::new(inside),
+            Box::new(AnsweringPort {
+                answers: Vec::with_capacity(ANSWERS),
+            }),
+        ];
+        Start {
+            function: function.clone(),
+            ports,
+        }
     });
-    let mut hosts = Hosts::new(starts.into(), |_| (), |object| match object {
-        "errors" => ObjectSettings::LOCAL,
-        _ => ObjectSettings::REPLICATED,
-    })?;
+    let mut hosts = Hosts::new(
+        starts.into(),
+        |_| (),
+        |object| match object {
+            "errors" => ObjectSettings::LOCAL,
+            _ => ObjectSettings::REPLICATED,
+        },
+    )?;
     hosts.now = hosts.now.max(Time::ZERO + FIRST_PACKET);
-    let received = |hosts: &Hosts<Nat>| hosts.members.iter().map(|host| host.instance.tally().received).sum::<u64>();
+    let received = |hosts: &Hosts<Nat>| {
+        hosts
+            .members
+            .iter()
+            .map(|host| host.instance.tally().received)
+            .sum::<u64>()
+    };
     let before = received(&hosts);
     let began = hosts.now;
     let (mut taken, mut taken_bytes) = (0, 0);
@@ -167,7 +201,10 @@ fn allocations(context: &Context) -> Result<Outcome, Failure> {
                 hosts.now = hosts.now + Duration::from_micros(PASS_US);
                 let now = hosts.now;
                 mark_this_thread(true);
-                hosts.members.iter_mut().for_each(|host| host.pass(now, usize::MAX));
+                hosts
+                    .members
+                    .iter_mut()
+                    .for_each(|host| host.pass(now, usize::MAX));
                 mark_this_thread(false);
                 hosts.deliver();
             }
@@ -187,7 +224,11 @@ fn allocations(context: &Context) -> Result<Outcome, Failure> {
     let virtual_seconds = (hosts.now.as_micros() - began.as_micros()) as f64 / 1e6;
     let opened = 2.0 * virtual_seconds * NEW_FLOWS_PER_SECOND as f64;
     let live = hosts.members[0].instance.state().sessions.len();
-    let groups: u64 = hosts.members.iter().map(|host| host.instance.tally().groups_applied).sum();
+    let groups: u64 = hosts
+        .members
+        .iter()
+        .map(|host| host.instance.tally().groups_applied)
+        .sum();
     if (live as f64) > 0.9 * opened || groups == 0 {
         return Err(Failure::Unsound(format!(
             "of {opened} flows {live} are live and {groups} groups were applied: nothing ended, or nothing was told"

@@ -10,7 +10,8 @@ use asterism_engine::link::{LinkConditions, LinkReceiver, LinkSender, ThreadedLi
 use asterism_engine::port::{MemoryPort, Port, PortStatistics};
 use asterism_engine::{Destination, Instance, InstanceParts, StateChannel, host};
 use asterism_function::{
-    Ask, Builder, Counters, Flow4Key, Late, NetworkFunction, Packet, PortNumber, Reason, Verdict, state,
+    Ask, Builder, Counters, Flow4Key, Late, NetworkFunction, Packet, PortNumber, Reason, Verdict,
+    state,
 };
 use asterism_placement::Time;
 use asterism_state::ObjectSettings;
@@ -53,7 +54,9 @@ impl NetworkFunction for CountFlows {
 
     fn state(&self, builder: &Builder) -> FlowCounts {
         // Each of the two members may start half of them.
-        FlowCounts { packets: builder.counters("packets", 4 * FLOWS) }
+        FlowCounts {
+            packets: builder.counters("packets", 4 * FLOWS),
+        }
     }
 
     #[inline(always)]
@@ -83,11 +86,21 @@ pub(super) struct Load {
 impl Load {
     /// As many packets as there is time for.
     pub(super) fn unpaced(flush_us: u64, bursts: u32, time: Duration) -> Self {
-        Self { flush_us, bursts, time, pace: None }
+        Self {
+            flush_us,
+            bursts,
+            time,
+            pace: None,
+        }
     }
     /// So many million packets a second.
     pub(super) fn paced(flush_us: u64, bursts: u32, time: Duration, pace: f64) -> Self {
-        Self { flush_us, bursts, time, pace: Some(pace) }
+        Self {
+            flush_us,
+            bursts,
+            time,
+            pace: Some(pace),
+        }
     }
 }
 
@@ -146,8 +159,14 @@ impl Ran {
     pub(super) fn lags_ms(&self) -> Result<Lags, Failure> {
         let [one, two] = &self.sides;
         let mut lags = Lags::default();
-        if self.sides.iter().any(|side| side.absent_ns.len() == ABSENCES) {
-            return Err(Failure::Unsound("the threads were interrupted all the time".into()));
+        if self
+            .sides
+            .iter()
+            .any(|side| side.absent_ns.len() == ABSENCES)
+        {
+            return Err(Failure::Unsound(
+                "the threads were interrupted all the time".into(),
+            ));
         }
         for (writer, reader) in [(one, two), (two, one)] {
             if writer.written_ns.len() != reader.seen_ns.len() {
@@ -187,8 +206,12 @@ pub(super) struct Lags {
 
 impl Side {
     fn was_absent(&self, from_ns: u64, to_ns: u64) -> bool {
-        let first = self.absent_ns.partition_point(|&(_, back_ns)| back_ns < from_ns);
-        self.absent_ns.get(first).is_some_and(|&(gone_ns, _)| gone_ns <= to_ns)
+        let first = self
+            .absent_ns
+            .partition_point(|&(_, back_ns)| back_ns < from_ns);
+        self.absent_ns
+            .get(first)
+            .is_some_and(|&(gone_ns, _)| gone_ns <= to_ns)
     }
 }
 
@@ -238,8 +261,18 @@ impl Port for PacedPort {
 
 /// The frame of the writes of side `side` that are timed.
 fn probe(side: usize) -> SmallFrame {
-    let from = Endpoint { address: 0x0b00_0001 + side as u32, port: 7 };
-    frame_between(Protocol::Udp, from, Endpoint { address: 0xc612_0001, port: 7 })
+    let from = Endpoint {
+        address: 0x0b00_0001 + side as u32,
+        port: 7,
+    };
+    frame_between(
+        Protocol::Udp,
+        from,
+        Endpoint {
+            address: 0xc612_0001,
+            port: 7,
+        },
+    )
 }
 
 fn key_of(frame: &SmallFrame) -> Flow4Key {
@@ -295,7 +328,9 @@ impl Pair {
         }
         self.channel.turn(now);
         while let Some(destination) = self.channel.poll_transmit(now, &mut self.sealed) {
-            debug_assert!(!matches!(destination, Destination::Source(place) if place != self.other));
+            debug_assert!(
+                !matches!(destination, Destination::Source(place) if place != self.other)
+            );
             // What finds no room is lost, as on any link, and sent again.
             self.out.send(now, &self.sealed);
         }
@@ -319,8 +354,11 @@ pub(super) fn run(load: &Load, seed: u64) -> Result<Ran, Failure> {
     let memory = |error| Failure::Absent(format!("no memory for a link ({error})"));
     let (out_one, in_two) = link().map_err(memory)?;
     let (out_two, in_one) = link().map_err(memory)?;
-    let shared =
-        Arc::new(Shared { started_ns: wall_ns(), ready: AtomicU32::new(0), quiet: AtomicU32::new(0) });
+    let shared = Arc::new(Shared {
+        started_ns: wall_ns(),
+        ready: AtomicU32::new(0),
+        quiet: AtomicU32::new(0),
+    });
     let ends = [(out_one, in_one), (out_two, in_two)];
     let given = ends.into_iter().enumerate().map(|(number, (out, way_in))| {
         let mut config = configuration(number as u16, 2);
@@ -330,12 +368,25 @@ pub(super) fn run(load: &Load, seed: u64) -> Result<Ran, Failure> {
         let draw = |_| templates[random.below(templates.len() as u64) as usize];
         let draws = (0..FRAMES).map(draw).collect();
         let parts = parts.remove(0);
-        Given { number, parts, channel, out, way_in, draws, load: *load, shared: shared.clone() }
+        Given {
+            number,
+            parts,
+            channel,
+            out,
+            way_in,
+            draws,
+            load: *load,
+            shared: shared.clone(),
+        }
     });
-    let threads: Vec<_> = given.map(|given| std::thread::spawn(|| side(given))).collect();
+    let threads: Vec<_> = given
+        .map(|given| std::thread::spawn(|| side(given)))
+        .collect();
     let mut sides = Vec::new();
     for thread in threads {
-        let ended = thread.join().map_err(|_| Failure::Unsound("a side's thread panicked".into()))?;
+        let ended = thread
+            .join()
+            .map_err(|_| Failure::Unsound("a side's thread panicked".into()))?;
         sides.push(ended?);
     }
     let sides = <[Side; 2]>::try_from(sides).expect("there are two");
@@ -344,7 +395,9 @@ pub(super) fn run(load: &Load, seed: u64) -> Result<Ran, Failure> {
         *expected.entry(*key).or_default() += count;
     }
     if sides.iter().any(|side| side.sums != expected) {
-        return Err(Failure::Unsound("the sums are not what both sides added".into()));
+        return Err(Failure::Unsound(
+            "the sums are not what both sides added".into(),
+        ));
     }
     Ok(Ran { sides })
 }
@@ -355,14 +408,38 @@ fn time_since(started_ns: u64) -> (u64, Time) {
 }
 
 fn side(given: Given) -> Result<Side, Failure> {
-    let Given { number, parts, channel, out, way_in, draws, load, shared } = given;
+    let Given {
+        number,
+        parts,
+        channel,
+        out,
+        way_in,
+        draws,
+        load,
+        shared,
+    } = given;
     stay_on_core(number);
     let mut pool = FramePool::new(2 * FRAMES + 256).expect("memory for frames");
     let shut = Arc::new(AtomicBool::new(true));
-    let frames = MemoryPort::looping("flows", &mut pool, draws.iter().map(|frame| frame.as_slice()));
-    let port = PacedPort { frames, shut: shut.clone(), pace: load.pace, begun: None, now: Time::ZERO, given: 0 };
-    let instance =
-        parts.start(Arc::new(CountFlows), |_| ObjectSettings::REPLICATED, pool, vec![Box::new(port)]);
+    let frames = MemoryPort::looping(
+        "flows",
+        &mut pool,
+        draws.iter().map(|frame| frame.as_slice()),
+    );
+    let port = PacedPort {
+        frames,
+        shut: shut.clone(),
+        pace: load.pace,
+        begun: None,
+        now: Time::ZERO,
+        given: 0,
+    };
+    let instance = parts.start(
+        Arc::new(CountFlows),
+        |_| ObjectSettings::REPLICATED,
+        pool,
+        vec![Box::new(port)],
+    );
     let mut pair = Pair {
         instance,
         channel,
@@ -400,9 +477,12 @@ fn stay_on_core(number: usize) {
         if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
             return;
         }
-        let cores: Vec<_> =
-            (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &allowed)).collect();
-        let Some(&core) = cores.get(number % cores.len().max(1)) else { return };
+        let cores: Vec<_> = (0..libc::CPU_SETSIZE as usize)
+            .filter(|&core| libc::CPU_ISSET(core, &allowed))
+            .collect();
+        let Some(&core) = cores.get(number % cores.len().max(1)) else {
+            return;
+        };
         let mut one: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut one);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
@@ -422,7 +502,9 @@ fn settle(pair: &mut Pair, watch: &mut Watch, shared: &Shared) -> Result<(), Fai
             return Ok(());
         }
         if now_ns - begun_ns > SETTLE.as_nanos() as u64 {
-            return Err(Failure::Unsound("the two did not come to agree in 10 s".into()));
+            return Err(Failure::Unsound(
+                "the two did not come to agree in 10 s".into(),
+            ));
         }
     }
 }
@@ -462,7 +544,11 @@ impl Watch {
             cpu_ns: thread_cpu_ns(),
             written_ns: Vec::with_capacity(probes),
             seen_ns: Vec::with_capacity(probes),
-            next_probe_ns: if load.pace.is_some() { now_ns } else { u64::MAX },
+            next_probe_ns: if load.pace.is_some() {
+                now_ns
+            } else {
+                u64::MAX
+            },
             own: probe(number),
             theirs: key_of(&probe(1 - number)),
             random: Random::new(number as u64),
@@ -482,7 +568,9 @@ impl Watch {
             self.next_probe_ns = now_ns + (PROBE_US / 2 + self.random.below(PROBE_US)) * 1_000;
             if self.written_ns.len() < self.written_ns.capacity() {
                 if !pair.instance.inject(now, PortNumber(0), &self.own) {
-                    return Err(Failure::Unsound("a write that is timed found no room".into()));
+                    return Err(Failure::Unsound(
+                        "a write that is timed found no room".into(),
+                    ));
                 }
                 self.written_ns.push(now_ns);
             }
@@ -490,7 +578,10 @@ impl Watch {
         let now_ns = self.listen(pair, started_ns);
         if now_ns >= self.window_ends_ns {
             let (packets, cpu_ns) = (pair.instance.tally().received, thread_cpu_ns());
-            let window = Window { packets: packets - self.packets, cpu_ns: cpu_ns - self.cpu_ns };
+            let window = Window {
+                packets: packets - self.packets,
+                cpu_ns: cpu_ns - self.cpu_ns,
+            };
             // The first window warms everything up.
             if self.packets > 0 {
                 self.windows.push(window);
@@ -513,7 +604,8 @@ impl Watch {
         let seen = pair.instance.state().packets.get(&self.theirs).unwrap_or(0) as usize;
         if seen > self.seen_ns.len() {
             let seen_ns = wall_ns();
-            self.seen_ns.resize(seen.min(self.seen_ns.capacity()), seen_ns);
+            self.seen_ns
+                .resize(seen.min(self.seen_ns.capacity()), seen_ns);
         }
         now_ns
     }
@@ -550,7 +642,10 @@ impl Watch {
         });
         // Frames go round in order: the first of them were there once more than the others. Probes came beside them.
         let probes = self.written_ns.len() as u64;
-        let (rounds, rest) = ((packets - probes) / draws.len() as u64, (packets - probes) % draws.len() as u64);
+        let (rounds, rest) = (
+            (packets - probes) / draws.len() as u64,
+            (packets - probes) % draws.len() as u64,
+        );
         let mut expected = BTreeMap::new();
         for (place, frame) in (0..).zip(draws) {
             let times = rounds + u64::from(place < rest);

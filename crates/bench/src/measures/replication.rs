@@ -19,9 +19,18 @@ use crate::traffic::frames::frame_between;
 use crate::traffic::{Flows, Protocol, Random, SmallFrame, flows};
 
 pub(super) const MEASURES: &[Measure] = &[
-    Measure { name: "replication.bytes-per-binding", make: bytes_per_binding },
-    Measure { name: "replication.new-flow-sender", make: |context| new_flow(context, Side::Sender) },
-    Measure { name: "replication.new-flow-receiver", make: |context| new_flow(context, Side::Receiver) },
+    Measure {
+        name: "replication.bytes-per-binding",
+        make: bytes_per_binding,
+    },
+    Measure {
+        name: "replication.new-flow-sender",
+        make: |context| new_flow(context, Side::Sender),
+    },
+    Measure {
+        name: "replication.new-flow-receiver",
+        make: |context| new_flow(context, Side::Receiver),
+    },
 ];
 
 /// New flows of a pass of the sender's loop: one burst.
@@ -50,11 +59,17 @@ struct Opening {
 impl Opening {
     fn new(count: usize, seed: u64) -> Self {
         let flows = Flows::of(Protocol::Tcp, count as u32, seed);
-        Self { inside: flows.sessions().to_vec().into_iter(), random: Random::new(seed ^ 0x0FE4) }
+        Self {
+            inside: flows.sessions().to_vec().into_iter(),
+            random: Random::new(seed ^ 0x0FE4),
+        }
     }
 
     fn next(&mut self) -> Result<SmallFrame, Failure> {
-        let session = self.inside.next().ok_or_else(|| Failure::Unsound("flows ran out".into()))?;
+        let session = self
+            .inside
+            .next()
+            .ok_or_else(|| Failure::Unsound("flows ran out".into()))?;
         let remote = flows::Endpoint {
             // 32.0.0.0/3: neither link of the NAT.
             address: 0x2000_0000 | self.random.below(1 << 29) as u32,
@@ -110,16 +125,40 @@ impl NewFlows {
         let (ports_sender, feed_hosts) = fed_ports();
         let (ports_receiver, _) = fed_ports();
         let pool = FramePool::new(512).expect("memory for frames");
-        let alone = InstanceParts::alone(seed).start(function.clone(), |_| ObjectSettings::LOCAL, pool, ports_alone);
+        let alone = InstanceParts::alone(seed).start(
+            function.clone(),
+            |_| ObjectSettings::LOCAL,
+            pool,
+            ports_alone,
+        );
         let hosts = Hosts::new(
             vec![
-                Start { function: function.clone(), ports: ports_sender },
-                Start { function, ports: ports_receiver },
+                Start {
+                    function: function.clone(),
+                    ports: ports_sender,
+                },
+                Start {
+                    function,
+                    ports: ports_receiver,
+                },
             ],
             |config| config.replica.lookahead = lookahead,
-            |object| if object == "errors" { ObjectSettings::LOCAL } else { ObjectSettings::REPLICATED },
+            |object| {
+                if object == "errors" {
+                    ObjectSettings::LOCAL
+                } else {
+                    ObjectSettings::REPLICATED
+                }
+            },
         )?;
-        Ok(Self { alone, feed_alone, hosts, feed_hosts, opening: Opening::new(flows, seed), opened: 0 })
+        Ok(Self {
+            alone,
+            feed_alone,
+            hosts,
+            feed_hosts,
+            opening: Opening::new(flows, seed),
+            opened: 0,
+        })
     }
 
     /// Opens [`FLOWS_PER_ROUND`] flows at both NATs, and waits until the second host has them and has said so.
@@ -145,7 +184,9 @@ impl NewFlows {
                     });
                 } else {
                     let host = &mut self.hosts.members[SENDER];
-                    sender.window(|| (0..PASSES).for_each(|number| host.pass(pass(number), usize::MAX)));
+                    sender.window(|| {
+                        (0..PASSES).for_each(|number| host.pass(pass(number), usize::MAX))
+                    });
                 }
             }
             self.hosts.now = pass(PASSES - 1);
@@ -163,7 +204,11 @@ impl NewFlows {
         }
         self.opened += FLOWS_PER_ROUND;
         let per_flow = |watch: &mut Stopwatch| watch.take_cpu_ns() as f64 / FLOWS_PER_ROUND as f64;
-        Ok(Round { local: per_flow(local), sender: per_flow(sender), receiver: per_flow(receiver) })
+        Ok(Round {
+            local: per_flow(local),
+            sender: per_flow(sender),
+            receiver: per_flow(receiver),
+        })
     }
 
     fn deliver_to_receiver(&mut self, watch: &mut Stopwatch) {
@@ -191,7 +236,10 @@ impl NewFlows {
         for instance in members.chain([&self.alone]) {
             let held = instance.state().sessions.len();
             if held != self.opened {
-                return Err(Failure::Unsound(format!("{} flows were opened, {held} are there", self.opened)));
+                return Err(Failure::Unsound(format!(
+                    "{} flows were opened, {held} are there",
+                    self.opened
+                )));
             }
         }
         Ok(())
@@ -214,21 +262,38 @@ fn bytes_per_binding(context: &Context) -> Result<Outcome, Failure> {
             let [data, _] = bench.sent();
             bench.round(true, &mut watches)?;
             if name.is_empty() {
-                found.push(bench.sent()[SENDER].since(data).ethernet_bytes as f64 / FLOWS_PER_ROUND as f64);
+                found.push(
+                    bench.sent()[SENDER].since(data).ethernet_bytes as f64 / FLOWS_PER_ROUND as f64,
+                );
             }
         }
         let after = bench.sent();
         bench.check()?;
         let bindings = (rounds * FLOWS_PER_ROUND) as f64;
-        let [data, acknowledgements] = [SENDER, RECEIVER].map(|place| after[place].since(before[place]));
+        let [data, acknowledgements] =
+            [SENDER, RECEIVER].map(|place| after[place].since(before[place]));
         let tally = bench.hosts.members[SENDER].instance.tally();
-        let so_far = outcome.take().unwrap_or_else(|| Outcome::of(&Spread::of(&found)));
+        let so_far = outcome
+            .take()
+            .unwrap_or_else(|| Outcome::of(&Spread::of(&found)));
         outcome = Some(
             so_far
-                .variant(format!("bytes{name}"), data.ethernet_bytes as f64 / bindings)
-                .variant(format!("acknowledgements{name}"), acknowledgements.ethernet_bytes as f64 / bindings)
-                .variant(format!("bindings-per-datagram{name}"), bindings / data.datagrams as f64)
-                .variant("operation-bytes", tally.group_bytes_written as f64 / tally.groups_written as f64)
+                .variant(
+                    format!("bytes{name}"),
+                    data.ethernet_bytes as f64 / bindings,
+                )
+                .variant(
+                    format!("acknowledgements{name}"),
+                    acknowledgements.ethernet_bytes as f64 / bindings,
+                )
+                .variant(
+                    format!("bindings-per-datagram{name}"),
+                    bindings / data.datagrams as f64,
+                )
+                .variant(
+                    "operation-bytes",
+                    tally.group_bytes_written as f64 / tally.groups_written as f64,
+                )
                 .variant("bindings", bindings),
         );
     }
@@ -255,8 +320,15 @@ fn new_flow(context: &Context, side: Side) -> Result<Outcome, Failure> {
     let of = |figure: fn(&Round) -> f64| found.iter().map(figure).collect::<Vec<_>>();
     let added = of(|round| round.sender - round.local);
     let receiver = of(|round| round.receiver);
-    let figures = if side == Side::Sender { &added } else { &receiver };
-    let lost = watches.iter().map(Stopwatch::lost).fold(LostTime::default(), LostTime::and);
+    let figures = if side == Side::Sender {
+        &added
+    } else {
+        &receiver
+    };
+    let lost = watches
+        .iter()
+        .map(Stopwatch::lost)
+        .fold(LostTime::default(), LostTime::and);
     Ok(Outcome::of(&Spread::of(figures))
         .variant("local", Spread::of(&of(|round| round.local)).median)
         .variant("replicated", Spread::of(&of(|round| round.sender)).median)

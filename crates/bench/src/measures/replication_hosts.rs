@@ -40,7 +40,13 @@ impl FedPort {
     /// A port and the end to feed it by.
     pub(super) fn new() -> (Self, RingWriter) {
         let (writer, feed) = ByteRing::new(FEED_BYTES).expect("memory for a ring");
-        (Self { feed, statistics: PortStatistics::default() }, writer)
+        (
+            Self {
+                feed,
+                statistics: PortStatistics::default(),
+            },
+            writer,
+        )
     }
 }
 
@@ -144,7 +150,9 @@ impl<F: NetworkFunction> Host<F> {
 
     fn take(&mut self, now: Time, datagrams_max: usize) {
         for _ in 0..datagrams_max {
-            let Some((from, mut datagram)) = self.inbox.pop_front() else { break };
+            let Some((from, mut datagram)) = self.inbox.pop_front() else {
+                break;
+            };
             // Refusals are counted, and looked at when all is over.
             let _ = self.channel.handle(now, from, &mut datagram);
             self.spare.push(datagram);
@@ -244,7 +252,9 @@ impl<F: NetworkFunction> Hosts<F> {
             let (channel, mut parts) = host(config, Time::ZERO).expect("a sound configuration");
             let pool = FramePool::new(BUFFERS).expect("memory for frames");
             members.push(Host {
-                instance: parts.remove(0).start(start.function, settings, pool, start.ports),
+                instance: parts
+                    .remove(0)
+                    .start(start.function, settings, pool, start.ports),
                 channel,
                 inbox: VecDeque::with_capacity(2 * SPARE_DATAGRAMS),
                 outbox: Vec::with_capacity(SPARE_DATAGRAMS),
@@ -253,7 +263,10 @@ impl<F: NetworkFunction> Hosts<F> {
                 refused_before: 0,
             });
         }
-        let mut hosts = Self { members, now: Time::ZERO };
+        let mut hosts = Self {
+            members,
+            now: Time::ZERO,
+        };
         hosts.deliver();
         hosts.rest(Duration::from_millis(300));
         hosts.settle()?;
@@ -310,19 +323,31 @@ impl<F: NetworkFunction> Hosts<F> {
         for _ in 0..10_000 {
             // The last flush comes after the last packet.
             self.rest(Duration::from_millis(2));
-            if self.members.iter().all(|member| member.channel.is_quiet() && !member.has_work()) {
+            if self
+                .members
+                .iter()
+                .all(|member| member.channel.is_quiet() && !member.has_work())
+            {
                 return Ok(());
             }
         }
-        Err(Failure::Unsound("hosts did not come to agree in 20 s".into()))
+        Err(Failure::Unsound(
+            "hosts did not come to agree in 20 s".into(),
+        ))
     }
 
     /// That nothing went wrong anywhere and that all states are equal.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.members.iter().try_for_each(Host::check)?;
         let first = self.members[0].instance.digests();
-        if self.members.iter().any(|member| member.instance.digests() != first) {
-            return Err(Failure::Unsound("the hosts' states differ after all was applied".into()));
+        if self
+            .members
+            .iter()
+            .any(|member| member.instance.digests() != first)
+        {
+            return Err(Failure::Unsound(
+                "the hosts' states differ after all was applied".into(),
+            ));
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use asterism_engine::ring::RingWriter;
 use asterism_function::{
-    Ask, BadBytes, Builder, Key, Late, Map, NetworkFunction, Plain4, PortNumber, Reader, Reason, Single, Value,
-    Verdict, Wire, Writer, objects, state,
+    Ask, BadBytes, Builder, Key, Late, Map, NetworkFunction, Plain4, PortNumber, Reader, Reason,
+    Single, Value, Verdict, Wire, Writer, objects, state,
 };
 use asterism_state::ObjectSettings;
 
@@ -17,7 +17,10 @@ use crate::timing::{Spread, Stopwatch};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Flows, SmallFrame};
 
-pub(super) const MEASURES: &[Measure] = &[Measure { name: "replication.inserts", make: inserts }];
+pub(super) const MEASURES: &[Measure] = &[Measure {
+    name: "replication.inserts",
+    make: inserts,
+}];
 
 /// Inserts of a pass of the sender's loop: one burst.
 const INSERTS_PER_PASS: usize = 32;
@@ -43,7 +46,10 @@ struct InsertKey(u64, u64);
 impl InsertKey {
     fn of(plain: &Plain4) -> Self {
         let ports = u32::from_le_bytes(plain.ports);
-        Self(u64::from_le_bytes(plain.addresses), u64::from(plain.protocol.0) << 32 | u64::from(ports))
+        Self(
+            u64::from_le_bytes(plain.addresses),
+            u64::from(plain.protocol.0) << 32 | u64::from(ports),
+        )
     }
     /// What is kept under the key: any receiver can tell whether it is right.
     fn value(self) -> InsertValue {
@@ -97,7 +103,9 @@ impl NetworkFunction for Inserting {
     type State = Inserted;
 
     fn state(&self, builder: &Builder) -> Inserted {
-        Inserted { entries: builder.table("entries", self.capacity, &[]) }
+        Inserted {
+            entries: builder.table("entries", self.capacity, &[]),
+        }
     }
 
     fn packet(&self, ask: Ask<'_, Inserted>) -> Result<Verdict, Late> {
@@ -129,25 +137,45 @@ impl Bench {
         let inserts = rounds * INSERTS_PER_ROUND;
         provide_memory(HOSTS * inserts * TABLE_BYTES_PER_ENTRY);
         // Each member may fill its share: the sender's must hold all.
-        let function = Arc::new(Inserting { capacity: (inserts * HOSTS) as u32 });
+        let function = Arc::new(Inserting {
+            capacity: (inserts * HOSTS) as u32,
+        });
         let (ports, feed) = fed_ports();
-        let mut starts = vec![Start { function: function.clone(), ports }];
+        let mut starts = vec![Start {
+            function: function.clone(),
+            ports,
+        }];
         for _ in 1..HOSTS {
-            starts.push(Start { function: function.clone(), ports: fed_ports().0 });
+            starts.push(Start {
+                function: function.clone(),
+                ports: fed_ports().0,
+            });
         }
-        let hosts =
-            Hosts::new(starts, |config| config.replica.lookahead = LOOKAHEAD, |_| ObjectSettings::REPLICATED)?;
+        let hosts = Hosts::new(
+            starts,
+            |config| config.replica.lookahead = LOOKAHEAD,
+            |_| ObjectSettings::REPLICATED,
+        )?;
         let flows = Flows::of_both(inserts as u32, seed);
         let keys = flows
             .sessions()
             .iter()
             .map(|session| frame_between(session.protocol, session.inside, session.remote))
             .collect();
-        Ok(Self { hosts, feed, keys, inserted: 0 })
+        Ok(Self {
+            hosts,
+            feed,
+            keys,
+            inserted: 0,
+        })
     }
 
     /// [`INSERTS_PER_ROUND`] inserts, all acknowledged at its end: inserts per on-CPU second of the sender.
-    fn round(&mut self, sender: &mut Stopwatch, receiver: &mut Stopwatch) -> Result<[f64; 2], Failure> {
+    fn round(
+        &mut self,
+        sender: &mut Stopwatch,
+        receiver: &mut Stopwatch,
+    ) -> Result<[f64; 2], Failure> {
         for _ in 0..WINDOWS {
             let next = self.inserted..self.inserted + PASSES * INSERTS_PER_PASS;
             self.inserted = next.end;
@@ -163,10 +191,19 @@ impl Bench {
         let count = INSERTS_PER_ROUND as f64;
         // Three receivers took that time together.
         let received = (HOSTS - 1) as f64 * count;
-        Ok([count / sender.take_cpu_ns() as f64 * 1e9, received / receiver.take_cpu_ns() as f64 * 1e9])
+        Ok([
+            count / sender.take_cpu_ns() as f64 * 1e9,
+            received / receiver.take_cpu_ns() as f64 * 1e9,
+        ])
     }
 
-    fn window(&mut self, passes: usize, pass_us: u64, sender: &mut Stopwatch, receiver: &mut Stopwatch) {
+    fn window(
+        &mut self,
+        passes: usize,
+        pass_us: u64,
+        sender: &mut Stopwatch,
+        receiver: &mut Stopwatch,
+    ) {
         let begin = self.hosts.now;
         let at = |pass: usize| begin + Duration::from_micros(pass_us * (pass as u64 + 1));
         let host = &mut self.hosts.members[0];
@@ -193,14 +230,21 @@ impl Bench {
             let state = host.instance.state();
             if state.entries.len() != self.inserted {
                 let held = state.entries.len();
-                return Err(Failure::Unsound(format!("{} were inserted, {held} are there", self.inserted)));
+                return Err(Failure::Unsound(format!(
+                    "{} were inserted, {held} are there",
+                    self.inserted
+                )));
             }
             for frame in &mut self.keys[..self.inserted] {
-                let plain = asterism_function::Packet::parse(frame).ok().and_then(|packet| packet.plain4());
+                let plain = asterism_function::Packet::parse(frame)
+                    .ok()
+                    .and_then(|packet| packet.plain4());
                 let key = plain.map(|plain| InsertKey::of(&plain));
                 let found = key.and_then(|key| state.entries.get(&key).ok().flatten());
                 if found.map(|at| at.value) != key.map(InsertKey::value) {
-                    return Err(Failure::Unsound("an entry has not the value that was inserted".into()));
+                    return Err(Failure::Unsound(
+                        "an entry has not the value that was inserted".into(),
+                    ));
                 }
             }
         }

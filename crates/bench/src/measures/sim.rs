@@ -11,8 +11,16 @@ use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::timing::wall_ns;
 
-pub(super) const MEASURES: &[Measure] =
-    &[Measure { name: "sim.seeds", make: seeds }, Measure { name: "sim.mutants", make: mutants }];
+pub(super) const MEASURES: &[Measure] = &[
+    Measure {
+        name: "sim.seeds",
+        make: seeds,
+    },
+    Measure {
+        name: "sim.mutants",
+        make: mutants,
+    },
+];
 
 /// Seeds of the long form, which is the run that the bar speaks of.
 const SEEDS_FULL: u64 = 10_000;
@@ -32,10 +40,18 @@ fn threads() -> usize {
 }
 
 fn seeds(context: &Context) -> Result<Outcome, Failure> {
-    let options = Options { threads: threads(), stop_early: true, progress: false };
+    let options = Options {
+        threads: threads(),
+        stop_early: true,
+        progress: false,
+    };
     let began_ns = wall_ns();
     let goes_on = |done: u64| {
-        if context.full { done < SEEDS_FULL } else { wall_ns() - began_ns < SHORT.as_nanos() as u64 }
+        if context.full {
+            done < SEEDS_FULL
+        } else {
+            wall_ns() - began_ns < SHORT.as_nanos() as u64
+        }
     };
     let mut parts: Vec<Summary> = Vec::new();
     let mut done = 0;
@@ -44,7 +60,9 @@ fn seeds(context: &Context) -> Result<Outcome, Failure> {
         let summary = passed(run_seeds(range.clone(), options))?;
         let again = passed(run_seeds(range.clone(), options))?;
         if summary.trace != again.trace {
-            return Err(Failure::Unsound(format!("two runs of the seeds {range:?} took different ways")));
+            return Err(Failure::Unsound(format!(
+                "two runs of the seeds {range:?} took different ways"
+            )));
         }
         parts.push(summary);
         done += SEEDS_TOGETHER;
@@ -60,7 +78,9 @@ fn seeds(context: &Context) -> Result<Outcome, Failure> {
     }
     let rare = branches::rare(&taken);
     if context.full && !rare.is_empty() {
-        return Err(Failure::Unsound(format!("branches of the protocol were hardly taken: {rare:?}")));
+        return Err(Failure::Unsound(format!(
+            "branches of the protocol were hardly taken: {rare:?}"
+        )));
     }
     Ok(Outcome::new(sum(|part| part.passed), 2)
         .variant("faults-least", least(|part| part.faults_least))
@@ -70,7 +90,10 @@ fn seeds(context: &Context) -> Result<Outcome, Failure> {
         .variant("claims-judged", sum(|part| part.judged))
         .variant("branches", taken.len() as f64)
         .variant("branches-rare", rare.len() as f64)
-        .variant("seeds-per-second", 2.0 * done as f64 * 1e9 / (wall_ns() - began_ns) as f64))
+        .variant(
+            "seeds-per-second",
+            2.0 * done as f64 * 1e9 / (wall_ns() - began_ns) as f64,
+        ))
 }
 
 fn passed(summary: Summary) -> Result<Summary, Failure> {
@@ -91,30 +114,52 @@ const BUILD: &str = "RUSTFLAGS=\"--cfg asterism_mutants\" CARGO_TARGET_DIR=targe
 
 fn mutants(context: &Context) -> Result<Outcome, Failure> {
     let began_ns = wall_ns();
-    let allowed = if context.full { FULL_CHILD } else { SHORT_CHILD };
+    let allowed = if context.full {
+        FULL_CHILD
+    } else {
+        SHORT_CHILD
+    };
     context.say("building with planted bugs");
     run_cargo(&["build"], &[], began_ns, allowed)?;
     context.say("looking for them");
     let seeds = SEEDS_PER_MUTANT[usize::from(context.full)].to_string();
     let threads = threads().to_string();
-    let arguments = ["--", "mutants", "--seeds", &seeds, "--threads", &threads, "--format", "json"];
+    let arguments = [
+        "--",
+        "mutants",
+        "--seeds",
+        &seeds,
+        "--threads",
+        &threads,
+        "--format",
+        "json",
+    ];
     let said = run_cargo(&["run"], &arguments, began_ns, allowed)?;
     let number = |document: &serde_json::Value, field: &str| document[field].as_f64();
-    let document: serde_json::Value = serde_json::from_str(said.trim())
-        .map_err(|_| Failure::Unsound("the simulator's verdict on planted bugs cannot be read".into()))?;
+    let document: serde_json::Value = serde_json::from_str(said.trim()).map_err(|_| {
+        Failure::Unsound("the simulator's verdict on planted bugs cannot be read".into())
+    })?;
     let figures = ["survived", "planted", "median_seeds"].map(|field| number(&document, field));
     let [Some(survived), Some(planted), Some(median)] = figures else {
-        return Err(Failure::Unsound("the simulator's verdict on planted bugs is incomplete".into()));
+        return Err(Failure::Unsound(
+            "the simulator's verdict on planted bugs is incomplete".into(),
+        ));
     };
     for mutant in document["mutants"].as_array().into_iter().flatten() {
         if mutant["seed"].is_null() {
-            context.say(&format!("survived: {}", mutant["mutant"].as_str().unwrap_or("?")));
+            context.say(&format!(
+                "survived: {}",
+                mutant["mutant"].as_str().unwrap_or("?")
+            ));
         }
     }
     Ok(Outcome::new(survived, 1)
         .variant("planted", planted)
         .variant("median-seeds", median)
-        .variant("seeds-most", SEEDS_PER_MUTANT[usize::from(context.full)] as f64))
+        .variant(
+            "seeds-most",
+            SEEDS_PER_MUTANT[usize::from(context.full)] as f64,
+        ))
 }
 
 /// Runs cargo on the simulator with planted bugs; what it says on standard output. Its exit code tells whether a bug
@@ -136,32 +181,35 @@ fn run_cargo(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| Failure::Absent(format!("cargo, which builds the planted bugs, did not start ({error})")))?;
+        .map_err(|error| {
+            Failure::Absent(format!(
+                "cargo, which builds the planted bugs, did not start ({error})"
+            ))
+        })?;
     let mut output = child.stdout.take().expect("it is piped");
-    let reader = std::thread::spawn(move || {
+    let (send, receive) = std::sync::mpsc::channel();
+    // Ends with the child, which closes its end.
+    std::thread::spawn(move || {
         let mut said = String::new();
         let _ = output.read_to_string(&mut said);
-        said
+        let _ = send.send(said);
     });
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if wall_ns() - began_ns < allowed.as_nanos() as u64 => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(Failure::Absent(format!(
-                    "no verdict on the planted bugs in {} s: build them beforehand ({BUILD}), or use --full",
-                    allowed.as_secs()
-                )));
-            }
-        }
+    let left = allowed.saturating_sub(Duration::from_nanos(wall_ns() - began_ns));
+    let Ok(said) = receive.recv_timeout(left) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(Failure::Absent(format!(
+            "no verdict on the planted bugs in {} s: build them beforehand ({BUILD}), or use --full",
+            allowed.as_secs()
+        )));
     };
-    let said = reader.join().unwrap_or_default();
+    let status = child
+        .wait()
+        .map_err(|error| Failure::Absent(format!("the end of cargo was not seen ({error})")))?;
     if !status.success() && said.trim().is_empty() {
-        return Err(Failure::Absent(format!("the simulator with planted bugs did not run ({BUILD})")));
+        return Err(Failure::Absent(format!(
+            "the simulator with planted bugs did not run ({BUILD})"
+        )));
     }
     Ok(said)
 }
