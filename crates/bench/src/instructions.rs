@@ -2,7 +2,7 @@
 //!
 //! Hardware counters are often absent from virtual machines, and callgrind cannot run every binary.
 //! So the binary starts itself again with a hidden subcommand that prepares a named [`Workload`] and does
-//! about N packets at full speed; then it raises a marker signal, does N packets and [`FEW`] more, and raises it
+//! about N packets at full speed; then it raises a marker signal, does N packets and `FEW` more, and raises it
 //! again, and the parent steps from marker to marker with `ptrace`. A second pair of markers stands around the few
 //! alone. What markers and calls cost is in both, so the difference is I(2N) − I(N), at a third of the
 //! steps that two whole runs would take. A step is dear: some 3 µs on bare metal, 20 µs in a virtual machine
@@ -62,7 +62,7 @@ pub fn per_packet_by_callgrind(workload: &str) -> Option<Result<f64, Failure>> {
     })())
 }
 
-/// The child's side: 2 × `packets` in all, marked around `packets` + [`FEW`] and around [`FEW`] of them.
+/// The child's side: 2 × `packets` in all, marked around `packets` + `FEW` and around `FEW` of them.
 pub fn run_workload(workload: &Workload, packets: u32) {
     let mut work = (workload.prepare)();
     // Ignoring the marker keeps an untraced run alive, as callgrind's; a traced one stops all the same.

@@ -33,7 +33,12 @@ const MEASURES: &[&[Measure]] = &[
     replication_inserts::MEASURES,
     sim::MEASURES,
 ];
-const WORKLOADS: &[&[Workload]] = &[floor::WORKLOADS, known_loop::WORKLOADS, nat::WORKLOADS, pass_through::WORKLOADS];
+const WORKLOADS: &[&[Workload]] = &[
+    floor::WORKLOADS,
+    known_loop::WORKLOADS,
+    nat::WORKLOADS,
+    pass_through::WORKLOADS,
+];
 
 /// A measure that can be made.
 pub struct Measure {

@@ -2,24 +2,26 @@
 //! touches a table.
 //!
 //! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
-//! it and the instances are rings.
+//! it and the instances are rings; `outlet.rs` beside this file is the way down.
+
+mod outlet;
 
 use asterism_placement::replicated::{
-    Deliver, Destination as ReplicaDestination, Event, ImageEnd, ImageError, ImageKind, Replicator,
-    SubmitError,
+    Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
 };
-use asterism_placement::{Incarnation, MemberId, Time, mutant as placed};
+use asterism_placement::{MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::exchange::{Down, REMOTE, Up, WALK_PARTS, origin};
+use crate::exchange::{Down, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
+use outlet::{Delivering, Outlet};
 
 /// To whom a sealed datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,13 +106,9 @@ pub struct StateChannel {
     replicator: Replicator,
     own: OriginName,
     lanes: Vec<Lane>,
-    down: RingWriter,
+    outlet: Outlet,
     /// The last number that an instance drew for a group.
     committed: Arc<AtomicU64>,
-    /// Records (length before each) that the ring had no room for.
-    backlog: VecDeque<Vec<u8>>,
-    backlog_bytes: usize,
-    spare: Vec<Vec<u8>>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
     /// Walks for laggards under way here.
@@ -161,11 +159,8 @@ impl StateChannel {
             replicator,
             own,
             lanes,
-            down,
+            outlet: Outlet::new(down),
             committed,
-            backlog: VecDeque::new(),
-            backlog_bytes: 0,
-            spare: Vec::new(),
             told: vec![(0, 0, 0); members],
             walks: Vec::new(),
             images: Vec::new(),
@@ -184,7 +179,7 @@ impl StateChannel {
     pub fn handle(&mut self, now: Time, from: u64, datagram: &mut [u8]) -> Result<(), Refusal> {
         self.tally.datagrams_received += 1;
         self.tally.bytes_received += datagram.len() as u64;
-        if self.backlog_bytes > BACKLOG_BYTES_MAX {
+        if self.outlet.backlog_bytes() > BACKLOG_BYTES_MAX {
             self.tally.refused_backlog += 1;
             return Ok(());
         }
@@ -200,10 +195,7 @@ impl StateChannel {
             return Ok(());
         };
         let mut deliver = Delivering {
-            down: &mut self.down,
-            backlog: &mut self.backlog,
-            backlog_bytes: &mut self.backlog_bytes,
-            spare: &mut self.spare,
+            outlet: &mut self.outlet,
             images: &mut self.images,
         };
         if self
@@ -224,7 +216,7 @@ impl StateChannel {
 
     /// Exchanges records with the instances and runs timers. Call it before [`StateChannel::poll_transmit`].
     pub fn turn(&mut self, now: Time) {
-        self.empty_backlog();
+        self.tally.backlogged += self.outlet.move_backlog();
         self.take_up(now);
         // What the log had no room for is committed all the same.
         if !mutant::active(Mutant::HeldGroupsNotNamed) {
@@ -242,7 +234,7 @@ impl StateChannel {
             self.note(ChannelEvent::Secure(event));
         }
         self.tell_progress();
-        self.down.publish();
+        self.outlet.publish();
     }
 
     /// Writes the next datagram to `out`; `None` when there is none.
@@ -299,14 +291,14 @@ impl StateChannel {
     }
     /// Bytes that wait for room in the ring to the instances.
     pub fn backlog_bytes(&self) -> usize {
-        self.backlog_bytes
+        self.outlet.backlog_bytes()
     }
     /// Whether everything that instances wrote was taken and applied by all members, and everything that
     /// came is applied here.
     pub fn is_quiet(&self) -> bool {
         let progress = self.replicator.progress();
         let own = self.replicator.config().member;
-        self.backlog.is_empty()
+        self.outlet.is_clear()
             && self
                 .lanes
                 .iter()
@@ -323,22 +315,6 @@ impl StateChannel {
             self.events.push_back(event);
         } else {
             self.tally.events_lost += 1;
-        }
-    }
-
-    fn empty_backlog(&mut self) {
-        while let Some(record) = self.backlog.front() {
-            if self.down.try_push(record).is_err() {
-                return;
-            }
-            self.backlog_bytes -= record.len();
-            self.tally.backlogged += 1;
-            if let Some(mut record) = self.backlog.pop_front()
-                && self.spare.len() < 1024
-            {
-                record.clear();
-                self.spare.push(record);
-            }
         }
     }
 
@@ -378,13 +354,7 @@ impl StateChannel {
                             sequence,
                             bytes,
                         };
-                        push(
-                            &down,
-                            &mut self.down,
-                            &mut self.backlog,
-                            &mut self.backlog_bytes,
-                            &mut self.spare,
-                        );
+                        self.outlet.push(&down);
                     }
                     return true;
                 }
@@ -415,13 +385,7 @@ impl StateChannel {
                         sequence,
                         bytes,
                     };
-                    push(
-                        &down,
-                        &mut self.down,
-                        &mut self.backlog,
-                        &mut self.backlog_bytes,
-                        &mut self.spare,
-                    );
+                    self.outlet.push(&down);
                 }
                 Ok(()) => {}
                 Err(_) => {
@@ -498,7 +462,7 @@ impl StateChannel {
             }
             if known.parts.is_empty() && known.room == 0 {
                 known.room = WALK_PARTS;
-                self.push(&Down::WalkOn { member, walk });
+                self.outlet.push(&Down::WalkOn { member, walk });
             }
             place += 1;
         }
@@ -516,9 +480,7 @@ impl StateChannel {
             .unwrap_or(0);
             let member = self.replicator.config().members[place];
             // Of the own stream it knows by itself what is new.
-            if member.0 == self.own.member
-                || applied > self.replicator.progress().applied(member)
-            {
+            if member.0 == self.own.member || applied > self.replicator.progress().applied(member) {
                 self.replicator.applied(now, member, applied);
             }
         }
@@ -537,10 +499,7 @@ impl StateChannel {
                 lane.images_applied.retain(|&image| image != (from, walk));
             }
             let mut deliver = Delivering {
-                down: &mut self.down,
-                backlog: &mut self.backlog,
-                backlog_bytes: &mut self.backlog_bytes,
-                spare: &mut self.spare,
+                outlet: &mut self.outlet,
                 images: &mut self.images,
             };
             self.replicator.image_applied(now, from, walk, &mut deliver);
@@ -558,31 +517,21 @@ impl StateChannel {
                     room: WALK_PARTS,
                     done: false,
                 });
-                self.push(&Down::Walk { member, walk });
+                self.outlet.push(&Down::Walk { member, walk });
                 self.note(ChannelEvent::Laggard(member));
             }
             Event::CaughtUp { member, walk } => {
                 self.walks.retain(|known| known.member != member);
-                self.push(&Down::StopWalk { member, walk });
+                self.outlet.push(&Down::StopWalk { member, walk });
                 self.note(ChannelEvent::CaughtUp(member));
             }
             Event::Heard { .. } => {}
         }
     }
 
-    fn push(&mut self, down: &Down<'_>) {
-        push(
-            down,
-            &mut self.down,
-            &mut self.backlog,
-            &mut self.backlog_bytes,
-            &mut self.spare,
-        );
-    }
-
     /// Tells instances how far members are, where that changed.
     fn tell_progress(&mut self) {
-        if !self.backlog.is_empty() && !mutant::active(Mutant::ProgressOvertakes) {
+        if !self.outlet.is_clear() && !mutant::active(Mutant::ProgressOvertakes) {
             return;
         }
         for place in 0..self.told.len() {
@@ -612,7 +561,7 @@ impl StateChannel {
                 stable: now.1,
                 covered_us: now.2,
             };
-            if down.push(&mut self.down).is_err() {
+            if !self.outlet.push_directly(&down) {
                 return;
             }
             self.told[place] = now;
@@ -624,86 +573,4 @@ fn find_walk(walks: &mut [Walk], member: MemberId, walk: u32) -> Option<&mut Wal
     walks
         .iter_mut()
         .find(|known| (known.member, known.walk) == (member, walk))
-}
-
-/// Moves what the placement delivers towards the instances.
-struct Delivering<'a> {
-    down: &'a mut RingWriter,
-    backlog: &'a mut VecDeque<Vec<u8>>,
-    backlog_bytes: &'a mut usize,
-    spare: &'a mut Vec<Vec<u8>>,
-    images: &'a mut Vec<(MemberId, u32)>,
-}
-
-impl Deliver for Delivering<'_> {
-    #[inline]
-    fn group(&mut self, member: MemberId, incarnation: Incarnation, sequence: u64, bytes: &[u8]) {
-        let down = Down::Group {
-            lane: REMOTE,
-            origin: origin(member, incarnation),
-            sequence,
-            bytes,
-        };
-        push(
-            &down,
-            self.down,
-            self.backlog,
-            self.backlog_bytes,
-            self.spare,
-        );
-    }
-    fn image(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
-        push(
-            &Down::ImagePart { bytes: chunk },
-            self.down,
-            self.backlog,
-            self.backlog_bytes,
-            self.spare,
-        );
-    }
-    fn image_end(&mut self, end: ImageEnd<'_>) {
-        self.images.push((end.from, end.walk));
-        push(
-            &Down::ImageEnd {
-                from: end.from,
-                walk: end.walk,
-            },
-            self.down,
-            self.backlog,
-            self.backlog_bytes,
-            self.spare,
-        );
-    }
-}
-
-/// Appends a record to the ring, or to the backlog if there is one or the ring is full: order is kept.
-#[inline]
-fn push(
-    down: &Down<'_>,
-    ring: &mut RingWriter,
-    backlog: &mut VecDeque<Vec<u8>>,
-    backlog_bytes: &mut usize,
-    spare: &mut Vec<Vec<u8>>,
-) {
-    if backlog.is_empty() && down.push(ring).is_ok() {
-        return;
-    }
-    if mutant::active(Mutant::RecordDroppedWhenFull) {
-        return;
-    }
-    keep(down, backlog, backlog_bytes, spare);
-}
-
-#[cold]
-fn keep(
-    down: &Down<'_>,
-    backlog: &mut VecDeque<Vec<u8>>,
-    backlog_bytes: &mut usize,
-    spare: &mut Vec<Vec<u8>>,
-) {
-    let mut record = spare.pop().unwrap_or_default();
-    // Memory of its own refuses nothing.
-    let _ = down.push(&mut record);
-    *backlog_bytes += record.len();
-    backlog.push_back(record);
 }

@@ -159,7 +159,10 @@ impl<'a> Up<'a> {
         };
         match self {
             Self::Group { sequence, bytes } => {
-                Head::new(0).and(&sequence.to_le_bytes()).push(ring, bytes)
+                // Once a write: a head of known length is stored, not copied by a call.
+                let mut head = [0; 9];
+                head[1..].copy_from_slice(&sequence.to_le_bytes());
+                ring.put(&head, bytes)
             }
             Self::Applied { member, sequence } => Head::new(1)
                 .and(&member.0.to_le_bytes())
@@ -225,11 +228,15 @@ impl<'a> Down<'a> {
                 origin,
                 sequence,
                 bytes,
-            } => Head::new(0)
-                .and(&[*lane])
-                .origin(*origin)
-                .and(&sequence.to_le_bytes())
-                .push(ring, bytes),
+            } => {
+                // As above.
+                let mut head = [0; 20];
+                head[1] = *lane;
+                head[2..4].copy_from_slice(&origin.member.to_le_bytes());
+                head[4..12].copy_from_slice(&origin.incarnation.to_le_bytes());
+                head[12..].copy_from_slice(&sequence.to_le_bytes());
+                ring.put(&head, bytes)
+            }
             Self::Progress {
                 origin,
                 received,

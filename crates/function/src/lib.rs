@@ -24,9 +24,9 @@ pub use asterism_packet::{
 };
 pub use asterism_state as objects;
 pub use asterism_state::{
-    Absence, At, BadBytes, BiMap, Builder, Counter, Counters, EndpointSpace, Flow4Key, Grant, Grouped, Key, Late,
-    Map, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, State, Table, Tally, Tick,
-    Vacancy, Value, Wire, Writer, laws,
+    Absence, At, BadBytes, BiMap, Builder, Counter, Counters, EndpointSpace, Flow4Key, Grant,
+    Grouped, Key, Late, Map, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, State,
+    Table, Tally, Tick, Vacancy, Value, Wire, Writer, laws,
 };
 pub use asterism_state_macro::state;
 pub use emissions::Emissions;

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use asterism_packet::{Layout, Malformed, Packet};
 use asterism_state::{
-    Builder, Context, Entries, GiveBack, Identity, ObjectSettings, Sequencer, Settle, State, Sweep, Wait,
+    Builder, Context, Entries, GiveBack, Identity, ObjectSettings, Sequencer, Settle, State, Sweep,
+    Wait,
 };
 
 use crate::emissions::Emissions;

@@ -1,7 +1,9 @@
 //! Forwards every packet from its first port to its second and back, and may read or write a counter on
 //! the way: the middlebox that measures what sharing costs (Constellation §6.2, Table 3).
 
-use asterism_function::{Ask, Builder, Counter, Late, NetworkFunction, PortNumber, Reason, Verdict, state};
+use asterism_function::{
+    Ask, Builder, Counter, Late, NetworkFunction, PortNumber, Reason, Verdict, state,
+};
 
 /// What pass-through instances share.
 #[state]
@@ -49,7 +51,9 @@ impl NetworkFunction for PassThrough {
     type State = PassThroughState;
 
     fn state(&self, builder: &Builder) -> PassThroughState {
-        PassThroughState { packets: builder.counter("packets") }
+        PassThroughState {
+            packets: builder.counter("packets"),
+        }
     }
 
     #[inline(always)]
@@ -100,7 +104,9 @@ mod tests {
 
     #[test]
     fn forwards_unchanged_and_counts() {
-        let mut kit = Testkit::new(PassThrough { access: Access::ReadWrite });
+        let mut kit = Testkit::new(PassThrough {
+            access: Access::ReadWrite,
+        });
         for port in [0, 1, 0] {
             let outcome = kit.packet(PortNumber(port), &packet());
             assert_eq!(outcome.verdict, Verdict::Forward(PortNumber(port ^ 1)));

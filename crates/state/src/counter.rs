@@ -231,8 +231,7 @@ fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64,
 
 #[cold]
 fn late(context: &Context, object: u8, hash: u64, late_us: u32) -> Result<(), Late> {
-    if late_us == 0
-        || context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
+    if late_us == 0 || context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
         Ok(())
     } else {
         Err(Late::new())

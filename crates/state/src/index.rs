@@ -84,7 +84,11 @@ impl Bucket {
     fn first(&self, matching: u32) -> u32 {
         debug_assert!(matching != 0 && matching >> SLOTS == 0);
         // SAFETY: a set bit below bit `SLOTS`, which is all that `matching` gives, is the number of a slot.
-        unsafe { *self.records.get_unchecked(matching.trailing_zeros() as usize) }
+        unsafe {
+            *self
+                .records
+                .get_unchecked(matching.trailing_zeros() as usize)
+        }
     }
 }
 

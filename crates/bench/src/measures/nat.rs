@@ -11,18 +11,45 @@ use crate::timing::{Spread, Stopwatch};
 use crate::traffic::Flows;
 
 pub(super) const MEASURES: &[Measure] = &[
-    Measure { name: "nat.instructions", make: count_instructions },
-    Measure { name: "nat.replicated-instructions", make: added_instructions },
-    Measure { name: "nat.10k", make: |context| at_size(context, 10_000) },
-    Measure { name: "nat.100k", make: |context| at_size(context, 100_000) },
-    Measure { name: "nat.1m", make: |context| at_size(context, 1_000_000) },
-    Measure { name: "nat.over-floor", make: over_floor },
+    Measure {
+        name: "nat.instructions",
+        make: count_instructions,
+    },
+    Measure {
+        name: "nat.replicated-instructions",
+        make: added_instructions,
+    },
+    Measure {
+        name: "nat.10k",
+        make: |context| at_size(context, 10_000),
+    },
+    Measure {
+        name: "nat.100k",
+        make: |context| at_size(context, 100_000),
+    },
+    Measure {
+        name: "nat.1m",
+        make: |context| at_size(context, 1_000_000),
+    },
+    Measure {
+        name: "nat.over-floor",
+        make: over_floor,
+    },
 ];
 
 pub(super) const WORKLOADS: &[Workload] = &[
-    Workload { name: "nat.local", prepare: || prepare(Placed::Local) },
-    Workload { name: "nat.replicated", prepare: || prepare(Placed::Replicated(Duration::ZERO)) },
-    Workload { name: "nat.replicated-100ms", prepare: || prepare(Placed::Replicated(Duration::from_millis(100))) },
+    Workload {
+        name: "nat.local",
+        prepare: || prepare(Placed::Local),
+    },
+    Workload {
+        name: "nat.replicated",
+        prepare: || prepare(Placed::Replicated(Duration::ZERO)),
+    },
+    Workload {
+        name: "nat.replicated-100ms",
+        prepare: || prepare(Placed::Replicated(Duration::from_millis(100))),
+    },
 ];
 
 /// Sessions for the instruction counts.
@@ -32,12 +59,15 @@ const NEAR: Placed = Placed::Replicated(Duration::ZERO);
 
 fn prepare(placed: Placed) -> Work {
     let flows = Flows::of_both(SESSIONS, 1);
-    let mut bench = NatBench::new(&flows, placed, 1).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let mut bench =
+        NatBench::new(&flows, placed, 1).unwrap_or_else(|failure| panic!("{failure:?}"));
     bench.refill();
     Box::new(move |packets| {
         let handled = bench.packets(packets as usize);
         assert!(handled >= packets as usize, "the recorded packets ran out");
-        bench.check().unwrap_or_else(|failure| panic!("{failure:?}"));
+        bench
+            .check()
+            .unwrap_or_else(|failure| panic!("{failure:?}"));
     })
 }
 
@@ -58,7 +88,10 @@ fn added_instructions(context: &Context) -> Result<Outcome, Failure> {
     let local = instructions::per_packet("nat.local")?;
     let near = instructions::per_packet("nat.replicated")? - local;
     let far = instructions::per_packet("nat.replicated-100ms")? - local;
-    Ok(Outcome::new(near.max(far), 1).variant("local", local).variant("0ms", near).variant("100ms", far))
+    Ok(Outcome::new(near.max(far), 1)
+        .variant("local", local)
+        .variant("0ms", near)
+        .variant("100ms", far))
 }
 
 fn at_size(context: &Context, sessions: u32) -> Result<Outcome, Failure> {
@@ -73,7 +106,9 @@ fn at_size(context: &Context, sessions: u32) -> Result<Outcome, Failure> {
     for _ in 0..windows {
         found.push(bench.window(&mut watch)?);
     }
-    Ok(Outcome::of(&Spread::of(&found)).samples("replicated", found).lost(watch.lost()))
+    Ok(Outcome::of(&Spread::of(&found))
+        .samples("replicated", found)
+        .lost(watch.lost()))
 }
 
 fn over_floor(context: &Context) -> Result<Outcome, Failure> {
@@ -108,7 +143,10 @@ fn over_floor(context: &Context) -> Result<Outcome, Failure> {
         extras.push((name, spread.median, ratios, watch.lost()));
     }
     for (name, median, ratios, lost) in extras {
-        outcome = outcome.variant(name, median).samples(name, ratios).lost(lost);
+        outcome = outcome
+            .variant(name, median)
+            .samples(name, ratios)
+            .lost(lost);
     }
     Ok(outcome)
 }

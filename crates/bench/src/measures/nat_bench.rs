@@ -16,8 +16,8 @@ use asterism_state::{Absence, ObjectSettings};
 
 use crate::contract::Failure;
 use crate::timing::Stopwatch;
-use crate::traffic::frames::{FRAME_BYTES, GATEWAY_MAC};
 use crate::traffic::frames::frame;
+use crate::traffic::frames::{FRAME_BYTES, GATEWAY_MAC};
 use crate::traffic::{Direction, Flows, Random, Session, SmallFrame, flows};
 
 /// Frames that lie ready in each port for a window: together more than the second-level cache holds at their stride.
@@ -43,7 +43,12 @@ struct RecordedPort {
 
 impl RecordedPort {
     fn new(draws: Vec<SmallFrame>) -> Self {
-        Self { draws, next: 0, ready: Vec::with_capacity(READY / BURST), statistics: PortStatistics::default() }
+        Self {
+            draws,
+            next: 0,
+            ready: Vec::with_capacity(READY / BURST),
+            statistics: PortStatistics::default(),
+        }
     }
 }
 
@@ -111,10 +116,22 @@ pub(super) fn nat(sessions: u32, members: u32) -> Nat {
     // Each member leases an equal part of every address's ports; TCP and UDP have their own.
     let addresses = (sessions.max(1) * members * 10).div_ceil(64_000 * 2 * 8) + 1;
     let first = u32::from(Ipv4Addr::new(203, 0, 113, 1));
-    let mut config = NatConfig::new(inside, outside, (0..addresses).map(|n| Ipv4Addr::from(first + n)).collect());
+    let mut config = NatConfig::new(
+        inside,
+        outside,
+        (0..addresses).map(|n| Ipv4Addr::from(first + n)).collect(),
+    );
     config.routes = vec![
-        Route { prefix: Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8), side: Side::Inside, next_hop: Some(INSIDE_ROUTER) },
-        Route { prefix: Prefix::ALL, side: Side::Outside, next_hop: Some(OUTSIDE_ROUTER) },
+        Route {
+            prefix: Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8),
+            side: Side::Inside,
+            next_hop: Some(INSIDE_ROUTER),
+        },
+        Route {
+            prefix: Prefix::ALL,
+            side: Side::Outside,
+            next_hop: Some(OUTSIDE_ROUTER),
+        },
     ];
     config.neighbours = vec![
         (INSIDE_ROUTER, MacAddress([2, 0, 0, 0, 0, 0x10])),
@@ -129,17 +146,31 @@ pub(super) fn nat(sessions: u32, members: u32) -> Nat {
 pub(super) fn settings(placed: Placed) -> impl Fn(&str) -> ObjectSettings + Copy + 'static {
     move |_| match placed {
         Placed::Local => ObjectSettings::LOCAL,
-        Placed::Replicated(_) => ObjectSettings { absence: Absence::Answer, ..ObjectSettings::REPLICATED },
+        Placed::Replicated(_) => ObjectSettings {
+            absence: Absence::Answer,
+            ..ObjectSettings::REPLICATED
+        },
     }
 }
 
 fn endpoint(end: flows::Endpoint, session: &Session) -> Endpoint {
-    Endpoint::new(Ipv4Addr::from(end.address), end.port, Protocol(session.protocol.number()))
+    Endpoint::new(
+        Ipv4Addr::from(end.address),
+        end.port,
+        Protocol(session.protocol.number()),
+    )
 }
 
 /// The first packets of a session: for TCP its handshake.
-fn opening(session: &Session, outside: Option<Endpoint>, step: usize) -> Option<(PortNumber, Vec<u8>)> {
-    let (inside, remote) = (endpoint(session.inside, session), endpoint(session.remote, session));
+fn opening(
+    session: &Session,
+    outside: Option<Endpoint>,
+    step: usize,
+) -> Option<(PortNumber, Vec<u8>)> {
+    let (inside, remote) = (
+        endpoint(session.inside, session),
+        endpoint(session.remote, session),
+    );
     let outside = outside.unwrap_or(remote);
     let (port, from, to, flags) = match step {
         0 => (INSIDE, inside, remote, TcpFlags::SYN),
@@ -177,11 +208,18 @@ impl NatBench {
     pub(super) fn new(flows: &Flows, placed: Placed, seed: u64) -> Result<Self, Failure> {
         let members = if placed == Placed::Local { 1 } else { 2 };
         let function = Arc::new(nat(flows.count(), members));
-        let mut bench = Self { cluster: None, alone: None, now: Time::ZERO };
+        let mut bench = Self {
+            cluster: None,
+            alone: None,
+            now: Time::ZERO,
+        };
         let make = |parts: InstanceParts, settled: bool| {
-            let pool = FramePool::new(if settled { 4 * READY } else { 64 }).expect("memory for frames");
-            let ports: Vec<Box<dyn Port>> =
-                vec![Box::new(RecordedPort::new(Vec::new())), Box::new(RecordedPort::new(Vec::new()))];
+            let pool =
+                FramePool::new(if settled { 4 * READY } else { 64 }).expect("memory for frames");
+            let ports: Vec<Box<dyn Port>> = vec![
+                Box::new(RecordedPort::new(Vec::new())),
+                Box::new(RecordedPort::new(Vec::new())),
+            ];
             parts.start(function.clone(), settings(placed), pool, ports)
         };
         match placed {
@@ -201,7 +239,8 @@ impl NatBench {
                     );
                     config.replica.log_bytes_max = 64 << 20;
                     config.replica.log_groups_max = 1 << 22;
-                    let (channel, mut parts) = host(config, Time::ZERO).expect("a sound configuration");
+                    let (channel, mut parts) =
+                        host(config, Time::ZERO).expect("a sound configuration");
                     (name, channel, vec![make(parts.remove(0), name == names[0])])
                 });
                 bench.cluster = Some(Cluster::new(started.collect(), network));
@@ -242,10 +281,14 @@ impl NatBench {
             let mut outside = None;
             let steps = if session.protocol.number() == 6 { 3 } else { 1 };
             for step in 0..steps {
-                let Some((port, bytes)) = opening(session, outside, step) else { break };
+                let Some((port, bytes)) = opening(session, outside, step) else {
+                    break;
+                };
                 let now = self.now;
                 if !self.instance().inject(now, port, &bytes) {
-                    return Err(Failure::Unsound("a packet that opens a session found no room".into()));
+                    return Err(Failure::Unsound(
+                        "a packet that opens a session found no room".into(),
+                    ));
                 }
                 if step == 0 {
                     let inside = endpoint(session.inside, session);
@@ -253,12 +296,17 @@ impl NatBench {
                     outside = found.ok().flatten().map(|at| at.row.outside());
                     if outside.is_none() {
                         let drops: Vec<_> = self.instance().tally().drops().collect();
-                        return Err(Failure::Unsound(format!("session {place} was not opened: {drops:?}")));
+                        return Err(Failure::Unsound(format!(
+                            "session {place} was not opened: {drops:?}"
+                        )));
                     }
                 }
             }
             let given = outside.expect("it was opened");
-            let given = flows::Endpoint { address: given.address.to_bits(), port: given.port };
+            let given = flows::Endpoint {
+                address: given.address.to_bits(),
+                port: given.port,
+            };
             templates[0].push(frame(session, Direction::Outbound, given));
             templates[1].push(frame(session, Direction::Inbound, given));
             if place % 512 == 511 {
@@ -270,13 +318,16 @@ impl NatBench {
         let mut random = Random::new(seed ^ 0xD4A3);
         let count = (flows.count() as usize * DRAWS_PER_SESSION / 2).max(4 * READY);
         Ok(templates.map(|templates| {
-            (0..count).map(|_| templates[random.below(templates.len() as u64) as usize]).collect()
+            (0..count)
+                .map(|_| templates[random.below(templates.len() as u64) as usize])
+                .collect()
         }))
     }
 
     fn set_draws(&mut self, port: PortNumber, draws: Vec<SmallFrame>) {
         // Ports are the instance's: a new one takes the place of the empty one.
-        self.instance().replace_port(port, Box::new(RecordedPort::new(draws)));
+        self.instance()
+            .replace_port(port, Box::new(RecordedPort::new(draws)));
     }
 
     /// Puts the next packets into buffers.
@@ -326,7 +377,9 @@ impl NatBench {
         let tally = self.instance().tally();
         if tally.dropped_total() > 0 || tally.groups_bad > 0 {
             let drops: Vec<_> = tally.drops().collect();
-            return Err(Failure::Unsound(format!("packets of known sessions were dropped: {drops:?}")));
+            return Err(Failure::Unsound(format!(
+                "packets of known sessions were dropped: {drops:?}"
+            )));
         }
         Ok(())
     }

@@ -17,7 +17,10 @@ use crate::timing::{Spread, Stopwatch};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Flows, Protocol, Random, SmallFrame};
 
-pub(super) const MEASURES: &[Measure] = &[Measure { name: "nat.churn", make: churn }];
+pub(super) const MEASURES: &[Measure] = &[Measure {
+    name: "nat.churn",
+    make: churn,
+}];
 
 /// Members that all take packets.
 const MEMBERS: usize = 3;
@@ -43,14 +46,25 @@ struct Source {
 impl Source {
     fn new(seed: u64, flows_max: usize, feed: RingWriter) -> Self {
         let flows = Flows::of(Protocol::Udp, flows_max as u32, seed);
-        let frames = flows.sessions().iter().map(|session| frame_between(session.protocol, session.inside, session.remote));
-        Self { frames: frames.collect(), opened: 0, random: Random::new(seed), feed }
+        let frames = flows
+            .sessions()
+            .iter()
+            .map(|session| frame_between(session.protocol, session.inside, session.remote));
+        Self {
+            frames: frames.collect(),
+            opened: 0,
+            random: Random::new(seed),
+            feed,
+        }
     }
 
     /// Opens a number of flows, one packet each.
     fn open(&mut self, flows: usize) -> Result<(), Failure> {
         for _ in 0..flows {
-            let frame = self.frames.get(self.opened).ok_or_else(|| Failure::Unsound("no flows are left".into()))?;
+            let frame = self
+                .frames
+                .get(self.opened)
+                .ok_or_else(|| Failure::Unsound("no flows are left".into()))?;
             feed(&mut self.feed, frame)?;
             self.opened += 1;
         }
@@ -88,8 +102,17 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let mut alone = {
         let (ports, feed) = fed_ports();
         let pool = FramePool::new(512).expect("memory for frames");
-        let instance = InstanceParts::alone(context.seed).start(function(), settings(Placed::Local), pool, ports);
-        Alone { instance, source: Source::new(context.seed, flows, feed), now: Time::ZERO }
+        let instance = InstanceParts::alone(context.seed).start(
+            function(),
+            settings(Placed::Local),
+            pool,
+            ports,
+        );
+        Alone {
+            instance,
+            source: Source::new(context.seed, flows, feed),
+            now: Time::ZERO,
+        }
     };
     alone.source.open(KNOWN)?;
     alone.turns(KNOWN);
@@ -97,7 +120,10 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let mut starts = Vec::new();
     for member in 0..MEMBERS {
         let (ports, feed) = fed_ports();
-        starts.push(Start { function: function(), ports });
+        starts.push(Start {
+            function: function(),
+            ports,
+        });
         sources.push(Source::new(context.seed + 100 * member as u64, flows, feed));
     }
     let mut hosts = Hosts::new(starts, |_| {}, settings(Placed::Replicated(Duration::ZERO)))?;
@@ -112,12 +138,27 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let mut channel_thread = Stopwatch::default();
     let (mut ratios, mut whole) = (Vec::new(), Vec::new());
     for round in 0..=pairs {
-        let before = if round % 2 == 0 { alone.window(&mut local)? } else { 0.0 };
-        window(&mut hosts, &mut sources, &mut packet_thread, &mut channel_thread)?;
-        let after = if round % 2 == 1 { alone.window(&mut local)? } else { 0.0 };
+        let before = if round % 2 == 0 {
+            alone.window(&mut local)?
+        } else {
+            0.0
+        };
+        window(
+            &mut hosts,
+            &mut sources,
+            &mut packet_thread,
+            &mut channel_thread,
+        )?;
+        let after = if round % 2 == 1 {
+            alone.window(&mut local)?
+        } else {
+            0.0
+        };
         let packets = (PASSES * PASS) as f64;
-        let (packet_ns, channel_ns) =
-            (packet_thread.take_cpu_ns() as f64 / packets, channel_thread.take_cpu_ns() as f64 / packets);
+        let (packet_ns, channel_ns) = (
+            packet_thread.take_cpu_ns() as f64 / packets,
+            channel_thread.take_cpu_ns() as f64 / packets,
+        );
         // The first round warms up.
         if round > 0 {
             ratios.push((before + after) / packet_ns);
@@ -129,7 +170,9 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let opened: usize = sources.iter().map(|source| source.opened).sum();
     let known = hosts.members[0].instance.state().sessions.len();
     if known != opened {
-        return Err(Failure::Unsound(format!("{opened} flows were opened and {known} are known")));
+        return Err(Failure::Unsound(format!(
+            "{opened} flows were opened and {known} are known"
+        )));
     }
     Ok(Outcome::of(&Spread::of(&ratios))
         .variant("with-state-channel", Spread::of(&whole).median)
@@ -193,7 +236,10 @@ impl Alone {
         }
         let tally = self.instance.tally();
         if tally.dropped_total() > 0 {
-            return Err(Failure::Unsound(format!("packets were dropped: {:?}", tally.drops().collect::<Vec<_>>())));
+            return Err(Failure::Unsound(format!(
+                "packets were dropped: {:?}",
+                tally.drops().collect::<Vec<_>>()
+            )));
         }
         Ok(watch.take_cpu_ns() as f64 / (PASSES * PASS) as f64)
     }

@@ -18,13 +18,25 @@ use crate::timing::{Spread, Stopwatch};
 use crate::traffic::{Flows, Random, Templates};
 
 pub(super) const MEASURES: &[Measure] = &[
-    Measure { name: "pass-through.noop", make: no_operation },
-    Measure { name: "pass-through.read-write", make: read_write },
+    Measure {
+        name: "pass-through.noop",
+        make: no_operation,
+    },
+    Measure {
+        name: "pass-through.read-write",
+        make: read_write,
+    },
 ];
 
 pub(super) const WORKLOADS: &[Workload] = &[
-    Workload { name: "pass-through.noop", prepare: || prepare(Access::None) },
-    Workload { name: "pass-through.read-write", prepare: || prepare(Access::ReadWrite) },
+    Workload {
+        name: "pass-through.noop",
+        prepare: || prepare(Access::None),
+    },
+    Workload {
+        name: "pass-through.read-write",
+        prepare: || prepare(Access::ReadWrite),
+    },
 ];
 
 /// Frames that go round between the two ports.
@@ -47,8 +59,16 @@ impl Bench {
         let mut random = Random::new(seed);
         let frames: Vec<_> = (0..FRAMES).map(|_| *templates.draw(&mut random)).collect();
         let ports: Vec<Box<dyn Port>> = vec![
-            Box::new(MemoryPort::looping("inside", &mut pool, frames.iter().map(|frame| frame.as_slice()))),
-            Box::new(MemoryPort::looping("outside", &mut pool, frames.iter().map(|frame| frame.as_slice()))),
+            Box::new(MemoryPort::looping(
+                "inside",
+                &mut pool,
+                frames.iter().map(|frame| frame.as_slice()),
+            )),
+            Box::new(MemoryPort::looping(
+                "outside",
+                &mut pool,
+                frames.iter().map(|frame| frame.as_slice()),
+            )),
         ];
         let names = vec![MemberId(1), MemberId(2)];
         let config = HostConfig::new(
@@ -60,9 +80,17 @@ impl Bench {
             [2; 48],
         );
         let (channel, mut parts) = host(config, Time::ZERO).expect("a sound configuration");
-        let instance =
-            parts.remove(0).start(Arc::new(PassThrough { access }), |_| ObjectSettings::REPLICATED, pool, ports);
-        Self { instance, channel, now_us: 0 }
+        let instance = parts.remove(0).start(
+            Arc::new(PassThrough { access }),
+            |_| ObjectSettings::REPLICATED,
+            pool,
+            ports,
+        );
+        Self {
+            instance,
+            channel,
+            now_us: 0,
+        }
     }
 
     /// Handles at least so many packets; tells how many.
@@ -111,7 +139,10 @@ fn no_operation(context: &Context) -> Result<Outcome, Failure> {
     }
     context.say("stepping");
     Ok(Outcome::of(&Spread::of(&found))
-        .variant("instructions", instructions::per_packet("pass-through.noop")?)
+        .variant(
+            "instructions",
+            instructions::per_packet("pass-through.noop")?,
+        )
         .samples("noop", found)
         .lost(watch.lost()))
 }

@@ -7,10 +7,7 @@ use crate::scenarios::tail_is_repaired;
 use crate::world::World;
 
 /// The planted bugs that live above the protocol core, for the tests of whoever has them.
-const ABOVE: [Mutant; 2] = [
-    Mutant::AppliedByFirstInstance,
-    Mutant::WalkNotRestarted,
-];
+const ABOVE: [Mutant; 2] = [Mutant::AppliedByFirstInstance, Mutant::WalkNotRestarted];
 
 #[test]
 fn every_planted_bug_is_found() {

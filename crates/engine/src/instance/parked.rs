@@ -1,0 +1,144 @@
+//! Packets of an instance whose answers are late: when they are parked, called again and given up.
+
+use asterism_function::{FlowKey, Layout, NetworkFunction, Packet, PortNumber, Reason};
+use asterism_state::{GiveBack, Settle, State};
+
+use super::Instance;
+use crate::exchange::Up;
+use crate::frame::Frame;
+use crate::mutant::{self, Mutant};
+use crate::parking::{PARKED_US_MAX, Parked, Until};
+
+impl<F: NetworkFunction> Instance<F> {
+    pub(super) fn flow(&mut self, frame: &mut Frame, layout: Layout) -> u64 {
+        FlowKey::of(&Packet::with_layout(self.pool.bytes_mut(frame), layout))
+            .hash(self.context.seed())
+    }
+
+    #[cold]
+    pub(super) fn follows(&mut self, frame: &mut Frame, layout: Layout) -> bool {
+        let flow = self.flow(frame, layout);
+        self.parking.must_follow(flow)
+    }
+
+    #[cold]
+    pub(super) fn park_behind(&mut self, mut frame: Frame, layout: Layout) {
+        let flow = self.flow(&mut frame, layout);
+        let until = Until::Turn {
+            serial: self.serial,
+        };
+        let parked = Parked {
+            frame,
+            call: asterism_state::Call::default(),
+            flow,
+            since_us: self.now_us,
+            until,
+        };
+        self.put(parked);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn park(&mut self, mut frame: Frame, layout: Layout) {
+        self.tally.late += 1;
+        let (call, wait) = self.context.park();
+        let state = &self.state;
+        if mutant::active(Mutant::GrantReturnedAtPark) {
+            self.context.resume(call);
+            self.context.end(|object, number| {
+                state.look(object, GiveBack(number));
+            });
+        }
+        for object in 0..F::State::OBJECTS.len() as u8 {
+            state.look(object, Settle);
+        }
+        let until = Until::new(wait, self.now_us);
+        if matches!(until, Until::Absent { .. })
+            && let Some(exchange) = &mut self.exchange
+        {
+            // What does not fit is no loss: keep-alives tell the same a little later.
+            let _ = Up::Probe.push(&mut exchange.up);
+        }
+        let flow = self.flow(&mut frame, layout);
+        let since_us = self.parked_since_us.take().unwrap_or(self.now_us);
+        self.put(Parked {
+            frame,
+            call,
+            flow,
+            since_us,
+            until,
+        });
+    }
+
+    pub(super) fn put(&mut self, parked: Parked) {
+        if let Some(oldest) = self.parking.park(parked) {
+            self.give_up(oldest, Reason::ParkedOverflow);
+        }
+        self.tally.parked = self.parking.len();
+        self.tally.parked_most = self.tally.parked_most.max(self.tally.parked);
+    }
+
+    /// Drops a parked packet; what it had reserved returns.
+    pub(super) fn give_up(&mut self, parked: Parked, reason: Reason) {
+        self.context.resume(parked.call);
+        self.settle();
+        if mutant::active(Mutant::GivenUpFrameKept) {
+            self.tally.drop(reason);
+            let _ = parked.frame;
+            return;
+        }
+        self.discard(parked.frame, reason);
+    }
+
+    /// Calls again every parked packet that may be answered now, in order for each flow.
+    #[cold]
+    pub(super) fn retry(&mut self) {
+        let count = self.parking.begin_pass();
+        let mut held = crate::parking::FlowFilter::default();
+        for _ in 0..count {
+            let Some(mut parked) = self.parking.next() else {
+                break;
+            };
+            let ready = !held.may_hold(parked.flow)
+                && match parked.until {
+                    Until::Fetched { at_us } => self.now_us >= at_us,
+                    // Others' writes may have brought the entry itself, or cover the time.
+                    Until::Absent { until_us } => self.now_us >= until_us || self.news,
+                    Until::Turn { .. } => true,
+                };
+            if self.now_us.saturating_sub(parked.since_us) > PARKED_US_MAX {
+                self.give_up(parked, Reason::ParkedTooLong);
+                continue;
+            }
+            if !ready || !self.has_log_room() {
+                held.add(parked.flow);
+                if let Some(oldest) = self.parking.keep(parked) {
+                    self.give_up(oldest, Reason::ParkedOverflow);
+                }
+                continue;
+            }
+            let Ok(layout) = Layout::parse(self.pool.bytes(&parked.frame)) else {
+                self.give_up(parked, Reason::UnsupportedProtocol);
+                continue;
+            };
+            match parked.until {
+                Until::Turn { serial } => {
+                    self.context.arrive(parked.since_us);
+                    self.context.begin(serial);
+                }
+                _ => self.context.resume(core::mem::take(&mut parked.call)),
+            }
+            let before = self.parking.len();
+            self.parked_since_us = Some(parked.since_us);
+            let port = PortNumber(parked.frame.port());
+            self.call_again(&mut parked.frame, layout, port);
+            self.parked_since_us = None;
+            if self.parking.len() > before {
+                held.add(parked.flow);
+            }
+        }
+        self.tally.parked = self.parking.len();
+        self.news = false;
+        self.commit();
+    }
+}

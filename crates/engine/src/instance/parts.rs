@@ -1,0 +1,105 @@
+//! How an instance is made: parts that can be sent to the thread that will run it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use asterism_function::{Emissions, NetworkFunction};
+use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick};
+
+use super::Instance;
+use super::sharing::IMAGE_PART_BYTES;
+use crate::frame::{Burst, FramePool};
+use crate::parking::Parking;
+use crate::port::Port;
+use crate::ring::{RingReader, RingWriter};
+use crate::tally::Tally;
+
+/// How an instance is made; everything in it can be sent to the thread that will run it.
+#[derive(Debug)]
+pub struct InstanceParts {
+    pub(crate) identity: Identity,
+    pub(crate) sequencer: Sequencer,
+    pub(crate) seed: u64,
+    pub(crate) tick_at_zero: Tick,
+    pub(crate) flush_us: u64,
+    pub(crate) exchange: Option<Exchange>,
+}
+
+/// An instance's ends of the rings to and from its state channel.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) up: RingWriter,
+    pub(crate) down: RingReader,
+    /// The last number drawn for a group of this host.
+    pub(crate) committed: Arc<AtomicU64>,
+}
+
+impl InstanceParts {
+    /// An instance alone: no other instance hears of its state.
+    pub fn alone(seed: u64) -> Self {
+        Self {
+            identity: Identity::alone(),
+            sequencer: Sequencer::Own(core::cell::Cell::new(0)),
+            seed,
+            tick_at_zero: 1_000,
+            flush_us: 200,
+            exchange: None,
+        }
+    }
+
+    /// The time of the cluster's base at time zero of the clock that turns are given, in seconds.
+    #[must_use]
+    pub fn with_tick_at_zero(mut self, tick: Tick) -> Self {
+        self.tick_at_zero = tick;
+        self
+    }
+
+    /// Makes the instance, on the thread that will run it.
+    pub fn start<F: NetworkFunction>(
+        self,
+        function: Arc<F>,
+        settings: impl Fn(&str) -> ObjectSettings + 'static,
+        pool: FramePool,
+        ports: Vec<Box<dyn Port>>,
+    ) -> Instance<F> {
+        let addresses = function
+            .addresses()
+            .iter()
+            .map(|address| address.to_bits())
+            .collect();
+        let context = Rc::new(Context::new(
+            self.identity,
+            self.sequencer,
+            self.seed,
+            addresses,
+        ));
+        let state = function.state(&Builder::new(context.clone(), settings));
+        context.set_now(0, self.tick_at_zero);
+        Instance {
+            function,
+            state,
+            context,
+            emissions: Emissions::default(),
+            outgoing: ports.iter().map(|_| Burst::default()).collect(),
+            ports,
+            pool,
+            burst: Some(Box::default()),
+            parked_since_us: None,
+            news: false,
+            parking: Parking::default(),
+            exchange: self.exchange,
+            tick_at_zero: self.tick_at_zero,
+            serial: 0,
+            now_us: 0,
+            prefetches: false,
+            flush_us: self.flush_us,
+            flushed_us: 0,
+            flush_cursor: 0,
+            swept_us: 0,
+            walks: Vec::new(),
+            part: Vec::with_capacity(IMAGE_PART_BYTES),
+            tally: Tally::default(),
+        }
+    }
+}

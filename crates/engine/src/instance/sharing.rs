@@ -1,0 +1,289 @@
+//! What an instance applies of others, and what it tells them: groups, flushes, sweeps, images.
+
+use std::sync::atomic::Ordering;
+
+use asterism_function::NetworkFunction;
+use asterism_placement::{MemberId, mutant as placed};
+use asterism_state::{Flush, GROUP_BYTES_MAX, OriginName, OutgrewCache, State, Sweep};
+
+use super::Instance;
+use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS};
+use crate::frame::BURST;
+use crate::mutant::{self, Mutant};
+
+/// Groups of others applied in one turn at most; the rest is reported as lag.
+pub const APPLY_GROUPS_PER_TURN: usize = 256;
+/// Turns over which one sweep for idle entries is spread, per second of sweeping.
+const SWEEP_STEPS: u32 = 256;
+/// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
+pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
+/// Tables larger than this are prefetched: about a core's own cache. Below it the second call costs more than it saves.
+const CACHE_BYTES: usize = 2 << 20;
+/// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
+pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
+/// Bytes of one part of an image.
+pub(super) const IMAGE_PART_BYTES: usize = 1_100;
+/// Parts of an image written in one turn at most.
+const IMAGE_PARTS_PER_TURN: usize = 4;
+
+/// A laggard's image under way.
+#[derive(Debug)]
+pub(super) struct Walk {
+    member: MemberId,
+    walk: u32,
+    cursor: Option<(u8, u32)>,
+    /// Parts for which there is room.
+    room: u32,
+}
+
+impl<F: NetworkFunction> Instance<F> {
+    pub(super) fn apply(&mut self) {
+        let Some(mut exchange) = self.exchange.take() else {
+            return;
+        };
+        let mut left = APPLY_GROUPS_PER_TURN;
+        let lane = self.context.identity().lane.0 as u8;
+        while left > 0 {
+            left -= 1;
+            let Some(record) = exchange.down.next() else {
+                break;
+            };
+            match Down::read(record) {
+                Some(Down::Group {
+                    lane: from,
+                    origin,
+                    sequence,
+                    bytes,
+                }) if from != lane => {
+                    self.news = true;
+                    self.tally.groups_applied += 1;
+                    if self
+                        .state
+                        .apply(&self.context, origin, sequence, bytes)
+                        .is_err()
+                    {
+                        self.tally.groups_bad += 1;
+                    }
+                }
+                Some(Down::Progress {
+                    origin,
+                    received,
+                    stable,
+                    covered_us,
+                }) => {
+                    self.news = true;
+                    self.learn(origin, stable, covered_us);
+                    // Room for this is part of what a burst leaves free.
+                    let _ = Up::Applied {
+                        member: MemberId(origin.member),
+                        sequence: received,
+                    }
+                    .push(&mut exchange.up);
+                }
+                Some(Down::Walk { member, walk }) if lane == 0 => {
+                    let before = self.walks.iter().find(|known| known.member == member);
+                    let begin = match before {
+                        Some(known) if placed::active(placed::Mutant::WalkNotRestarted) => {
+                            known.cursor
+                        }
+                        _ => Some((0, 0)),
+                    };
+                    self.walks.retain(|known| known.member != member);
+                    self.walks.push(Walk {
+                        member,
+                        walk,
+                        cursor: begin,
+                        room: WALK_PARTS,
+                    });
+                }
+                Some(Down::WalkOn { member, walk }) => {
+                    for known in &mut self.walks {
+                        if (known.member, known.walk) == (member, walk) {
+                            known.room += WALK_PARTS;
+                        }
+                    }
+                }
+                Some(Down::StopWalk { member, walk }) => {
+                    self.walks
+                        .retain(|known| known.member != member || known.walk != walk);
+                }
+                Some(Down::ImagePart { bytes }) => {
+                    self.news = true;
+                    self.tally.groups_applied += 1;
+                    if self.state.apply_image(&self.context, bytes).is_err() {
+                        self.tally.groups_bad += 1;
+                    }
+                }
+                Some(Down::ImageEnd { from, walk }) => {
+                    let _ = Up::ImageApplied { from, walk }.push(&mut exchange.up);
+                }
+                Some(_) | None => {}
+            }
+        }
+        if left == 0 && mutant::active(Mutant::BudgetSkipsGroup) {
+            let _ = exchange.down.next();
+        }
+        exchange.down.release();
+        self.exchange = Some(exchange);
+    }
+
+    pub(super) fn learn(&mut self, origin: OriginName, stable: u64, covered_us: u64) {
+        if let Some(slot) = self.context.origin(origin) {
+            self.context.set_stable(slot, stable);
+        }
+        let identity = self.context.identity();
+        if let Some(place) = identity
+            .members
+            .iter()
+            .position(|&member| member == origin.member)
+        {
+            self.context.set_covered(place as u16, covered_us);
+        }
+    }
+
+    /// Hands the groups written so far to the state channel. A burst was read only with room for them.
+    #[inline]
+    pub(super) fn commit(&mut self) {
+        if self.context.wrote() {
+            self.push_groups();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn push_groups(&mut self) {
+        let (tally, exchange) = (&mut self.tally, &mut self.exchange);
+        self.context.take_groups(|sequence, bytes| {
+            tally.groups_written += 1;
+            tally.group_bytes_written += bytes.len() as u64;
+            if let Some(exchange) = exchange {
+                // Whoever shares the counter draws from it; alone, it is told here.
+                exchange.committed.fetch_max(sequence, Ordering::Release);
+                let pushed = Up::Group { sequence, bytes }.push(&mut exchange.up);
+                assert!(
+                    pushed.is_ok(),
+                    "a group was written without room for it: the host stops"
+                );
+            }
+        });
+    }
+
+    /// Timers, flushes, images: what a turn does besides packets.
+    pub(super) fn upkeep(&mut self) {
+        if self.now_us.saturating_sub(self.flushed_us) >= self.flush_us && self.has_log_room() {
+            self.flush();
+        }
+        if self.now_us.saturating_sub(self.swept_us) >= SWEEP_STEP_US && self.has_log_room() {
+            self.sweep();
+        }
+        if !self.walks.is_empty() {
+            self.walk();
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        let Some(exchange) = &mut self.exchange else {
+            self.flushed_us = self.now_us;
+            return;
+        };
+        // Accumulators wait while the log is more than half full: what they hold back only grows together.
+        let held = exchange.up.lag_bytes() * 2 > exchange.up.capacity();
+        self.context.hold_accumulators(held);
+        let mut bytes = BURST_LOG_BYTES / 2;
+        let objects = F::State::OBJECTS.len() as u8;
+        for _ in 0..objects {
+            let all = self
+                .state
+                .with(self.flush_cursor, Flush(&mut bytes))
+                .unwrap_or(true);
+            if !all {
+                break;
+            }
+            self.flush_cursor = (self.flush_cursor + 1) % objects;
+        }
+        if self.context.wrote() {
+            self.settle();
+            self.push_groups();
+        }
+        if bytes > asterism_state::OPERATION_BYTES_MAX {
+            self.flushed_us = self.now_us;
+        }
+    }
+
+    #[cold]
+    pub(super) fn sweep(&mut self) {
+        self.swept_us = self.now_us;
+        let mut outgrew = false;
+        for object in 0..F::State::OBJECTS.len() as u8 {
+            self.state.with(object, Sweep { turns: SWEEP_STEPS });
+            outgrew |= self
+                .state
+                .look(object, OutgrewCache(CACHE_BYTES))
+                .unwrap_or(false);
+            if self.context.wrote() {
+                self.settle();
+                self.push_groups();
+            }
+            if !self.has_log_room() {
+                break;
+            }
+        }
+        self.prefetches = outgrew;
+    }
+
+    #[cold]
+    pub(super) fn walk(&mut self) {
+        let Some(exchange) = &mut self.exchange else {
+            return;
+        };
+        for _ in 0..IMAGE_PARTS_PER_TURN {
+            // Whose end is all that is left needs no room.
+            let Some(place) = self
+                .walks
+                .iter()
+                .position(|walk| walk.room > 0 || walk.cursor.is_none())
+            else {
+                return;
+            };
+            let walk = &mut self.walks[place];
+            if exchange.up.free_bytes() < BURST_LOG_BYTES + 2 * (IMAGE_PART_BYTES + RECORD_BYTES) {
+                return;
+            }
+            let Walk {
+                member,
+                walk: number,
+                cursor,
+                room,
+            } = walk;
+            match *cursor {
+                Some(from) => {
+                    self.part.clear();
+                    *cursor = self.state.image(from, IMAGE_PART_BYTES, &mut self.part);
+                    if !self.part.is_empty() {
+                        *room -= 1;
+                        let part = Up::ImagePart {
+                            member: *member,
+                            walk: *number,
+                            bytes: &self.part,
+                        };
+                        let _ = part.push(&mut exchange.up);
+                    }
+                }
+                None => {
+                    let _ = Up::ImageDone {
+                        member: *member,
+                        walk: *number,
+                    }
+                    .push(&mut exchange.up);
+                    self.walks.remove(place);
+                }
+            }
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.up.publish();
+        }
+    }
+}

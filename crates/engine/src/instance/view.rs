@@ -1,0 +1,111 @@
+//! An instance looked at and steered from outside its loop.
+
+use asterism_function::{NetworkFunction, PortNumber};
+use asterism_placement::Time;
+use asterism_state::{Context, Entries, State};
+
+use super::Instance;
+use super::sharing::SWEEP_STEP_US;
+use crate::frame::{Burst, FramePool};
+use crate::port::Port;
+use crate::tally::Tally;
+
+impl<F: NetworkFunction> Instance<F> {
+    /// The state, to read.
+    pub fn state(&self) -> &F::State {
+        &self.state
+    }
+    /// The shared part of the state.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+    /// The function.
+    pub fn function(&self) -> &F {
+        &self.function
+    }
+    /// What was counted.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+    /// A port.
+    pub fn port_mut(&mut self, port: PortNumber) -> Option<&mut (dyn Port + 'static)> {
+        self.ports
+            .get_mut(usize::from(port.0))
+            .map(|port| &mut **port)
+    }
+    /// A port and the pool of its frames.
+    pub fn port_and_pool(
+        &mut self,
+        port: PortNumber,
+    ) -> Option<(&mut (dyn Port + 'static), &mut FramePool)> {
+        self.ports
+            .get_mut(usize::from(port.0))
+            .map(|port| (&mut **port, &mut self.pool))
+    }
+    /// Puts another port in the place of one; frames that the old one holds are lost to the pool.
+    pub fn replace_port(&mut self, port: PortNumber, with: Box<dyn Port>) {
+        if let Some(place) = self.ports.get_mut(usize::from(port.0)) {
+            *place = with;
+        }
+    }
+    /// Frames in use: parked ones and those that ports hold.
+    pub fn frames_in_use(&self) -> usize {
+        self.pool.in_use()
+    }
+    /// Objects' names with their entries (live, held).
+    pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
+        F::State::OBJECTS
+            .iter()
+            .enumerate()
+            .filter_map(|(object, &name)| {
+                self.state
+                    .look(object as u8, Entries)
+                    .map(|(live, held)| (name, live, held))
+            })
+            .collect()
+    }
+    /// One digest for each object.
+    pub fn digests(&self) -> Vec<u64> {
+        self.state.digests()
+    }
+    /// Whether groups of others wait to be applied.
+    pub fn is_behind(&self) -> bool {
+        self.exchange
+            .as_ref()
+            .is_some_and(|exchange| !exchange.down.is_empty())
+    }
+    /// When the loop has something to do next, whatever arrives.
+    pub fn next_due(&self) -> Time {
+        let mut due = self.swept_us + SWEEP_STEP_US;
+        if self.exchange.is_some() {
+            due = due.min(self.flushed_us + self.flush_us);
+        }
+        if let Some(ready) = self.parking.next_ready_us() {
+            due = due.min(ready);
+        }
+        let ports = self.ports.iter().filter_map(|port| port.next_due());
+        ports.fold(Time::from_micros(due), Time::min)
+    }
+    /// Handles one packet outside any port, as control-plane use and simulators do: it is read in the next
+    /// turn by no port but handled now. Returns false if it could not be taken (no buffer, no log room).
+    pub fn inject(&mut self, now: Time, port: PortNumber, bytes: &[u8]) -> bool {
+        self.begin(now);
+        if self.parking.is_full() || !self.has_log_room() {
+            return false;
+        }
+        let Some(frame) = self.pool.allocate_copy(bytes) else {
+            return false;
+        };
+        let mut burst = Burst::default();
+        if let Err(frame) = burst.push(frame) {
+            self.pool.release(frame);
+            return false;
+        }
+        self.tally.received += 1;
+        self.handle_burst(port.0, &mut burst);
+        self.commit();
+        self.send();
+        self.publish();
+        true
+    }
+}
