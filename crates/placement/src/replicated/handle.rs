@@ -218,8 +218,11 @@ impl Replicator {
         let peer = &mut self.peers[seat];
         if echo.timestamp > peer.echoed {
             peer.echoed = echo.timestamp;
+            // Longer than the longest timeout is a host that stood still, not the path; kept as measured it would put
+            // off the repair of losses for as long again.
+            let sample = now.since(echo.timestamp).saturating_sub(echo.held);
             peer.round_trip
-                .measured(now.since(echo.timestamp).saturating_sub(echo.held));
+                .measured(sample.min(self.config.retransmit_max));
             self.progress.members[index].round_trip = peer.round_trip;
         }
         echo.timestamp + (echo.held - echo.held / CLOCK_DRIFT_PARTS)

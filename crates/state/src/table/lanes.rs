@@ -4,7 +4,7 @@
 //! may be long: its live rows stand before its ended ones, and its head knows its tail, so that every
 //! change is a few steps.
 
-use super::record::{CHAINED, DOMINATED, LIVE, Record};
+use super::record::{CHAINED, DOMINATED, LIVE, LIVED, Record};
 use super::{Row, Table, Value};
 use crate::mutant::{self, Mutant};
 
@@ -36,6 +36,18 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     #[inline]
+    /// Whether a row with the same key in `lane` was ever found here. The first row mostly tells.
+    pub(super) fn any_lived(&self, lane: usize, row: &R) -> bool {
+        let mut at = self.head(lane, row.lane_hash(lane, self.context.seed()), row);
+        while let Some(number) = at {
+            if self.records[number as usize].header.flags & LIVED != 0 {
+                return true;
+            }
+            at = self.links[number as usize].next[lane].checked_sub(1);
+        }
+        false
+    }
+
     fn head(&self, lane: usize, hash: u64, row: &R) -> Option<u32> {
         self.lanes[lane].find(hash, |record| {
             self.records[record as usize].row.lane_equal(lane, row)

@@ -57,7 +57,9 @@ impl<R: Row, V: Value> Table<R, V> {
         if record.header.flags & LIVED != 0
             && let Some((lane, call)) = &self.on_forget
         {
-            call(&record.row, emptied[*lane]);
+            // Ended copies that were never held here (of an image, say) do not count: nobody calls for them.
+            let last = emptied[*lane] || !self.any_lived(*lane, &record.row);
+            call(&record.row, last);
         }
     }
 
