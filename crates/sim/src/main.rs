@@ -137,12 +137,19 @@ fn seeds(range: std::ops::Range<u64>, options: Options, json: bool) -> ExitCode 
         reason = "the binary is what reads a clock"
     )]
     let start = Instant::now();
+    let whole_run = range.end.saturating_sub(range.start) >= 10_000;
     let mut summary = run_seeds(range, options);
     summary.seconds = start.elapsed().as_secs_f64();
     if json {
         println!("{}", to_json(&summary));
     } else {
         print(&summary);
+    }
+    // A branch that ten thousand seeds hardly take is one that nothing tests.
+    let rare = branches::rare(&summary.branches);
+    if whole_run && !rare.is_empty() {
+        eprintln!("taken fewer than {} times: {rare:?}", branches::TIMES_LEAST);
+        return ExitCode::FAILURE;
     }
     if summary.failed.is_empty() {
         ExitCode::SUCCESS
