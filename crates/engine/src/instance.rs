@@ -83,6 +83,8 @@ impl<F: NetworkFunction> Instance<F> {
             self.retry();
         }
         let read = self.read_ports();
+        // Before the packets leave: a reply to one of them must not overtake what it is known by.
+        self.publish();
         self.send();
         self.upkeep();
         self.publish();

@@ -104,8 +104,8 @@ impl<F: NetworkFunction> Instance<F> {
         self.tally.received += 1;
         self.handle_burst(port.0, &mut burst);
         self.commit();
-        self.send();
         self.publish();
+        self.send();
         true
     }
 }
