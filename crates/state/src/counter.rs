@@ -39,6 +39,8 @@ pub struct Counter {
     context: Rc<Context>,
     object: u8,
     settings: ObjectSettings,
+    /// Reads are late by settings; a byte of its own, since every read looks at it.
+    is_late: bool,
     own: u64,
     others: u64,
     /// The total that was last flushed.
@@ -54,6 +56,7 @@ impl Counter {
         Self {
             context,
             object,
+            is_late: settings.late_us != 0,
             settings,
             own: 0,
             others: 0,
@@ -66,7 +69,7 @@ impl Counter {
     /// The sum over all instances, as far as it is known here. Additions of this instance count at once.
     #[inline(always)]
     pub fn get(&self) -> Result<u64, Late> {
-        if self.settings.late_us != 0 {
+        if self.is_late {
             late(&self.context, self.object, 0, self.settings.late_us)?;
         }
         Ok(self.own.wrapping_add(self.others))

@@ -10,7 +10,7 @@ use asterism_placement::Time;
 use std::time::Duration;
 
 use super::nat_bench::{Placed, nat, settings};
-use super::replication_hosts::{Hosts, Start, fed_ports, feed};
+use super::replication_hosts::{Hosts, Start, fed_ports, feed, provide_memory};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::timing::{Spread, Stopwatch};
@@ -22,6 +22,10 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
     make: churn,
 }];
 
+/// More than all tables here come to hold.
+const MEMORY_BYTES: usize = 1 << 30;
+/// Rounds before those that count.
+const WARM_ROUNDS: usize = 4;
 /// Members that all take packets.
 const MEMBERS: usize = 3;
 /// Flows that each member knows before.
@@ -95,10 +99,11 @@ struct Alone {
 }
 
 fn churn(context: &Context) -> Result<Outcome, Failure> {
-    let pairs = if context.full { 61 } else { 21 };
-    let flows = KNOWN + (pairs + 2) * PASSES * (PASS / PACKETS_PER_NEW_FLOW) + 16;
+    let pairs = if context.full { 201 } else { 61 };
+    let flows = KNOWN + (pairs + WARM_ROUNDS + 1) * PASSES * (PASS / PACKETS_PER_NEW_FLOW) + 16;
     let function = || Arc::new(nat((flows * MEMBERS) as u32, MEMBERS as u32));
     context.say("opening flows");
+    provide_memory(MEMORY_BYTES);
     let mut alone = {
         let (ports, feed) = fed_ports();
         let pool = FramePool::new(512).expect("memory for frames");
@@ -137,7 +142,7 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let mut packet_thread = Stopwatch::default();
     let mut channel_thread = Stopwatch::default();
     let (mut ratios, mut whole) = (Vec::new(), Vec::new());
-    for round in 0..=pairs {
+    for round in 0..pairs + WARM_ROUNDS {
         let before = if round % 2 == 0 {
             alone.window(&mut local)?
         } else {
@@ -159,8 +164,7 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
             packet_thread.take_cpu_ns() as f64 / packets,
             channel_thread.take_cpu_ns() as f64 / packets,
         );
-        // The first round warms up.
-        if round > 0 {
+        if round >= WARM_ROUNDS {
             ratios.push((before + after) / packet_ns);
             whole.push((before + after) / (packet_ns + channel_ns));
         }

@@ -17,7 +17,8 @@ pub const APPLY_GROUPS_PER_TURN: usize = 256;
 const SWEEP_STEPS: u32 = 256;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
-/// Tables larger than this are prefetched: about a core's own cache. Below it the second call costs more than it saves.
+/// Tables larger than this are prefetched: about a core's own cache. Below it the second call costs more than the
+/// misses that it hides.
 const CACHE_BYTES: usize = 2 << 20;
 /// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
 pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
