@@ -280,6 +280,9 @@ impl<F: NetworkFunction> Instance<F> {
     /// The port's burst is full, or there is no such port.
     #[cold]
     fn make_room(&mut self, port: PortNumber, frame: Frame) {
+        // As at a turn's end: what packets are known by is published before they leave.
+        self.commit();
+        self.publish();
         let number = usize::from(port.0);
         let refused = match (self.outgoing.get_mut(number), self.ports.get_mut(number)) {
             (Some(outgoing), Some(port)) => {

@@ -10,8 +10,8 @@ use asterism_engine::{
     Cluster, HostConfig, Instance, InstanceParts, PARKED_ABSENT_MAX, PARKED_MAX, host,
 };
 use asterism_function::{
-    Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
-    Verdict, build, state,
+    Ask, BadBytes, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol,
+    Reader, Reason, Value, Verdict, Wire, Writer, build, state,
 };
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -385,4 +385,105 @@ fn half_an_act_stops_the_host() {
     let pool = FramePool::new(64).unwrap();
     let mut instance = InstanceParts::alone(1).start(Arc::new(Broken), |_| LATE, pool, ports);
     instance.inject(Time::from_micros(1), PortNumber(0), &packet(1, 1, false));
+}
+
+/// Keeps much for each source.
+struct Hoard;
+
+#[state]
+struct HoardState {
+    seen: Map<Endpoint, Much>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Much([u8; 200]);
+
+impl Wire for Much {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.0.encode(out);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        <[u8; 200]>::decode(input).map(Self)
+    }
+}
+
+impl Value for Much {}
+
+impl NetworkFunction for Hoard {
+    type State = HoardState;
+    fn state(&self, builder: &Builder) -> HoardState {
+        HoardState {
+            seen: builder.table("seen", 4096, &[300]),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, HoardState>) -> Result<Verdict, Late> {
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let Some(room) = ask.seen.vacancy()? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        ask.act()?.seen.insert(room, flow.source(), Much([7; 200]));
+        Ok(Verdict::Consumed)
+    }
+}
+
+#[test]
+fn a_table_that_idles_out_at_once_never_overfills_the_log() {
+    // One step of the sweep looks at 625 of them: their ends together exceed the ring to the state channel.
+    const SOURCES: u32 = 160_000;
+    let names = [MemberId(0), MemberId(1)];
+    let members = names.map(|name| {
+        let key = ClusterKey::from_random(1, [7; 32]);
+        let mut config = HostConfig::new(
+            ClusterId(9),
+            name,
+            Incarnation(5),
+            names.to_vec(),
+            key,
+            [name.0 as u8 + 1; 48],
+        );
+        config.up_ring_bytes = 128 << 10;
+        let (channel, mut parts) = host(config, Time::ZERO).unwrap();
+        let ports: Vec<Box<dyn Port>> = vec![
+            Box::new(MemoryPort::sink("inside")),
+            Box::new(MemoryPort::sink("outside")),
+        ];
+        let pool = FramePool::new(256).unwrap();
+        let settings = |_: &str| ObjectSettings {
+            capacity: 4 * SOURCES,
+            ..ObjectSettings::REPLICATED
+        };
+        let instance = parts
+            .remove(0)
+            .start(Arc::new(Hoard), settings, pool, ports);
+        (name, channel, vec![instance])
+    });
+    let mut cluster = Cluster::new(members.into(), Network::new(3));
+    cluster.run_until(Time::from_micros(500_000));
+    let mut frame = packet(0, 0, false);
+    for number in 0..SOURCES {
+        // Another source address; the checksums that this breaks are repaired by the edit.
+        let source = Endpoint::new((0x0a00_0000 + number).into(), 1_000, Protocol::UDP);
+        asterism_function::Packet::parse(&mut frame)
+            .unwrap()
+            .set_source(source);
+        while !cluster.inject(0, 0, PortNumber(0), &frame) {
+            cluster.run_until(cluster.now() + Duration::from_millis(1));
+        }
+    }
+    // Past the idle time of 300 s and the quarter by which uses may be announced late: all end in one sweep.
+    cluster.run_until(cluster.now() + Duration::from_secs(1));
+    assert_eq!(
+        cluster.members()[1].instances[0].state().seen.len(),
+        SOURCES as usize
+    );
+    cluster
+        .members_mut()
+        .iter_mut()
+        .for_each(|member| member.skew += Duration::from_secs(380));
+    cluster.run_until(cluster.now() + Duration::from_secs(4));
+    for member in cluster.members() {
+        assert_eq!(member.instances[0].state().seen.len(), 0);
+    }
 }

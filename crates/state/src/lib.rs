@@ -39,7 +39,8 @@ pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Builder, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
-    ObjectSettings, OutgrewCache, PrefetchRecord, Settle, State, Sweep, Visit,
+    ObjectSettings, OutgrewCache, PrefetchRecord, Settle, State, Sweep, SweepLength, SweepSome,
+    Visit,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

@@ -270,6 +270,25 @@ impl Visit<()> for Sweep {
         object.sweep(records);
     }
 }
+/// [`Object::sweep`] as a visit that is bounded: so many entries, whose ends are at most so many operations.
+#[derive(Debug)]
+pub struct SweepSome(
+    /// Entries to look at.
+    pub u32,
+);
+impl Visit<()> for SweepSome {
+    fn visit<O: Object>(self, object: &mut O) {
+        object.sweep(self.0);
+    }
+}
+/// [`Object::sweep_length`] as a look.
+#[derive(Debug)]
+pub struct SweepLength;
+impl Look<u32> for SweepLength {
+    fn look<O: Object>(self, object: &O) -> u32 {
+        object.sweep_length()
+    }
+}
 /// [`Object::prefetch_record`] as a look.
 #[derive(Debug)]
 pub struct PrefetchRecord(

@@ -132,6 +132,8 @@ impl<F: NetworkFunction> Instance<F> {
             self.parked_since_us = Some(parked.since_us);
             let port = PortNumber(parked.frame.port());
             self.call_again(&mut parked.frame, layout, port);
+            // At once: what is written but not handed on does not count as used room.
+            self.commit();
             self.parked_since_us = None;
             if self.parking.len() > before {
                 held.add(parked.flow);

@@ -4,7 +4,10 @@ use std::sync::atomic::Ordering;
 
 use asterism_function::NetworkFunction;
 use asterism_placement::{MemberId, mutant as placed};
-use asterism_state::{Flush, GROUP_BYTES_MAX, OriginName, OutgrewCache, State, Sweep};
+use asterism_state::{
+    Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, State, SweepLength,
+    SweepSome,
+};
 
 use super::Instance;
 use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS};
@@ -15,6 +18,8 @@ use crate::mutant::{self, Mutant};
 pub const APPLY_GROUPS_PER_TURN: usize = 256;
 /// Turns over which one sweep for idle entries is spread, per second of sweeping.
 const SWEEP_STEPS: u32 = 256;
+/// Entries swept before their operations are handed on: all may end at once and still fit [`BURST_LOG_BYTES`].
+const SWEEP_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 /// Tables larger than this are prefetched: about a core's own cache. Below it the second call costs more than the
@@ -216,17 +221,21 @@ impl<F: NetworkFunction> Instance<F> {
         self.swept_us = self.now_us;
         let mut outgrew = false;
         for object in 0..F::State::OBJECTS.len() as u8 {
-            self.state.with(object, Sweep { turns: SWEEP_STEPS });
             outgrew |= self
                 .state
                 .look(object, OutgrewCache(CACHE_BYTES))
                 .unwrap_or(false);
-            if self.context.wrote() {
-                self.settle();
-                self.push_groups();
-            }
-            if !self.has_log_room() {
-                break;
+            // In portions, each of which fits the room that was found even if all its entries end.
+            let length = self.state.look(object, SweepLength).unwrap_or(0);
+            let mut due = length.div_ceil(SWEEP_STEPS);
+            while due > 0 && self.has_log_room() {
+                let portion = due.min(SWEEP_PORTION);
+                due -= portion;
+                self.state.with(object, SweepSome(portion));
+                if self.context.wrote() {
+                    self.settle();
+                    self.push_groups();
+                }
             }
         }
         self.prefetches = outgrew;
