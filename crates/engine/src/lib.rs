@@ -1,6 +1,7 @@
 //! The packet loop, ports and links.
 
 mod channel;
+pub mod clock;
 mod cluster;
 mod exchange;
 pub mod frame;

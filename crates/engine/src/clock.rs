@@ -1,0 +1,104 @@
+//! The one clock of the I/O layer. Imports only the time of `asterism-placement`; everything else takes
+//! [`Time`] as an argument.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use asterism_placement::Time;
+
+/// Reads the machine's monotonic clock as [`Time`] since this clock was made.
+///
+/// Copies share their zero: make one at the start of a host and hand copies to all its threads, so that a
+/// time one thread reads means the same to the others. It never goes back and does not jump when somebody
+/// sets the machine's date. It stands still while the machine is suspended, and then the other members see
+/// a silent host, as they should. A reading costs some 20 ns and no system call.
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock {
+    zero: Instant,
+    wall_at_zero: Duration,
+}
+
+impl MonotonicClock {
+    /// A clock that shows [`Time::ZERO`] now.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "it reads the clock: say so")]
+    pub fn new() -> Self {
+        Self {
+            zero: instant(),
+            wall_at_zero: date(),
+        }
+    }
+
+    /// Whole microseconds since [`MonotonicClock::new`].
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Time {
+        Time::ZERO.saturating_add(instant().saturating_duration_since(self.zero))
+    }
+
+    /// Seconds since 1970 by the machine's date, read now. It may jump: use it for what people read, and once,
+    /// by [`MonotonicClock::wall_at_zero`], for the base of ticks. Zero if the date is before 1970.
+    #[must_use]
+    pub fn wall(&self) -> u64 {
+        date().as_secs()
+    }
+
+    /// Seconds since 1970 at this clock's zero, as the machine's date was then: what
+    /// [`HostConfig::tick_at_zero`](crate::HostConfig::tick_at_zero) takes. Reads no clock.
+    #[must_use]
+    pub fn wall_at_zero(&self) -> u32 {
+        u32::try_from(self.wall_at_zero.as_secs()).unwrap_or(u32::MAX)
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this file is where the I/O layer reads its clock"
+)]
+#[inline]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this file is where the I/O layer reads the date"
+)]
+fn date() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_share_their_zero_and_time_goes_on() {
+        let clock = MonotonicClock::new();
+        let copy = clock;
+        let first = clock.now();
+        let other = std::thread::spawn(move || {
+            let begin = copy.now();
+            while copy.now() - begin < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            copy.now()
+        })
+        .join()
+        .unwrap();
+        assert!(other - first >= Duration::from_millis(2));
+        assert!(clock.now() >= other, "a reading after the join is later");
+        assert!(clock.now() - first < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn the_date_is_a_date() {
+        let clock = MonotonicClock::new();
+        assert!(
+            clock.wall() > 1_600_000_000,
+            "the machine's date is after 2020"
+        );
+        assert!(clock.wall().abs_diff(u64::from(clock.wall_at_zero())) <= 2);
+    }
+}
