@@ -10,7 +10,7 @@ use crate::config::fields::{self, SectionDocument};
 use crate::config::functions::ObjectKind;
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
-use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Settings};
+use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Settings};
 use crate::key_file;
 use crate::output::{Output, Schema};
 
@@ -39,10 +39,23 @@ pub struct ConfigurationDocument {
     pub host: String,
     /// Its packet loops.
     pub instances: usize,
+    /// Its ports; none if it is not for `asterism run`.
+    pub ports: Vec<PortDocument>,
     /// The network function.
     pub function: &'static str,
     /// Where its state lives.
     pub objects: Vec<ObjectDocument>,
+}
+
+/// A port of the host.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortDocument {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: &'static str,
+    /// Its interface or file.
+    pub place: String,
 }
 
 /// Where a state object lives.
@@ -95,8 +108,8 @@ pub fn fields(output: &mut Output<'_>) -> End {
 }
 
 /// `asterism check CONFIG`.
-pub fn run(path: &Path, output: &mut Output<'_>) -> End {
-    let (config, report) = match load(path) {
+pub fn run(path: &Path, member: Option<&str>, output: &mut Output<'_>) -> End {
+    let (config, report) = match load_for(path, member) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -146,6 +159,14 @@ pub fn show(report: &Report, output: &mut Output<'_>) {
 /// # Errors
 /// The file could not be read; says why.
 pub fn load(path: &Path) -> Result<(Option<Config>, Report), String> {
+    load_for(path, None)
+}
+
+/// As [`load`], for the host that is `member`.
+///
+/// # Errors
+/// The file could not be read; says why.
+pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Report), String> {
     let name = path.display().to_string();
     let metadata = std::fs::metadata(path)
         .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
@@ -166,7 +187,7 @@ pub fn load(path: &Path) -> Result<(Option<Config>, Report), String> {
             + 1;
         format!("{name}:{line}: byte {at} is not UTF-8, as TOML must be: save the file as UTF-8")
     })?;
-    let (mut config, mut report) = Config::read(&name, &text);
+    let (mut config, mut report) = Config::read_for(&name, &text, member);
     if let Some(key) = config
         .as_ref()
         .and_then(|config| config.cluster.key.as_deref())
@@ -193,6 +214,7 @@ fn document(config: &Config) -> ConfigurationDocument {
         members: config.cluster.members.clone(),
         host: config.host.name.clone(),
         instances: config.host.instances,
+        ports: config.ports.iter().map(port_document).collect(),
         function: config.function.name,
         objects: config
             .function
@@ -206,6 +228,17 @@ fn document(config: &Config) -> ConfigurationDocument {
                 cost: cost(object, config),
             })
             .collect(),
+    }
+}
+
+fn port_document(port: &Port) -> PortDocument {
+    PortDocument {
+        name: port.name,
+        kind: port.kind.word(),
+        place: match port.kind {
+            PortKind::SharedMemory => port.path.display().to_string(),
+            _ => port.interface.clone(),
+        },
     }
 }
 
@@ -228,6 +261,26 @@ pub fn words(file: &str, config: &Config) -> String {
         count => format!("{count} packet loops, each on a core of its own"),
     };
     text.push_str(&format!("Host      {instances}\n"));
+    for port in config.ports.iter().map(port_document) {
+        text.push_str(&format!(
+            "Port      {}: {} ({})\n",
+            port.name, port.place, port.kind
+        ));
+    }
+    if !config.ports.is_empty() {
+        let host = &config.host;
+        let file = |file: &Option<PathBuf>| {
+            file.as_ref()
+                .map_or("nowhere".to_owned(), |file| file.display().to_string())
+        };
+        let metrics = host
+            .metrics
+            .map_or("not served".to_owned(), |at| format!("http://{at}/metrics"));
+        text.push_str(&format!(
+            "Service   metrics {metrics}; state saved {}\n",
+            file(&host.state)
+        ));
+    }
     text.push_str(&format!(
         "Function  {}: {}\n\nState\n",
         config.function.name,

@@ -74,6 +74,9 @@ pub enum Command {
         /// List all tables and fields with their meanings, defaults and bounds, instead
         #[arg(long, conflicts_with = "config")]
         fields: bool,
+        /// Check it as this member would read it, instead of as all would
+        #[arg(long, value_name = "NAME", conflicts_with = "fields")]
+        member: Option<String>,
     },
     /// Run a capture through the configured function and write what leaves
     ///
@@ -122,7 +125,9 @@ pub fn run(
     let mut output = Output::new(command_line.format, stdout, stderr, coloured);
     match command_line.command {
         Command::Check { fields: true, .. } => check::fields(&mut output),
-        Command::Check { config, .. } => check::run(&config.unwrap_or_default(), &mut output),
+        Command::Check { config, member, .. } => {
+            check::run(&config.unwrap_or_default(), member.as_deref(), &mut output)
+        }
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),
         Command::New {

@@ -1,4 +1,4 @@
-//! The settings of the cluster and of this host: what contradicts among them, and what comes of them.
+//! The settings of the cluster: what contradicts among them, and what comes of them.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -13,6 +13,7 @@ use super::diagnostic::{Diagnostic, Report};
 use super::kind::Value;
 use super::section::Values;
 use super::suggestion;
+use core::net::SocketAddr;
 
 /// Bytes of an IPv4 and a UDP header.
 const IP_UDP_BYTES: usize = 28;
@@ -32,6 +33,8 @@ pub struct Cluster {
     pub key: Option<PathBuf>,
     /// All hosts, in order.
     pub members: Vec<String>,
+    /// Where each member's state channel is, in the same order; `None` where it is not written.
+    pub addresses: Vec<Option<SocketAddr>>,
     /// The state channel.
     pub channel: Channel,
 }
@@ -53,15 +56,13 @@ pub struct Channel {
     pub lookahead: Duration,
     pub silent_after: Duration,
     pub delivery: Delivery,
-}
-
-/// This host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
-    /// Which member it is.
-    pub name: String,
-    /// Its packet loops.
-    pub instances: usize,
+    pub multicast: Option<SocketAddr>,
+    pub interface: Option<String>,
+    pub receive_buffer_bytes: usize,
+    pub send_buffer_bytes: usize,
+    /// Bytes a second; `None` is no cap.
+    pub bandwidth_max: Option<u64>,
+    pub offload: bool,
 }
 
 impl Cluster {
@@ -128,6 +129,7 @@ impl Cluster {
 pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
     let members = members(values);
     check_members(values, &members, report);
+    let addresses = addresses(values, &members, report)?;
     let channel = channel(&values.table("channel")?, report);
     if values.text("key").is_none() && values.place("key").is_none() && members.len() > 1 {
         report.add(
@@ -140,42 +142,40 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
         name: values.text("name")?,
         key: values.text("key").map(PathBuf::from),
         members: members.into_iter().map(|(name, _)| name).collect(),
+        addresses,
         channel: channel?,
     })
 }
 
-/// Builds this host's settings. `None` if anything is wrong.
-pub(super) fn host(values: &Values, cluster: &Values, report: &mut Report) -> Option<Host> {
-    let members = members(cluster);
-    let name = match (values.text("name"), values.place("name")) {
-        (Some(name), place) => {
-            if !members.is_empty() && !members.iter().any(|(member, _)| *member == name) {
-                let names = || members.iter().map(|(member, _)| member.as_str());
-                let span = place.map_or(values.span.clone(), |place| place.value.clone());
-                let mut unknown = Diagnostic::error(
-                    format!("this host, \"{name}\", is no member of the cluster"),
-                    span,
-                );
-                if cluster.place("members").is_some() {
-                    unknown = unknown.also(cluster.span_of("members"), "the members");
-                }
-                if let Some(near) = suggestion::nearest(&name, names()) {
-                    unknown = unknown.help(format!("did you mean \"{near}\"?"));
-                }
-                report.add(unknown.help(format!(
-                    "choose {}, or add \"{name}\" to `members` in [cluster]",
-                    suggestion::quoted(names())
-                )));
-            }
-            name
-        }
-        (None, None) => members.first()?.0.clone(),
-        (None, Some(_)) => return None,
-    };
-    Some(Host {
-        name,
-        instances: usize::try_from(values.count("instances")?).ok()?,
-    })
+/// What hosts need that are processes of their own: a key and addresses. A file with ports is for such hosts.
+pub(super) fn check_apart(values: &Values, report: &mut Report) {
+    let members = members(values);
+    if members.len() < 2 {
+        return;
+    }
+    if values.place("key").is_none() {
+        // The milder word on the same subject.
+        let title = "this cluster has no key";
+        report.diagnostics.retain(|one| one.title != title);
+        report.add(
+            Diagnostic::error("this cluster has no key", values.span_of("members"))
+                .label(format!("{} hosts, each a process", members.len()))
+                .help("write a key with `asterism keygen cluster.key`, copy it to every host, and add key = \"cluster.key\""),
+        );
+    }
+    if values
+        .named("member")
+        .is_some_and(|tables| tables.is_empty())
+    {
+        let first = members.first().map_or("a", |(name, _)| name);
+        report.add(
+            Diagnostic::error("the members have no addresses", values.span_of("members"))
+                .label(format!("{} hosts, each a process", members.len()))
+                .help(format!(
+                    "add [cluster.member.{first}] with address = \"192.0.2.1:7400\", and one for each of the others"
+                )),
+        );
+    }
 }
 
 /// The members' names with their places.
@@ -212,7 +212,115 @@ fn check_members(values: &Values, members: &[(String, Range<usize>)], report: &m
     }
 }
 
+/// The members' addresses in their order, and what contradicts among them.
+fn addresses(
+    values: &Values,
+    members: &[(String, Range<usize>)],
+    report: &mut Report,
+) -> Option<Vec<Option<SocketAddr>>> {
+    let tables = values.named("member")?;
+    let names = || members.iter().map(|(name, _)| name.as_str());
+    let mut read: Vec<(&str, SocketAddr, Range<usize>)> = Vec::new();
+    for table in &tables {
+        if !members.is_empty() && !names().any(|name| name == table.name) {
+            let mut unknown = Diagnostic::error(
+                format!("there is no member \"{}\"", table.name),
+                table.place.clone(),
+            );
+            if values.place("members").is_some() {
+                unknown = unknown.also(values.span_of("members"), "the members");
+            }
+            if let Some(near) = suggestion::nearest(&table.name, names()) {
+                unknown = unknown.help(format!("did you mean [cluster.member.{near}]?"));
+            }
+            report.add(unknown.help(format!(
+                "add \"{}\" to `members` in [cluster], or leave this table out",
+                table.name
+            )));
+        }
+        let Some(address) = table.values.socket("address") else {
+            continue;
+        };
+        let span = table.values.span_of("address");
+        if let Some((_, _, first)) = read.iter().find(|(_, other, _)| *other == address) {
+            report.add(
+                Diagnostic::error(
+                    format!("two members have the address {address}"),
+                    span.clone(),
+                )
+                .also(first.clone(), "first here")
+                .help("give each member an address of its own"),
+            );
+        }
+        if address.ip().is_unspecified() || address.ip().is_multicast() {
+            report.add(
+                Diagnostic::error(
+                    format!("{} is no host's address", address.ip()),
+                    span.clone(),
+                )
+                .help("write the address at which the other members reach this one"),
+            );
+        }
+        if let Some((_, other, first)) = read.first()
+            && other.is_ipv4() != address.is_ipv4()
+        {
+            report.add(
+                Diagnostic::error("members' addresses are of two families", span.clone())
+                    .also(first.clone(), "the other family")
+                    .help("write all of them as IPv4 or all as IPv6"),
+            );
+        }
+        read.push((&table.name, address, span));
+    }
+    if !tables.is_empty() {
+        for (name, span) in members {
+            if !tables.iter().any(|table| table.name == *name) {
+                report.add(
+                    Diagnostic::error(format!("member \"{name}\" has no address"), span.clone())
+                        .also(tables[0].place.clone(), "another has one")
+                        .help(format!(
+                            "add [cluster.member.{name}] with address = \"192.0.2.1:7400\""
+                        )),
+                );
+            }
+        }
+    }
+    let address = |name: &str| {
+        let found = read.iter().find(|(other, ..)| *other == name);
+        found.map(|(_, address, _)| *address)
+    };
+    Some(names().map(address).collect())
+}
+
+/// The multicast group, if it is one that the members' addresses can use.
+fn check_multicast(values: &Values, report: &mut Report) {
+    let Some(group) = values.socket("multicast") else {
+        if values.place("interface").is_some() && values.place("multicast").is_none() {
+            report.add(
+                Diagnostic::error(
+                    "`interface` is for multicast only",
+                    values.span_of("interface"),
+                )
+                .help("add multicast = \"239.255.74.0:7401\", or leave `interface` out"),
+            );
+        }
+        return;
+    };
+    if !group.ip().is_multicast() {
+        report.add(
+            Diagnostic::error(
+                format!("{} is no multicast group", group.ip()),
+                values.span_of("multicast"),
+            )
+            .help(
+                "write a group of the site, such as \"239.255.74.0:7401\" or \"[ff15::7400]:7401\"",
+            ),
+        );
+    }
+}
+
 fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
+    check_multicast(values, report);
     if let (Some(least), Some(most)) = (
         values.duration("retransmit_min"),
         values.duration("retransmit_max"),
@@ -269,5 +377,11 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
             "unordered" => Delivery::Unordered,
             _ => Delivery::Ordered,
         },
+        multicast: values.socket("multicast"),
+        interface: values.text("interface"),
+        receive_buffer_bytes: size("receive_buffer")?,
+        send_buffer_bytes: size("send_buffer")?,
+        bandwidth_max: values.size("bandwidth_max"),
+        offload: values.flag("offload")?,
     })
 }

@@ -5,7 +5,9 @@ use core::time::Duration;
 use asterism_placement::replicated;
 use serde::Serialize;
 
+pub use super::host::HOST;
 use super::kind::{Kind, Word};
+pub use super::port::PORTS;
 use super::section::{Default, Field, Section};
 use super::value;
 use super::{cluster, functions};
@@ -44,12 +46,40 @@ pub static CLUSTER: Section = Section {
             meaning: "The names of all hosts, in the same order everywhere: leased blocks are dealt by place in it.",
         },
         Field {
+            name: "member",
+            kind: Kind::Named {
+                section: &MEMBER,
+                most: replicated::MEMBERS_MAX,
+            },
+            default: Default::Is("{}"),
+            meaning: "A table for each member: where it is. Needed once hosts are processes of their own.",
+        },
+        Field {
             name: "channel",
             kind: Kind::Table(&CHANNEL),
             default: Default::Is("{}"),
             meaning: "How hosts tell one another what changed.",
         },
     ],
+};
+
+/// One member.
+pub static MEMBER: Section = Section {
+    path: "cluster.member.NAME",
+    meaning: "Where a member is. The table's name is the member's, as in `members`.",
+    fields: &[Field {
+        name: "address",
+        kind: Kind::Socket,
+        default: Default::Required("\"192.0.2.1:7400\""),
+        meaning: "Where its state channel listens for the other members, by UDP.",
+    }],
+};
+
+/// What holds for one host only.
+pub static ON: Section = Section {
+    path: "on.NAME",
+    meaning: "What holds for one member only, so that all hosts can have the same file: tables [on.NAME.host], [on.NAME.port] and [on.NAME.function] are laid over those without `on.NAME`, field by field.",
+    fields: &[],
 };
 
 /// The state channel.
@@ -156,32 +186,61 @@ pub static CHANNEL: Section = Section {
             default: Default::Is("\"ordered\""),
             meaning: "In which order changes of one host are applied here.",
         },
-    ],
-};
-
-/// This host.
-pub static HOST: Section = Section {
-    path: "host",
-    meaning: "This host: a process that is one member of the cluster.",
-    fields: &[
         Field {
-            name: "name",
-            kind: Kind::Name,
-            default: Default::Unset("the first of `members`"),
-            meaning: "Which of the cluster's members this host is.",
+            name: "multicast",
+            kind: Kind::Socket,
+            default: Default::Unset("each datagram for all is sent to every member"),
+            meaning: "A group address of the site and a port: what is for all members is sent once. The network must carry it.",
         },
         Field {
-            name: "instances",
-            kind: Kind::Count { least: 1, most: 64 },
-            default: Default::Is("1"),
-            meaning: "How many packet loops it runs, each on a core of its own with state of its own.",
+            name: "interface",
+            kind: Kind::Device,
+            default: Default::Unset("as the routes say"),
+            meaning: "The interface that multicast leaves and arrives by.",
+        },
+        Field {
+            name: "receive_buffer",
+            kind: Kind::Size {
+                least: 1 << 16,
+                most: 1 << 30,
+            },
+            default: Default::Is("\"4MiB\""),
+            meaning: "What the kernel holds of datagrams until they are read. What it drops beyond is counted.",
+        },
+        Field {
+            name: "send_buffer",
+            kind: Kind::Size {
+                least: 1 << 16,
+                most: 1 << 30,
+            },
+            default: Default::Is("\"4MiB\""),
+            meaning: "What the kernel holds of datagrams until they left.",
+        },
+        Field {
+            name: "bandwidth_max",
+            kind: Kind::Size {
+                least: 1 << 10,
+                most: 1 << 36,
+            },
+            default: Default::Unset("no cap"),
+            meaning: "The most bytes a second that this host sends on the state channel. Beyond it changes wait, and lag grows.",
+        },
+        Field {
+            name: "offload",
+            kind: Kind::Flag,
+            default: Default::Is("true"),
+            meaning: "Whether datagrams are handed to the kernel many at once (UDP segmentation and receive offload). It is left off by itself where the kernel has none.",
         },
     ],
 };
 
 /// All tables, in the order of the reference.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    let mut all = vec![&CLUSTER, &CHANNEL, &HOST];
+    let mut all = Vec::new();
+    for section in [&CLUSTER, &HOST, &PORTS] {
+        with_inner(section, &mut all);
+    }
+    all.push(&ON);
     for function in functions::ALL {
         with_inner(function.settings, &mut all);
         all.extend(function.objects.iter().map(|object| object.section));
@@ -193,7 +252,7 @@ fn with_inner(section: &'static Section, all: &mut Vec<&'static Section>) {
     all.push(section);
     for field in section.fields {
         match field.kind {
-            Kind::Table(inner) => with_inner(inner, all),
+            Kind::Table(inner) | Kind::Named { section: inner, .. } => with_inner(inner, all),
             Kind::List {
                 of: Kind::Table(inner),
                 ..
@@ -370,6 +429,12 @@ mod tests {
         };
         let mut checked = 0;
         for field in CHANNEL.fields {
+            if matches!(
+                field.name,
+                "receive_buffer" | "send_buffer" | "bandwidth_max"
+            ) {
+                continue; // the kernel's, not the protocol's
+            }
             let (least, most) = match field.kind {
                 Kind::Size { least, most } | Kind::Count { least, most } => (least, most),
                 Kind::Duration { least, most } => (least.as_nanos() as u64, most.as_nanos() as u64),

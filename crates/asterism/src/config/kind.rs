@@ -1,6 +1,6 @@
 //! What a field of the configuration may hold, and reading it.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;
 use core::time::Duration;
 
@@ -54,6 +54,10 @@ pub enum Kind {
     Address,
     /// An IPv4 address with a port.
     Endpoint,
+    /// An IPv4 or IPv6 address with a port.
+    Socket,
+    /// A network interface of the operating system.
+    Device,
     /// An IPv4 network.
     Prefix,
     /// An interface's address with the length of its link's prefix.
@@ -83,6 +87,13 @@ pub enum Kind {
     },
     /// A table of its own.
     Table(&'static Section),
+    /// Tables by name: a table of the section for each.
+    Named {
+        /// What each of them holds.
+        section: &'static Section,
+        /// The most tables.
+        most: usize,
+    },
 }
 
 /// A word that a field may hold.
@@ -124,6 +135,7 @@ pub enum Value {
     Rate(u64),
     Address(Ipv4Addr),
     Endpoint(SocketAddrV4),
+    Socket(SocketAddr),
     Prefix(Prefix),
     Interface(Prefix),
     Mac([u8; 6]),
@@ -132,6 +144,18 @@ pub enum Value {
     Absent(Absent),
     List(Vec<(Value, Range<usize>)>),
     Table(Values),
+    Named(Vec<NamedValues>),
+}
+
+/// One of several tables by name.
+#[derive(Clone, Debug)]
+pub struct NamedValues {
+    /// Its name.
+    pub name: String,
+    /// Where the name is.
+    pub place: Range<usize>,
+    /// What it holds.
+    pub values: Values,
 }
 
 impl Kind {
@@ -156,6 +180,9 @@ impl Kind {
             )),
             (Kind::Table(section), DeValue::Table(table)) => {
                 return Some(Value::Table(section.read(field, table, span, report)));
+            }
+            (Kind::Named { section, most }, DeValue::Table(table)) => {
+                return read_named(field, (section, *most), table, span, report);
             }
             (Kind::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
             (Kind::Flag, DeValue::String(text)) if matches!(text.as_ref(), "true" | "false") => {
@@ -219,15 +246,19 @@ impl Kind {
                 .map(Value::Rate),
             Kind::Address => network::address(text).map(Value::Address),
             Kind::Endpoint => network::endpoint(text).map(Value::Endpoint),
+            Kind::Socket => network::socket(text).map(Value::Socket),
+            Kind::Device => network::device(text).map(Value::Text),
             Kind::Prefix => network::prefix(text).map(Value::Prefix),
             Kind::Interface => network::interface(text).map(Value::Interface),
             Kind::Mac => network::mac(text).map(Value::Mac),
             Kind::Ports => network::ports(text).map(Value::Ports),
             Kind::Choice { allowed, refused } => read_choice(text, allowed, refused),
             Kind::Absent { most } => read_absent(text, *most).map(Value::Absent),
-            Kind::Flag | Kind::Count { .. } | Kind::List { .. } | Kind::Table(_) => {
-                Err(self.other_type(&DeValue::String(text.into())))
-            }
+            Kind::Flag
+            | Kind::Count { .. }
+            | Kind::List { .. }
+            | Kind::Table(_)
+            | Kind::Named { .. } => Err(self.other_type(&DeValue::String(text.into()))),
         }
     }
 
@@ -251,6 +282,8 @@ impl Kind {
             Kind::Rate { .. } => "rate".into(),
             Kind::Address => "IPv4 address".into(),
             Kind::Endpoint => "IPv4 address and port".into(),
+            Kind::Socket => "IP address and port".into(),
+            Kind::Device => "network interface".into(),
             Kind::Prefix => "IPv4 prefix".into(),
             Kind::Interface => "IPv4 address and prefix length".into(),
             Kind::Mac => "Ethernet address".into(),
@@ -259,6 +292,7 @@ impl Kind {
             Kind::Absent { .. } => "\"drop\" or \"wait\" and a duration".into(),
             Kind::List { of, .. } => format!("list of: {}", of.words()),
             Kind::Table(_) => "table".into(),
+            Kind::Named { .. } => "tables by name".into(),
         }
     }
 
@@ -285,10 +319,15 @@ impl Kind {
             },
             Kind::Name => "1 to 63 of a-z, 0-9 and hyphens".into(),
             Kind::Ports => "1 to 65535".into(),
+            Kind::Device => "1 to 15 bytes".into(),
+            Kind::Named { most, .. } => {
+                format!("at most {} tables", value::show_count(*most as u64))
+            }
             Kind::File
             | Kind::Flag
             | Kind::Address
             | Kind::Endpoint
+            | Kind::Socket
             | Kind::Prefix
             | Kind::Interface
             | Kind::Mac
@@ -319,6 +358,8 @@ impl Kind {
             Kind::Rate { .. } => "a rate in quotes, such as \"100/s\"".into(),
             Kind::Address => "an address in quotes, such as \"203.0.113.1\"".into(),
             Kind::Endpoint => "an address and a port in quotes, such as \"203.0.113.1:80\"".into(),
+            Kind::Socket => "an address and a port in quotes, such as \"192.0.2.1:7400\" or \"[2001:db8::1]:7400\"".into(),
+            Kind::Device => "an interface's name in quotes, such as \"eth1\"".into(),
             Kind::Prefix => "a network in quotes, such as \"10.0.0.0/8\"".into(),
             Kind::Interface => "an address with the length of its link's prefix in quotes, such as \"192.0.2.1/30\"".into(),
             Kind::Mac => "an Ethernet address in quotes, such as \"02:00:00:00:00:01\"".into(),
@@ -330,8 +371,50 @@ impl Kind {
                 Some(field) => format!("a table in braces, such as {{ {} = ... }}", field.name),
                 None => "a table".into(),
             },
+            Kind::Named { section, .. } => format!("tables such as [{}]", section.path),
         }
     }
+}
+
+fn read_named(
+    field: &str,
+    (section, most): (&'static Section, usize),
+    table: &toml::de::DeTable<'_>,
+    span: Range<usize>,
+    report: &mut Report,
+) -> Option<Value> {
+    if table.len() > most {
+        report.add(
+            Diagnostic::error(format!("too many tables in `{field}`"), span)
+                .label(format!("{} tables", table.len()))
+                .help(format!("write at most {most}")),
+        );
+        return None;
+    }
+    let base = section.path.rsplit_once('.').map_or("", |(base, _)| base);
+    let read = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        let name: &std::borrow::Cow<'_, str> = key.get_ref();
+        let DeValue::Table(inner) = value.get_ref() else {
+            report.add(
+                Diagnostic::error(format!("`{name}` is a table"), key.span())
+                    .label(format!("this is {}", found(value.get_ref())))
+                    .help(format!("write [{base}.{name}] on a line of its own")),
+            );
+            return None;
+        };
+        // A table that is only there because of a table inside it has no place of its own.
+        let span = if value.span().is_empty() {
+            key.span()
+        } else {
+            value.span()
+        };
+        Some(NamedValues {
+            name: name.to_string(),
+            place: key.span(),
+            values: section.read(&format!("{base}.{name}"), inner, span, report),
+        })
+    };
+    Some(Value::Named(table.iter().filter_map(read).collect()))
 }
 
 fn read_list(

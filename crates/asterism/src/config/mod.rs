@@ -8,17 +8,22 @@ mod cluster;
 pub mod diagnostic;
 pub mod fields;
 pub mod functions;
+mod host;
 pub mod kind;
 pub mod network;
 mod objects;
+mod overlay;
+mod port;
 mod promises;
 pub mod section;
 mod suggestion;
 pub mod value;
 
-pub use cluster::{Channel, Cluster, Host};
+pub use cluster::{Channel, Cluster};
 pub use functions::Settings;
+pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement};
+pub use port::{NAMES as PORT_NAMES, Port, PortKind};
 
 use core::ops::Range;
 
@@ -43,6 +48,8 @@ pub struct Config {
     pub cluster: Cluster,
     /// This host.
     pub host: Host,
+    /// Its ports, in the order of their numbers; none if the file has no `[port]`.
+    pub ports: Vec<Port>,
     /// The network function.
     pub function: Function,
 }
@@ -71,6 +78,13 @@ impl Config {
     /// Reads a configuration. The report has all that is wrong; the configuration is there exactly if it has no errors.
     #[must_use]
     pub fn read(file: &str, text: &str) -> (Option<Config>, Report) {
+        Config::read_for(file, text, None)
+    }
+
+    /// As [`Config::read`], for the host that is `member`. Without one the file says which host it is, or it is the first;
+    /// then what is written for other hosts alone is looked at too.
+    #[must_use]
+    pub fn read_for(file: &str, text: &str, member: Option<&str>) -> (Option<Config>, Report) {
         let mut report = Report::new(file, text);
         if text.len() > FILE_BYTES_MAX {
             report.text = String::new();
@@ -87,7 +101,7 @@ impl Config {
             return (None, report);
         }
         let (document, mistakes) = DeTable::parse_recoverable(text);
-        let config = read_document(document.get_ref(), &mut report);
+        let config = read_hosts(document.get_ref(), member, &mut report);
         add_syntax(&mistakes, &mut report);
         report.sort();
         if report.diagnostics.len() > DIAGNOSTICS_MAX {
@@ -140,8 +154,63 @@ fn add_syntax(mistakes: &[toml::de::Error], report: &mut Report) {
     }
 }
 
-fn read_document(document: &DeTable<'_>, report: &mut Report) -> Option<Config> {
-    const TABLES: [&str; 3] = ["cluster", "host", "function"];
+/// Text at a path of the document.
+fn text_at<'d>(document: &'d DeTable<'_>, table: &str, field: &str) -> Option<&'d str> {
+    let (_, table) = overlay::get(document, table)?;
+    let DeValue::Table(table) = table.get_ref() else {
+        return None;
+    };
+    match overlay::get(table, field)?.1.get_ref() {
+        DeValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Reads the document as the host does that it is for, and for their mistakes as the others do.
+fn read_hosts(document: &DeTable<'_>, member: Option<&str>, report: &mut Report) -> Option<Config> {
+    let written = member.or_else(|| text_at(document, "host", "name"));
+    let config = read_document(
+        &overlay::lay(document, written.unwrap_or_default()),
+        member,
+        report,
+    );
+    let members = config
+        .as_ref()
+        .map_or(&[][..], |config| &config.cluster.members);
+    overlay::check(document, members, report);
+    if written.is_some() {
+        return config;
+    }
+    let hosts = overlay::hosts(document);
+    let mut first = config;
+    for host in &hosts {
+        let mut other = Report::new(&report.file, &report.text);
+        let laid = overlay::lay(document, host);
+        let known = members_of(&first).iter().any(|name| name == host);
+        let config = read_document(&laid, known.then_some(host), &mut other);
+        other
+            .diagnostics
+            .retain(|one| !report.diagnostics.contains(one));
+        report.diagnostics.extend(other.diagnostics);
+        if members_of(&first).first() == Some(host) {
+            first = config;
+        }
+    }
+    first
+}
+
+fn members_of(config: &Option<Config>) -> &[String] {
+    config
+        .as_ref()
+        .map_or(&[], |config| &config.cluster.members)
+}
+
+fn read_document(
+    document: &DeTable<'_>,
+    member: Option<&str>,
+    report: &mut Report,
+) -> Option<Config> {
+    const TABLES: [&str; 4] = ["cluster", "host", "port", "function"];
     for (key, value) in document {
         let name = key.get_ref().as_ref();
         if !TABLES.contains(&name) {
@@ -151,7 +220,16 @@ fn read_document(document: &DeTable<'_>, report: &mut Report) -> Option<Config> 
     let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
     let host_values = top_table("host", &fields::HOST, document, report)?;
     let cluster = cluster::cluster(&cluster_values, report);
-    let host = cluster::host(&host_values, &cluster_values, report);
+    let host = host::host(&host_values, &cluster_values, member, report);
+    let port_values = top_table("port", &fields::PORTS, document, report);
+    let written = overlay::get(document, "port").is_some();
+    let ports = match &port_values {
+        Some(values) => port::ports(values, written, report),
+        None => None,
+    };
+    if written {
+        cluster::check_apart(&cluster_values, report);
+    }
     let sharing = Sharing {
         members: cluster::members(&cluster_values).len().max(1),
         instances: host_values
@@ -171,12 +249,13 @@ fn read_document(document: &DeTable<'_>, report: &mut Report) -> Option<Config> 
     Some(Config {
         cluster: cluster?,
         host: host?,
+        ports: ports?,
         function: function?,
     })
 }
 
 fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -> Diagnostic {
-    let tables = ["cluster", "host", "function"];
+    let tables = ["cluster", "host", "port", "function", "on"];
     let unknown = Diagnostic::error(
         format!("unknown field `{name}` at the top of the file"),
         span,
@@ -192,7 +271,7 @@ fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -
     if let Some(section) = fields::section_with(name).filter(|_| !value.get_ref().is_table()) {
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }
-    unknown.help("the tables of a configuration are [cluster], [host] and [function.NAME]")
+    unknown.help("the tables of a configuration are [cluster], [host], [port], [function.NAME] and [on.HOST]")
 }
 
 fn top_table(

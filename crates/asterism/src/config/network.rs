@@ -1,6 +1,6 @@
 //! Addresses, prefixes, Ethernet addresses and ports in the configuration.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use super::value::Mistake;
 
@@ -120,6 +120,64 @@ pub fn endpoint(text: &str) -> Result<SocketAddrV4, Mistake> {
             Err(mistake) => mistake,
         },
     })
+}
+
+/// An address of either family with a port: `192.0.2.1:7400`, `[2001:db8::1]:7400`.
+///
+/// # Errors
+/// Anything else; a missing port, port 0, missing brackets and names are told apart.
+pub fn socket(text: &str) -> Result<SocketAddr, Mistake> {
+    let parsed = text.parse::<SocketAddr>().map_err(|_| {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            let with_port = SocketAddr::new(address, 7400);
+            Mistake::new("the port is missing", format!("write \"{with_port}\""))
+        } else if text.bytes().any(|byte| byte.is_ascii_alphabetic())
+            && !text.contains("::")
+            && !text.starts_with('[')
+        {
+            Mistake::new(
+                "this is a name, not an address",
+                "names are not looked up: write an address and a port, such as \"192.0.2.1:7400\"",
+            )
+        } else {
+            Mistake::new(
+                "this is not an address and a port",
+                "write \"192.0.2.1:7400\", or \"[2001:db8::1]:7400\" for IPv6",
+            )
+        }
+    })?;
+    if parsed.port() == 0 {
+        return Err(Mistake::new(
+            "port 0 is no port",
+            format!("write \"{}\"", SocketAddr::new(parsed.ip(), 7400)),
+        ));
+    }
+    Ok(parsed)
+}
+
+/// Bytes of an interface's name at most (`IFNAMSIZ` less its end).
+const DEVICE_BYTES_MAX: usize = 15;
+
+/// A network interface of the operating system, by its name.
+///
+/// # Errors
+/// What the kernel takes for no name: too long, empty, with a slash, a colon or white space (`dev_valid_name`).
+pub fn device(text: &str) -> Result<String, Mistake> {
+    let instead = "write the interface's name as `ip link` shows it, such as \"eth1\"";
+    if text.len() > DEVICE_BYTES_MAX {
+        return Err(Mistake::new(
+            format!(
+                "this name has {} bytes, more than {DEVICE_BYTES_MAX}",
+                text.len()
+            ),
+            instead,
+        ));
+    }
+    let bad = |letter: char| letter.is_whitespace() || letter.is_control() || "/:".contains(letter);
+    if text.is_empty() || text == "." || text == ".." || text.contains(bad) {
+        return Err(Mistake::new("this is no interface's name", instead));
+    }
+    Ok(text.to_owned())
 }
 
 /// An IPv4 prefix: `10.0.0.0/8`.
@@ -335,6 +393,26 @@ mod tests {
                 .contains("`http`")
         );
         assert!(endpoint("10.0.0.1:80").is_ok());
+    }
+
+    #[test]
+    fn sockets_and_devices() {
+        assert!(socket("192.0.2.1:7400").is_ok() && socket("[2001:db8::1]:7400").is_ok());
+        for (bad, why) in [
+            ("192.0.2.1", "port is missing"),
+            ("2001:db8::1", "port is missing"),
+            ("192.0.2.1:0", "port 0"),
+            ("host-a:7400", "name"),
+            ("192.0.2.1:70000", "not an address"),
+            ("[::1]", "not an address"),
+        ] {
+            let mistake = socket(bad).unwrap_err();
+            assert!(mistake.wrong.contains(why), "{bad}: {mistake:?}");
+        }
+        assert!(device("eth1").is_ok() && device("br-lan.100").is_ok());
+        for bad in ["", "..", "a/b", "a b", "eth0:1", "a-name-of-16-byte"] {
+            assert!(device(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tables of the configuration: which fields each has, and reading one of them with all that is wrong with it.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
 use super::fields;
-use super::kind::{Absent, Kind, Value};
+use super::kind::{Absent, Kind, NamedValues, Value};
 use super::network::{Ports, Prefix};
 use super::suggestion;
 
@@ -111,7 +111,7 @@ impl Section {
                     },
                     None => Entry {
                         name: field.name,
-                        value: self.missing(field, &span, report),
+                        value: self.missing(name, field, &span, report),
                         place: None,
                     },
                 }
@@ -124,14 +124,20 @@ impl Section {
         }
     }
 
-    fn missing(&self, field: &Field, span: &Range<usize>, report: &mut Report) -> Option<Value> {
+    fn missing(
+        &self,
+        name: &str,
+        field: &Field,
+        span: &Range<usize>,
+        report: &mut Report,
+    ) -> Option<Value> {
         match field.default {
             Default::Unset(_) => None,
             Default::Is(text) => Some(default_value(field, text)),
             Default::Required(example) => {
                 report.add(
                     Diagnostic::error(
-                        format!("`{}` is missing in [{}]", field.name, self.path),
+                        format!("`{}` is missing in [{name}]", field.name),
                         span.clone(),
                     )
                     .label("in this table")
@@ -215,6 +221,8 @@ impl Values {
         address Address Ipv4Addr;
         /// An address and a port.
         endpoint Endpoint SocketAddrV4;
+        /// An address of either family and a port.
+        socket Socket SocketAddr;
         /// A network.
         prefix Prefix Prefix;
         /// An interface's address and its link's prefix length.
@@ -229,6 +237,8 @@ impl Values {
         absent Absent Absent;
         /// A table.
         table Table Values;
+        /// Tables by name.
+        named Named Vec<NamedValues>;
         /// A list, each item with its place.
         list List Vec<(Value, Range<usize>)>;
     }

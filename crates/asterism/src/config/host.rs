@@ -1,0 +1,255 @@
+//! The settings of this host, a process that is one member: which it is, its packet loops, and what it shows and keeps.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::path::PathBuf;
+
+use super::cluster::members;
+use super::diagnostic::{Diagnostic, Report};
+use super::kind::{Kind, Value, Word};
+use super::section::{Default, Field, Section, Values};
+use super::suggestion;
+
+/// The most packet loops of a host.
+const INSTANCES_MAX: u64 = 64;
+/// Cores are numbered below this.
+const CORES_MAX: u64 = 4_096;
+
+/// This host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Which member it is.
+    pub name: String,
+    /// Its packet loops.
+    pub instances: usize,
+    /// The core of each packet loop; empty if they are not bound to cores.
+    pub cores: Vec<usize>,
+    /// What a packet loop does while there is nothing to do.
+    pub idle: Idle,
+    /// The control socket, as written.
+    pub control: Option<PathBuf>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
+    /// Where the state is saved, as written.
+    pub state: Option<PathBuf>,
+    /// How long the host listens for others before it reads packets.
+    pub join_wait: Duration,
+    /// How long a graceful stop may take.
+    pub drain_max: Duration,
+}
+
+/// What a packet loop does while there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It looks again at once: the least latency, a whole core.
+    Spin,
+    /// It sleeps until a packet comes or something is due.
+    Sleep,
+}
+
+/// The table `[host]`.
+pub static HOST: Section = Section {
+    path: "host",
+    meaning: "This host: a process that is one member of the cluster.",
+    fields: &[
+        Field {
+            name: "name",
+            kind: Kind::Name,
+            default: Default::Unset("the first of `members`; `--member NAME` goes before it"),
+            meaning: "Which of the cluster's members this host is.",
+        },
+        Field {
+            name: "instances",
+            kind: Kind::Count {
+                least: 1,
+                most: INSTANCES_MAX,
+            },
+            default: Default::Is("1"),
+            meaning: "How many packet loops it runs, each on a core of its own with state of its own.",
+        },
+        Field {
+            name: "cores",
+            kind: Kind::List {
+                of: &Kind::Count {
+                    least: 0,
+                    most: CORES_MAX,
+                },
+                most: INSTANCES_MAX as usize,
+            },
+            default: Default::Unset("the operating system chooses, and may move them"),
+            meaning: "The core of each packet loop, one for each of `instances`.",
+        },
+        Field {
+            name: "idle",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "sleep",
+                        meaning: "It sleeps until a packet comes or something is due: a few microseconds more latency, hardly any load.",
+                    },
+                    Word {
+                        word: "spin",
+                        meaning: "It looks again at once: the least latency, and a core that is always busy.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"sleep\""),
+            meaning: "What a packet loop does while there is nothing to do.",
+        },
+        Field {
+            name: "control",
+            kind: Kind::File,
+            default: Default::Unset("`/run/asterism/CLUSTER-MEMBER.sock`"),
+            meaning: "The control socket, for `status`, `top`, `trace` and the like. Its mode is 0600. One process at a time holds it.",
+        },
+        Field {
+            name: "metrics",
+            kind: Kind::Socket,
+            default: Default::Unset("none are served"),
+            meaning: "Where metrics are served to Prometheus (`/metrics`, HTTP). Anybody who reaches it can read them.",
+        },
+        Field {
+            name: "state",
+            kind: Kind::File,
+            default: Default::Unset("nothing is saved"),
+            meaning: "The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster starts anew.",
+        },
+        Field {
+            name: "join_wait",
+            kind: Kind::Duration {
+                least: Duration::ZERO,
+                most: Duration::from_secs(600),
+            },
+            default: Default::Is("\"1s\""),
+            meaning: "How long a starting host listens for others before it reads packets; if it hears any, it first takes over what they have, for at most ten times as long.",
+        },
+        Field {
+            name: "drain_max",
+            kind: Kind::Duration {
+                least: Duration::from_millis(10),
+                most: Duration::from_secs(600),
+            },
+            default: Default::Is("\"10s\""),
+            meaning: "How long a graceful stop may take: parked packets end, the others acknowledge, the state is saved.",
+        },
+    ],
+};
+
+/// Builds this host's settings; `member` is what the command line says it is. `None` if anything is wrong.
+pub(super) fn host(
+    values: &Values,
+    cluster: &Values,
+    member: Option<&str>,
+    report: &mut Report,
+) -> Option<Host> {
+    let known = members(cluster);
+    let name = match (member, values.text("name"), values.place("name")) {
+        (Some(name), ..) => {
+            check_name(name, None, values, cluster, report);
+            name.to_owned()
+        }
+        (None, Some(name), place) => {
+            check_name(
+                &name,
+                place.map(|place| &place.value),
+                values,
+                cluster,
+                report,
+            );
+            name
+        }
+        (None, None, None) => known.first()?.0.clone(),
+        (None, None, Some(_)) => return None,
+    };
+    let instances = usize::try_from(values.count("instances")?).ok()?;
+    Some(Host {
+        name,
+        instances,
+        cores: cores(values, instances, report)?,
+        idle: match values.choice("idle")? {
+            "spin" => Idle::Spin,
+            _ => Idle::Sleep,
+        },
+        control: values.text("control").map(PathBuf::from),
+        metrics: values.socket("metrics"),
+        state: values.text("state").map(PathBuf::from),
+        join_wait: values.duration("join_wait")?,
+        drain_max: values.duration("drain_max")?,
+    })
+}
+
+fn check_name(
+    name: &str,
+    written: Option<&core::ops::Range<usize>>,
+    values: &Values,
+    cluster: &Values,
+    report: &mut Report,
+) {
+    let known = members(cluster);
+    if known.is_empty() || known.iter().any(|(member, _)| member == name) {
+        return;
+    }
+    let names = || known.iter().map(|(member, _)| member.as_str());
+    let span = written
+        .cloned()
+        .unwrap_or(if cluster.place("members").is_some() {
+            cluster.span_of("members")
+        } else {
+            values.span.clone()
+        });
+    let mut unknown = Diagnostic::error(
+        format!("this host, \"{name}\", is no member of the cluster"),
+        span,
+    );
+    if written.is_none() {
+        unknown = unknown.label("the members; --member names another");
+    } else if cluster.place("members").is_some() {
+        unknown = unknown.also(cluster.span_of("members"), "the members");
+    }
+    if let Some(near) = suggestion::nearest(name, names()) {
+        unknown = unknown.help(format!("did you mean \"{near}\"?"));
+    }
+    report.add(unknown.help(format!(
+        "choose {}, or add \"{name}\" to `members` in [cluster]",
+        suggestion::quoted(names())
+    )));
+}
+
+fn cores(values: &Values, instances: usize, report: &mut Report) -> Option<Vec<usize>> {
+    let Some(list) = values.list("cores") else {
+        return values.place("cores").is_none().then(Vec::new);
+    };
+    let mut cores: Vec<usize> = Vec::new();
+    for (value, span) in list {
+        let Value::Count(core) = value else {
+            continue;
+        };
+        let core = usize::try_from(core).ok()?;
+        if cores.contains(&core) {
+            report.add(
+                Diagnostic::error(format!("core {core} is listed twice"), span)
+                    .help("give each packet loop a core of its own"),
+            );
+        }
+        cores.push(core);
+    }
+    if cores.len() != instances && !cores.is_empty() {
+        let count = |count: usize, what: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        };
+        let mut wrong = Diagnostic::error(
+            format!(
+                "{} for {}",
+                count(cores.len(), "core"),
+                count(instances, "packet loop")
+            ),
+            values.span_of("cores"),
+        );
+        if values.place("instances").is_some() {
+            wrong = wrong.also(values.span_of("instances"), "the packet loops");
+        }
+        report.add(wrong.help("list one core for each of `instances`, or leave `cores` out"));
+    }
+    Some(cores)
+}
