@@ -102,16 +102,20 @@ impl LinkStatistics {
 
 /// When the copies of a datagram arrive; none when it was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrivals {
-    pub(super) first: Option<Time>,
-    pub(super) second: Option<Time>,
+pub struct Arrivals {
+    /// When it arrives.
+    pub first: Option<Time>,
+    /// When its second copy does, if it was duplicated.
+    pub second: Option<Time>,
 }
 
 /// One direction of a link: decides each datagram's fate. Moving the bytes is its owner's work.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) conditions: LinkConditions,
-    pub(super) statistics: LinkStatistics,
+pub struct Link {
+    /// Change them at any time: they hold for datagrams sent afterwards.
+    pub conditions: LinkConditions,
+    /// What it has done.
+    pub statistics: LinkStatistics,
     random: SeededRandom,
     /// When the rate has let through everything accepted so far, in nanoseconds: at 10 Gb/s a datagram takes under
     /// a microsecond.
@@ -124,7 +128,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(conditions: LinkConditions, random: SeededRandom) -> Link {
+    /// A link that has carried nothing, with the randomness of its faults.
+    pub fn new(conditions: LinkConditions, random: SeededRandom) -> Link {
         Link {
             conditions,
             statistics: LinkStatistics::default(),
@@ -136,8 +141,8 @@ impl Link {
         }
     }
 
-    /// The fate of a datagram of `bytes` bytes sent now.
-    pub(super) fn send(&mut self, now: Time, bytes: usize) -> Arrivals {
+    /// The fate of a datagram of `bytes` bytes sent now. Calls must not go back in time. Allocates nothing.
+    pub fn send(&mut self, now: Time, bytes: usize) -> Arrivals {
         self.statistics.sent += 1;
         self.statistics.sent_bytes += bytes as u64;
         self.sent_number += 1;
@@ -177,12 +182,12 @@ impl Link {
     }
 
     /// The number of the datagram last sent, to be given to [`Link::delivered`].
-    pub(super) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.sent_number
     }
 
     /// Counts a datagram that came out.
-    pub(super) fn delivered(&mut self, number: u64) {
+    pub fn delivered(&mut self, number: u64) {
         count_delivered(&mut self.statistics, &mut self.delivered_number, number);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A link delays, loses, duplicates and reorders datagrams, has a rate with a bounded queue in front and an MTU, and can be cut in
 //! one direction. [`Network`] joins any number of hosts for the simulator and for tests, one caller driving all;
-//! [`ThreadedLink`] joins two threads. Both take `now` and a seed from outside, so the same calls give the same
+//! [`ThreadedLink`] joins two threads; [`Link`] is one direction
+//! alone, for who moves the bytes itself. Both take `now` and a seed from outside, so the same calls give the same
 //! faults. May import `ring`, `pages` and the `Time` of `asterism-placement`.
 
 mod conditions;
@@ -10,7 +11,7 @@ mod network;
 mod random;
 mod threaded;
 
-pub use conditions::{LinkConditions, LinkStatistics};
+pub use conditions::{Arrivals, Link, LinkConditions, LinkStatistics};
 pub use network::{DATAGRAMS_IN_FLIGHT_MAX, Network};
 pub use random::SeededRandom;
 pub use threaded::{LinkReceiver, LinkSender, ThreadedLink};

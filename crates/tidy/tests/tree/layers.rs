@@ -13,6 +13,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("function", &["packet", "state", "state-macro"]),
     ("engine", &["packet", "state", "placement", "function"]),
     ("functions", &["function"]),
+    // Of the engine only the link's conditions, of placement only `Time`: the laboratory tests the product from outside.
+    ("lab", &["packet", "placement", "engine"]),
     (
         "asterism",
         &[
@@ -22,6 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "lab",
         ],
     ),
     (
@@ -45,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "functions",
             "sim",
+            "lab",
         ],
     ),
     ("tidy", &[]),

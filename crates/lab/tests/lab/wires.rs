@@ -1,0 +1,284 @@
+//! Wires do what their conditions say, and say when they did not. Bounds are wide: tests run beside other work.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what is tested is time on a real network"
+)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use asterism_engine::link::LinkConditions;
+use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Wire, WireConfig};
+
+use crate::lab;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn pair(lab: &Lab, config: &WireConfig) -> (Node, Node, Wire) {
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let wire = lab.wire(&[(&a, "eth0"), (&b, "eth0")], config).unwrap();
+    a.ip(&["addr add 10.1.0.1/24 dev eth0"]).unwrap();
+    b.ip(&["addr add 10.1.0.2/24 dev eth0"]).unwrap();
+    (a, b, wire)
+}
+
+fn udp(node: &Node, address: &str) -> UdpSocket {
+    let socket = node.enter(|| UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(MS * 500)).unwrap();
+    socket
+}
+
+/// Sends `count` numbered datagrams, so many each millisecond; returns the numbers that arrived, in their order.
+fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
+    let (sender, receiver) = (udp(a, "10.1.0.1:0"), udp(b, "10.1.0.2:900"));
+    sender.connect("10.1.0.2:900").unwrap();
+    let arrived = std::thread::spawn(move || {
+        let (mut buffer, mut arrived) = ([0; 2_000], Vec::new());
+        while let Ok(length) = receiver.recv(&mut buffer) {
+            assert!(length >= 4);
+            arrived.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+        }
+        arrived
+    });
+    for number in 0..count {
+        let mut datagram = [0; 100];
+        datagram[..4].copy_from_slice(&number.to_be_bytes());
+        sender.send(&datagram).unwrap();
+        if number % each_ms == 0 {
+            std::thread::sleep(MS);
+        }
+    }
+    arrived.join().unwrap()
+}
+
+#[test]
+fn a_delay_is_what_was_asked_for() {
+    let Some(lab) = lab() else { return };
+    let delay = MS * 20;
+    let (a, b, wire) = pair(&lab, &WireConfig::default().delay(delay));
+    let (client, server) = (udp(&a, "10.1.0.1:0"), udp(&b, "10.1.0.2:7"));
+    client.connect("10.1.0.2:7").unwrap();
+    let echo = std::thread::spawn(move || {
+        let mut buffer = [0; 100];
+        while let Ok((length, from)) = server.recv_from(&mut buffer) {
+            server.send_to(&buffer[..length], from).unwrap();
+        }
+    });
+    let mut round_trips = Vec::new();
+    // The first also asks for the neighbours' addresses.
+    for number in 0..41u8 {
+        let sent = Instant::now();
+        client.send(&[number]).unwrap();
+        client.recv(&mut [0; 10]).unwrap();
+        round_trips.push(sent.elapsed());
+        if number == 0 {
+            wire.forget_lateness().unwrap();
+        }
+    }
+    echo.join().unwrap();
+    let steady = &mut round_trips[1..];
+    steady.sort();
+    assert!(steady[0] >= delay * 2, "{:?}", steady[0]);
+    assert!(steady[20] < delay * 2 + MS * 4, "{:?}", steady[20]);
+    let report = wire.report().unwrap();
+    assert!(report.lateness.frames() >= 80, "{:?}", report.lateness);
+    report.sound(10_000).unwrap();
+    assert!(matches!(
+        report.lateness.within(0),
+        Err(LabError::Late { .. }) | Ok(())
+    ));
+    println!(
+        "round trips {:?} to {:?}; {:?}",
+        steady[0], steady[39], report.lateness
+    );
+}
+
+#[test]
+fn loss_duplication_and_reordering_take_effect_and_are_counted() {
+    let Some(lab) = lab() else { return };
+    let (a, b, wire) = pair(&lab, &WireConfig::default());
+    assert_eq!(numbers(&a, &b, 100, 10).len(), 100);
+    let before = wire.report().unwrap().paths[0].statistics;
+    wire.set(
+        0,
+        1,
+        LinkConditions {
+            loss: 0.1,
+            duplication: 0.05,
+            reordering: 0.05,
+            reordering_delay: MS * 5,
+            delay: MS,
+            ..LinkConditions::default()
+        },
+    )
+    .unwrap();
+    let arrived = numbers(&a, &b, 4_000, 20);
+    let report = wire.report().unwrap();
+    let path = report
+        .paths
+        .iter()
+        .find(|path| (path.from, path.to) == (0, 1))
+        .unwrap()
+        .statistics;
+    let (lost, duplicated) = (path.lost - before.lost, path.duplicated - before.duplicated);
+    assert!((300..500).contains(&lost), "{path:?}");
+    assert!((100..300).contains(&duplicated), "{path:?}");
+    assert!(path.reordered > 50, "{path:?}");
+    // Frames of ARP are frames too.
+    let expected = 4_000 - lost + duplicated;
+    assert!(
+        (arrived.len() as u64).abs_diff(expected) <= 4,
+        "{} {path:?}",
+        arrived.len()
+    );
+    assert!(arrived.windows(2).any(|two| two[0] > two[1]));
+    assert!(wire.set(0, 2, LinkConditions::default()).is_err());
+}
+
+fn transfer(a: &Node, b: &Node, bytes: usize) -> Duration {
+    let server = b
+        .enter(|| TcpListener::bind("10.1.0.2:0"))
+        .unwrap()
+        .unwrap();
+    let address = server.local_addr().unwrap();
+    let receiver = std::thread::spawn(move || {
+        let mut stream = server.accept().unwrap().0;
+        let (mut buffer, mut total) = (vec![0; 1 << 20], 0);
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => return (total, Instant::now()),
+                length => total += length,
+            }
+        }
+    });
+    let mut stream = a.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+    let started = Instant::now();
+    stream.write_all(&vec![1; bytes]).unwrap();
+    drop(stream);
+    let (total, ended) = receiver.join().unwrap();
+    assert_eq!(total, bytes);
+    ended - started
+}
+
+#[test]
+fn a_rate_limits_and_partitions_cut() {
+    let Some(lab) = lab() else { return };
+    let (a, b, wire) = pair(&lab, &WireConfig::default());
+    wire.set_all(&LinkConditions {
+        bits_per_second: Some(100_000_000),
+        delay: MS,
+        ..LinkConditions::default()
+    })
+    .unwrap();
+    let bytes = 5_000_000;
+    let took = transfer(&a, &b, bytes);
+    let megabits = bytes as f64 * 8.0 / took.as_secs_f64() / 1e6;
+    assert!((40.0..99.0).contains(&megabits), "{megabits}");
+    wire.set_all(&LinkConditions {
+        partitioned: true,
+        ..LinkConditions::default()
+    })
+    .unwrap();
+    assert_eq!(numbers(&a, &b, 20, 10), []);
+    assert!(wire.report().unwrap().total().partitioned >= 20);
+    wire.set_all(&LinkConditions::default()).unwrap();
+    assert_eq!(numbers(&a, &b, 20, 10).len(), 20);
+}
+
+/// TCP of a kernel with its offloads on: frames without checksum, up to 64 KiB.
+#[test]
+fn offloaded_frames_pass_as_they_are() {
+    let Some(lab) = lab() else { return };
+    let cable = Cable::default().offloads(Offloads::On);
+    let (a, b, wire) = pair(
+        &lab,
+        &WireConfig {
+            cable,
+            ..WireConfig::default()
+        },
+    );
+    let took = transfer(&a, &b, 64 << 20);
+    let report = wire.report().unwrap();
+    let path = report.paths[0].statistics;
+    assert!(path.sent_bytes / path.sent > 2_000, "{path:?}");
+    println!(
+        "{:.1} Gb/s; {:?}",
+        (64u64 << 23) as f64 / took.as_secs_f64() / 1e9,
+        report.lateness
+    );
+    assert!(
+        report.ports.iter().all(|port| port.not_carried == 0),
+        "{:?}",
+        report.ports
+    );
+}
+
+#[test]
+fn a_switch_delays_each_pair_by_its_own() {
+    let Some(lab) = lab() else { return };
+    let nodes: Vec<_> = (0..3)
+        .map(|n| lab.node(&format!("n{n}")).unwrap())
+        .collect();
+    let ends: Vec<_> = nodes.iter().map(|node| (node, "chan0")).collect();
+    let wire = lab.wire(&ends, &WireConfig::default()).unwrap();
+    let sockets: Vec<_> = nodes
+        .iter()
+        .enumerate()
+        .map(|(place, node)| {
+            node.ip(&[
+                format!("addr add 10.1.0.{}/24 dev chan0", place + 1),
+                "route add 224.0.0.0/4 dev chan0".to_owned(),
+            ])
+            .unwrap();
+            let socket = udp(node, "0.0.0.0:901");
+            socket
+                .join_multicast_v4(
+                    &"239.1.2.3".parse().unwrap(),
+                    &format!("10.1.0.{}", place + 1).parse().unwrap(),
+                )
+                .unwrap();
+            socket
+        })
+        .collect();
+    wire.set(0, 2, LinkConditions::with_delay(MS * 60)).unwrap();
+    let sent = Instant::now();
+    sockets[0].set_multicast_loop_v4(false).unwrap();
+    sockets[0].send_to(b"news", "239.1.2.3:901").unwrap();
+    sockets[1].recv(&mut [0; 10]).unwrap();
+    let near = sent.elapsed();
+    sockets[2].recv(&mut [0; 10]).unwrap();
+    let far = sent.elapsed();
+    assert!(near < MS * 55 && far >= MS * 60, "{near:?} {far:?}");
+    let counts = |from, to| {
+        let report = wire.report().unwrap();
+        report
+            .paths
+            .iter()
+            .find(|path| (path.from, path.to) == (from, to))
+            .unwrap()
+            .statistics
+            .sent
+    };
+    assert!(counts(0, 1) >= 1 && counts(0, 2) >= 1);
+    assert!(lab.wire(&ends[..1], &WireConfig::default()).is_err());
+}
+
+/// An interface that goes down under the wire loses frames, and the wire says so and goes on.
+#[test]
+fn a_port_that_goes_down_is_counted_and_comes_back() {
+    let Some(lab) = lab() else { return };
+    let (a, b, wire) = pair(&lab, &WireConfig::default());
+    assert_eq!(numbers(&a, &b, 20, 10).len(), 20);
+    b.ip(&["link set dev eth0 down"]).unwrap();
+    let sender = udp(&a, "10.1.0.1:0");
+    for _ in 0..10 {
+        sender.send_to(b"lost", "10.1.0.2:900").unwrap();
+    }
+    std::thread::sleep(MS * 50);
+    b.ip(&["link set dev eth0 up"]).unwrap();
+    std::thread::sleep(MS * 50);
+    assert_eq!(numbers(&a, &b, 20, 10).len(), 20);
+    let report = wire.report().unwrap();
+    assert!(report.paths[0].statistics.sent >= 50, "{report:?}");
+}
