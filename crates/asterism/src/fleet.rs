@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
+use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
 use asterism_engine::link::{LinkConditions, Network, SeededRandom};
 use asterism_engine::port::{Port, PortDrop, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, host};
@@ -86,7 +86,7 @@ impl<F: NetworkFunction> Fleet<F> {
         let key = ClusterKey::from_random(1, secret);
         let (sender, left) = mpsc::channel();
         let stride = if config.jumbo {
-            STRIDE_BYTES_MAX
+            STRIDE_BYTES_JUMBO
         } else {
             STRIDE_BYTES
         };

@@ -10,14 +10,21 @@ pub use burst::{BURST, Burst, Drain};
 use crate::pages::{Backing, Pages};
 use std::io;
 
-/// Bytes left free before a received packet, so that headers can be put in front without moving it.
+/// Bytes left free before a received packet, so that headers can be put in front without moving it. The first
+/// [`PORT_BYTES`] of them are the ports' own.
 pub const HEADROOM_BYTES: u16 = 128;
+/// Bytes at the start of each buffer that never are part of a packet: there a port notes for the sending port what it knows
+/// of the packet (see [`Offload`](crate::port::Offload)).
+pub const PORT_BYTES: u16 = 16;
 /// How many cache lines the packets of neighbouring buffers are staggered over.
 const STAGGERS: u16 = 4;
 /// Distance between buffers unless asked otherwise: a packet of 1,514 bytes with tags and headroom fits.
 pub const STRIDE_BYTES: usize = 2048;
-/// The largest distance between buffers, for jumbo frames.
-pub const STRIDE_BYTES_MAX: usize = 16 * 1024;
+/// Distance between buffers for jumbo frames of 9,000 bytes and more.
+pub const STRIDE_BYTES_JUMBO: usize = 16 * 1024;
+/// The largest distance between buffers: with it a frame holds the longest packet that an interface with offloads hands over,
+/// 65,535 bytes of IP behind an Ethernet header with two tags.
+pub const STRIDE_BYTES_MAX: usize = 68 * 1024;
 /// The most buffers in a pool (2 GiB of the default stride).
 pub const POOL_FRAMES_MAX: usize = 1 << 20;
 
@@ -31,16 +38,20 @@ pub const POOL_FRAMES_MAX: usize = 1 << 20;
 #[repr(C, align(16))]
 pub struct Frame {
     buffer: u32,
+    length: u32,
     start: u16,
-    length: u16,
     port: u16,
-    /// 16 bits so that there is no hole before `tag`: without holes a handle moves as one 16-byte word.
-    flags: u16,
-    tag: u32,
+    /// The tag in the lower 24 bits, flags above. Together, so that there is no hole: without holes a handle moves as one
+    /// 16-byte word.
+    tag_and_flags: u32,
 }
 
 /// The frame carries less than was on the wire: a capture cut it at its snap length.
-const FLAG_TRUNCATED: u16 = 1;
+const FLAG_TRUNCATED: u32 = 1 << 24;
+/// The buffer's first [`PORT_BYTES`] say what is left for the sending port to do.
+const FLAG_OFFLOADED: u32 = 1 << 25;
+/// The bits of the tag: enough for one more than [`POOL_FRAMES_MAX`].
+const TAG_MASK: u32 = (1 << 24) - 1;
 /// The port of a frame that no port received.
 pub const NO_PORT: u16 = u16::MAX;
 
@@ -48,11 +59,10 @@ impl Frame {
     /// No buffer: what slots without a frame hold.
     pub(crate) const EMPTY: Frame = Frame {
         buffer: u32::MAX,
-        start: 0,
         length: 0,
+        start: 0,
         port: NO_PORT,
-        flags: 0,
-        tag: 0,
+        tag_and_flags: 0,
     };
 
     /// The same handle again. Only for moving one out of a slot whose content nobody looks at any more: it spares
@@ -95,24 +105,46 @@ impl Frame {
     /// Whether bytes that were on the wire are missing at the end (a capture's snap length).
     #[inline]
     pub fn is_truncated(&self) -> bool {
-        self.flags & FLAG_TRUNCATED != 0
+        self.tag_and_flags & FLAG_TRUNCATED != 0
     }
 
     /// Notes that bytes that were on the wire are missing at the end.
     #[inline]
     pub fn set_truncated(&mut self) {
-        self.flags |= FLAG_TRUNCATED;
+        self.tag_and_flags |= FLAG_TRUNCATED;
     }
 
-    /// A number of the receiving port's own; 0 after allocation.
+    /// Whether the packet is not ready for a plain medium: its checksum is to be completed, or it is to be cut into segments.
+    #[inline]
+    pub(crate) fn is_offloaded(&self) -> bool {
+        self.tag_and_flags & FLAG_OFFLOADED != 0
+    }
+
+    /// Notes whether the buffer's first bytes say what is left to do.
+    #[inline]
+    pub(crate) fn set_offloaded(&mut self, offloaded: bool) {
+        self.tag_and_flags &= !FLAG_OFFLOADED;
+        if offloaded {
+            self.tag_and_flags |= FLAG_OFFLOADED;
+        }
+    }
+
+    /// Where the packet begins in its buffer.
+    #[inline]
+    pub(crate) fn start(&self) -> u16 {
+        self.start
+    }
+
+    /// A number of the receiving port's own, below 2^24; 0 after allocation.
     #[inline]
     pub(crate) fn tag(&self) -> u32 {
-        self.tag
+        self.tag_and_flags & TAG_MASK
     }
 
     #[inline]
     pub(crate) fn set_tag(&mut self, tag: u32) {
-        self.tag = tag;
+        debug_assert!(tag <= TAG_MASK, "a tag has 24 bits");
+        self.tag_and_flags = self.tag_and_flags & !TAG_MASK | tag & TAG_MASK;
     }
 }
 
@@ -171,11 +203,10 @@ impl FramePool {
         match self.free.pop() {
             Some(buffer) => Some(Frame {
                 buffer,
-                start: first_byte(buffer),
                 length: 0,
+                start: first_byte(buffer),
                 port: NO_PORT,
-                flags: 0,
-                tag: 0,
+                tag_and_flags: 0,
             }),
             None => {
                 self.exhausted += 1;
@@ -191,7 +222,7 @@ impl FramePool {
             return None;
         }
         let mut frame = self.allocate()?;
-        frame.length = bytes.len() as u16;
+        frame.length = bytes.len() as u32;
         self.bytes_mut(&mut frame).copy_from_slice(bytes);
         Some(frame)
     }
@@ -199,8 +230,10 @@ impl FramePool {
     /// A second packet with the same bytes, port and flags; `None` when every buffer is in use.
     pub fn duplicate(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.allocate()?;
-        (copy.start, copy.length, copy.port, copy.flags) =
-            (frame.start, frame.length, frame.port, frame.flags);
+        (copy.start, copy.length, copy.port) = (frame.start, frame.length, frame.port);
+        copy.tag_and_flags = frame.tag_and_flags & !TAG_MASK;
+        let notes = *self.port_bytes(frame);
+        *self.port_bytes_mut(&mut copy) = notes;
         let (from, to) = (self.offset(frame), self.offset(&copy));
         if let Some(end) = from
             .checked_add(frame.len())
@@ -209,6 +242,29 @@ impl FramePool {
             self.pages.bytes_mut().copy_within(from..end, to);
         }
         Some(copy)
+    }
+
+    /// Appends a part of one packet to another; `false`, and nothing changes, when it is not inside the one or does not fit the
+    /// other.
+    pub(crate) fn copy_part(
+        &mut self,
+        from: &Frame,
+        part: core::ops::Range<usize>,
+        to: &mut Frame,
+    ) -> bool {
+        let room = self.stride.saturating_sub(to.start as usize + to.len());
+        let (source, target) = (self.offset(from), self.offset(to) + to.len());
+        let fits = part.start <= part.end
+            && part.end <= from.len()
+            && part.len() <= room
+            && target + part.len() <= self.pages.len()
+            && source + part.end <= self.pages.len();
+        if fits {
+            to.length += part.len() as u32;
+            let part = source + part.start..source + part.end;
+            self.pages.bytes_mut().copy_within(part, target);
+        }
+        fits
     }
 
     /// Gives a buffer back.
@@ -278,31 +334,33 @@ impl FramePool {
     pub fn set_length(&mut self, frame: &mut Frame, length: usize) -> bool {
         let fits = length <= self.stride.saturating_sub(frame.start as usize);
         if fits {
-            frame.length = length as u16;
+            frame.length = length as u32;
         }
         fits
     }
 
-    /// Puts `bytes` bytes of headroom in front of the packet (contents arbitrary); `false`, and nothing changes, when there are not so many.
+    /// Puts `bytes` bytes of headroom in front of the packet (contents arbitrary); `false`, and nothing changes, when there are
+    /// not so many. The ports' own bytes stay.
     #[inline]
     #[must_use = "false means that nothing was put in front"]
     pub fn extend_front(&mut self, frame: &mut Frame, bytes: usize) -> bool {
-        let fits = bytes <= frame.start as usize;
+        let fits = bytes <= usize::from(frame.start.saturating_sub(PORT_BYTES));
         if fits {
             frame.start -= bytes as u16;
-            frame.length += bytes as u16;
+            frame.length += bytes as u32;
         }
         fits
     }
 
-    /// Takes `bytes` bytes off the packet's front; `false`, and nothing changes, when it is shorter.
+    /// Takes `bytes` bytes off the packet's front; `false`, and nothing changes, when it is shorter, or would begin beyond the
+    /// buffer's 65,535th byte.
     #[inline]
     #[must_use = "false means that nothing was taken off"]
     pub fn trim_front(&mut self, frame: &mut Frame, bytes: usize) -> bool {
-        let fits = bytes <= frame.len();
+        let fits = bytes <= frame.len().min(usize::from(u16::MAX - frame.start));
         if fits {
             frame.start += bytes as u16;
-            frame.length -= bytes as u16;
+            frame.length -= bytes as u32;
         }
         fits
     }
@@ -311,7 +369,42 @@ impl FramePool {
     #[inline]
     pub(crate) fn reset(&mut self, frame: &mut Frame, length: usize) {
         frame.start = first_byte(frame.buffer);
-        frame.length = length.min(self.packet_bytes_max()) as u16;
+        frame.length = length.min(self.packet_bytes_max()) as u32;
+    }
+
+    /// What ports note of the packet for each other. A handle that does not belong here gives zeroes, or another packet's.
+    pub(crate) fn port_bytes(&self, frame: &Frame) -> &[u8; PORT_BYTES as usize] {
+        let start = frame.buffer as usize * self.stride;
+        let bytes = self.pages.bytes().get(start..);
+        bytes
+            .and_then(|bytes| bytes.first_chunk())
+            .unwrap_or(&[0; PORT_BYTES as usize])
+    }
+
+    /// The same, to write. A handle that does not belong here writes into this pool's first buffer.
+    pub(crate) fn port_bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8; PORT_BYTES as usize] {
+        let belongs = (frame.buffer as usize) < self.count;
+        debug_assert!(belongs, "a frame of another pool");
+        let start = if belongs {
+            frame.buffer as usize * self.stride
+        } else {
+            0
+        };
+        // Strides are multiples of 64: there are so many bytes at each buffer's start.
+        let (chunks, _) = self.pages.bytes_mut().as_chunks_mut();
+        &mut chunks[start / PORT_BYTES as usize]
+    }
+
+    /// The address of the packet's first byte and how many bytes of the buffer follow: for system calls that read or write
+    /// several frames at once. Valid until the frame is released; none for a handle that does not belong here.
+    #[inline]
+    pub(crate) fn room(&mut self, frame: &Frame) -> (*mut u8, usize) {
+        let room = self.stride.saturating_sub(frame.start as usize);
+        if frame.buffer as usize >= self.count {
+            return (self.pages.as_ptr(), 0);
+        }
+        // Inside the mapping, since the buffer is and the start is below the stride.
+        (self.pages.as_ptr().wrapping_add(self.offset(frame)), room)
     }
 
     /// Hints the processor to load the packet's first cache line.
@@ -407,7 +500,7 @@ mod tests {
         assert!(pool.extend_front(&mut frame, 2));
         pool.bytes_mut(&mut frame)[..2].copy_from_slice(b"h:");
         assert_eq!(pool.bytes(&frame), b"h:payload");
-        assert!(!pool.extend_front(&mut frame, 127));
+        assert!(!pool.extend_front(&mut frame, 111));
         assert!(pool.trim_front(&mut frame, 4) && pool.bytes(&frame) == b"yload");
         assert!(!pool.trim_front(&mut frame, 6));
         assert!(pool.set_length(&mut frame, 382));
@@ -423,13 +516,51 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_holds_the_longest_packet_there_is() {
+        let mut pool = FramePool::with_stride(4, STRIDE_BYTES_MAX).unwrap();
+        let packet: Vec<u8> = (0..65_557u32).map(|at| at as u8).collect();
+        let mut held: Vec<Frame> = (0..4)
+            .map(|_| pool.allocate_copy(&packet).unwrap())
+            .collect();
+        for frame in &held {
+            assert_eq!(pool.bytes(frame), packet);
+        }
+        let mut frame = held.pop().unwrap();
+        assert!(pool.extend_front(&mut frame, 112) && frame.len() == 65_669);
+        assert!(!pool.extend_front(&mut frame, 65_000));
+        assert!(pool.trim_front(&mut frame, 65_000) && frame.len() == 669);
+        assert!(!pool.trim_front(&mut frame, 660), "its start has 16 bits");
+        held.push(frame);
+        held.into_iter().for_each(|frame| pool.release(frame));
+    }
+
+    #[test]
+    fn what_ports_note_is_not_touched_by_the_packet_and_is_duplicated() {
+        let mut pool = FramePool::with_stride(2, 512).unwrap();
+        let mut frame = pool.allocate_copy(b"payload").unwrap();
+        frame.set_tag(77);
+        frame.set_offloaded(true);
+        *pool.port_bytes_mut(&mut frame) = [9; 16];
+        while pool.extend_front(&mut frame, 1) {}
+        pool.bytes_mut(&mut frame).fill(1);
+        assert_eq!(pool.port_bytes(&frame), &[9; 16]);
+        let copy = pool.duplicate(&frame).unwrap();
+        assert_eq!(pool.port_bytes(&copy), &[9; 16]);
+        assert!(copy.is_offloaded() && copy.tag() == 0 && frame.tag() == 77);
+        frame.set_offloaded(false);
+        assert!(!frame.is_offloaded() && frame.tag() == 77 && !frame.is_truncated());
+        pool.release(copy);
+        pool.release(frame);
+    }
+
+    #[test]
     fn unfit_pools_are_refused_in_words() {
         for (count, stride) in [
             (0, 2048),
             (POOL_FRAMES_MAX + 1, 2048),
             (4, 100),
             (4, 2049),
-            (4, 32 * 1024),
+            (4, 128 * 1024),
         ] {
             let error = FramePool::with_stride(count, stride)
                 .unwrap_err()

@@ -1,8 +1,9 @@
 //! A wrapping port that writes what passes into a capture.
 
-use super::{CaptureWriter, Port, PortError, PortStatistics};
+use super::{CaptureWriter, LinkState, Port, PortError, PortStatistics};
 use crate::frame::{Burst, Frame, FramePool};
 use asterism_placement::Time;
+use std::os::fd::BorrowedFd;
 
 /// Which packets a [`CapturingPort`] writes. A pcap record does not say its direction: for both apart, wrap twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,5 +112,13 @@ impl<P: Port> Port for CapturingPort<P> {
             });
         }
         inner
+    }
+
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_descriptor()
+    }
+
+    fn link(&self) -> LinkState {
+        self.inner.link()
     }
 }

@@ -1,9 +1,10 @@
 //! A wrapping port that holds packets for a time.
 
-use super::{Port, PortDrop, PortError, PortStatistics};
+use super::{LinkState, Port, PortDrop, PortError, PortStatistics};
 use crate::frame::{BURST, Burst, Frame, FramePool};
 use asterism_placement::Time;
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Another port, each packet held for a fixed time on its way, in order. Time is what [`Port::advance`] tells.
@@ -152,5 +153,13 @@ impl<P: Port> Port for DelayedPort<P> {
     fn flush(&mut self, pool: &mut FramePool) -> Result<(), PortError> {
         self.send_due(pool);
         self.inner.flush(pool)
+    }
+
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_descriptor()
+    }
+
+    fn link(&self) -> LinkState {
+        self.inner.link()
     }
 }

@@ -1,9 +1,10 @@
 //! A wrapping port that loses packets on purpose.
 
-use super::{Port, PortDrop, PortError, PortStatistics};
+use super::{LinkState, Port, PortDrop, PortError, PortStatistics};
 use crate::frame::{Burst, FramePool};
 use crate::link::SeededRandom;
 use asterism_placement::Time;
+use std::os::fd::BorrowedFd;
 
 /// Another port, with each packet lost with a given probability. The same seed and the same packets lose the same ones.
 #[derive(Debug)]
@@ -96,5 +97,13 @@ impl<P: Port> Port for LossyPort<P> {
 
     fn flush(&mut self, pool: &mut FramePool) -> Result<(), PortError> {
         self.inner.flush(pool)
+    }
+
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_descriptor()
+    }
+
+    fn link(&self) -> LinkState {
+        self.inner.link()
     }
 }

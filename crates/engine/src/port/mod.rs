@@ -2,15 +2,25 @@
 //!
 //! A [`Port`] moves bursts of frames between the outside and the instance's [`FramePool`]. Ports to read first:
 //! [`MemoryPort`] (benches and tests) and [`CapturePort`] (capture files). [`CapturingPort`], [`LossyPort`] and
-//! [`DelayedPort`] wrap another port. Ports read no clock and draw no randomness that was not handed in. May import
-//! `frame`, `pages`, `ring`, `link` and the `Time` of `asterism-placement`.
+//! [`DelayedPort`] wrap another port. On real interfaces: [`AfPacketPort`]; what ports of the kernel share is in `interface.rs`
+//! (the interface under a port), `offload` (checksums and segments left to do) and `system.rs` (system calls). Ports read no
+//! clock and draw no randomness that was not handed in. May import `frame`, `pages`, `ring`, `link`, `asterism-packet` and
+//! the `Time` of `asterism-placement`.
 
+mod af_packet;
 mod capture;
 mod capturing;
 mod delayed;
+mod interface;
 mod lossy;
 mod memory;
+mod offload;
+mod statistics;
+mod system;
 
+pub use af_packet::{
+    AfPacketConfig, AfPacketMode, AfPacketPort, Fanout, RING_SLOTS_MAX, SLOT_BYTES_MAX,
+};
 #[doc(hidden)]
 pub use capture::fuzz_capture;
 pub use capture::{
@@ -19,11 +29,17 @@ pub use capture::{
 };
 pub use capturing::{CapturingPort, Direction};
 pub use delayed::DelayedPort;
+pub use interface::{
+    LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN, WATCH_INTERVAL_US,
+};
 pub use lossy::LossyPort;
 pub use memory::MemoryPort;
+pub use offload::{Offload, Segmentation};
+pub use statistics::{PortDrop, PortStatistics};
 
 use crate::frame::{Burst, FramePool};
 use asterism_placement::Time;
+use std::os::fd::BorrowedFd;
 
 /// A source and sink of packets, owned by one instance.
 ///
@@ -61,92 +77,24 @@ pub trait Port: Send {
 
     /// Sends on what the port still holds and is due (frames delayed, output buffered), and reports the first failure
     /// since the last call, in words for the operator. Called when the loop is idle, and before it ends.
+    ///
+    /// A loop that is about to sleep on [`Port::wait_descriptor`] calls this first: here a port takes note of what would wake
+    /// the loop again and again (an error pending at a socket, a peer that hung up).
     fn flush(&mut self, _pool: &mut FramePool) -> Result<(), PortError> {
         Ok(())
     }
-}
 
-/// Why a port dropped a packet. Each has a counter in [`PortStatistics`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum PortDrop {
-    /// Received while every buffer of the pool was in use.
-    NoBuffer,
-    /// Longer than a buffer of the pool, or than the port's medium takes.
-    TooLong,
-    /// A queue inside the port was full.
-    QueueFull,
-    /// The medium refused it: a full disk, a link that is down.
-    WriteFailed,
-    /// Lost on purpose by a [`LossyPort`].
-    Lossy,
-}
-
-impl PortDrop {
-    /// How many reasons there are.
-    pub const COUNT: usize = 5;
-    /// All reasons, in the order of their counters.
-    pub const ALL: [PortDrop; PortDrop::COUNT] = [
-        PortDrop::NoBuffer,
-        PortDrop::TooLong,
-        PortDrop::QueueFull,
-        PortDrop::WriteFailed,
-        PortDrop::Lossy,
-    ];
-
-    /// The reason as a metric label.
-    pub fn label(self) -> &'static str {
-        match self {
-            PortDrop::NoBuffer => "port-no-buffer",
-            PortDrop::TooLong => "port-too-long",
-            PortDrop::QueueFull => "port-queue-full",
-            PortDrop::WriteFailed => "port-write-failed",
-            PortDrop::Lossy => "port-lossy",
-        }
-    }
-}
-
-/// What a port counted since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortStatistics {
-    /// Packets handed out by `receive`.
-    pub received_packets: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Packets sent.
-    pub sent_packets: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Packets dropped, indexed by [`PortDrop`].
-    pub dropped: [u64; PortDrop::COUNT],
-}
-
-impl PortStatistics {
-    /// Packets dropped for `reason`.
-    pub fn dropped(&self, reason: PortDrop) -> u64 {
-        self.dropped[reason as usize]
+    /// What an idle loop may sleep on: readable (`POLLIN`) once `receive` has something. `None`: nothing will announce it, so
+    /// the loop asks again, or sleeps until [`Port::next_due`]. May change with every call of `advance` and `flush`.
+    ///
+    /// The order that misses no packet: `receive` gave nothing, then `flush`, then sleep. Sleep no longer than `next_due`.
+    fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
-    /// Packets dropped for any reason.
-    pub fn dropped_total(&self) -> u64 {
-        self.dropped.iter().sum()
-    }
-
-    #[inline]
-    pub(crate) fn count_received(&mut self, bytes: usize) {
-        self.received_packets += 1;
-        self.received_bytes += bytes as u64;
-    }
-
-    #[inline]
-    pub(crate) fn count_sent(&mut self, bytes: usize) {
-        self.sent_packets += 1;
-        self.sent_bytes += bytes as u64;
-    }
-
-    #[inline]
-    pub(crate) fn count_dropped(&mut self, reason: PortDrop) {
-        self.dropped[reason as usize] += 1;
+    /// Whether packets can pass now. Ports without a link are up. Known since the last `advance` or `flush`.
+    fn link(&self) -> LinkState {
+        LinkState::Up
     }
 }
 
@@ -196,6 +144,12 @@ macro_rules! forward_port {
             }
             fn flush(&mut self, pool: &mut FramePool) -> Result<(), PortError> {
                 (**self).flush(pool)
+            }
+            fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
+                (**self).wait_descriptor()
+            }
+            fn link(&self) -> LinkState {
+                (**self).link()
             }
         }
     )*};

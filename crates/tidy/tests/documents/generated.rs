@@ -44,7 +44,11 @@ fn reasons() -> String {
 }
 
 fn port_drops() -> String {
-    let documented = items("crates/engine/src/port/mod.rs", "pub enum PortDrop", "}");
+    let documented = items(
+        "crates/engine/src/port/statistics.rs",
+        "pub enum PortDrop",
+        "}",
+    );
     let rows = PortDrop::ALL.iter().zip(documented);
     table(
         ["reason", "meaning"],

@@ -13,6 +13,7 @@ const UNSAFE: &[&str] = &[
     "crates/bench/tests/",
     "crates/engine/src/frame.rs",
     "crates/engine/src/pages.rs",
+    "crates/engine/src/port/system/",
     "crates/engine/src/ring/record.rs",
     "crates/engine/tests/",
     "crates/lab/src/clock.rs",

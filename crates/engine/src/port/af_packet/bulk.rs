@@ -1,0 +1,148 @@
+//! Packets with their offload headers through a packet socket: up to 64 KiB each, checksums incomplete, as the interfaces hand
+//! them over. Imports `system`, `offload`.
+
+use super::ring::{ADDRESS_BYTES, tag};
+use super::{Failure, PortDrop, PortStatistics, header_of};
+use crate::frame::{BURST, Burst, FramePool};
+use crate::port::offload::Offload;
+use crate::port::system::{self, Header, Received};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What one burst of messages is described in.
+#[derive(Debug, Default)]
+pub(super) struct Bulk {
+    received: Box<[Received; BURST]>,
+    frames: Burst,
+}
+
+impl Bulk {
+    /// Receives what waits, at most a burst, in one system call.
+    pub(super) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        pool: &mut FramePool,
+        burst: &mut Burst,
+        statistics: &mut PortStatistics,
+        failure: &mut Failure,
+    ) -> usize {
+        while self.frames.len() < burst.room()
+            && let Some(frame) = pool.allocate()
+        {
+            if let Err(frame) = self.frames.push(frame) {
+                pool.release(frame);
+                break;
+            }
+        }
+        if self.frames.is_empty() {
+            return 0;
+        }
+        let received = system::receive_frames(
+            socket,
+            pool,
+            self.frames.as_slice(),
+            &mut self.received,
+            true,
+        );
+        let received = match received {
+            Ok(received) => received,
+            Err(error) => {
+                failure.link_down |= is_link_down(&error);
+                0
+            }
+        };
+        let before = burst.len();
+        for (place, mut frame) in self.frames.drain().enumerate() {
+            if place >= received {
+                pool.release(frame);
+                continue;
+            }
+            let told = &self.received[place];
+            let dropped = if !pool.set_length(&mut frame, told.bytes) {
+                failure.too_long(told.bytes);
+                Some(PortDrop::TooLong)
+            } else {
+                finish(pool, &mut frame, told).err()
+            };
+            match dropped {
+                None => {
+                    statistics.count_received(frame.len());
+                    if let Err(frame) = burst.push(frame) {
+                        pool.release(frame);
+                    }
+                }
+                Some(reason) => {
+                    statistics.count_dropped(reason);
+                    pool.release(frame);
+                }
+            }
+        }
+        burst.len() - before
+    }
+}
+
+/// Notes what the packet lacks, and puts the VLAN tag back that the kernel took off.
+fn finish(
+    pool: &mut FramePool,
+    frame: &mut crate::frame::Frame,
+    told: &Received,
+) -> Result<(), PortDrop> {
+    let mut offload =
+        Offload::parse(&told.header, pool.bytes(frame)).map_err(|_| PortDrop::BadDescriptor)?;
+    if told.auxiliary.status & libc::TP_STATUS_VLAN_VALID != 0 && told.bytes >= ADDRESS_BYTES {
+        if !pool.extend_front(frame, 4) {
+            return Err(PortDrop::TooLong);
+        }
+        let auxiliary = &told.auxiliary;
+        let bytes = pool.bytes_mut(frame);
+        bytes.copy_within(4..4 + ADDRESS_BYTES, 0);
+        let tag = tag(auxiliary.status, auxiliary.vlan_tag, auxiliary.vlan_type);
+        bytes[ADDRESS_BYTES..ADDRESS_BYTES + 4].copy_from_slice(&tag);
+        if let Some(offload) = &mut offload {
+            offload.checksum_start += 4;
+        }
+    }
+    if let Some(offload) = offload {
+        offload.note(pool, frame);
+    }
+    Ok(())
+}
+
+/// Writes the header of each packet of a burst; those that none can describe are dropped.
+pub(super) fn describe(
+    pool: &mut FramePool,
+    burst: &mut Burst,
+    headers: &mut [Header; BURST],
+    statistics: &mut PortStatistics,
+) {
+    let mut refused = [None; BURST];
+    let mut kept = 0;
+    for (frame, refused) in burst.as_mut_slice().iter_mut().zip(&mut refused) {
+        match header_of(pool, frame, statistics) {
+            Ok(header) => {
+                headers[kept] = header;
+                kept += 1;
+            }
+            Err(reason) => *refused = Some(reason),
+        }
+    }
+    let mut place = 0;
+    burst.extract(
+        |_| {
+            place += 1;
+            refused[place - 1].is_some()
+        },
+        |frame| pool.release(frame),
+    );
+    for reason in refused.into_iter().flatten() {
+        statistics.count_dropped(reason);
+    }
+}
+
+/// Whether an error says that the interface is down or gone.
+pub(super) fn is_link_down(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::ENETUNREACH)
+    )
+}

@@ -1,0 +1,95 @@
+//! A burst sent through a socket, and what becomes of packets that it does not take. Imports `system`.
+
+use super::bulk::is_link_down;
+use crate::frame::{Burst, FramePool};
+use crate::port::statistics::{PortDrop, PortStatistics};
+use crate::port::system::{self, Header};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Bytes of an Ethernet header, the shortest frame that can be sent.
+pub(crate) const ETHERNET_BYTES: usize = 14;
+
+/// What failed on the packet path, kept to be put into words by `flush`.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    too_long_bytes: usize,
+    sending: Option<i32>,
+    /// The interface is down or gone.
+    pub(crate) link_down: bool,
+    told_too_long: bool,
+}
+
+impl Failure {
+    /// A packet did not fit.
+    pub(crate) fn too_long(&mut self, bytes: usize) {
+        self.too_long_bytes = bytes;
+    }
+
+    /// The length of one that did not fit; told once.
+    pub(crate) fn take_too_long(&mut self) -> Option<usize> {
+        let bytes = std::mem::take(&mut self.too_long_bytes);
+        (bytes > 0 && !std::mem::replace(&mut self.told_too_long, true)).then_some(bytes)
+    }
+
+    /// An error that no reason of its own is for.
+    pub(crate) fn take_sending(&mut self) -> Option<io::Error> {
+        self.link_down = false;
+        self.sending.take().map(io::Error::from_raw_os_error)
+    }
+}
+
+/// Sends every packet of `burst`, with `headers` in front of them if the socket speaks those; returns how many were taken.
+/// What is refused is counted under its reason and released.
+pub(crate) fn transmit(
+    socket: BorrowedFd<'_>,
+    pool: &mut FramePool,
+    burst: &mut Burst,
+    headers: Option<&[Header]>,
+    statistics: &mut PortStatistics,
+    failure: &mut Failure,
+) -> usize {
+    let frames = burst.as_slice();
+    let (mut at, mut sent, mut interrupted) = (0, 0, 0);
+    while at < frames.len() {
+        let rest = &frames[at..];
+        let headers = headers.and_then(|headers| headers.get(at..));
+        match system::send_frames(socket, pool, rest, headers) {
+            Ok(taken @ 1..) => {
+                for frame in rest.iter().take(taken) {
+                    statistics.count_sent(frame.len());
+                }
+                sent += taken;
+                at += taken;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && interrupted < 8 => {
+                interrupted += 1;
+            }
+            refused => {
+                let length = rest.first().map_or(0, |frame| frame.len());
+                let (reason, count) = match refused {
+                    Ok(_) => (PortDrop::BackPressure, rest.len()),
+                    Err(error) if is_link_down(&error) => {
+                        failure.link_down = true;
+                        (PortDrop::LinkDown, rest.len())
+                    }
+                    Err(error) => match error.raw_os_error() {
+                        Some(libc::EMSGSIZE) => (PortDrop::BeyondMtu, 1),
+                        // The driver's queue; the next packet may find room.
+                        Some(libc::ENOBUFS) => (PortDrop::BackPressure, 1),
+                        Some(libc::EAGAIN) => (PortDrop::BackPressure, rest.len()),
+                        Some(libc::EINVAL) if length < ETHERNET_BYTES => (PortDrop::TooShort, 1),
+                        number => {
+                            failure.sending = failure.sending.or(number);
+                            (PortDrop::WriteFailed, 1)
+                        }
+                    },
+                };
+                statistics.count_dropped_many(reason, count);
+                at += count;
+            }
+        }
+    }
+    pool.release_all(burst);
+    sent
+}

@@ -1,0 +1,384 @@
+//! The network interface under a port: whether it is there and up, and what happens when it goes and comes back.
+//!
+//! [`Attachment`] is what ports on interfaces share: it holds what was opened on the interface, looks after it ten times a
+//! second, lets go when the interface vanished or its name means another one, and opens again with growing pauses. Imports
+//! `system` and the `Time` of `asterism-placement`.
+
+use super::system;
+use super::{PortError, PortStatistics};
+use asterism_placement::Time;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How often a port looks whether its interface is up and still the same, in microseconds.
+pub const WATCH_INTERVAL_US: u64 = 100_000;
+/// The pause before an interface that vanished is looked for again, in microseconds: it doubles from this ...
+pub const REOPEN_BACKOFF_US_MIN: u64 = 10_000;
+/// ... to this.
+pub const REOPEN_BACKOFF_US_MAX: u64 = 1_000_000;
+
+/// Whether packets can pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// They can.
+    Up,
+    /// They cannot: the interface is down, has no carrier or is not there, or the peer is not.
+    Down,
+}
+
+/// What a port does with the offloads of its own interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloads {
+    /// Leaves them as they are.
+    #[default]
+    Keep,
+    /// Switches transmit checksums, segmentation (TSO, GSO) and receive coalescing (GRO) off when it opens, and back to what
+    /// they were when it closes. Ports that share an interface should all say so or none: the first to close restores.
+    Off,
+}
+
+/// An interface by its name, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    name: String,
+    socket: OwnedFd,
+}
+
+impl Interface {
+    /// Does not ask whether there is one.
+    pub(crate) fn new(name: &str) -> io::Result<Interface> {
+        Ok(Interface {
+            name: name.to_owned(),
+            socket: system::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: u64) -> io::Result<u64> {
+        system::interface_control(&self.socket, request, &self.name, 0)
+    }
+
+    /// Its number in the kernel. Another interface of the same name has another one.
+    pub(crate) fn index(&self) -> io::Result<u32> {
+        self.ask(libc::SIOCGIFINDEX).map(|index| index as u32)
+    }
+
+    /// Whether its frames are Ethernet's (the loopback interface's are too).
+    pub(crate) fn is_ethernet(&self) -> io::Result<bool> {
+        let kind = self.ask(libc::SIOCGIFHWADDR)? as u16;
+        Ok(matches!(kind, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK))
+    }
+
+    /// Whether it is up and has a carrier.
+    pub(crate) fn is_running(&self) -> io::Result<bool> {
+        let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u64;
+        Ok(self.ask(libc::SIOCGIFFLAGS)? & wanted == wanted)
+    }
+
+    /// Its MTU in bytes.
+    pub(crate) fn mtu(&self) -> io::Result<u32> {
+        self.ask(libc::SIOCGIFMTU).map(|mtu| mtu as u32)
+    }
+
+    pub(crate) fn set_mtu(&self, mtu: u32) -> io::Result<()> {
+        system::interface_control(&self.socket, libc::SIOCSIFMTU, &self.name, u64::from(mtu))
+            .map(drop)
+    }
+
+    pub(crate) fn set_up(&self) -> io::Result<()> {
+        let flags = self.ask(libc::SIOCGIFFLAGS)? as u16 | libc::IFF_UP as u16;
+        system::interface_control(
+            &self.socket,
+            libc::SIOCSIFFLAGS,
+            &self.name,
+            u64::from(flags),
+        )
+        .map(drop)
+    }
+
+    /// Why it cannot be used, in words.
+    pub(crate) fn refused(&self, what: &str, error: &io::Error) -> String {
+        let cure = match error.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => {
+                "there is no such interface in this network namespace: `ip link` lists those there are"
+            }
+            Some(libc::EPERM | libc::EACCES) => {
+                "it needs root, or the capabilities CAP_NET_RAW and CAP_NET_ADMIN (systemd: AmbientCapabilities=)"
+            }
+            Some(libc::ENETDOWN) => "set the interface up: `ip link set up dev …`",
+            Some(libc::ENOMEM | libc::ENOBUFS) => {
+                "the kernel had no memory for the port's rings: ask for fewer or smaller slots"
+            }
+            Some(libc::EBUSY) => "another program holds what is asked for",
+            Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT | libc::EAFNOSUPPORT) => {
+                "this kernel or driver does not have it"
+            }
+            _ => "the port is not open",
+        };
+        format!("{what} on interface {} failed: {error}; {cure}", self.name)
+    }
+}
+
+/// Offloads that were switched off, to be switched on again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct OffloadsOff {
+    interface: Interface,
+    /// The command that sets each, and what it was.
+    before: Vec<(u32, u32)>,
+}
+
+/// Commands of `SIOCETHTOOL` that ask for and set what hands over or expects packets that are not as on the wire: transmit
+/// checksums, TCP segmentation, generic segmentation, generic receive coalescing. In the order in which they are restored.
+const OFFLOADS: [(u32, u32); 4] = [(0x16, 0x17), (0x1e, 0x1f), (0x23, 0x24), (0x2b, 0x2c)];
+
+impl OffloadsOff {
+    /// Switches them off. What the driver does not know is left out.
+    pub(crate) fn new(name: &str) -> io::Result<OffloadsOff> {
+        let mut off = OffloadsOff {
+            interface: Interface::new(name)?,
+            before: Vec::with_capacity(OFFLOADS.len()),
+        };
+        for (ask, set) in OFFLOADS {
+            // Asked for all before any is changed: to switch one off takes others along.
+            match system::ethtool_value(&off.interface.socket, name, ask, 0) {
+                Ok(value) => off.before.push((set, value)),
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for place in (0..off.before.len()).rev() {
+            let (set, _) = off.before[place];
+            match system::ethtool_value(&off.interface.socket, name, set, 0) {
+                Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(off)
+    }
+}
+
+impl Drop for OffloadsOff {
+    fn drop(&mut self) {
+        for &(set, value) in &self.before {
+            // The interface may be gone, and its settings with it.
+            let _ = system::ethtool_value(&self.interface.socket, &self.interface.name, set, value);
+        }
+    }
+}
+
+/// Whether a port switches offloads off, done.
+pub(crate) fn apply_offloads(
+    interface: &Interface,
+    offloads: Offloads,
+) -> Result<Option<OffloadsOff>, String> {
+    match offloads {
+        Offloads::Keep => Ok(None),
+        Offloads::Off => OffloadsOff::new(interface.name())
+            .map(Some)
+            .map_err(|error| interface.refused("switching offloads off", &error)),
+    }
+}
+
+/// What a port opened on an interface (`M`: its socket and rings), and the care for both.
+#[derive(Debug)]
+pub(crate) struct Attachment<M> {
+    pub(crate) port: String,
+    pub(crate) interface: Interface,
+    /// What was opened; away while the interface is.
+    pub(crate) medium: Option<M>,
+    index: u32,
+    link: LinkState,
+    now_us: u64,
+    due_us: u64,
+    backoff_us: u64,
+    link_downs: u64,
+    reopened: u64,
+    /// The first failure that was not reported yet.
+    problem: Option<String>,
+}
+
+impl<M> Attachment<M> {
+    /// Opens `interface` by `open`, for the port called `port`.
+    pub(crate) fn new(
+        port: &str,
+        interface: &str,
+        open: impl FnOnce(&Interface, u32) -> Result<M, String>,
+    ) -> Result<Attachment<M>, PortError> {
+        let refused = |message| PortError {
+            port: port.to_owned(),
+            message,
+        };
+        let interface = Interface::new(interface)
+            .map_err(|error| refused(format!("no socket to ask for interfaces: {error}")))?;
+        let index = interface
+            .index()
+            .map_err(|error| refused(interface.refused("opening a port", &error)))?;
+        let medium = open(&interface, index).map_err(refused)?;
+        let up = interface.is_running().unwrap_or(false);
+        Ok(Attachment {
+            port: port.to_owned(),
+            interface,
+            medium: Some(medium),
+            index,
+            link: if up { LinkState::Up } else { LinkState::Down },
+            now_us: 0,
+            due_us: 0,
+            backoff_us: REOPEN_BACKOFF_US_MIN,
+            link_downs: 0,
+            reopened: 0,
+            problem: None,
+        })
+    }
+
+    /// The name in configuration.
+    pub(crate) fn name(&self) -> &str {
+        &self.port
+    }
+
+    pub(crate) fn link(&self) -> LinkState {
+        self.link
+    }
+
+    /// Notes the time; whether it is time to call [`Attachment::watch`].
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Time) -> bool {
+        self.now_us = now.as_micros();
+        self.now_us >= self.due_us
+    }
+
+    /// When `watch` wants to be called next.
+    pub(crate) fn next_due(&self) -> Time {
+        Time::from_micros(self.due_us)
+    }
+
+    /// Asks for `watch` at the next `advance`, because something failed.
+    pub(crate) fn watch_soon(&mut self) {
+        self.due_us = self.due_us.min(self.now_us);
+    }
+
+    /// Looks after the interface: lets go of one that vanished, opens one that came back. A few system calls.
+    pub(crate) fn watch(&mut self, open: impl FnOnce(&Interface, u32) -> Result<M, String>) {
+        let found = self.interface.index();
+        if let Ok(index) = found
+            && index == self.index
+            && self.medium.is_some()
+        {
+            let up = self.interface.is_running().unwrap_or(false);
+            self.set_link(if up { LinkState::Up } else { LinkState::Down });
+            self.due_us = self.now_us + WATCH_INTERVAL_US;
+            return;
+        }
+        if self.medium.take().is_some() {
+            self.set_link(LinkState::Down);
+            self.backoff_us = REOPEN_BACKOFF_US_MIN;
+            self.report(format!(
+                "interface {} vanished; packets to it are dropped, and it is opened again once there is one of that name",
+                self.interface.name
+            ));
+        }
+        let opened = found
+            .map_err(|error| self.interface.refused("opening again", &error))
+            .and_then(|index| open(&self.interface, index).map(|medium| (index, medium)));
+        match opened {
+            Ok((index, medium)) => {
+                (self.index, self.medium) = (index, Some(medium));
+                self.reopened += 1;
+                self.backoff_us = REOPEN_BACKOFF_US_MIN;
+                self.due_us = self.now_us + WATCH_INTERVAL_US;
+                let up = self.interface.is_running().unwrap_or(false);
+                self.set_link(if up { LinkState::Up } else { LinkState::Down });
+            }
+            Err(why) => {
+                self.report(why);
+                self.due_us = self.now_us + self.backoff_us;
+                self.backoff_us = (2 * self.backoff_us).min(REOPEN_BACKOFF_US_MAX);
+            }
+        }
+    }
+
+    fn set_link(&mut self, link: LinkState) {
+        if self.link != link {
+            self.link = link;
+            self.link_downs += u64::from(link == LinkState::Down);
+        }
+    }
+
+    /// Keeps the first failure until it was told.
+    pub(crate) fn report(&mut self, why: String) {
+        self.problem.get_or_insert(why);
+    }
+
+    /// The first failure since the last call.
+    pub(crate) fn take_problem(&mut self) -> Result<(), PortError> {
+        match self.problem.take() {
+            None => Ok(()),
+            Some(message) => Err(PortError {
+                port: self.port.clone(),
+                message,
+            }),
+        }
+    }
+
+    /// Adds what is counted here.
+    pub(crate) fn add_to(&self, statistics: &mut PortStatistics) {
+        statistics.link_downs += self.link_downs;
+        statistics.reopened += self.reopened;
+    }
+
+    /// An error of the medium's socket is taken and looked into, so that a sleeping loop is not woken by it for ever.
+    pub(crate) fn take_socket_error(&mut self) -> bool
+    where
+        M: AsFd,
+    {
+        let error = self.medium.as_ref().and_then(system::take_error);
+        if error.is_some() {
+            self.watch_soon();
+        }
+        error.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_refused_in_words() {
+        let error = Attachment::new("inside", "asterism-none0", |_, _| Ok(())).unwrap_err();
+        assert!(
+            error.to_string().contains("port inside")
+                && error.message.contains("no such interface"),
+            "{error}"
+        );
+        for name in ["", "a-name-of-16-bytes", "a/b", "a b"] {
+            assert!(Attachment::new("inside", name, |_, _| Ok(())).is_err());
+        }
+    }
+
+    #[test]
+    fn what_vanished_is_looked_for_with_growing_pauses() {
+        let mut port = Attachment::new("inside", "lo", |_, index| Ok(index)).unwrap();
+        assert!(port.medium.is_some() && port.interface.mtu().unwrap() >= 1500);
+        // As if it had been another interface of that name.
+        port.index = u32::MAX;
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            port.now_us = port.due_us;
+            port.watch(|_, _| Err("refused".to_owned()));
+            pauses.push(port.due_us - port.now_us);
+        }
+        assert_eq!(pauses[..3], [10_000, 20_000, 40_000]);
+        assert_eq!(pauses[9], REOPEN_BACKOFF_US_MAX);
+        assert_eq!((port.link(), port.medium), (LinkState::Down, None));
+        let told = port.take_problem().unwrap_err();
+        assert!(told.message.contains("vanished"), "{told}");
+        assert!(port.take_problem().is_ok());
+        port.now_us = port.due_us;
+        port.watch(|_, index| Ok(index));
+        assert_eq!((port.reopened, port.medium.is_some()), (1, true));
+        assert_eq!(port.due_us - port.now_us, WATCH_INTERVAL_US);
+    }
+}
