@@ -5,11 +5,14 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from outside).
+//! `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from outside), `saved.rs` (its state to and from a
+//! file), `trace.rs` (looking at single packets).
 
 mod parked;
 mod parts;
+mod saved;
 mod sharing;
+mod trace;
 mod view;
 
 use std::rc::Rc;
@@ -29,8 +32,10 @@ use crate::tally::Tally;
 
 pub(crate) use parts::Exchange;
 pub use parts::InstanceParts;
+pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 pub use sharing::APPLY_GROUPS_PER_TURN;
 use sharing::{BURST_LOG_BYTES, Walk};
+pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
 
 /// One packet loop and its state. See the module.
 pub struct Instance<F: NetworkFunction> {

@@ -18,6 +18,9 @@ mod tally;
 pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
 pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};
 pub use host::{HostConfig, HostError, host};
-pub use instance::{APPLY_GROUPS_PER_TURN, Instance, InstanceParts, origin_of};
+pub use instance::{
+    APPLY_GROUPS_PER_TURN, Instance, InstanceParts, ObjectUse, SAVED_PART_BYTES_MAX,
+    TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep, origin_of,
+};
 pub use parking::{PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX};
 pub use tally::Tally;

@@ -53,6 +53,11 @@ impl Emissions {
         self.frames.is_empty()
     }
 
+    /// How many frames wait to be sent.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
     /// Hands out every frame and forgets them.
     pub fn take(&mut self, mut send: impl FnMut(PortNumber, &[u8])) {
         for &(port, start, length) in &self.frames {

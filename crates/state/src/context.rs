@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp};
+use crate::trace::Step;
 use crate::wire::Writer;
 
 /// Seconds since the cluster's time base; what idle times are counted in.
@@ -165,6 +166,8 @@ const PREFETCHING: u8 = 1;
 const LATE: u8 = 2;
 /// Some object's reads are late by settings.
 const LATE_OBJECTS: u8 = 4;
+/// Reads and writes are noted, see `trace.rs`.
+pub(crate) const TRACED: u8 = 8;
 
 /// The shared part of one instance's state.
 #[derive(Debug)]
@@ -175,7 +178,9 @@ pub struct Context {
     now_us: Cell<u64>,
     tick: Cell<Tick>,
     /// How reads answer: see [`PLAINLY`], [`PREFETCHING`] and [`LATE`].
-    asking: Cell<u8>,
+    pub(crate) asking: Cell<u8>,
+    /// What is noted while [`TRACED`].
+    pub(crate) steps: RefCell<Vec<Step>>,
     prefetched: Cell<Option<Prefetched>>,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -188,7 +193,7 @@ pub struct Context {
     resumed: Cell<u64>,
     call: RefCell<Call>,
     sequencer: Sequencer,
-    groups: RefCell<Groups>,
+    pub(crate) groups: RefCell<Groups>,
     /// The last group takes more operations.
     group_open: Cell<bool>,
     origins: RefCell<Origins>,
@@ -198,8 +203,8 @@ pub struct Context {
 }
 
 #[derive(Debug, Default)]
-struct Groups {
-    bytes: Vec<u8>,
+pub(crate) struct Groups {
+    pub(crate) bytes: Vec<u8>,
     /// (sequence, where its bytes start)
     starts: Vec<(u64, usize)>,
 }
@@ -217,6 +222,7 @@ impl Context {
             now_us: Cell::new(0),
             tick: Cell::new(0),
             asking: Cell::new(PLAINLY),
+            steps: RefCell::default(),
             prefetched: Cell::new(None),
             attention: Cell::new(false),
             acted: Cell::new(false),
@@ -306,6 +312,7 @@ impl Context {
         if self.is_prefetching() {
             return Err(Late::new());
         }
+        self.trace(Step::Act);
         self.acted.set(self.asking.get() & LATE != 0);
         Ok(())
     }
@@ -403,7 +410,9 @@ impl Context {
         if usize::from(held) >= GRANTS_PER_PACKET_MAX {
             return None;
         }
-        let number = take()?;
+        let number = take();
+        self.trace(Step::Grant { object, number });
+        let number = number?;
         call.grants[usize::from(held)] = Granted {
             object,
             spent: false,

@@ -12,7 +12,7 @@ use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Zeroed};
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, read_stamp, write_stamp};
+use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
 use crate::reservations::Reservations;
 use crate::stamp::{Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -186,6 +186,13 @@ impl Object for Counter {
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let (writing, total, stamp) = read_cell(&self.context, input)?;
         self.learn(writing, total, stamp)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        self.own = self.own.wrapping_add(total);
+        Ok(total > 0)
     }
     fn entries(&self) -> usize {
         1
@@ -601,6 +608,24 @@ impl<K: Key> Object for Counters<K> {
         let key = K::decode(input)?;
         let (writing, total, stamp) = read_cell(&self.context, input)?;
         self.learn(key, writing, total, stamp.sequence)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        let key = K::decode(input)?;
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        let Some(number) = self.start(key, false).filter(|_| total > 0) else {
+            return Ok(false);
+        };
+        let cell = &mut self.cells[number as usize];
+        cell.own = cell.own.wrapping_add(total);
+        if !cell.changed {
+            self.mark(number);
+        }
+        Ok(true)
+    }
+    fn capacity(&self) -> u32 {
+        self.settings.capacity
     }
     fn prefetch_record(&self, noted: crate::context::Prefetched) {
         if let Some(number) = self.index.likely(noted.hash) {

@@ -26,6 +26,7 @@ mod register;
 mod reservations;
 mod stamp;
 mod table;
+mod trace;
 mod wire;
 
 pub use asterism_state_macro::state_below as state;
@@ -38,12 +39,13 @@ pub use endpoint_space::EndpointSpace;
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Builder, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
-    ObjectSettings, OutgrewCache, PrefetchRecord, Settle, State, Sweep, SweepLength, SweepSome,
-    Visit,
+    Absence, Builder, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
+    ObjectSettings, OutgrewCache, PrefetchRecord, Settle, Show, Shown, Since, State, Sweep,
+    SweepLength, SweepSome, Visit,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
 pub use table::{At, LANES_MAX, Row, Table, TableTally, Vacancy, Value};
+pub use trace::{STEPS_MAX, Step, Written};
 pub use wire::{BadBytes, Reader, Wire, Writer};

@@ -4,7 +4,7 @@ use core::cmp::Ordering;
 use core::fmt::Debug;
 
 use crate::context::{Late, Prefetched};
-use crate::object::Object;
+use crate::object::{Object, Shown, Since};
 use crate::stamp::Stamp;
 use crate::table::{At, Row, Table, Vacancy, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
@@ -253,6 +253,20 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         Table::apply_image(self, flags, input)
+    }
+    fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes> {
+        Table::restore(self, flags, input, since)
+    }
+    fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
+        Table::show(self, cursor, records, each)
+    }
+    fn capacity(&self) -> u32 {
+        Table::capacity(self)
     }
     #[inline(always)]
     fn prefetch_record(&self, noted: Prefetched) {

@@ -95,6 +95,22 @@ pub trait Object {
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
     /// Joins one entry of an image.
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
+    /// Takes up one entry of an image that was saved when the whole cluster stopped, as a write of this host. Tells whether
+    /// there was anything to take up.
+    fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes>;
+    /// Shows up to `records` entries from `cursor` on; where to go on, `None` at the end. For people, not packets.
+    fn show(&self, _cursor: u32, _records: u32, _each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
+        None
+    }
+    /// Entries at most; 0 if there is no such bound.
+    fn capacity(&self) -> u32 {
+        0
+    }
     /// Prefetches the record behind a prefetched probe.
     fn prefetch_record(&self, _noted: Prefetched) {}
     /// Whether probes are likely to miss a cache of this size.
@@ -192,6 +208,22 @@ pub trait State: Sized + 'static {
         Ok(())
     }
 
+    /// Takes up a part of a saved image as writes of this host; tells how many entries it took.
+    fn restore(&mut self, context: &Context, part: &[u8], since: &Since) -> Result<u32, BadBytes> {
+        let mut input = Reader::new(part, context.addresses());
+        let mut taken = 0;
+        while !input.is_empty() {
+            let tag = input.u8()?;
+            let restore = Restore {
+                flags: tag & 7,
+                input: &mut input,
+                since,
+            };
+            taken += u32::from(self.with(tag >> 3, restore).ok_or(BadBytes)??);
+        }
+        Ok(taken)
+    }
+
     /// One digest for each object.
     fn digests(&self) -> Vec<u64> {
         (0..Self::OBJECTS.len() as u8)
@@ -238,6 +270,16 @@ struct Image<'a> {
 impl Look<Option<u32>> for Image<'_> {
     fn look<O: Object>(self, object: &O) -> Option<u32> {
         object.image(self.cursor, self.bytes_max, self.out)
+    }
+}
+struct Restore<'a, 'b> {
+    flags: u8,
+    input: &'a mut Reader<'b>,
+    since: &'a Since,
+}
+impl Visit<Result<bool, BadBytes>> for Restore<'_, '_> {
+    fn visit<O: Object>(self, object: &mut O) -> Result<bool, BadBytes> {
+        object.restore(self.flags, self.input, self.since)
     }
 }
 struct Digest;
@@ -340,6 +382,74 @@ impl Look<(usize, usize)> for Entries {
     }
 }
 
+/// [`Object::capacity`] as a look.
+#[derive(Debug)]
+pub struct Capacity;
+impl Look<u32> for Capacity {
+    fn look<O: Object>(self, object: &O) -> u32 {
+        object.capacity()
+    }
+}
+/// [`Object::show`] as a look.
+pub struct Show<'a> {
+    /// Where to begin.
+    pub cursor: u32,
+    /// How many records to look at.
+    pub records: u32,
+    /// What is called for each entry.
+    pub each: &'a mut dyn FnMut(&Shown<'_>),
+}
+impl core::fmt::Debug for Show<'_> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Show({}, {})", self.cursor, self.records)
+    }
+}
+impl Look<Option<u32>> for Show<'_> {
+    fn look<O: Object>(self, object: &O) -> Option<u32> {
+        object.show(self.cursor, self.records, self.each)
+    }
+}
+
+/// How long a saved state was away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Since {
+    /// The cluster's common time when it was saved.
+    pub saved: Tick,
+    /// Seconds that have passed since.
+    pub away: Tick,
+}
+
+/// An entry as people see it.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    /// What it is found by.
+    pub key: &'a dyn core::fmt::Debug,
+    /// What it holds.
+    pub value: &'a dyn core::fmt::Debug,
+    /// Which of the object's idle times holds for it.
+    pub idle_class: u8,
+    /// That time in seconds; 0 is for ever.
+    pub idle: Tick,
+    /// Seconds since its last announced use.
+    pub unused: Tick,
+    /// How often it was written anew or removed.
+    pub generation: u32,
+    /// Who wrote it last.
+    pub origin: OriginName,
+    /// Under which number.
+    pub sequence: u64,
+    /// Another entry with the same key is preferred.
+    pub alias: bool,
+    /// This instance says when it idles out.
+    pub ends_here: bool,
+}
+
+impl core::fmt::Debug for Shown<'_> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "{:?} = {:?}", self.key, self.value)
+    }
+}
+
 /// Builds the objects of a state with what the operator chose for each, by name.
 pub struct Builder {
     context: Rc<Context>,
@@ -439,6 +549,14 @@ pub(crate) fn write_stamp(context: &Context, stamp: Stamp, out: &mut Writer<'_>)
     out.u16(name.member);
     out.u64(name.incarnation);
     out.varint(stamp.sequence);
+}
+
+/// Passes over a stamp whose writer does not matter any more.
+pub(crate) fn skip_stamp(input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    input.u16()?;
+    input.u64()?;
+    input.varint()?;
+    Ok(())
 }
 
 pub(crate) fn read_stamp(context: &Context, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {

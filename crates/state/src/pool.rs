@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use crate::context::{Context, Late};
 use crate::mutant::{self, Mutant};
-use crate::object::{Absence, Object, ObjectSettings};
+use crate::object::{Absence, Object, ObjectSettings, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 
@@ -226,13 +226,20 @@ impl<S: Space> Pool<S> {
     }
 }
 
-/// Takes items back into a pool.
+/// Takes items back into a pool, and holds those that are in use already.
 #[derive(Debug)]
 pub struct Returns<S: Space> {
     shared: Rc<Shared<S>>,
 }
 
 impl<S: Space> Returns<S> {
+    /// The item is in use: a row has it that this instance did not write now. It is granted to nobody until it returns.
+    pub fn hold(&self, item: &S::Item) {
+        if let Some((shelf, place)) = self.shared.space.place(item) {
+            self.shared.hold(shelf, place);
+        }
+    }
+
     /// The item is used by nobody any more. Items leased elsewhere are not this instance's business.
     pub fn item(&self, item: &S::Item) {
         if let Some((shelf, place)) = self.shared.space.place(item) {
@@ -294,6 +301,19 @@ impl<S: Space> Shared<S> {
         Some(place)
     }
 
+    fn hold(&self, shelf: u32, place: u32) {
+        let Some((word, bit)) = self.bit(shelf, place) else {
+            return;
+        };
+        let mut free = self.free.borrow_mut();
+        if free[word] & bit != 0 {
+            free[word] &= !bit;
+            let blocks = &self.blocks[shelf as usize];
+            blocks.free.set(blocks.free.get() - 1);
+            self.in_use.set(self.in_use.get() + 1);
+        }
+    }
+
     fn put(&self, shelf: u32, place: u32) {
         let Some((word, bit)) = self.bit(shelf, place) else {
             return;
@@ -337,6 +357,12 @@ impl<S: Space> Object for Pool<S> {
     }
     fn apply_image(&mut self, _: u8, _: &mut Reader<'_>) -> Result<(), BadBytes> {
         Err(BadBytes)
+    }
+    fn restore(&mut self, _: u8, _: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        Err(BadBytes)
+    }
+    fn capacity(&self) -> u32 {
+        self.usage().leased
     }
     fn give_back(&self, number: u32) {
         let items = self.shared.space.items();

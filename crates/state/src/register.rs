@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::context::{Context, Late};
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, read_stamp, write_stamp};
+use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
 use crate::stamp::{Origins, Stamp};
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Writer};
@@ -155,6 +155,13 @@ impl<V: Value> Object for Register<V> {
         let stamp = read_stamp(&self.context, input)?;
         self.merge(value, generation, stamp);
         Ok(())
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        input.varint()?;
+        let value = V::decode(input)?;
+        skip_stamp(input)?;
+        RegisterAct(self).set(value);
+        Ok(true)
     }
     fn entries(&self) -> usize {
         1

@@ -22,8 +22,21 @@ pub enum Direction {
 /// FIN, RST and ACK as they stand in the control bits of segments from inside, and one bit higher of segments from
 /// outside. A TCP connection counts as established once a segment with ACK was seen each way: that is the third
 /// segment of a handshake, also of a simultaneous open (RFC 5382 §5), and of a connection older than this NAT.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Connection(u8);
+
+impl core::fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(match self.0 >> KIND_SHIFT {
+            TCP if self.ended() => "tcp ended",
+            TCP if self.is_established() => "tcp established",
+            TCP => "tcp transitory",
+            UDP_QUERY => "dns query",
+            UDP => "udp",
+            _ => "icmp query",
+        })
+    }
+}
 
 const SEEN: u8 = TcpFlags::FIN.0 | TcpFlags::RST.0 | TcpFlags::ACK.0;
 const FINISHED: u8 = both(TcpFlags::FIN);

@@ -266,6 +266,9 @@ impl NetworkFunction for Nat {
                 returns.item(&session.outside());
             }
         });
+        // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
+        let holds = ports.returns();
+        sessions.on_adopt(move |session: &Session| holds.hold(&session.outside()));
         NatState {
             sessions,
             ports,

@@ -23,7 +23,7 @@ pub const BY_OUTSIDE: usize = 1;
 /// remote) are source and destination of packets from inside, (remote, outside) of packets from outside. So a probe
 /// compares three words of the packet with three of the session. Of an ICMP query the remote port is zero and the
 /// others are the identifier inside and outside (RFC 5508 §3.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Session {
     /// Inside, remote, outside.
@@ -33,6 +33,20 @@ pub struct Session {
     protocol: u8,
     /// 1 if so: a byte, since the values that a `bool` leaves over would cost every probe two comparisons.
     hairpins: u8,
+}
+
+impl core::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let (inside, remote, outside) = (self.inside(), self.remote(), self.outside());
+        write!(
+            formatter,
+            "inside {inside} outside {outside} remote {remote}"
+        )?;
+        if self.hairpins() {
+            formatter.write_str(" hairpin")?;
+        }
+        Ok(())
+    }
 }
 
 const INSIDE: usize = 0;

@@ -10,6 +10,7 @@ use super::{Row, Table, Value};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
 use crate::stamp::Stamp;
+use crate::trace::{Step, Written};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Flag of an operation: uses up to the one it names are over.
@@ -17,7 +18,7 @@ pub(super) const OPERATION_EXPIRED: u8 = 1;
 /// Flag of an operation: the entry is removed.
 pub(super) const OPERATION_REMOVED: u8 = 2;
 /// Flag in an image: not an entry, but the generation that new entries must start above.
-const IMAGE_FLOOR: u8 = 4;
+pub(super) const IMAGE_FLOOR: u8 = 4;
 
 /// A copy of an entry, ours or a member's.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,9 @@ impl<R: Row, V: Value> Table<R, V> {
             self.links[number as usize].set_death(copy.death);
         }
         self.link(number);
+        if live && !copy.own {
+            self.note_adopted(&copy.row);
+        }
         Some(number)
     }
 
@@ -148,6 +152,9 @@ impl<R: Row, V: Value> Table<R, V> {
             self.live = if live { self.live + 1 } else { self.live - 1 };
             self.tally.revived += u64::from(live);
             self.relink(number);
+            if live && !copy.own {
+                self.note_adopted(&copy.row);
+            }
         }
     }
 
@@ -297,9 +304,18 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Applies an own write here, to the record `known` of its row if there is one, and logs it for the others.
-    fn publish(&mut self, known: Option<u32>, mut copy: Copied<R, V>) -> Option<u32> {
+    pub(super) fn publish(&mut self, known: Option<u32>, mut copy: Copied<R, V>) -> Option<u32> {
         copy.stamp = self.stamp();
         copy.death = copy.stamp;
+        self.context.trace(Step::Write {
+            object: self.object,
+            what: match known {
+                _ if copy.removed => Written::Removed,
+                _ if copy.expired > 0 => Written::Expired,
+                None => Written::Added,
+                Some(_) => Written::Changed,
+            },
+        });
         let silent = mutant::active(Mutant::RemoteEntryNotLogged)
             && known.is_some_and(|number| {
                 self.records[number as usize].header.stamp().origin != crate::stamp::Origins::OWN
@@ -481,11 +497,11 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 }
 
-fn read_generation(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
+pub(super) fn read_generation(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
     u32::try_from(input.varint()?).map_err(|_| BadBytes)
 }
 
-const NOBODY: Stamp = Stamp {
+pub(super) const NOBODY: Stamp = Stamp {
     origin: crate::stamp::Origins::OWN,
     sequence: 0,
 };

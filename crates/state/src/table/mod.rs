@@ -10,6 +10,7 @@ mod lanes;
 mod life;
 mod merge;
 mod record;
+mod saved;
 
 use std::rc::Rc;
 
@@ -20,6 +21,7 @@ use crate::mutant::{self, Mutant};
 use crate::object::{Absence, TableSettings};
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
+use crate::trace::Step;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
 
@@ -40,6 +42,8 @@ pub struct Vacancy {
 
 /// Calls for a row that was forgotten for good, with whether it was the last one of its group.
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
+/// Calls for a row that came to live here although this instance did not write it.
+type OnAdopt<R> = Box<dyn Fn(&R)>;
 
 /// Rows found by their keys; see [`Map`](crate::Map), [`BiMap`](crate::BiMap) and [`Set`](crate::Set).
 pub struct Table<R: Row, V: Value> {
@@ -66,6 +70,7 @@ pub struct Table<R: Row, V: Value> {
     generation_floor: u32,
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
+    on_adopt: Option<OnAdopt<R>>,
     tally: TableTally,
 }
 
@@ -134,6 +139,7 @@ impl<R: Row, V: Value> Table<R, V> {
             generation_floor: 0,
             sweep_next: 0,
             on_forget: None,
+            on_adopt: None,
             tally: TableTally::default(),
             settings,
         }
@@ -143,6 +149,18 @@ impl<R: Row, V: Value> Table<R, V> {
     /// with the same key in `lane` is left.
     pub fn on_forget(&mut self, lane: usize, call: impl Fn(&R, bool) + 'static) {
         self.on_forget = Some((lane, Box::new(call)));
+    }
+
+    /// Registers what is called when a row comes to live here that this instance did not write now: others' rows, and those
+    /// of an earlier life of this host. What such rows use must not be granted anew.
+    pub fn on_adopt(&mut self, call: impl Fn(&R) + 'static) {
+        self.on_adopt = Some(Box::new(call));
+    }
+
+    fn note_adopted(&self, row: &R) {
+        if let Some(call) = &self.on_adopt {
+            call(row);
+        }
     }
 
     // --- asking
@@ -188,7 +206,11 @@ impl<R: Row, V: Value> Table<R, V> {
         if !self.context.answers_plainly() {
             self.ahead(lane, hash)?;
         }
-        Ok(self.any_in_group(lane, hash, same, wanted).map(|number| {
+        let found = self.any_in_group(lane, hash, same, wanted);
+        if found.is_none() {
+            self.context.trace_absent();
+        }
+        Ok(found.map(|number| {
             let record = &self.records[number as usize];
             At {
                 number,
@@ -231,6 +253,10 @@ impl<R: Row, V: Value> Table<R, V> {
     pub fn held(&self) -> usize {
         self.held as usize
     }
+    /// Entries at most, over the whole cluster.
+    pub fn capacity(&self) -> u32 {
+        self.settings.capacity
+    }
     /// What happened so far.
     pub fn tally(&self) -> TableTally {
         self.tally
@@ -267,11 +293,17 @@ impl<R: Row, V: Value> Table<R, V> {
         {
             return Err(Late::new());
         }
+        self.context.trace(Step::Ask {
+            object: self.object,
+            lane: lane as u8,
+            found: true,
+        });
         Ok(())
     }
 
     #[cold]
     fn absent(&self) -> Result<(), Late> {
+        self.context.trace_absent();
         match self.settings.absence {
             Absence::Answer => Ok(()),
             Absence::Wait { us } => self.context.absent(None, u64::from(us)),

@@ -1,0 +1,125 @@
+//! An instance whose state goes to a file or comes from one, between bursts and a part at a time.
+
+use asterism_function::NetworkFunction;
+use asterism_placement::Time;
+use asterism_state::{BadBytes, Capacity, Show, Shown, Since, State};
+
+use super::Instance;
+use super::sharing::{BURST_LOG_BYTES, IMAGE_PART_BYTES};
+
+/// Bytes of one part of a saved state at most. A part is restored in one turn: its operations fit the room that a burst
+/// would need.
+pub const SAVED_PART_BYTES_MAX: usize = IMAGE_PART_BYTES;
+const _: () = assert!(SAVED_PART_BYTES_MAX * 8 < BURST_LOG_BYTES);
+
+/// What an object holds, for `status` and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectUse {
+    /// Its name.
+    pub name: &'static str,
+    /// Entries that can be found.
+    pub live: usize,
+    /// Entries with those that ended and are not forgotten yet.
+    pub held: usize,
+    /// Entries at most; 0 if there is no such bound.
+    pub capacity: u32,
+}
+
+impl<F: NetworkFunction> Instance<F> {
+    /// One turn of the loop in which no port is read: while a host listens for others, and while it drains.
+    pub fn turn_without_reading(&mut self, now: Time) {
+        self.begin(now);
+        if self.exchange.is_some() {
+            self.apply();
+        }
+        if !self.parking.is_empty() {
+            self.retry();
+        }
+        self.publish();
+        self.send();
+        self.upkeep();
+        self.publish();
+    }
+
+    /// Appends the next part of the whole shared state; where to go on, `None` at the end.
+    pub fn save(&self, cursor: (u8, u32), part: &mut Vec<u8>) -> Option<(u8, u32)> {
+        self.state.image(cursor, SAVED_PART_BYTES_MAX, part)
+    }
+
+    /// Takes up a part of a saved state as writes of this host, which the others are told. `None` if the log has no room for
+    /// it now: run a turn and come again. Tells how many entries it took.
+    ///
+    /// # Errors
+    /// The part does not decode. What came before the bad bytes was taken.
+    pub fn restore(&mut self, part: &[u8], since: &Since) -> Option<Result<u32, BadBytes>> {
+        if !self.has_log_room() {
+            return None;
+        }
+        let taken = self.state.restore(&self.context, part, since);
+        if self.context.wrote() {
+            self.settle();
+        }
+        self.commit();
+        self.publish();
+        Some(taken)
+    }
+
+    /// What each object holds.
+    pub fn object_use(&self) -> Vec<ObjectUse> {
+        let capacity = |object| self.state.look(object, Capacity).unwrap_or(0);
+        self.entries()
+            .into_iter()
+            .enumerate()
+            .map(|(object, (name, live, held))| ObjectUse {
+                name,
+                live,
+                held,
+                capacity: capacity(object as u8),
+            })
+            .collect()
+    }
+
+    /// Shows up to `records` entries of an object from `cursor` on; where to go on, `None` at the end.
+    pub fn show(
+        &self,
+        object: u8,
+        cursor: u32,
+        records: u32,
+        each: &mut dyn FnMut(&Shown<'_>),
+    ) -> Option<u32> {
+        let show = Show {
+            cursor,
+            records,
+            each,
+        };
+        self.state.look(object, show).flatten()
+    }
+
+    /// Packets that are parked.
+    pub fn parked(&self) -> usize {
+        self.parking.len()
+    }
+
+    /// Bytes of groups that wait for the state channel, and the room for them.
+    pub fn log_use(&mut self) -> (usize, usize) {
+        self.exchange.as_mut().map_or((0, 0), |exchange| {
+            let capacity = exchange.up.capacity();
+            (capacity - exchange.up.free_bytes().min(capacity), capacity)
+        })
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> &[Box<dyn crate::port::Port>] {
+        &self.ports
+    }
+
+    /// Has every port send what it still holds; the first failure of each is handed to `failed`.
+    pub fn flush_ports(&mut self, mut failed: impl FnMut(crate::port::PortError)) {
+        let Self { ports, pool, .. } = self;
+        for port in ports {
+            if let Err(error) = port.flush(pool) {
+                failed(error);
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Entries that come back from a file, and entries shown to people.
+//!
+//! A restored entry is a write of this host: it is logged for the others like any other, and this instance says when it idles
+//! out. That is only right where nobody has the state already, which the caller knows: an entry that others removed and
+//! forgot since would live again.
+
+use super::merge::{Copied, IMAGE_FLOOR, NOBODY, OPERATION_REMOVED, read_generation};
+use super::record::{DOMINATED, LIVE, OWN_TOUCH};
+use super::{Row, Table, Value};
+use crate::object::{Shown, Since};
+use crate::wire::{BadBytes, Reader};
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// Writes an entry of a saved image anew, whose tag was read already, if it would still live. Tells whether it does.
+    pub(crate) fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes> {
+        if flags & IMAGE_FLOOR != 0 {
+            self.generation_floor = self.generation_floor.max(read_generation(input)?);
+            return Ok(false);
+        }
+        let row = R::decode(input)?;
+        let generation = read_generation(input)?;
+        let value = V::decode(input)?;
+        let (seen, expired) = (input.u32()?, input.u32()?);
+        crate::object::skip_stamp(input)?;
+        let ended = input.u8()? != 0;
+        if ended {
+            crate::object::skip_stamp(input)?;
+        }
+        let age = since.saved.saturating_sub(seen).saturating_add(since.away);
+        let idle = self.idle(&value);
+        if ended || flags & OPERATION_REMOVED != 0 || seen <= expired || idle != 0 && age > idle {
+            return Ok(false);
+        }
+        if self.held >= self.settings.capacity {
+            self.tally.refused_full += 1;
+            return Ok(false);
+        }
+        self.approach(&row);
+        let known = self.identity(&row);
+        let copy = Copied {
+            row,
+            value,
+            generation,
+            removed: false,
+            seen: self.context.tick().saturating_sub(age).max(1),
+            expired: 0,
+            stamp: NOBODY,
+            death: NOBODY,
+            own: true,
+        };
+        let restored = self.publish(known, copy).is_some();
+        if restored {
+            self.note_adopted(&row);
+        }
+        Ok(restored)
+    }
+
+    /// Shows up to `records` records from `cursor` on; where to go on, `None` at the end.
+    pub(crate) fn show(
+        &self,
+        cursor: u32,
+        records: u32,
+        each: &mut dyn FnMut(&Shown<'_>),
+    ) -> Option<u32> {
+        let end = cursor.saturating_add(records).min(self.used);
+        for record in &self.records[cursor.min(end) as usize..end as usize] {
+            let header = &record.header;
+            if header.flags & LIVE == 0 {
+                continue;
+            }
+            let origin = self.context.origin_name(header.stamp().origin);
+            each(&Shown {
+                key: &record.row,
+                value: &record.value,
+                idle_class: record.value.idle_class(),
+                idle: self.idle(&record.value),
+                unused: self.context.tick().saturating_sub(header.seen),
+                generation: header.generation,
+                origin,
+                sequence: header.stamp().sequence,
+                alias: header.flags & DOMINATED != 0,
+                ends_here: header.flags & OWN_TOUCH != 0,
+            });
+        }
+        (end < self.used).then_some(end)
+    }
+}
