@@ -2,7 +2,7 @@
 //!
 //! A [`Lab`] holds [`Node`]s (network namespaces) joined by cables, bridges and [`Wire`]s; a [`Wire`] is a user-space
 //! switch whose paths have the conditions of `asterism_engine::link` and that records how late it was itself. Programs run
-//! inside by [`Node::program`]. Nothing has a name outside the laboratory's own process: when that ends, by whatever
+//! inside by [`Node::program`]; [`nat::NatLab`] is a whole laboratory for a NAT cluster. Nothing has a name outside the laboratory's own process: when that ends, by whatever
 //! signal, programs, namespaces, interfaces and files go with it. Needs root and `ip` (iproute2).
 //!
 //! Not a layer of the product: tests, measures and the command `asterism lab` use it. May import `link` of
@@ -13,6 +13,7 @@ mod error;
 mod interface;
 mod lab;
 mod namespace;
+pub mod nat;
 mod node;
 mod program;
 pub mod wire;

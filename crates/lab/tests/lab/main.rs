@@ -1,6 +1,7 @@
 //! The laboratory itself: nodes, programs, wires, and that nothing stays behind. Needs root; says `SKIPPED` without.
 
 mod crash;
+mod nat;
 mod nodes;
 mod wires;
 

@@ -1,0 +1,138 @@
+//! The configuration with which `asterism run` makes hosts of the laboratory's nodes. Imports this folder.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use super::{
+    CHANNEL_PORT, CLIENT, CLIENT_MAC, INSIDE, NAT_INSIDE_MAC, NAT_OUTSIDE_MAC, NatLab, OUTSIDE,
+    SERVER, SERVER_MAC, TRANSLATED, channel_address,
+};
+use crate::error::LabError;
+
+/// What the hosts are to be like.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// What an absent session means: `drop`, or `wait` and a duration (as the field `absent` takes it).
+    pub absent: String,
+    /// The filtering policy (as the field `filtering` takes it).
+    pub filtering: String,
+    /// The kind of both ports (as the field `kind` takes it).
+    pub port: String,
+    /// Whether the state channel goes by multicast.
+    pub multicast: bool,
+    /// Packet loops of each host.
+    pub instances: u16,
+    /// Further lines at the end of the file, whole tables.
+    pub more: String,
+}
+
+impl Default for HostOptions {
+    /// Sessions that are waited for by 150 ms, endpoint-independent filtering, AF_PACKET, unicast, one instance.
+    fn default() -> HostOptions {
+        HostOptions {
+            absent: "wait 150ms".to_owned(),
+            filtering: "endpoint-independent".to_owned(),
+            port: "af_packet".to_owned(),
+            multicast: false,
+            instances: 1,
+            more: String::new(),
+        }
+    }
+}
+
+impl HostOptions {
+    /// The same with this meaning of an absent session.
+    #[must_use]
+    pub fn absent(mut self, absent: &str) -> HostOptions {
+        absent.clone_into(&mut self.absent);
+        self
+    }
+}
+
+impl NatLab {
+    /// Writes the configuration of all hosts, `asterism.toml` in the laboratory's folder. The key is
+    /// [`NatLab::key_file`], which `asterism keygen` writes.
+    pub fn write_configuration(&self, options: &HostOptions) -> Result<PathBuf, LabError> {
+        self.lab.file("asterism.toml", self.configuration(options))
+    }
+
+    /// Where the cluster's key is to be.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.lab.folder().join("cluster.key")
+    }
+
+    /// The configuration of all hosts.
+    #[must_use]
+    pub fn configuration(&self, options: &HostOptions) -> String {
+        let names: Vec<_> = self.hosts.iter().map(|host| host.name()).collect();
+        let HostOptions {
+            absent,
+            filtering,
+            port,
+            instances,
+            more,
+            ..
+        } = options;
+        let mut text = format!(
+            "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
+            self.key_file().display()
+        );
+        for (place, name) in names.iter().enumerate() {
+            let socket = self.control_socket(place);
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "\n[cluster.member.{name}]\naddress = \"{}:{CHANNEL_PORT}\"\n\n[on.{name}.host]\ncontrol = \"{}\"\n",
+                channel_address(place),
+                socket.display()
+            );
+        }
+        if options.multicast {
+            let _ = write!(
+                text,
+                "\n[cluster.channel]\nmulticast = \"239.77.0.1:{CHANNEL_PORT}\"\ninterface = \"channel\"\n"
+            );
+        }
+        let _ = write!(
+            text,
+            r#"
+[host]
+instances = {instances}
+join_wait = "300ms"
+
+[port.inside]
+kind = "{port}"
+interface = "in"
+
+[port.outside]
+kind = "{port}"
+interface = "out"
+
+[function.nat]
+outside = ["{TRANSLATED}"]
+inside = ["10.77.0.0/24"]
+filtering = "{filtering}"
+
+[function.nat.inside_link]
+address = "{INSIDE}/24"
+mac = "{NAT_INSIDE_MAC}"
+next_hop = "{CLIENT}"
+next_hop_mac = "{CLIENT_MAC}"
+promiscuous = false
+
+[function.nat.outside_link]
+address = "{OUTSIDE}/24"
+mac = "{NAT_OUTSIDE_MAC}"
+next_hop = "{SERVER}"
+next_hop_mac = "{SERVER_MAC}"
+promiscuous = false
+
+[function.nat.state]
+sessions = {{ placement = "replicated", absent = "{absent}" }}
+ports = {{ placement = "replicated", allocation = "leased", absent = "{absent}" }}
+{more}"#
+        );
+        text
+    }
+}

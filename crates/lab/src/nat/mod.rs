@@ -1,0 +1,356 @@
+//! The laboratory of a NAT cluster: a client, so many NAT hosts, a server, and the state channel between the hosts.
+//!
+//! ```text
+//!                    ┌─ nat1 ── in [nat-1] out ── nat1 ─┐
+//!   client 10.77.0.2 ┤          [   wire   ]            ├ server 198.51.100.2 (and .3)
+//!                    └─ nat2 ── in [nat-2] out ── nat2 ─┘
+//! ```
+//!
+//! The hosts are one box: the same addresses and Ethernet addresses on each, 10.77.0.1 inside, 198.51.100.1 outside, and
+//! 203.0.113.1 for what they translate. Client and server are routers with a port to each host and choose one by their
+//! routes, each on its own: so requests and replies may go through different hosts. The state channel is a
+//! [`Wire`] (192.168.77.0/24), which delays and loses. Imports `error`, `lab`, `node`, `program`, `wire`.
+
+mod configuration;
+mod kernel;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::LabError;
+use crate::lab::{Cable, Lab};
+use crate::node::{InterfaceCounts, Node, Offloads};
+use crate::program::{Program, ProgramCommand, wait_until};
+use crate::wire::{Wire, WireConfig};
+
+pub use configuration::HostOptions;
+
+/// NAT hosts of a laboratory at most.
+pub const HOSTS_MAX: usize = 16;
+/// The client.
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The NAT's own inside address, the client's router.
+pub const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The NAT's own outside address, the server's next hop to the client.
+pub const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// What the client appears as.
+pub const TRANSLATED: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// The prefix that the server routes to the NAT hosts.
+pub const TRANSLATED_PREFIX: &str = "203.0.113.0/29";
+/// The server.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// The server's other address, which NAT discovery needs.
+pub const SERVER_OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 3);
+/// Port of the state channel.
+pub const CHANNEL_PORT: u16 = 7_400;
+
+/// Ethernet addresses: the NAT's are the same on every host, the routers' the same on every port.
+const NAT_INSIDE_MAC: &str = "02:00:00:00:01:01";
+const CLIENT_MAC: &str = "02:00:00:00:01:02";
+const NAT_OUTSIDE_MAC: &str = "02:00:00:00:02:01";
+const SERVER_MAC: &str = "02:00:00:00:02:02";
+/// How long a host may take from its start until it reads packets.
+const READY_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// What the laboratory is to be like.
+#[derive(Clone, Debug)]
+pub struct NatLabConfig {
+    /// NAT hosts.
+    pub hosts: usize,
+    /// Cables between the hosts and the routers.
+    pub cable: Cable,
+    /// The state channel.
+    pub channel: WireConfig,
+    /// Conditions between the hosts and the server, by a wire for each host; none: cables.
+    pub outside: Option<WireConfig>,
+}
+
+impl NatLabConfig {
+    /// A laboratory of so many hosts, with a state channel of this delay one way.
+    #[must_use]
+    pub fn new(hosts: usize, delay: Duration) -> NatLabConfig {
+        NatLabConfig {
+            hosts,
+            cable: Cable::default(),
+            channel: WireConfig::default().delay(delay),
+            outside: None,
+        }
+    }
+
+    /// The same with these offloads on the packets' path.
+    #[must_use]
+    pub fn offloads(mut self, offloads: Offloads) -> NatLabConfig {
+        self.cable.offloads = offloads;
+        self
+    }
+
+    /// The same with this probability (0 to 1) of loss on the state channel.
+    #[must_use]
+    pub fn loss(mut self, loss: f64) -> NatLabConfig {
+        self.channel.conditions.loss = loss;
+        self
+    }
+}
+
+/// A client, NAT hosts and a server. Nothing runs in it yet but the kernel.
+#[derive(Debug)]
+pub struct NatLab {
+    /// Holds programs and files.
+    pub lab: Lab,
+    /// The inside.
+    pub client: Node,
+    /// The NAT hosts, named `nat-1` and so on: the names of the cluster's members.
+    pub hosts: Vec<Node>,
+    /// The outside.
+    pub server: Node,
+    /// The state channel; end `n` is at `hosts[n]`. None with a single host.
+    pub channel: Option<Wire>,
+    /// What is between each host and the server, if it is not a cable.
+    pub outside: Vec<Wire>,
+}
+
+impl NatLab {
+    /// Builds it. Some 20 ms and 10 ms for each host.
+    pub fn new(config: &NatLabConfig) -> Result<NatLab, LabError> {
+        if !(1..=HOSTS_MAX).contains(&config.hosts) {
+            return Err(LabError::BadName {
+                name: format!("{} hosts", config.hosts),
+                fault: "a laboratory has 1 to 16",
+            });
+        }
+        let lab = Lab::new()?;
+        let client = lab.node("client")?;
+        let server = lab.node("server")?;
+        let mut hosts = Vec::new();
+        let mut outside = Vec::new();
+        for number in 1..=config.hosts {
+            let host = lab.node(&format!("nat-{number}"))?;
+            let port = format!("nat{number}");
+            let cable = config.cable.clone().macs(CLIENT_MAC, NAT_INSIDE_MAC);
+            lab.cable((&client, &port), (&host, "in"), &cable)?;
+            match &config.outside {
+                None => {
+                    let cable = config.cable.clone().macs(SERVER_MAC, NAT_OUTSIDE_MAC);
+                    lab.cable((&server, &port), (&host, "out"), &cable)?;
+                }
+                Some(wire) => {
+                    let ends = [(&server, port.as_str()), (&host, "out")];
+                    outside.push(lab.wire(&ends, wire)?);
+                    server.ip(&[format!("link set dev {port} address {SERVER_MAC}")])?;
+                    host.ip(&[format!("link set dev out address {NAT_OUTSIDE_MAC}")])?;
+                }
+            }
+            hosts.push(host);
+        }
+        let channel = if config.hosts > 1 {
+            let ends: Vec<_> = hosts.iter().map(|host| (host, "channel")).collect();
+            let wire = lab.wire(&ends, &config.channel)?;
+            for (place, host) in hosts.iter().enumerate() {
+                host.ip(&[
+                    format!("address add {}/24 dev channel", channel_address(place)),
+                    "route add 224.0.0.0/4 dev channel".to_owned(),
+                ])?;
+            }
+            Some(wire)
+        } else {
+            None
+        };
+        for (router, addresses) in [(&client, &[CLIENT][..]), (&server, &[SERVER, SERVER_OTHER])] {
+            let lines: Vec<_> = addresses
+                .iter()
+                .map(|address| format!("address add {address}/32 dev lo"))
+                .collect();
+            router.ip(&lines)?;
+            // Flows are spread by addresses and ports, and every answer is known by its port.
+            router.sysctl("net/ipv4/fib_multipath_hash_policy", "1")?;
+        }
+        let built = NatLab {
+            lab,
+            client,
+            hosts,
+            server,
+            channel,
+            outside,
+        };
+        let all: Vec<usize> = (0..config.hosts).collect();
+        built.requests_through(&all)?;
+        built.replies_through(&all)?;
+        Ok(built)
+    }
+
+    /// Sends what the client sends through these hosts, flow by flow.
+    pub fn requests_through(&self, hosts: &[usize]) -> Result<(), LabError> {
+        let way = self.way(INSIDE, hosts)?;
+        self.client.ip(&[
+            format!("route replace default src {CLIENT} {way}"),
+            "route flush cache".to_owned(),
+        ])?;
+        Ok(())
+    }
+
+    /// Sends what the server answers through these hosts, flow by flow.
+    pub fn replies_through(&self, hosts: &[usize]) -> Result<(), LabError> {
+        let way = self.way(OUTSIDE, hosts)?;
+        self.server.ip(&[
+            format!("route replace {TRANSLATED_PREFIX} src {SERVER} {way}"),
+            // Errors that the NAT's own outside address sends come from there.
+            format!("route replace {OUTSIDE}/32 src {SERVER} {way}"),
+            "route flush cache".to_owned(),
+        ])?;
+        Ok(())
+    }
+
+    /// Next hops of a route through these hosts.
+    fn way(&self, address: Ipv4Addr, hosts: &[usize]) -> Result<String, LabError> {
+        if hosts.is_empty() || hosts.iter().any(|host| *host >= self.hosts.len()) {
+            return Err(LabError::BadName {
+                name: format!("hosts {hosts:?}"),
+                fault: "routes lead through one host at least, and only through those that there are",
+            });
+        }
+        let hop = |host: &usize| format!("via {address} dev nat{} onlink", host + 1);
+        Ok(match hosts {
+            [host] => hop(host),
+            hosts => hosts
+                .iter()
+                .map(|host| format!("nexthop {} ", hop(host)))
+                .collect(),
+        })
+    }
+
+    /// Starts `asterism run` on a host, with the configuration of [`NatLab::write_configuration`]. Returns when the host
+    /// says that it reads packets.
+    pub fn start_host(
+        &self,
+        asterism: &Path,
+        configuration: &Path,
+        place: usize,
+    ) -> Result<Program, LabError> {
+        let program = self.host_command(asterism, configuration, place).start()?;
+        self.wait_for_host(&program, place)?;
+        Ok(program)
+    }
+
+    /// Starts `asterism run` on all hosts at once, and waits for all.
+    pub fn start_hosts(
+        &self,
+        asterism: &Path,
+        configuration: &Path,
+    ) -> Result<Vec<Program>, LabError> {
+        let started: Result<Vec<_>, _> = (0..self.hosts.len())
+            .map(|place| self.host_command(asterism, configuration, place).start())
+            .collect();
+        let started = started?;
+        for (place, program) in started.iter().enumerate() {
+            self.wait_for_host(program, place)?;
+        }
+        Ok(started)
+    }
+
+    fn host_command(&self, asterism: &Path, configuration: &Path, place: usize) -> ProgramCommand {
+        let host = &self.hosts[place];
+        host.program(asterism)
+            .arg("run")
+            .arg(configuration)
+            .args(["--member", host.name()])
+    }
+
+    /// A host is ready when its control socket answers and the client can ping the NAT through it.
+    fn wait_for_host(&self, program: &Program, place: usize) -> Result<(), LabError> {
+        let socket = self.control_socket(place);
+        let what = format!("{} taking packets", self.hosts[place].name());
+        let waited = wait_until(&what, READY_TIME_MAX, || {
+            !program.runs() || std::os::unix::net::UnixStream::connect(&socket).is_ok()
+        });
+        let failed = |said: &str| LabError::Failed {
+            what: what.clone(),
+            said: format!(
+                "{said}; it had said: {}{}",
+                program.stdout(),
+                program.stderr()
+            ),
+        };
+        if let Err(error) = waited {
+            return Err(failed(&error.to_string()));
+        }
+        if !program.runs() {
+            return Err(failed("it ended"));
+        }
+        self.ping_through(place)
+            .map_err(|error| failed(&error.to_string()))
+    }
+
+    /// Waits until the NAT answers the client through this host.
+    fn ping_through(&self, place: usize) -> Result<(), LabError> {
+        let what = format!(
+            "an answer from {INSIDE} through {}",
+            self.hosts[place].name()
+        );
+        let port = format!("nat{}", place + 1);
+        wait_until(&what, READY_TIME_MAX, || {
+            self.client
+                .program("ping")
+                .args(["-c1", "-W1", "-I", &port, "-I", &CLIENT.to_string()])
+                .arg(INSIDE.to_string())
+                .run()
+                .is_ok()
+        })
+    }
+
+    /// The control socket of a host.
+    #[must_use]
+    pub fn control_socket(&self, place: usize) -> PathBuf {
+        self.lab.folder().join(format!("nat-{}.sock", place + 1))
+    }
+
+    /// What the interface `in` or `out` of each host has counted: which packets went through which.
+    pub fn counts(&self, interface: &str) -> Result<Vec<InterfaceCounts>, LabError> {
+        self.hosts
+            .iter()
+            .map(|host| host.interface_counts(interface))
+            .collect()
+    }
+
+    /// Waits until the server accepts connections on this port.
+    pub fn wait_for_server(&self, port: u16) -> Result<(), LabError> {
+        self.server
+            .wait_for_tcp(SocketAddr::from((SERVER, port)), Duration::from_secs(10))
+    }
+
+    /// Serves a folder by nginx on port 80 of the server: each connection for one document, at so many bytes a second
+    /// at most (0: no limit).
+    pub fn serve(&self, folder: &Path, bytes_per_second: u64) -> Result<Program, LabError> {
+        let work = self.lab.folder().display();
+        let configuration = format!(
+            "daemon off; master_process off; worker_processes 1; pid {work}/nginx.pid; error_log stderr error;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{\n  access_log off; keepalive_timeout 30; keepalive_requests 100000; limit_rate {bytes_per_second};\n  \
+             client_body_temp_path {work}; proxy_temp_path {work}; fastcgi_temp_path {work}; uwsgi_temp_path {work}; scgi_temp_path {work};\n  \
+             server {{ listen {SERVER}:80 backlog=4096; root {}; }}\n}}\n",
+            folder.display()
+        );
+        let file = self.lab.file("nginx.conf", configuration)?;
+        let program = self
+            .server
+            .program("nginx")
+            .arg("-e")
+            .arg("stderr")
+            .arg("-c")
+            .arg(&file)
+            .start()?;
+        match self.wait_for_server(80) {
+            Ok(()) => Ok(program),
+            Err(error) => Err(LabError::Failed {
+                what: "nginx".to_owned(),
+                said: format!("{error}; {}", program.stderr()),
+            }),
+        }
+    }
+}
+
+/// The address of a host on the state channel.
+#[must_use]
+pub fn channel_address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 77, u8::try_from(place + 1).unwrap_or(u8::MAX))
+}

@@ -1,0 +1,108 @@
+//! The laboratory of a NAT cluster, with the kernel as the NAT: what does not hold here is the laboratory's fault.
+
+use std::time::Duration;
+
+use asterism_lab::nat::{CLIENT, NatLab, NatLabConfig, SERVER, TRANSLATED};
+use asterism_lab::{Offloads, WireConfig};
+
+use crate::lab;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_kernel_translates_on_the_way_that_the_routes_say() {
+    if lab().is_none() {
+        return;
+    }
+    let lab = NatLab::new(&NatLabConfig::new(2, MS)).unwrap();
+    lab.use_kernel(0).unwrap();
+    lab.use_kernel(1).unwrap();
+    for host in [0, 1] {
+        lab.requests_through(&[host]).unwrap();
+        lab.replies_through(&[host]).unwrap();
+        let before = lab.counts("in").unwrap();
+        let ping = lab
+            .client
+            .program("ping")
+            .args(["-c3", "-i0.01", "-W2"])
+            .arg(SERVER.to_string());
+        assert!(ping.run().unwrap().text().contains("3 received"));
+        let after = lab.counts("in").unwrap();
+        assert!(after[host].received >= before[host].received + 3);
+        assert!(after[1 - host].received <= before[1 - host].received + 1);
+    }
+    let socket = lab
+        .server
+        .enter(|| std::net::UdpSocket::bind((SERVER, 53)))
+        .unwrap()
+        .unwrap();
+    socket.set_read_timeout(Some(MS * 2_000)).unwrap();
+    let client = lab
+        .client
+        .enter(|| std::net::UdpSocket::bind((CLIENT, 0)))
+        .unwrap()
+        .unwrap();
+    client.send_to(b"who am I", (SERVER, 53)).unwrap();
+    assert_eq!(socket.recv_from(&mut [0; 10]).unwrap().1.ip(), TRANSLATED);
+    assert!(lab.requests_through(&[]).is_err() && lab.replies_through(&[2]).is_err());
+    assert!(NatLab::new(&NatLabConfig::new(17, MS)).is_err());
+}
+
+#[test]
+fn documents_are_served_through_a_wire_that_delays() {
+    if lab().is_none() {
+        return;
+    }
+    let config = NatLabConfig {
+        outside: Some(WireConfig::default().delay(MS * 10)),
+        ..NatLabConfig::new(1, MS)
+    };
+    let lab = NatLab::new(&config).unwrap();
+    lab.use_kernel(0).unwrap();
+    let document = vec![b'x'; 100_000];
+    lab.lab.file("document", &document).unwrap();
+    let _nginx = lab.serve(lab.lab.folder(), 0).unwrap();
+    let url = format!("http://{SERVER}/document");
+    // Neighbours ask for one another's addresses first, each by a round trip.
+    lab.client
+        .program("ping")
+        .args(["-c2", "-i0.01"])
+        .arg(SERVER.to_string())
+        .run()
+        .unwrap();
+    let curl = lab
+        .client
+        .program("curl")
+        .args(["-sS", "-o-", "-w%{stderr}%{time_connect}", &url]);
+    let finished = curl.run().unwrap();
+    assert!(finished.stdout == document);
+    let connect: f64 = String::from_utf8_lossy(&finished.stderr).parse().unwrap();
+    assert!((0.020..0.035).contains(&connect), "{connect}");
+}
+
+#[test]
+fn large_frames_go_through_the_kernel() {
+    if lab().is_none() {
+        return;
+    }
+    let lab = NatLab::new(&NatLabConfig::new(1, MS).offloads(Offloads::On)).unwrap();
+    lab.use_forwarding(0).unwrap();
+    let server = lab
+        .server
+        .program("iperf3")
+        .args(["-s", "-1", "--forceflush", "-B", &SERVER.to_string()])
+        .start()
+        .unwrap();
+    server.wait_for_output("listening", MS * 5_000).unwrap();
+    let client = lab
+        .client
+        .program("iperf3")
+        .args(["-c", &SERVER.to_string(), "-t1", "-J"]);
+    let said = client.run().unwrap().text();
+    assert!(said.contains("\"bits_per_second\""), "{said}");
+    let counts = lab.counts("in").unwrap()[0];
+    assert!(
+        counts.received_bytes / counts.received > 5_000,
+        "{counts:?}"
+    );
+}
