@@ -10,6 +10,7 @@
 
 mod clock;
 mod error;
+pub mod http;
 mod interface;
 mod lab;
 mod namespace;

@@ -15,13 +15,14 @@ mod configuration;
 mod kernel;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::LabError;
 use crate::lab::{Cable, Lab};
 use crate::node::{InterfaceCounts, Node, Offloads};
-use crate::program::{Program, ProgramCommand, wait_until};
+use crate::program::{Program, wait_until};
 use crate::wire::{Wire, WireConfig};
 
 pub use configuration::HostOptions;
@@ -220,15 +221,15 @@ impl NatLab {
     }
 
     /// Starts `asterism run` on a host, with the configuration of [`NatLab::write_configuration`]. Returns when the host
-    /// says that it reads packets.
+    /// says that it is ready, as it says to systemd (sd_notify(3)).
     pub fn start_host(
         &self,
         asterism: &Path,
         configuration: &Path,
         place: usize,
     ) -> Result<Program, LabError> {
-        let program = self.host_command(asterism, configuration, place).start()?;
-        self.wait_for_host(&program, place)?;
+        let (program, notices) = self.begin_host(asterism, configuration, place)?;
+        self.wait_for_host(&program, &notices, place)?;
         Ok(program)
     }
 
@@ -239,62 +240,75 @@ impl NatLab {
         configuration: &Path,
     ) -> Result<Vec<Program>, LabError> {
         let started: Result<Vec<_>, _> = (0..self.hosts.len())
-            .map(|place| self.host_command(asterism, configuration, place).start())
+            .map(|place| self.begin_host(asterism, configuration, place))
             .collect();
-        let started = started?;
-        for (place, program) in started.iter().enumerate() {
-            self.wait_for_host(program, place)?;
+        let mut programs = Vec::new();
+        for (place, (program, notices)) in started?.into_iter().enumerate() {
+            self.wait_for_host(&program, &notices, place)?;
+            programs.push(program);
         }
-        Ok(started)
+        Ok(programs)
     }
 
-    fn host_command(&self, asterism: &Path, configuration: &Path, place: usize) -> ProgramCommand {
+    fn begin_host(
+        &self,
+        asterism: &Path,
+        configuration: &Path,
+        place: usize,
+    ) -> Result<(Program, UnixDatagram), LabError> {
         let host = &self.hosts[place];
-        host.program(asterism)
+        let path = self.lab.folder().join(format!("{}.notify", host.name()));
+        let bound = || {
+            if path.exists() {
+                // Of an earlier life of this host.
+                std::fs::remove_file(&path)?;
+            }
+            let socket = UnixDatagram::bind(&path)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let notices = bound()
+            .map_err(|error| LabError::kernel(format!("making {}", path.display()), error))?;
+        let program = host
+            .program(asterism)
             .arg("run")
             .arg(configuration)
             .args(["--member", host.name()])
+            .env("NOTIFY_SOCKET", &path)
+            .start()?;
+        Ok((program, notices))
     }
 
-    /// A host is ready when its control socket answers and the client can ping the NAT through it.
-    fn wait_for_host(&self, program: &Program, place: usize) -> Result<(), LabError> {
-        let socket = self.control_socket(place);
-        let what = format!("{} taking packets", self.hosts[place].name());
+    fn wait_for_host(
+        &self,
+        program: &Program,
+        notices: &UnixDatagram,
+        place: usize,
+    ) -> Result<(), LabError> {
+        let what = format!("{} being ready", self.hosts[place].name());
+        let mut ready = false;
         let waited = wait_until(&what, READY_TIME_MAX, || {
-            !program.runs() || std::os::unix::net::UnixStream::connect(&socket).is_ok()
+            let mut notice = [0; 4_096];
+            while let Ok(length) = notices.recv(&mut notice) {
+                ready |= notice[..length]
+                    .split(|byte| *byte == b'\n')
+                    .any(|line| line == b"READY=1");
+            }
+            ready || !program.runs()
         });
-        let failed = |said: &str| LabError::Failed {
-            what: what.clone(),
+        if ready {
+            return Ok(());
+        }
+        Err(LabError::Failed {
+            what,
             said: format!(
-                "{said}; it had said: {}{}",
+                "{}; it had said: {}{}",
+                waited
+                    .err()
+                    .map_or("it ended".to_owned(), |error| error.to_string()),
                 program.stdout(),
                 program.stderr()
             ),
-        };
-        if let Err(error) = waited {
-            return Err(failed(&error.to_string()));
-        }
-        if !program.runs() {
-            return Err(failed("it ended"));
-        }
-        self.ping_through(place)
-            .map_err(|error| failed(&error.to_string()))
-    }
-
-    /// Waits until the NAT answers the client through this host.
-    fn ping_through(&self, place: usize) -> Result<(), LabError> {
-        let what = format!(
-            "an answer from {INSIDE} through {}",
-            self.hosts[place].name()
-        );
-        let port = format!("nat{}", place + 1);
-        wait_until(&what, READY_TIME_MAX, || {
-            self.client
-                .program("ping")
-                .args(["-c1", "-W1", "-I", &port, "-I", &CLIENT.to_string()])
-                .arg(INSIDE.to_string())
-                .run()
-                .is_ok()
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asterism_lab::http::{DocumentServer, Downloads, document};
 use asterism_lab::nat::{CLIENT, NatLab, NatLabConfig, SERVER, TRANSLATED};
 use asterism_lab::{Offloads, WireConfig};
 
@@ -78,6 +79,69 @@ fn documents_are_served_through_a_wire_that_delays() {
     assert!(finished.stdout == document);
     let connect: f64 = String::from_utf8_lossy(&finished.stderr).parse().unwrap();
     assert!((0.020..0.035).contains(&connect), "{connect}");
+}
+
+#[test]
+fn downloads_are_compared_and_overlap() {
+    if lab().is_none() {
+        return;
+    }
+    let lab = NatLab::new(&NatLabConfig::new(1, MS)).unwrap();
+    lab.use_kernel(0).unwrap();
+    let address = (SERVER, 8080).into();
+    let _server = DocumentServer::start(&lab.server, address, 1 << 20).unwrap();
+    let right = document(200_000);
+    let downloads = Downloads {
+        server: address,
+        path: "/200000".to_owned(),
+        document: &right,
+        count: 30,
+        at_once: 15,
+        patience: MS * 5_000,
+    };
+    let report = downloads.run(&lab.client).unwrap();
+    assert_eq!(
+        (report.complete(), report.downloads.len()),
+        (30, 30),
+        "{}",
+        report.faults()
+    );
+    assert!(report.most_at_once() >= 14, "{}", report.most_at_once());
+    assert!(report.connect_ms(0.5) < 500.0);
+    let mut wrong = right.clone();
+    wrong[150_000] ^= 1;
+    let one = |path: &str, document: &[u8]| {
+        let downloads = Downloads {
+            path: path.to_owned(),
+            document,
+            count: 1,
+            at_once: 1,
+            ..downloads.clone()
+        };
+        downloads.run(&lab.client).unwrap().faults()
+    };
+    assert!(
+        one("/200000", &wrong).contains("wrong after"),
+        "{}",
+        one("/200000", &wrong)
+    );
+    assert!(one("/200000", &right[..199_999]).contains("wrong after"));
+    assert!(one("/199999", &right).contains("ended after 199999"));
+    assert!(one("/x", &right).contains("404"));
+    assert_eq!(one("/200000", &right), "0 failed: ");
+    let refused = Downloads {
+        server: (SERVER, 1).into(),
+        ..downloads.clone()
+    };
+    assert_eq!(refused.run(&lab.client).unwrap().complete(), 0);
+    assert!(
+        Downloads {
+            at_once: 0,
+            ..downloads
+        }
+        .run(&lab.client)
+        .is_err()
+    );
 }
 
 #[test]
