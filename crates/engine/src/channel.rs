@@ -10,7 +10,7 @@ use asterism_placement::replicated::{
     Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, SubmitError,
 };
 use asterism_placement::seal::{
-    Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
+    Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
 };
 use asterism_placement::{MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
@@ -117,6 +117,7 @@ pub struct StateChannel {
     images: Vec<(MemberId, u32)>,
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
+    pads: bool,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
 }
@@ -166,6 +167,7 @@ impl StateChannel {
             images: Vec::new(),
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
+            pads: false,
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
         }
@@ -247,6 +249,9 @@ impl StateChannel {
         } else {
             let destination = self.replicator.poll_transmit(now, &mut self.plain)?;
             self.plain.extend_from_slice(&self.extra_frames);
+            if self.pads && destination == ReplicaDestination::All {
+                self.replicator.pad(&mut self.plain);
+            }
             self.secure.seal(&self.plain, out).ok()?;
             match destination {
                 ReplicaDestination::All => Destination::All,
@@ -256,6 +261,24 @@ impl StateChannel {
         self.tally.datagrams_sent += 1;
         self.tally.bytes_sent += out.len() as u64;
         Some(destination)
+    }
+
+    /// The longest datagram in bytes of UDP payload, by the configuration.
+    pub fn datagram_bytes_max(&self) -> usize {
+        self.replicator.config().payload_bytes_max + OVERHEAD_BYTES
+    }
+
+    /// Has new datagrams be at most so long, as far as the longest group and the configuration allow: for a
+    /// path that turned out to be narrower. What is sent again keeps the length that it had.
+    pub fn set_datagram_bytes(&mut self, bytes: usize) {
+        self.replicator
+            .set_payload_bytes(bytes.saturating_sub(OVERHEAD_BYTES));
+    }
+
+    /// Whether datagrams that are nearly full are filled, so that a run of them has one length: for a
+    /// transport that hands the kernel many of one length for the price of one.
+    pub fn set_padding(&mut self, on: bool) {
+        self.pads = on;
     }
 
     /// When [`StateChannel::turn`] is due next, whatever arrives.

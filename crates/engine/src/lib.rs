@@ -14,6 +14,7 @@ mod parking;
 pub mod port;
 pub mod ring;
 mod tally;
+pub mod transport;
 
 pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
 pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};

@@ -141,6 +141,7 @@ impl Replicator {
                     }
                 }
                 Frame::Inert => self.counters.frames_inert += 1,
+                Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
             }
         }

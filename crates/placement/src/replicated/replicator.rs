@@ -19,6 +19,8 @@ use super::{Event, LogRoom, SubmitError};
 #[derive(Debug)]
 pub struct Replicator {
     pub(super) config: Config,
+    /// The longest new message, by configuration and path.
+    pub(super) payload_bytes: usize,
     /// All members in the order of their names; an *index* is a place in here.
     pub(super) members: Vec<MemberId>,
     /// The own index.
@@ -97,6 +99,7 @@ impl Replicator {
             body: Vec::with_capacity(config.payload_bytes_max),
             runs: Vec::with_capacity(RUNS_MAX),
             heard_vector: vec![0; count].into(),
+            payload_bytes: config.payload_bytes_max,
             config,
             members,
             me,

@@ -8,14 +8,16 @@ use super::replicator::Replicator;
 use super::wire::{
     ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image, ImageEndFrame,
     KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END, KIND_KEEP_ALIVE,
-    KIND_RECORDS, varint_bytes, write_entry, write_frame, write_varint,
+    KIND_RECORDS, varint_bytes, write_entry, write_frame, write_padding, write_varint,
 };
-use super::{Destination, ImageKind};
+use super::{Destination, ImageKind, PAYLOAD_BYTES_MIN};
 
 /// Bytes of an acknowledgement's entry without its runs, at the most.
 const ENTRY_BYTES_MAX: usize = 3 + 9 + 9 + 1;
 /// Bytes of one run in an entry, at the most, while its window is at most `GROUPS_LIMIT`.
 const RUN_BYTES_MAX: usize = 4 + 4;
+/// A message is padded when it lacks at most one part in so many.
+const PADDED_PART: usize = 6;
 /// Bytes of a keep-alive frame.
 const KEEP_ALIVE_BYTES: usize = 3;
 
@@ -43,6 +45,20 @@ impl Replicator {
         Some(destination)
     }
 
+    /// Has new messages be at most so many bytes long, between [`PAYLOAD_BYTES_MIN`](super::PAYLOAD_BYTES_MIN) and
+    /// the configuration's bound: for a path that turned out to be narrower. What was sent before under a greater
+    /// bound goes again as it was, and so do parts of images.
+    pub fn set_payload_bytes(&mut self, bytes: usize) {
+        self.payload_bytes = bytes.clamp(PAYLOAD_BYTES_MIN, self.config.payload_bytes_max);
+    }
+
+    /// Fills a message that is nearly full, so that full messages have one length. Others it leaves alone.
+    pub fn pad(&self, buffer: &mut Vec<u8>) {
+        if buffer.len() >= self.payload_bytes - self.payload_bytes / PADDED_PART {
+            write_padding(buffer, self.payload_bytes);
+        }
+    }
+
     /// Whether a message to all that goes anyhow should carry acknowledgements.
     fn vector_goes(&self, now: Time) -> bool {
         let rested = self
@@ -54,7 +70,7 @@ impl Replicator {
     /// Whether the unsent groups fill a message, so that none should wait for more.
     pub(super) fn fills_a_message(&self) -> bool {
         let unsent = self.log.run_bytes(self.sent_through + 1, self.log.head());
-        unsent + HEADER_BYTES_MAX + FRAME_BYTES_MAX >= self.config.payload_bytes_max
+        unsent + HEADER_BYTES_MAX + FRAME_BYTES_MAX >= self.payload_bytes
     }
 
     /// What a run costs beside its bytes.
@@ -85,7 +101,7 @@ impl Replicator {
             self.named_head(),
         );
         let peers = self.peers.len();
-        let room = self.config.payload_bytes_max - 2 * KEEP_ALIVE_BYTES;
+        let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES;
         let mut echoes = 0;
         for step in 0..peers {
             let peer = &self.peers[(self.rotation + step) % peers];
@@ -195,17 +211,24 @@ impl Replicator {
         } else {
             self.begin(buffer);
         }
+        let mut any = false;
         loop {
             let run = *self.sent.run(number);
             // Of a run that was partly pruned only the rest is kept, and needed.
             let first = run.first.max(self.log.pruned() + 1);
             let length = self.log.run_bytes(first, run.last);
-            if buffer.len() + Self::records_overhead(first) + length > self.config.payload_bytes_max
-            {
+            // The first may have been cut for a wider path; more join it only as the path is now.
+            let most = if any {
+                self.payload_bytes
+            } else {
+                self.config.payload_bytes_max
+            };
+            if buffer.len() + Self::records_overhead(first) + length > most {
                 // Acknowledgements took its place, or it is for the next message.
                 break;
             }
             self.write_records(first, run.last, true, buffer);
+            any = true;
             self.counters.groups_retransmitted += run.last - first + 1;
             self.sent
                 .resent(number, if one.is_none() { u64::MAX } else { mask }, now);
@@ -349,7 +372,7 @@ impl Replicator {
         let taken = buffer.len() + growth + Self::records_overhead(first);
         let last = self
             .log
-            .longest_run(first, self.config.payload_bytes_max.saturating_sub(taken));
+            .longest_run(first, self.payload_bytes.saturating_sub(taken));
         if last < first {
             debug_assert!(vector, "the longest group fits a message");
             self.counters.messages_without_records_sent += 1;

@@ -15,6 +15,7 @@ const UNSAFE: &[&str] = &[
     "crates/engine/src/pages.rs",
     "crates/engine/src/port/system/",
     "crates/engine/src/ring/record.rs",
+    "crates/engine/src/transport/kernel/",
     "crates/engine/tests/",
     "crates/lab/src/clock.rs",
     "crates/lab/src/interface.rs",

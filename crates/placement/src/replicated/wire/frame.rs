@@ -14,6 +14,8 @@ pub(crate) const KIND_KEEP_ALIVE: u8 = 3;
 pub(crate) const KIND_IMAGE: u8 = 4;
 pub(crate) const KIND_IMAGE_END: u8 = 5;
 pub(crate) const KIND_IMAGE_ACKNOWLEDGE: u8 = 6;
+/// Bytes without a meaning, that give a message a length.
+pub(crate) const KIND_PADDING: u8 = 0x80;
 /// A kind with this bit may be skipped by a build that does not know it.
 const SKIPPABLE: u8 = 0x80;
 
@@ -30,6 +32,8 @@ pub(crate) enum Frame<'a> {
     ImageAcknowledge(ImageAcknowledge),
     /// Well formed, and nothing that this build acts on.
     Inert,
+    /// Without a meaning.
+    Padding,
     /// Unknown, and allowed to be.
     Skipped,
 }
@@ -97,6 +101,7 @@ impl<'a> Frames<'a> {
             KIND_IMAGE_END => ImageEndFrame::read(body).map(Frame::ImageEnd),
             KIND_IMAGE_ACKNOWLEDGE => ImageAcknowledge::read(body).map(Frame::ImageAcknowledge),
             KIND_JOIN..=KIND_CLOSE => Membership::read(kind, body).map(|_| Frame::Inert),
+            KIND_PADDING => Some(Frame::Padding),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };
@@ -133,9 +138,45 @@ pub(crate) fn write_frame(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
+/// Appends padding until there are `bytes_wanted` bytes. One byte short of that nothing fits: a frame has two.
+pub(crate) fn write_padding(out: &mut Vec<u8>, bytes_wanted: usize) {
+    let Some(gap) = bytes_wanted.checked_sub(out.len()).filter(|&gap| gap >= 2) else {
+        return;
+    };
+    // The length takes one byte up to 127; a gap of 130 is two frames, since neither 127 nor 128 fills it.
+    let first = if gap == 130 { 2 } else { gap };
+    for gap in [first, gap - first] {
+        if gap >= 2 {
+            let body = if gap <= 129 { gap - 2 } else { gap - 3 };
+            out.push(KIND_PADDING);
+            write_varint(out, body as u64);
+            out.resize(out.len() + body, 0);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn padding_fills_every_gap_but_one_byte_and_means_nothing() {
+        for gap in 0..1_500 {
+            let mut bytes = Vec::new();
+            write_frame(&mut bytes, KIND_KEEP_ALIVE, &[1]);
+            let wanted = bytes.len() + gap;
+            write_padding(&mut bytes, wanted);
+            assert_eq!(bytes.len(), if gap == 1 { wanted - 1 } else { wanted });
+            let read = frames(&bytes).unwrap();
+            assert!(matches!(read[0], Frame::KeepAlive { answer: true }));
+            assert!(
+                read[1..]
+                    .iter()
+                    .all(|frame| matches!(frame, Frame::Padding))
+            );
+        }
+        write_padding(&mut Vec::new(), 0);
+    }
 
     fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, Refused> {
         Frames::new(Reader::new(bytes)).collect()

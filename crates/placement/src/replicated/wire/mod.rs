@@ -10,6 +10,7 @@
 //! acknowledge := count entry*count                    kind 2
 //! entry       := origin applied ahead pairs (missing present)*pairs
 //! keep-alive  := flags:u8                             kind 3; bit 0: an answer is wanted
+//! padding     := zero*                                kind 0x80; without a meaning
 //! image, and what later issues need                   see `image` and `membership`
 //! ```
 //!
@@ -28,7 +29,7 @@ use crate::MemberId;
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
 pub(crate) use frame::{
     Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END,
-    KIND_KEEP_ALIVE, KIND_RECORDS, write_frame,
+    KIND_KEEP_ALIVE, KIND_RECORDS, write_frame, write_padding,
 };
 pub(crate) use header::{Echo, Header};
 pub(crate) use image::{Image, ImageAcknowledge, ImageEndFrame};

@@ -1,0 +1,121 @@
+//! What arrives at a socket: many messages by one call, each of them one datagram or several joined.
+
+use core::mem::{size_of, zeroed};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use libc::{sockaddr_in6, socklen_t};
+
+use super::address::decode;
+use super::{SOL_UDP, Socket, checked, each_control, word};
+
+/// Messages taken by one call at most.
+pub(in crate::transport) const RECEIVE_MESSAGES_MAX: usize = 32;
+/// Bytes for each of them: with receive offload one message is many datagrams.
+const RECEIVE_BYTES: usize = 1 << 16;
+
+/// What arrived by one entry of a call.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::transport) struct Arrival {
+    pub(in crate::transport) from: SocketAddr,
+    pub(in crate::transport) bytes: usize,
+    /// Length of each datagram but the last where the kernel joined several; 0 for one datagram.
+    pub(in crate::transport) segment_bytes: usize,
+    /// The message was longer than the buffer.
+    pub(in crate::transport) is_cut: bool,
+    /// Datagrams that this socket dropped so far for want of buffer, if it dropped any; wraps.
+    pub(in crate::transport) drops: Option<u32>,
+}
+
+/// Bytes of a control buffer for what comes with an arrival: two numbers of 4 bytes, and room to spare.
+const ARRIVAL_CONTROL_WORDS: usize = 16;
+
+/// Buffers for what arrives by one call, and what is known of it.
+pub(in crate::transport) struct Arrivals {
+    memory: Vec<u8>,
+    arrivals: Vec<Arrival>,
+}
+
+impl core::fmt::Debug for Arrivals {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("Arrivals")
+            .field("arrivals", &self.arrivals)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Arrivals {
+    pub(in crate::transport) fn new() -> Self {
+        Self {
+            memory: vec![0; RECEIVE_MESSAGES_MAX * RECEIVE_BYTES],
+            arrivals: Vec::with_capacity(RECEIVE_MESSAGES_MAX),
+        }
+    }
+
+    /// Takes what has arrived at the socket, without waiting; how many messages.
+    pub(in crate::transport) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
+        self.arrivals.clear();
+        // SAFETY: all zeroes is valid for these structures of numbers and pointers.
+        let (mut headers, mut names, mut controls, mut vectors) = unsafe {
+            (
+                zeroed::<[libc::mmsghdr; RECEIVE_MESSAGES_MAX]>(),
+                zeroed::<[sockaddr_in6; RECEIVE_MESSAGES_MAX]>(),
+                zeroed::<[[u64; ARRIVAL_CONTROL_WORDS]; RECEIVE_MESSAGES_MAX]>(),
+                zeroed::<[libc::iovec; RECEIVE_MESSAGES_MAX]>(),
+            )
+        };
+        for (place, buffer) in self.memory.chunks_exact_mut(RECEIVE_BYTES).enumerate() {
+            vectors[place] = libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: RECEIVE_BYTES,
+            };
+            let header = &mut headers[place].msg_hdr;
+            header.msg_name = (&raw mut names[place]).cast();
+            header.msg_namelen = size_of::<sockaddr_in6>() as socklen_t;
+            header.msg_iov = &raw mut vectors[place];
+            header.msg_iovlen = 1;
+            header.msg_control = controls[place].as_mut_ptr().cast();
+            header.msg_controllen = size_of::<[u64; ARRIVAL_CONTROL_WORDS]>();
+        }
+        // SAFETY: every header points to buffers of the said lengths that live until the call returns.
+        let count = checked(unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                RECEIVE_MESSAGES_MAX as u32,
+                libc::MSG_DONTWAIT,
+                core::ptr::null_mut(),
+            )
+        })? as usize;
+        for (header, name) in headers.iter().zip(&names).take(count) {
+            let mut arrival = Arrival {
+                // An address of no known family names nobody.
+                from: decode(name).unwrap_or(SocketAddr::from(([0; 4], 0))),
+                bytes: (header.msg_len as usize).min(RECEIVE_BYTES),
+                segment_bytes: 0,
+                is_cut: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+                drops: None,
+            };
+            each_control(&header.msg_hdr, |level, kind, data| {
+                let Some(value) = word(data, 0) else { return };
+                match (level, kind) {
+                    (SOL_UDP, libc::UDP_GRO) => arrival.segment_bytes = value as usize,
+                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => arrival.drops = Some(value),
+                    _ => {}
+                }
+            });
+            self.arrivals.push(arrival);
+        }
+        Ok(count)
+    }
+
+    /// One of the messages that the last call took, and its bytes.
+    pub(in crate::transport) fn get(&mut self, place: usize) -> Option<(Arrival, &mut [u8])> {
+        let arrival = *self.arrivals.get(place)?;
+        let begin = place * RECEIVE_BYTES;
+        let bytes = self.memory.get_mut(begin..begin + arrival.bytes)?;
+        Some((arrival, bytes))
+    }
+}

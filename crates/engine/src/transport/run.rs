@@ -1,0 +1,363 @@
+//! The state channel's thread: it alone owns the [`StateChannel`] and the [`UdpTransport`], and never touches a
+//! table. See [`spawn`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use asterism_placement::Time;
+
+use super::config::{RunConfig, RunMode, TransportError, UdpConfig};
+use super::kernel;
+use super::snapshot::{ChannelSnapshot, Publisher, Snapshots, ThreadTally};
+use super::statistics::TransportEvent;
+use super::udp::UdpTransport;
+use crate::channel::{ChannelEvent, StateChannel};
+use crate::clock::MonotonicClock;
+
+/// Events kept for a reader at most; more are counted in [`ThreadTally::events_lost`].
+pub const EVENTS_MAX: usize = 1_024;
+/// Times that the queue of datagrams is filled and handed to the kernel in one turn at most.
+const BATCHES_PER_TURN: usize = 4;
+/// The shortest sleep: what is due sooner was just tried.
+const SLEEP_MIN: Duration = Duration::from_micros(10);
+/// The longest sleep while records wait for room in the ring to the instances.
+const SLEEP_BACKLOG: Duration = Duration::from_micros(100);
+
+/// What a state channel's thread tells its host, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Of the state channel: admissions, duplicate identities, laggards.
+    Channel(ChannelEvent),
+    /// Of the transport.
+    Transport(TransportEvent),
+    /// The thread could not be bound to its processor; it runs on any.
+    NotPinned {
+        /// The processor asked for.
+        processor: usize,
+        /// Error number.
+        errno: i32,
+    },
+}
+
+/// Wakes a state channel's thread that sleeps. An instance rings after it has published what it wrote.
+///
+/// While the thread is awake a ring is one read of a shared byte. A thread about to sleep may miss the ring by
+/// the time that a store takes to be seen; it then sees the group at the latest after
+/// [`RunConfig::sleep_max`](super::RunConfig::sleep_max).
+#[derive(Clone, Debug)]
+pub struct Bell(Arc<Rope>);
+
+#[derive(Debug)]
+struct Rope {
+    is_asleep: AtomicBool,
+    bell: kernel::Bell,
+}
+
+impl Bell {
+    /// Wakes the thread if it sleeps.
+    #[inline]
+    pub fn ring(&self) {
+        if self.0.is_asleep.load(Ordering::Relaxed) {
+            self.ring_aloud();
+        }
+    }
+
+    #[cold]
+    fn ring_aloud(&self) {
+        // One of several that ring at once is enough.
+        if self.0.is_asleep.swap(false, Ordering::AcqRel) {
+            self.0.bell.ring();
+        }
+    }
+}
+
+/// A running state channel. Dropping it stops the thread without waiting for it.
+#[derive(Debug)]
+pub struct StateChannelThread {
+    snapshots: Snapshots,
+    events: Receiver<Notice>,
+    stop: Arc<AtomicBool>,
+    bell: Bell,
+    thread: Option<JoinHandle<StateChannel>>,
+}
+
+/// A state channel that was stopped.
+#[derive(Debug)]
+pub struct Stopped {
+    /// The state channel, whose instances may still be asked.
+    pub channel: StateChannel,
+    /// The last snapshot. Its `is_quiet` says whether everything was acknowledged by all.
+    pub snapshot: Arc<ChannelSnapshot>,
+    /// What happened and was not read.
+    pub events: Vec<Notice>,
+}
+
+/// Opens the sockets and starts the thread.
+///
+/// ```no_run
+/// # fn example(config: asterism_engine::HostConfig, udp: asterism_engine::transport::UdpConfig)
+/// # -> Result<(), Box<dyn std::error::Error>> {
+/// use asterism_engine::clock::MonotonicClock;
+/// use asterism_engine::transport::{self, RunConfig};
+///
+/// let clock = MonotonicClock::new();
+/// // `config.tick_at_zero` is `clock.wall_at_zero()`.
+/// let (channel, parts) = asterism_engine::host(config, clock.now())?;
+/// let running = transport::spawn(channel, &udp, RunConfig::default(), clock)?;
+/// // Each instance's thread starts one of `parts`, has a copy of `clock` and of the bell, and after each
+/// // turn in which it wrote something:
+/// let bell = running.bell();
+/// bell.ring();
+/// // Whoever shows the host's state keeps `running.snapshots()`; the log takes the events.
+/// let snapshots = running.snapshots();
+/// println!("{} datagrams", snapshots.latest().transport.datagrams_sent);
+/// for event in running.events() {
+///     println!("{event:?}");
+/// }
+/// // First the instances stop, then this: it waits until the others have what was written.
+/// let stopped = running.stop()?;
+/// println!("all acknowledged: {}", stopped.snapshot.is_quiet);
+/// # drop(parts);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// See [`TransportError`]; nothing runs or stays open.
+pub fn spawn(
+    channel: StateChannel,
+    udp: &UdpConfig,
+    run: RunConfig,
+    clock: MonotonicClock,
+) -> Result<StateChannelThread, TransportError> {
+    let errors = run.errors();
+    if !errors.is_empty() {
+        return Err(TransportError::Configuration(errors));
+    }
+    let now = clock.now();
+    let transport = UdpTransport::open(udp, channel.datagram_bytes_max(), now)?;
+    let bell = Bell(Arc::new(Rope {
+        is_asleep: AtomicBool::new(false),
+        bell: kernel::Bell::new().map_err(TransportError::Thread)?,
+    }));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, events) = sync_channel(EVENTS_MAX);
+    let first = ChannelSnapshot::take(now, &channel, &transport, ThreadTally::default());
+    let publisher = Publisher::new(first);
+    let snapshots = publisher.snapshots();
+    let turner = Turner {
+        channel,
+        transport,
+        run,
+        clock,
+        bell: bell.clone(),
+        stop: stop.clone(),
+        events: sender,
+        publisher,
+        tally: ThreadTally::default(),
+    };
+    let thread = std::thread::Builder::new()
+        .name("state-channel".into())
+        .spawn(move || turner.run())
+        .map_err(TransportError::Thread)?;
+    Ok(StateChannelThread {
+        snapshots,
+        events,
+        stop,
+        bell,
+        thread: Some(thread),
+    })
+}
+
+impl StateChannelThread {
+    /// The latest snapshot, at most [`RunConfig::snapshot_interval`] old while the thread runs.
+    pub fn snapshot(&self) -> Arc<ChannelSnapshot> {
+        self.snapshots.latest()
+    }
+
+    /// Where snapshots are found, for other threads.
+    pub fn snapshots(&self) -> Snapshots {
+        self.snapshots.clone()
+    }
+
+    /// What happened since this was last asked, in order. Waits for nothing.
+    pub fn events(&self) -> impl Iterator<Item = Notice> {
+        self.events.try_iter()
+    }
+
+    /// What wakes the thread: a copy for each instance.
+    pub fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    /// Whether the thread runs. It ends before [`StateChannelThread::stop`] only by a panic: then stop the host.
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Stops it: what instances wrote is sent, and the others' acknowledgements are awaited, at most for
+    /// [`RunConfig::flush_max`]. Stop the instances first.
+    ///
+    /// # Errors
+    /// [`TransportError::Panicked`].
+    pub fn stop(mut self) -> Result<Stopped, TransportError> {
+        self.tell_stop();
+        let thread = self.thread.take().ok_or(TransportError::Panicked)?;
+        let channel = thread.join().map_err(|_| TransportError::Panicked)?;
+        Ok(Stopped {
+            channel,
+            snapshot: self.snapshots.latest(),
+            events: self.events.try_iter().collect(),
+        })
+    }
+
+    fn tell_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.0.bell.ring();
+    }
+}
+
+impl Drop for StateChannelThread {
+    fn drop(&mut self) {
+        self.tell_stop();
+    }
+}
+
+struct Turner {
+    channel: StateChannel,
+    transport: UdpTransport,
+    run: RunConfig,
+    clock: MonotonicClock,
+    bell: Bell,
+    stop: Arc<AtomicBool>,
+    events: SyncSender<Notice>,
+    publisher: Publisher,
+    tally: ThreadTally,
+}
+
+impl Turner {
+    fn run(mut self) -> StateChannel {
+        kernel::sharpen_timers();
+        if let Some(processor) = self.run.processor
+            && let Err(error) = kernel::pin(processor)
+        {
+            let errno = error.raw_os_error().unwrap_or(0);
+            self.tell(Notice::NotPinned { processor, errno });
+        }
+        let mut publish_at = Time::ZERO;
+        let mut stop_at = None;
+        loop {
+            let now = self.clock.now();
+            self.tally.turns += 1;
+            let channel = &mut self.channel;
+            let received = self.transport.receive(now, |from, datagram| {
+                // Refusals are counted by the channel.
+                let _ = channel.handle(now, from, datagram);
+            });
+            let sent = self.exchange(now);
+            if now >= publish_at {
+                publish_at = now + self.run.snapshot_interval;
+                self.publish(now);
+            }
+            if stop_at.is_none() && self.stop.load(Ordering::Acquire) {
+                stop_at = Some(now + self.run.flush_max);
+            }
+            if let Some(stop_at) = stop_at {
+                let is_done = sent == 0 && !self.transport.is_waiting() && self.channel.is_quiet();
+                if is_done || now >= stop_at {
+                    break;
+                }
+            }
+            if received == 0 && sent == 0 {
+                self.rest();
+            }
+        }
+        self.transport.give_up_waiting();
+        self.publish(self.clock.now());
+        self.channel
+    }
+
+    /// Takes what instances wrote, runs timers and sends what is due; how many datagrams.
+    fn exchange(&mut self, now: Time) -> usize {
+        self.channel
+            .set_datagram_bytes(self.transport.datagram_bytes());
+        self.channel.set_padding(self.transport.is_segmenting());
+        self.channel.turn(now);
+        let mut sent = 0;
+        for _ in 0..BATCHES_PER_TURN {
+            let before = sent;
+            while let Some(buffer) = self.transport.buffer(now)
+                && let Some(destination) = self.channel.poll_transmit(now, buffer)
+            {
+                self.transport.queue(destination);
+                sent += 1;
+            }
+            self.transport.flush(now);
+            if sent == before || self.transport.is_waiting() {
+                break;
+            }
+        }
+        while let Some(event) = self.channel.poll_event() {
+            self.tell(Notice::Channel(event));
+        }
+        while let Some(event) = self.transport.poll_event() {
+            self.tell(Notice::Transport(event));
+        }
+        sent
+    }
+
+    /// Sleeps until something is due, arrives or is written, unless it must not.
+    fn rest(&mut self) {
+        if self.run.mode == RunMode::Spin {
+            core::hint::spin_loop();
+            return;
+        }
+        let rope = self.bell.0.clone();
+        rope.is_asleep.store(true, Ordering::SeqCst);
+        // What was written before the flag was seen is looked for once more.
+        let now = self.clock.now();
+        if self.exchange(now) > 0 {
+            rope.is_asleep.store(false, Ordering::Relaxed);
+            return;
+        }
+        let most = if self.channel.backlog_bytes() > 0 {
+            self.run.sleep_max.min(SLEEP_BACKLOG)
+        } else {
+            self.run.sleep_max
+        };
+        let mut until = self.channel.poll_timeout().unwrap_or(Time::MAX);
+        if self.transport.is_waiting() {
+            // Nothing more can be sent; room at the socket wakes it.
+            until = Time::MAX;
+        }
+        if let Some(at) = self.transport.next_send()
+            && (until <= at || self.transport.is_waiting())
+        {
+            // What is due before that cannot go, and what waits goes then.
+            until = at;
+        }
+        let timeout = (until - now).clamp(SLEEP_MIN, most);
+        self.tally.sleeps += 1;
+        self.transport.wait(now, &rope.bell, timeout);
+        if !rope.is_asleep.swap(false, Ordering::AcqRel) {
+            self.tally.bells += 1;
+        }
+    }
+
+    fn publish(&mut self, now: Time) {
+        self.tally.processor_time = kernel::thread_time();
+        self.publisher
+            .publish(now, &self.channel, &self.transport, self.tally);
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        if self.events.try_send(notice).is_err() {
+            self.tally.events_lost += 1;
+        }
+    }
+}

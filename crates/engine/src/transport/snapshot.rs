@@ -1,0 +1,205 @@
+//! What a state channel's thread shows of itself. It fills a spare copy and swaps it for the published one, so
+//! that readers never hold it up and it allocates only while somebody keeps an old copy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use asterism_placement::replicated::{Counters, Lag, LogRoom, MemberProgress, Standing};
+use asterism_placement::seal::RefusalCounts;
+use asterism_placement::{Incarnation, MemberId, Time};
+
+use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
+use super::udp::UdpTransport;
+use crate::channel::{ChannelTally, StateChannel};
+
+/// What a state channel's thread counted of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTally {
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+    /// Times that an instance's bell woke it.
+    pub bells: u64,
+    /// Time that it spent on a processor, the kernel's work for it included.
+    pub processor_time: Duration,
+    /// Events that found nobody reading.
+    pub events_lost: u64,
+}
+
+/// A member as a state channel's thread knows it.
+#[derive(Clone, Debug)]
+pub struct MemberSnapshot {
+    /// How far it is, when it was heard, round trips to it, and whether it is served from the log (a laggard is
+    /// not).
+    pub progress: MemberProgress,
+    /// How far this host is behind it.
+    pub lag: Lag,
+    /// The life of it that is admitted; `None` while none is, and for this host itself.
+    pub admitted: Option<Incarnation>,
+    /// Whether it has admitted this host.
+    pub has_welcomed: bool,
+    /// Its datagrams. `None` for this host itself and for members without an address.
+    pub traffic: Option<PeerTraffic>,
+}
+
+impl MemberSnapshot {
+    /// Whether it fell off the log and is served by walking the tables.
+    pub fn is_laggard(&self) -> bool {
+        self.progress.standing != Standing::Current
+    }
+}
+
+/// A state channel and its transport at one moment.
+#[derive(Clone, Debug)]
+pub struct ChannelSnapshot {
+    /// When it was taken, by the host's clock.
+    pub at: Time,
+    /// This host.
+    pub member: MemberId,
+    /// What the transport counted.
+    pub transport: TransportStatistics,
+    /// What the transport uses.
+    pub state: TransportState,
+    /// What the state channel counted.
+    pub channel: ChannelTally,
+    /// What the placement counted.
+    pub replication: Counters,
+    /// Datagrams refused while sealed, by reason.
+    pub refused: RefusalCounts,
+    /// Handshakes and events of the sealed channel dropped at their bounds.
+    pub seal_dropped: (u64, u64),
+    /// All members, this one included, in the order of their names.
+    pub members: Vec<MemberSnapshot>,
+    /// The last group of this host's own stream.
+    pub head: u64,
+    /// Room left in the log.
+    pub log_room: LogRoom,
+    /// Bytes that wait for slow instances.
+    pub backlog_bytes: usize,
+    /// Whether all that was written here is applied everywhere, and the other way round.
+    pub is_quiet: bool,
+    /// The thread itself.
+    pub thread: ThreadTally,
+}
+
+impl ChannelSnapshot {
+    pub(super) fn take(
+        at: Time,
+        channel: &StateChannel,
+        transport: &UdpTransport,
+        thread: ThreadTally,
+    ) -> Self {
+        let mut snapshot = Self {
+            at,
+            member: channel.secure().member(),
+            transport: transport.statistics(),
+            state: transport.state(),
+            channel: channel.tally(),
+            replication: channel.replicator().counters().clone(),
+            refused: channel.secure().refusals().clone(),
+            seal_dropped: (0, 0),
+            members: Vec::new(),
+            head: 0,
+            log_room: channel.replicator().log_room(),
+            backlog_bytes: 0,
+            is_quiet: false,
+            thread,
+        };
+        snapshot.fill(at, channel, transport, thread);
+        snapshot
+    }
+
+    fn fill(
+        &mut self,
+        at: Time,
+        channel: &StateChannel,
+        transport: &UdpTransport,
+        thread: ThreadTally,
+    ) {
+        let (secure, replicator) = (channel.secure(), channel.replicator());
+        self.at = at;
+        self.transport = transport.statistics();
+        self.state = transport.state();
+        self.channel = channel.tally();
+        self.replication.clone_from(replicator.counters());
+        self.refused.clone_from(secure.refusals());
+        self.seal_dropped = secure.dropped();
+        self.head = replicator.head();
+        self.log_room = replicator.log_room();
+        self.backlog_bytes = channel.backlog_bytes();
+        self.is_quiet = channel.is_quiet();
+        self.thread = thread;
+        self.members.clear();
+        let progress = replicator.progress();
+        let members = progress.members().iter().map(|member| MemberSnapshot {
+            progress: member.clone(),
+            lag: progress.lag(member.member, at),
+            admitted: secure.admitted(member.member),
+            has_welcomed: secure.welcomed_by(member.member),
+            traffic: transport
+                .peers()
+                .iter()
+                .find(|peer| peer.member == member.member)
+                .copied(),
+        });
+        self.members.extend(members);
+    }
+
+    /// One member; `None` when it is not in the list.
+    pub fn member(&self, member: MemberId) -> Option<&MemberSnapshot> {
+        self.members
+            .iter()
+            .find(|known| known.progress.member == member)
+    }
+}
+
+/// Where the latest snapshot is found; to be copied to whoever shows it.
+#[derive(Clone, Debug)]
+pub struct Snapshots(Arc<ArcSwap<ChannelSnapshot>>);
+
+impl Snapshots {
+    /// The latest snapshot. Waits for nobody and holds nobody up.
+    pub fn latest(&self) -> Arc<ChannelSnapshot> {
+        self.0.load_full()
+    }
+}
+
+/// The thread's end.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    published: Snapshots,
+    spare: Arc<ChannelSnapshot>,
+}
+
+impl Publisher {
+    pub(super) fn new(first: ChannelSnapshot) -> Self {
+        Self {
+            spare: Arc::new(first.clone()),
+            published: Snapshots(Arc::new(ArcSwap::from_pointee(first))),
+        }
+    }
+
+    pub(super) fn snapshots(&self) -> Snapshots {
+        self.published.clone()
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        at: Time,
+        channel: &StateChannel,
+        transport: &UdpTransport,
+        thread: ThreadTally,
+    ) {
+        match Arc::get_mut(&mut self.spare) {
+            Some(spare) => spare.fill(at, channel, transport, thread),
+            // Somebody still reads it.
+            None => {
+                self.spare = Arc::new(ChannelSnapshot::take(at, channel, transport, thread));
+            }
+        }
+        // The reference is kept until the swap, which gives back the one that was published.
+        self.spare = self.published.0.swap(self.spare.clone());
+    }
+}

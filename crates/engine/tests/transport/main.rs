@@ -1,0 +1,8 @@
+//! Hosts in threads of this process, over sockets of the kernel. Read `hosts` first.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of the I/O layer wait for the kernel and read its clock"
+)]
+
+mod hosts;
+mod loopback;
