@@ -238,6 +238,21 @@ fn drive(
     }
 }
 
+/// Waits until every host has admitted every other.
+pub(crate) fn meet(hosts: &[Host]) {
+    let begun = Instant::now();
+    let is_met = |host: &Host| {
+        let snapshot = host.snapshot();
+        let mut others = snapshot.members.iter();
+        others.all(|member| {
+            member.progress.member == host.name || member.admitted.is_some() && member.has_welcomed
+        })
+    };
+    while !hosts.iter().all(is_met) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not admitted");
+    }
+}
+
 /// Waits until all hosts hold so many packets and entries, and the same.
 pub(crate) fn converge(hosts: &[Host], packets: u64, entries: usize) {
     let begun = Instant::now();
