@@ -9,6 +9,7 @@ use super::{PortError, PortStatistics};
 use asterism_placement::Time;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 /// How often a port looks whether its interface is up and still the same, in microseconds.
 pub const WATCH_INTERVAL_US: u64 = 100_000;
@@ -122,6 +123,50 @@ impl Interface {
     }
 }
 
+/// What the kernel counts of the interfaces of a network namespace: `/proc/net/dev`, which stays that of the namespace it was
+/// opened in.
+#[derive(Debug)]
+pub(crate) struct DeviceCounters {
+    file: std::fs::File,
+    /// The last count seen, and the sum of those before the interface was made anew.
+    seen: std::cell::Cell<(u64, u64)>,
+}
+
+impl DeviceCounters {
+    /// Of the calling thread's namespace; `None` without `/proc`.
+    pub(crate) fn new() -> Option<DeviceCounters> {
+        let file = std::fs::File::open("/proc/thread-self/net/dev").ok()?;
+        let seen = std::cell::Cell::default();
+        Some(DeviceCounters { file, seen })
+    }
+
+    /// Packets that were to leave by the interface and were dropped. Reads and allocates: not for the packet path.
+    pub(crate) fn transmit_dropped(&self, name: &str) -> u64 {
+        let mut text = Vec::new();
+        let mut part = [0; 4096];
+        while let Ok(bytes @ 1..) = self.file.read_at(&mut part, text.len() as u64)
+            && text.len() < 1 << 20
+        {
+            text.extend_from_slice(&part[..bytes]);
+        }
+        let now = transmit_dropped(&String::from_utf8_lossy(&text), name);
+        let (last, before) = self.seen.get();
+        let now = now.unwrap_or(last);
+        // Less than before: another interface of that name.
+        let before = if now < last { before + last } else { before };
+        self.seen.set((now, before));
+        before + now
+    }
+}
+
+/// The twelfth number in the interface's line.
+fn transmit_dropped(text: &str, name: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().nth(11)?.parse().ok()
+}
+
 /// Offloads that were switched off, to be switched on again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OffloadsOff {
@@ -205,7 +250,7 @@ impl<M> Attachment<M> {
     pub(crate) fn new(
         port: &str,
         interface: &str,
-        open: impl FnOnce(&Interface, u32) -> Result<M, String>,
+        open: impl FnOnce(&Interface, io::Result<u32>) -> Result<M, String>,
     ) -> Result<Attachment<M>, PortError> {
         let refused = |message| PortError {
             port: port.to_owned(),
@@ -213,10 +258,10 @@ impl<M> Attachment<M> {
         };
         let interface = Interface::new(interface)
             .map_err(|error| refused(format!("no socket to ask for interfaces: {error}")))?;
+        let medium = open(&interface, interface.index()).map_err(refused)?;
         let index = interface
             .index()
             .map_err(|error| refused(interface.refused("opening a port", &error)))?;
-        let medium = open(&interface, index).map_err(refused)?;
         let up = interface.is_running().unwrap_or(false);
         Ok(Attachment {
             port: port.to_owned(),
@@ -242,6 +287,17 @@ impl<M> Attachment<M> {
         self.link
     }
 
+    /// Whether the link was down when last looked at.
+    #[inline]
+    pub(crate) fn is_down(&self) -> bool {
+        self.link == LinkState::Down
+    }
+
+    /// How often it was opened again.
+    pub(crate) fn reopened(&self) -> u64 {
+        self.reopened
+    }
+
     /// Notes the time; whether it is time to call [`Attachment::watch`].
     #[inline]
     pub(crate) fn advance(&mut self, now: Time) -> bool {
@@ -254,13 +310,17 @@ impl<M> Attachment<M> {
         Time::from_micros(self.due_us)
     }
 
-    /// Asks for `watch` at the next `advance`, because something failed.
+    /// Asks for `watch` in a millisecond, because something failed.
     pub(crate) fn watch_soon(&mut self) {
-        self.due_us = self.due_us.min(self.now_us);
+        self.due_us = self.due_us.min(self.now_us + 1_000);
     }
 
-    /// Looks after the interface: lets go of one that vanished, opens one that came back. A few system calls.
-    pub(crate) fn watch(&mut self, open: impl FnOnce(&Interface, u32) -> Result<M, String>) {
+    /// Looks after the interface: lets go of one that vanished, opens one that came back. A few system calls. `open` gets the
+    /// interface's number, or the error that says that there is none.
+    pub(crate) fn watch(
+        &mut self,
+        open: impl FnOnce(&Interface, io::Result<u32>) -> Result<M, String>,
+    ) {
         let found = self.interface.index();
         if let Ok(index) = found
             && index == self.index
@@ -279,9 +339,11 @@ impl<M> Attachment<M> {
                 self.interface.name
             ));
         }
-        let opened = found
-            .map_err(|error| self.interface.refused("opening again", &error))
-            .and_then(|index| open(&self.interface, index).map(|medium| (index, medium)));
+        let opened = open(&self.interface, found).and_then(|medium| {
+            let found = self.interface.index();
+            let index = found.map_err(|error| self.interface.refused("opening again", &error))?;
+            Ok((index, medium))
+        });
         match opened {
             Ok((index, medium)) => {
                 (self.index, self.medium) = (index, Some(medium));
@@ -347,7 +409,11 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_refused_in_words() {
-        let error = Attachment::new("inside", "asterism-none0", |_, _| Ok(())).unwrap_err();
+        let none = |interface: &Interface, index: io::Result<u32>| match index {
+            Ok(_) => Ok(()),
+            Err(error) => Err(interface.refused("opening a port", &error)),
+        };
+        let error = Attachment::new("inside", "asterism-none0", none).unwrap_err();
         assert!(
             error.to_string().contains("port inside")
                 && error.message.contains("no such interface"),
@@ -359,8 +425,18 @@ mod tests {
     }
 
     #[test]
+    fn the_kernels_counters_are_read_by_name() {
+        let text = "Inter-|   Receive\n face |bytes\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n eth01:0 0 0 0 0 0 0 0 0 0 0 7 0 0 0 0\n";
+        assert_eq!(transmit_dropped(text, "eth0"), Some(12));
+        assert_eq!(transmit_dropped(text, "eth01"), Some(7));
+        assert_eq!(transmit_dropped(text, "eth"), None);
+        let counters = DeviceCounters::new().unwrap();
+        assert_eq!(counters.transmit_dropped("lo"), 0);
+    }
+
+    #[test]
     fn what_vanished_is_looked_for_with_growing_pauses() {
-        let mut port = Attachment::new("inside", "lo", |_, index| Ok(index)).unwrap();
+        let mut port = Attachment::new("inside", "lo", |_, index| Ok(index.unwrap())).unwrap();
         assert!(port.medium.is_some() && port.interface.mtu().unwrap() >= 1500);
         // As if it had been another interface of that name.
         port.index = u32::MAX;
@@ -377,7 +453,7 @@ mod tests {
         assert!(told.message.contains("vanished"), "{told}");
         assert!(port.take_problem().is_ok());
         port.now_us = port.due_us;
-        port.watch(|_, index| Ok(index));
+        port.watch(|_, index| Ok(index.unwrap()));
         assert_eq!((port.reopened, port.medium.is_some()), (1, true));
         assert_eq!(port.due_us - port.now_us, WATCH_INTERVAL_US);
     }

@@ -8,6 +8,7 @@
 //! the `Time` of `asterism-placement`.
 
 mod af_packet;
+mod af_xdp;
 mod capture;
 mod capturing;
 mod delayed;
@@ -15,12 +16,15 @@ mod interface;
 mod lossy;
 mod memory;
 mod offload;
+mod shared_memory;
 mod statistics;
 mod system;
+mod tap;
 
 pub use af_packet::{
     AfPacketConfig, AfPacketMode, AfPacketPort, Fanout, RING_SLOTS_MAX, SLOT_BYTES_MAX,
 };
+pub use af_xdp::{AfXdpConfig, AfXdpPort, XDP_CHUNKS_MAX, XdpMode};
 #[doc(hidden)]
 pub use capture::fuzz_capture;
 pub use capture::{
@@ -34,8 +38,16 @@ pub use interface::{
 };
 pub use lossy::LossyPort;
 pub use memory::MemoryPort;
+#[doc(hidden)]
+pub use offload::fuzz_offload;
 pub use offload::{Offload, Segmentation};
+#[doc(hidden)]
+pub use shared_memory::fuzz_shared_memory;
+pub use shared_memory::{
+    SLOT_BYTES_RANGE, SLOTS_RANGE, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole,
+};
 pub use statistics::{PortDrop, PortStatistics};
+pub use tap::{TAP_MTU_MAX, TapConfig, TapPort};
 
 use crate::frame::{Burst, FramePool};
 use asterism_placement::Time;

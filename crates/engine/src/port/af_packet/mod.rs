@@ -19,6 +19,7 @@ use asterism_placement::Time;
 use bulk::Bulk;
 use ring::Ring;
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) use transmit::{Failure, transmit};
 
@@ -134,7 +135,7 @@ struct Medium {
 #[derive(Debug)]
 enum Way {
     Ring(Ring),
-    Bulk(Bulk),
+    Bulk(Box<Bulk>),
 }
 
 impl AsFd for Medium {
@@ -200,14 +201,19 @@ impl AfPacketPort {
 }
 
 /// Makes a socket that receives nothing until all is set up, then ties it to the interface.
-fn open(config: &AfPacketConfig, interface: &Interface, index: u32) -> Result<Medium, String> {
+fn open(
+    config: &AfPacketConfig,
+    interface: &Interface,
+    index: io::Result<u32>,
+) -> Result<Medium, String> {
+    let index = index.map_err(|error| interface.refused("opening a port", &error))?;
     if !interface.is_ethernet().unwrap_or(true) {
         return Err(format!(
             "interface {} carries no Ethernet frames: packet functions need an Ethernet, veth, bridge or TAP interface",
             interface.name()
         ));
     }
-    let refused = |what: &'static str| move |error: std::io::Error| interface.refused(what, &error);
+    let refused = |what: &'static str| move |error: io::Error| interface.refused(what, &error);
     let offloads = apply_offloads(interface, config.offloads)?;
     // Protocol 0: no packet of any interface comes in before the socket is bound.
     let socket = system::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
@@ -241,7 +247,7 @@ fn open(config: &AfPacketConfig, interface: &Interface, index: u32) -> Result<Me
                 .map_err(refused("sizing the socket's buffer"))?;
             set(libc::PACKET_VNET_HDR, 1).map_err(refused("asking for offload headers"))?;
             set(libc::PACKET_AUXDATA, 1).map_err(refused("asking for VLAN tags"))?;
-            Way::Bulk(Bulk::default())
+            Way::Bulk(Box::default())
         }
     };
     if config.promiscuous {

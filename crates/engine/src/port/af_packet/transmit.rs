@@ -32,7 +32,12 @@ impl Failure {
         (bytes > 0 && !std::mem::replace(&mut self.told_too_long, true)).then_some(bytes)
     }
 
-    /// An error that no reason of its own is for.
+    /// Sending failed in a way that no reason of its own is for.
+    pub(crate) fn sending(&mut self, error: &io::Error) {
+        self.sending = self.sending.or(error.raw_os_error());
+    }
+
+    /// The first such error since the last call.
     pub(crate) fn take_sending(&mut self) -> Option<io::Error> {
         self.link_down = false;
         self.sending.take().map(io::Error::from_raw_os_error)
@@ -79,8 +84,8 @@ pub(crate) fn transmit(
                         Some(libc::ENOBUFS) => (PortDrop::BackPressure, 1),
                         Some(libc::EAGAIN) => (PortDrop::BackPressure, rest.len()),
                         Some(libc::EINVAL) if length < ETHERNET_BYTES => (PortDrop::TooShort, 1),
-                        number => {
-                            failure.sending = failure.sending.or(number);
+                        _ => {
+                            failure.sending(&error);
                             (PortDrop::WriteFailed, 1)
                         }
                     },

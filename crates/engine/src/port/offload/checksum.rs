@@ -145,6 +145,21 @@ pub(crate) fn complete_unmarked(packet: &mut [u8]) -> bool {
     sctp
 }
 
+/// Completes the checksum of a TCP or UDP packet whose field holds the sum of its pseudo header: what a sender leaves that counts
+/// on hardware. Returns whether it was one. A packet with a right checksum stays as it is, even if that is this sum.
+pub(crate) fn complete_if_partial(packet: &mut [u8]) -> bool {
+    let Some(place) = place(packet) else {
+        return false;
+    };
+    let [high, low] = pseudo_sum(packet, &place).finish();
+    let at = place.transport_at + place.field;
+    let partial = packet.get(at..at + 2) == Some(&[!high, !low]);
+    if partial {
+        write_checksum(packet, &place);
+    }
+    partial
+}
+
 /// The end of the IP packet: Ethernet's padding is not summed.
 fn end_of(packet: &[u8]) -> usize {
     Layout::parse_unverified(packet).map_or(packet.len(), |layout| layout.end())

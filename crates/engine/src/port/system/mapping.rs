@@ -41,9 +41,9 @@ impl Mapping {
         })
     }
 
-    /// How many bytes are mapped.
-    pub(crate) fn len(&self) -> usize {
-        self.length
+    /// Where it is, for the kernel.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr() as usize as u64
     }
 
     /// Whether `bytes` bytes from `at` are inside.

@@ -160,7 +160,7 @@ fn auxiliary(message: &libc::msghdr) -> Auxiliary {
 }
 
 /// The most descriptors of one message.
-pub(crate) const DESCRIPTORS_MAX: usize = 4;
+const DESCRIPTORS_MAX: usize = 4;
 
 /// Sends `bytes` and a copy of each descriptor (at most [`DESCRIPTORS_MAX`]) to the process at the other end of a Unix socket.
 pub(crate) fn send_descriptors(

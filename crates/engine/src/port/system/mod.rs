@@ -1,17 +1,21 @@
 //! System calls of the ports on real interfaces, wrapped so that the ports themselves need no `unsafe`.
 //!
-//! Here: sockets, options, `ioctl`. Beside it: `mapping.rs` (memory shared with the kernel or another process) and
+//! Here: sockets, options, `ioctl`. Beside it: `bpf.rs`, `mapping.rs` (memory shared with the kernel or another process) and
 //! `messages.rs` (bursts of frames through a socket). Imports `frame` and `libc`. Each wrapper fails with the kernel's error.
 
+pub(crate) mod bpf;
 mod mapping;
 mod messages;
 
 pub(crate) use mapping::Mapping;
-pub(crate) use messages::{HEADER_BYTES, Header, Received, receive_frames, send_frames};
+pub(crate) use messages::{
+    HEADER_BYTES, Header, Received, receive_descriptors, receive_frames, send_descriptors,
+    send_frames,
+};
 
 use std::io;
 use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Bytes of an interface's name, its closing zero included.
 pub(crate) const NAME_BYTES: usize = libc::IFNAMSIZ;
@@ -35,6 +39,7 @@ plain!(
     libc::tpacket_req,
     libc::tpacket_stats,
     libc::packet_mreq,
+    libc::ucred,
     libc::xdp_umem_reg,
     libc::xdp_mmap_offsets,
     libc::xdp_statistics
@@ -225,4 +230,117 @@ pub(crate) fn control_value(file: impl AsFd, request: u64, value: i32) -> io::Re
     // SAFETY: the kernel reads one `int`.
     checked(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request as _, &raw const value) })
         .map(drop)
+}
+
+/// Memory of `bytes` bytes that can be mapped and handed to other processes, and that nobody can shrink or grow.
+pub(crate) fn memory_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: a name with its closing zero, and flags.
+    let file = owned(unsafe {
+        libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    })?;
+    // SAFETY: takes numbers only.
+    checked(unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) })?;
+    // SAFETY: takes numbers only.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, MEMORY_SEALS) })?;
+    Ok(file)
+}
+
+/// With these a mapping of the file cannot lose its memory, whatever the other process does.
+const MEMORY_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// The size of memory that came from another process, if it is sealed so that it cannot shrink.
+pub(crate) fn sealed_bytes(file: &OwnedFd) -> io::Result<Option<u64>> {
+    // SAFETY: takes numbers only.
+    let seals = checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
+    if seals & libc::F_SEAL_SHRINK == 0 {
+        return Ok(None);
+    }
+    let file = std::fs::File::from(file.try_clone()?);
+    Ok(Some(file.metadata()?.len()))
+}
+
+/// A counter to sleep on and to wake by.
+pub(crate) fn event() -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// Wakes who sleeps on an event.
+pub(crate) fn signal(event: impl AsFd) {
+    // An event that cannot be written to is already readable.
+    let _ = write_number(event, 1);
+}
+
+fn write_number(event: impl AsFd, number: u64) -> io::Result<()> {
+    let bytes = number.to_ne_bytes();
+    // SAFETY: the kernel reads 8 bytes.
+    let written = unsafe {
+        libc::write(
+            event.as_fd().as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+        )
+    };
+    checked(written as i32).map(drop)
+}
+
+/// Takes what was signalled, so that the event is not readable any more.
+pub(crate) fn take_signals(event: impl AsFd) {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the kernel writes at most 8 bytes. Nothing to read is no failure here.
+    unsafe {
+        libc::read(
+            event.as_fd().as_raw_fd(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+        )
+    };
+}
+
+/// The user of this process.
+pub(crate) fn own_user() -> u32 {
+    // SAFETY: takes and touches nothing.
+    unsafe { libc::geteuid() }
+}
+
+/// One descriptor that is readable when any of `watched` is.
+pub(crate) fn any_readable(watched: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    let any = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    for descriptor in watched {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        // SAFETY: both descriptors are open, and the event lives through the call.
+        checked(unsafe {
+            libc::epoll_ctl(
+                any.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                descriptor.as_raw_fd(),
+                &mut event,
+            )
+        })?;
+    }
+    Ok(any)
+}
+
+/// Tells the kernel that an AF_XDP socket's ring has packets to send.
+pub(crate) fn wake_sender(socket: impl AsFd) -> io::Result<()> {
+    // SAFETY: a message of no bytes: no memory is read.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_fd().as_raw_fd(),
+            std::ptr::null(),
+            0,
+            libc::MSG_DONTWAIT,
+            std::ptr::null(),
+            0,
+        )
+    };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
