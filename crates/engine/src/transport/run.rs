@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_placement::Time;
+use asterism_placement::{MemberId, Time};
 
 use super::config::{RunConfig, RunMode, TransportError, UdpConfig};
 use super::kernel;
@@ -17,6 +17,8 @@ use super::udp::UdpTransport;
 use crate::channel::{ChannelEvent, StateChannel};
 use crate::clock::MonotonicClock;
 
+/// How long a member that is heard may acknowledge nothing of what waits for it before that is told.
+pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// Events kept for a reader at most; more are counted in [`ThreadTally::events_lost`].
 pub const EVENTS_MAX: usize = 1_024;
 /// Times that the queue of datagrams is filled and handed to the kernel in one turn at most.
@@ -33,6 +35,17 @@ pub enum Notice {
     Channel(ChannelEvent),
     /// Of the transport.
     Transport(TransportEvent),
+    /// A member is heard, but has acknowledged nothing for [`STUCK_AFTER`] although there is more: its instances
+    /// stand still, or long datagrams do not reach it because an interface between has a smaller MTU than
+    /// this end's and does not say so. Said again each time that long passes.
+    Stuck {
+        /// The member.
+        member: MemberId,
+        /// The last group that it acknowledged.
+        acknowledged: u64,
+        /// The last there is.
+        head: u64,
+    },
     /// The thread could not be bound to its processor; it runs on any.
     NotPinned {
         /// The processor asked for.
@@ -40,6 +53,28 @@ pub enum Notice {
         /// Error number.
         errno: i32,
     },
+}
+
+impl core::fmt::Display for Notice {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Channel(event) => write!(formatter, "{event:?}"),
+            Self::Transport(event) => event.fmt(formatter),
+            Self::Stuck {
+                member,
+                acknowledged,
+                head,
+            } => write!(
+                formatter,
+                "{member} is heard but acknowledges nothing beyond group {acknowledged} of {head}: its instances stand still, or an interface on the way has a smaller MTU than this one and drops long datagrams; compare the MTUs of the segment"
+            ),
+            Self::NotPinned { processor, errno } => write!(
+                formatter,
+                "the state channel runs on any processor, not on {processor} ({}): see which ones this process may use",
+                std::io::Error::from_raw_os_error(*errno)
+            ),
+        }
+    }
 }
 
 /// Wakes a state channel's thread that sleeps. An instance rings after it has published what it wrote.
@@ -158,6 +193,7 @@ pub fn spawn(
         events: sender,
         publisher,
         tally: ThreadTally::default(),
+        acknowledged: Vec::new(),
     };
     let thread = std::thread::Builder::new()
         .name("state-channel".into())
@@ -238,6 +274,8 @@ struct Turner {
     events: SyncSender<Notice>,
     publisher: Publisher,
     tally: ThreadTally,
+    /// Of each member: what it last acknowledged, and since when that is so.
+    acknowledged: Vec<(u64, Time)>,
 }
 
 impl Turner {
@@ -263,6 +301,7 @@ impl Turner {
             if now >= publish_at {
                 publish_at = now + self.run.snapshot_interval;
                 self.publish(now);
+                self.look_for_stuck(now);
             }
             if stop_at.is_none() && self.stop.load(Ordering::Acquire) {
                 stop_at = Some(now + self.run.flush_max);
@@ -353,6 +392,36 @@ impl Turner {
         self.tally.processor_time = kernel::thread_time();
         self.publisher
             .publish(now, &self.channel, &self.transport, self.tally);
+    }
+
+    fn look_for_stuck(&mut self, now: Time) {
+        let replicator = self.channel.replicator();
+        let (own, head) = (replicator.config().member, replicator.head());
+        let members = replicator.progress().members();
+        self.acknowledged.resize(members.len(), (0, now));
+        let mut stuck = None;
+        for (known, member) in self.acknowledged.iter_mut().zip(members) {
+            let is_heard = member
+                .heard
+                .is_some_and(|heard| now.since(heard) < STUCK_AFTER);
+            if member.member == own
+                || member.acknowledged != known.0
+                || member.acknowledged >= head
+                || !is_heard
+            {
+                *known = (member.acknowledged, now);
+            } else if now.since(known.1) >= STUCK_AFTER && stuck.is_none() {
+                known.1 = now;
+                stuck = Some(Notice::Stuck {
+                    member: member.member,
+                    acknowledged: member.acknowledged,
+                    head,
+                });
+            }
+        }
+        if let Some(notice) = stuck {
+            self.tell(notice);
+        }
     }
 
     fn tell(&mut self, notice: Notice) {

@@ -264,6 +264,12 @@ pub(crate) fn converge(hosts: &[Host], packets: u64, entries: usize) {
         }
         if begun.elapsed() > Duration::from_secs(30) {
             let snapshots: Vec<_> = hosts.iter().map(Host::snapshot).collect();
+            let notices: Vec<Notice> = hosts
+                .iter()
+                .flat_map(|host| host.channel.events())
+                .take(40)
+                .collect();
+            eprintln!("{notices:?}");
             panic!("not equal after 30 s: {held:#?}\n{snapshots:#?}");
         }
         std::thread::sleep(Duration::from_millis(2));

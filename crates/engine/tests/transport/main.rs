@@ -4,5 +4,9 @@
     reason = "tests of the I/O layer wait for the kernel and read its clock"
 )]
 
+mod hostile;
 mod hosts;
 mod loopback;
+mod namespaces;
+mod relay;
+mod sockets;

@@ -23,7 +23,7 @@ use super::sources::{Source, Sources};
 use super::statistics::{PeerTraffic, TransportEvent, TransportState, TransportStatistics};
 use crate::channel::Destination;
 use path::PATH_INTERVAL;
-use sockets::{failed, open_group, open_own, set_buffer};
+use sockets::{failed, find_interface, open_group, open_own, set_buffer};
 
 /// Bytes of UDP payload below which a datagram's bound never goes, however narrow the path: the longest group
 /// must fit. On a narrower path long datagrams are fragmented.
@@ -48,7 +48,8 @@ pub struct UdpTransport {
     group: Option<Socket>,
     local: SocketAddr,
     group_address: Option<SocketAddr>,
-    interface: u32,
+    /// Name and number of the multicast interface.
+    interface: (String, u32),
     path_mode: PathMtu,
     peers: Vec<PeerTraffic>,
     sources: Sources,
@@ -97,20 +98,15 @@ impl UdpTransport {
             return Err(TransportError::Configuration(errors));
         }
         let interface = match &config.multicast {
-            Some(multicast) => kernel::interface(&multicast.interface).map_err(|error| {
-                TransportError::Interface {
-                    name: multicast.interface.clone(),
-                    error,
-                }
-            })?,
-            None => 0,
+            Some(multicast) => find_interface(&multicast.interface)?,
+            None => (String::new(), 0),
         };
-        let own = open_own(config, interface)?;
+        let own = open_own(config, interface.1)?;
         let local = own.local().map_err(failed("asking for", config.bind))?;
         let group = config
             .multicast
             .as_ref()
-            .map(|multicast| open_group(multicast.group, interface))
+            .map(|multicast| open_group(multicast.group, interface.1))
             .transpose()?;
         let group_address = config.multicast.as_ref().map(|multicast| multicast.group);
 
@@ -421,6 +417,7 @@ impl UdpTransport {
             self.statistics.given_up += self.outbound.give_up(refused);
             let address = refused.to;
             self.note(TransportEvent::GivenUp { address, errno });
+            self.learn_path_again(now);
             return true;
         }
         match errno {

@@ -28,6 +28,7 @@ impl UdpTransport {
     /// Asks the kernel how narrow the paths are, and sets the datagrams' bound by the narrowest.
     pub(super) fn learn_path(&mut self, now: Time) {
         self.path_asked = now;
+        self.follow_interface();
         let narrowest = if self.path_mode == PathMtu::Probe {
             // What routers said is in the kernel's answer too, so it is not asked.
             let probed = self.probed;
@@ -64,12 +65,29 @@ impl UdpTransport {
         self.fragmented_before = sent;
     }
 
+    /// An interface that vanished and came back has another number: the group is joined anew.
+    fn follow_interface(&mut self) {
+        let (Some(group), Some(address)) = (&self.group, self.group_address) else {
+            return;
+        };
+        let Ok(number) = kernel::interface(&self.interface.0) else {
+            return;
+        };
+        if number != self.interface.1
+            && group.join(address, number).is_ok()
+            && self.own.send_multicast_by(number).is_ok()
+        {
+            self.interface.1 = number;
+            self.statistics.interface_changes += 1;
+        }
+    }
+
     /// The MTU of the path to an address, as the kernel knows it now. Sends nothing.
     fn ask_path(&self, to: SocketAddr) -> io::Result<usize> {
         let socket = Socket::new(to)?;
         socket.bind(SocketAddr::new(self.local.ip(), 0))?;
         if to.ip().is_multicast() {
-            socket.send_multicast_by(self.interface)?;
+            socket.send_multicast_by(self.interface.1)?;
         }
         socket.set(kernel::MTU_DISCOVER, discover(self.path_mode))?;
         socket.connect(to)?;

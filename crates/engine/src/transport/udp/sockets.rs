@@ -7,6 +7,15 @@ use super::path::discover;
 use crate::transport::config::{TransportError, UdpConfig};
 use crate::transport::kernel::{self, Socket, SocketOption};
 
+/// An interface with its number.
+pub(super) fn find_interface(name: &str) -> Result<(String, u32), TransportError> {
+    let name = name.to_owned();
+    match kernel::interface(&name) {
+        Ok(number) => Ok((name, number)),
+        Err(error) => Err(TransportError::Interface { name, error }),
+    }
+}
+
 pub(super) fn open_own(config: &UdpConfig, interface: u32) -> Result<Socket, TransportError> {
     let bind = config.bind;
     let socket = Socket::new(bind).map_err(failed("making a socket for", bind))?;

@@ -1,0 +1,390 @@
+//! Hosts in network namespaces: real interfaces, a bridge, routers with a narrow path. Needs root.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use asterism_engine::transport::{Notice, RunConfig, TransportEvent, UdpConfig};
+use asterism_lab::{Cable, Lab, Node, permitted};
+use asterism_placement::MemberId;
+
+use crate::hosts::{Host, exercise, meet};
+
+/// Whether the tests of this file can run; says so if not.
+fn may_run() -> bool {
+    if !permitted() {
+        println!("SKIPPED hosts in network namespaces: only root may make them");
+    }
+    permitted()
+}
+
+/// The addresses of a segment.
+#[derive(Clone, Copy)]
+struct Segment {
+    prefix: &'static str,
+    length: u8,
+    group: &'static str,
+}
+
+const V4: Segment = Segment {
+    prefix: "10.77.0.",
+    length: 24,
+    group: "239.192.7.7:4748",
+};
+const V6: Segment = Segment {
+    prefix: "fd77::",
+    length: 64,
+    group: "[ff15::7:7]:4748",
+};
+
+impl Segment {
+    fn ip(self, number: u16) -> String {
+        format!("{}{}", self.prefix, number + 1)
+    }
+    fn at(self, number: u16) -> SocketAddr {
+        SocketAddr::new(self.ip(number).parse().unwrap(), 4747)
+    }
+    fn config(self, number: u16, count: u16) -> UdpConfig {
+        let others = (0..count).filter(|&other| other != number);
+        UdpConfig::new(
+            self.at(number),
+            others.map(|other| (MemberId(other), self.at(other))),
+        )
+    }
+}
+
+fn lines(node: &Node, lines: &[String]) {
+    node.ip(lines).unwrap();
+}
+
+/// Nodes on one bridge, each with an address on `eth0`.
+fn bridged(lab: &Lab, segment: Segment, count: u16) -> (Node, Vec<Node>) {
+    let switch = lab.node("switch").unwrap();
+    let nodes: Vec<Node> = (0..count)
+        .map(|number| lab.node(&format!("host{number}")).unwrap())
+        .collect();
+    let ends: Vec<_> = nodes.iter().map(|node| (node, "eth0")).collect();
+    lab.bridge(&switch, "br", &ends, &Cable::default()).unwrap();
+    for (number, node) in nodes.iter().enumerate() {
+        address(node, segment, number as u16);
+    }
+    (switch, nodes)
+}
+
+fn address(node: &Node, segment: Segment, number: u16) {
+    node.sysctl("net/ipv6/conf/eth0/disable_ipv6", "0").unwrap();
+    let (ip, length) = (segment.ip(number), segment.length);
+    let flag = if segment.length == 64 { "nodad" } else { "" };
+    lines(
+        node,
+        &[format!("address add {ip}/{length} dev eth0 {flag}")],
+    );
+}
+
+fn start(node: &Node, number: u16, count: u16, udp: &UdpConfig) -> Host {
+    node.enter(|| Host::start(number, count, udp, RunConfig::default()))
+        .unwrap()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn three_hosts_on_a_bridge_send_one_frame_for_all() {
+    if !may_run() {
+        return;
+    }
+    for segment in [V4, V6] {
+        let lab = Lab::new().unwrap();
+        let (_switch, nodes) = bridged(&lab, segment, 3);
+        let hosts: Vec<Host> = nodes
+            .iter()
+            .enumerate()
+            .map(|(number, node)| {
+                let udp = segment
+                    .config(number as u16, 3)
+                    .with_multicast(segment.group.parse().unwrap(), "eth0");
+                start(node, number as u16, 3, &udp)
+            })
+            .collect();
+        meet(&hosts);
+        exercise(&hosts, 3_000, 0);
+        for (host, node) in hosts.iter().zip(&nodes) {
+            let before = host.snapshot().transport;
+            assert!(before.multicast_sent > 20, "{before:?}");
+            let frames = node.interface_counts("eth0").unwrap().sent;
+            let after = host.snapshot().transport;
+            // Offloads are off: every datagram is a frame. Beside them there are the neighbours' questions.
+            assert!(
+                frames <= after.datagrams_sent + 60,
+                "{frames} frames, {after:?}"
+            );
+            assert!(
+                frames + 60 >= before.datagrams_sent,
+                "{frames} frames, {before:?}"
+            );
+            assert_eq!(after.own_received, 0, "no loop");
+        }
+    }
+}
+
+#[test]
+fn a_member_without_multicast_gets_unicast() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (_switch, nodes) = bridged(&lab, V4, 3);
+    let hosts: Vec<Host> = (0..3u16)
+        .map(|number| {
+            let mut udp = V4.config(number, 3);
+            if number < 2 {
+                udp = udp.with_multicast(V4.group.parse().unwrap(), "eth0");
+                for peer in &mut udp.peers {
+                    peer.multicast = peer.member != MemberId(2);
+                }
+            }
+            start(&nodes[usize::from(number)], number, 3, &udp)
+        })
+        .collect();
+    meet(&hosts);
+    exercise(&hosts, 1_000, 0);
+    let snapshot = hosts[0].snapshot();
+    let traffic = |member| snapshot.member(MemberId(member)).unwrap().traffic.unwrap();
+    assert!(snapshot.transport.multicast_sent > 10);
+    assert!(traffic(1).multicast && !traffic(2).multicast);
+    assert!(traffic(2).datagrams_sent >= snapshot.transport.multicast_sent);
+    assert_eq!(hosts[2].snapshot().transport.multicast_sent, 0);
+}
+
+/// Two hosts with a router between them whose second link has that MTU.
+fn routed(lab: &Lab, middle_mtu: u32) -> (Vec<Node>, Vec<Host>) {
+    let router = lab.node("router").unwrap();
+    router.sysctl("net/ipv4/ip_forward", "1").unwrap();
+    // Hosts far enough apart that the narrow link is nobody's own: host - router - second router - host.
+    let second = lab.node("second").unwrap();
+    second.sysctl("net/ipv4/ip_forward", "1").unwrap();
+    let mut nodes = vec![lab.node("host0").unwrap(), lab.node("host1").unwrap()];
+    let narrow = Cable {
+        mtu_bytes: middle_mtu,
+        ..Cable::default()
+    };
+    lab.cable((&nodes[0], "eth0"), (&router, "left"), &Cable::default())
+        .unwrap();
+    lab.cable((&router, "right"), (&second, "left"), &narrow)
+        .unwrap();
+    lab.cable((&second, "right"), (&nodes[1], "eth0"), &Cable::default())
+        .unwrap();
+    let add = |node: &Node, commands: &[&str]| {
+        node.ip(commands).unwrap();
+    };
+    add(
+        &nodes[0],
+        &[
+            "address add 10.1.0.1/24 dev eth0",
+            "route add default via 10.1.0.254",
+        ],
+    );
+    add(
+        &nodes[1],
+        &[
+            "address add 10.2.0.1/24 dev eth0",
+            "route add default via 10.2.0.254",
+        ],
+    );
+    add(
+        &router,
+        &[
+            "address add 10.1.0.254/24 dev left",
+            "address add 10.3.0.1/24 dev right",
+            "route add 10.2.0.0/24 via 10.3.0.2",
+        ],
+    );
+    add(
+        &second,
+        &[
+            "address add 10.2.0.254/24 dev right",
+            "address add 10.3.0.2/24 dev left",
+            "route add 10.1.0.0/24 via 10.3.0.1",
+        ],
+    );
+    let at: [SocketAddr; 2] = [
+        "10.1.0.1:4747".parse().unwrap(),
+        "10.2.0.1:4747".parse().unwrap(),
+    ];
+    let hosts = (0..2u16)
+        .map(|number| {
+            let other = 1 - number;
+            let udp = UdpConfig::new(
+                at[usize::from(number)],
+                [(MemberId(other), at[usize::from(other)])],
+            );
+            start(&nodes[usize::from(number)], number, 2, &udp)
+        })
+        .collect();
+    // The routers live as long as somebody holds them.
+    nodes.extend([router, second]);
+    (nodes, hosts)
+}
+
+#[test]
+fn a_path_narrower_than_configured_makes_datagrams_smaller() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (_nodes, mut hosts) = routed(&lab, 1_400);
+    exercise(&hosts, 3_000, 0);
+    for host in &mut hosts {
+        let snapshot = host.snapshot();
+        assert_eq!(snapshot.state.path_mtu, 1_400);
+        assert_eq!(snapshot.state.datagram_bytes_max, 1_400 - 28);
+        assert!(snapshot.transport.too_long > 0, "{:?}", snapshot.transport);
+        let is_told = |notice: &Notice| {
+            *notice
+                == Notice::Transport(TransportEvent::DatagramBytes {
+                    bytes: 1_372,
+                    mtu: 1_400,
+                })
+        };
+        assert!(host.take_notices().iter().any(is_told));
+    }
+    let before: Vec<_> = hosts.iter().map(|host| host.snapshot().transport).collect();
+    exercise(&hosts, 1_000, 3_000);
+    for (host, before) in hosts.iter().zip(before) {
+        assert_eq!(
+            host.snapshot().transport.too_long,
+            before.too_long,
+            "smaller now"
+        );
+    }
+}
+
+#[test]
+fn a_path_too_narrow_for_the_longest_group_fragments() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (_nodes, hosts) = routed(&lab, 1_000);
+    exercise(&hosts, 3_000, 0);
+    for host in &hosts {
+        let snapshot = host.snapshot();
+        assert_eq!(snapshot.state.path_mtu, 1_000);
+        assert!(snapshot.state.is_fragmenting);
+        assert!(
+            snapshot.transport.fragmented_sent > 0,
+            "{:?}",
+            snapshot.transport
+        );
+    }
+}
+
+#[test]
+fn an_interface_that_changes_its_mtu_goes_down_or_vanishes_is_survived() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (switch, nodes) = bridged(&lab, V4, 2);
+    let hosts: Vec<Host> = (0..2u16)
+        .map(|number| {
+            let udp = V4
+                .config(number, 2)
+                .with_multicast(V4.group.parse().unwrap(), "eth0");
+            start(&nodes[usize::from(number)], number, 2, &udp)
+        })
+        .collect();
+    exercise(&hosts, 500, 0);
+
+    // Narrower: the next full datagram is refused by this machine itself.
+    for node in &nodes {
+        lines(node, &["link set dev eth0 mtu 1400".into()]);
+    }
+    exercise(&hosts, 1_000, 500);
+    wait_until("narrower", || {
+        hosts[0].snapshot().state.datagram_bytes_max == 1_372
+    });
+
+    // Down for a while: what was written meanwhile arrives later.
+    lines(&nodes[0], &["link set dev eth0 down".into()]);
+    hosts[0].feed(1_500..1_600);
+    hosts[1].feed((1 << 16) + 1_500..(1 << 16) + 1_600);
+    std::thread::sleep(Duration::from_millis(300));
+    lines(
+        &nodes[0],
+        &[
+            "link set dev eth0 up".into(),
+            "link set dev eth0 mtu 1500".into(),
+        ],
+    );
+    lines(&nodes[1], &["link set dev eth0 mtu 1500".into()]);
+    crate::hosts::converge(&hosts, 3_200, 3_200);
+
+    // Gone, and another of that name.
+    lines(&nodes[0], &["link delete dev eth0".into()]);
+    hosts[0].feed(1_600..1_700);
+    std::thread::sleep(Duration::from_millis(100));
+    lab.cable((&nodes[0], "eth0"), (&switch, "br9"), &Cable::default())
+        .unwrap();
+    lines(&switch, &["link set dev br9 master br".into()]);
+    address(&nodes[0], V4, 0);
+    crate::hosts::converge(&hosts, 3_300, 3_300);
+    let before = hosts[0].snapshot().transport.multicast_sent;
+    hosts[0].feed(1_700..1_800);
+    crate::hosts::converge(&hosts, 3_400, 3_400);
+    wait_until("multicast again", || {
+        let snapshot = hosts[0].snapshot();
+        snapshot.transport.interface_changes == 1 && snapshot.transport.multicast_sent > before
+    });
+    wait_until("as wide as before", || {
+        hosts[0].snapshot().state.datagram_bytes_max == 1_472
+    });
+}
+
+#[test]
+fn an_interface_that_swallows_long_datagrams_is_told() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (_switch, nodes) = bridged(&lab, V4, 2);
+    let mut hosts: Vec<Host> = (0..2u16)
+        .map(|number| {
+            start(
+                &nodes[usize::from(number)],
+                number,
+                2,
+                &V4.config(number, 2),
+            )
+        })
+        .collect();
+    exercise(&hosts, 200, 0);
+    // The other end takes less than this end sends, and nobody says so.
+    lines(&nodes[1], &["link set dev eth0 mtu 1400".into()]);
+    hosts[0].feed(200..2_000);
+    let is_told = |notice: &Notice| {
+        matches!(
+            notice,
+            Notice::Stuck {
+                member: MemberId(1),
+                ..
+            }
+        )
+    };
+    wait_until("told", || hosts[0].take_notices().iter().any(is_told));
+    assert!(
+        hosts[0]
+            .take_notices()
+            .iter()
+            .filter(|&notice| is_told(notice))
+            .count()
+            < 4
+    );
+    lines(&nodes[1], &["link set dev eth0 mtu 1500".into()]);
+    crate::hosts::converge(&hosts, 2_200, 2_200);
+}
