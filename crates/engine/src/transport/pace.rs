@@ -6,7 +6,7 @@ use asterism_placement::Time;
 
 /// What may leave at once after a silence, as a time at the capped rate. Over any span of T seconds a capped
 /// host sends at most `rate * (T + PACE_BURST)` bits and one datagram with its copies.
-pub const PACE_BURST: Duration = Duration::from_millis(2);
+pub const PACE_BURST: Duration = Duration::from_millis(5);
 
 /// Credit is counted in millionths of a bit: microseconds times bits per second.
 const PARTS: i64 = 1_000_000;
