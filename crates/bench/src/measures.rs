@@ -12,6 +12,7 @@ mod nat;
 mod nat_bench;
 mod nat_churn;
 mod pass_through;
+mod ports;
 mod replication;
 mod replication_hosts;
 mod replication_inserts;
@@ -29,6 +30,7 @@ const MEASURES: &[&[Measure]] = &[
     nat::MEASURES,
     nat_churn::MEASURES,
     pass_through::MEASURES,
+    ports::MEASURES,
     replication::MEASURES,
     replication_inserts::MEASURES,
     sim::MEASURES,

@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 
 /// How often a port looks whether its interface is up and still the same, in microseconds.
 pub const WATCH_INTERVAL_US: u64 = 100_000;
+/// The same while it is down, so that packets pass soon after it came up.
+pub const WATCH_INTERVAL_DOWN_US: u64 = 10_000;
 /// The pause before an interface that vanished is looked for again, in microseconds: it doubles from this ...
 pub const REOPEN_BACKOFF_US_MIN: u64 = 10_000;
 /// ... to this.
@@ -75,8 +77,13 @@ impl Interface {
 
     /// Whether it is up and has a carrier.
     pub(crate) fn is_running(&self) -> io::Result<bool> {
-        let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u64;
-        Ok(self.ask(libc::SIOCGIFFLAGS)? & wanted == wanted)
+        let flags = self.ask(libc::SIOCGIFFLAGS)? as i32;
+        // The flag for the carrier may be a second late; the driver knows.
+        let carrier = match system::ethtool_value(&self.socket, &self.name, ETHTOOL_LINK, 0) {
+            Ok(carrier) => carrier != 0,
+            Err(_) => flags & libc::IFF_RUNNING != 0,
+        };
+        Ok(flags & libc::IFF_UP != 0 && carrier)
     }
 
     /// Its MTU in bytes.
@@ -166,6 +173,9 @@ fn transmit_dropped(text: &str, name: &str) -> Option<u64> {
         .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().nth(11)?.parse().ok()
 }
+
+/// The command of `SIOCETHTOOL` that asks for the carrier.
+const ETHTOOL_LINK: u32 = 0x0a;
 
 /// Offloads that were switched off, to be switched on again when this is dropped.
 #[derive(Debug)]
@@ -328,7 +338,12 @@ impl<M> Attachment<M> {
         {
             let up = self.interface.is_running().unwrap_or(false);
             self.set_link(if up { LinkState::Up } else { LinkState::Down });
-            self.due_us = self.now_us + WATCH_INTERVAL_US;
+            self.due_us = self.now_us
+                + if up {
+                    WATCH_INTERVAL_US
+                } else {
+                    WATCH_INTERVAL_DOWN_US
+                };
             return;
         }
         if self.medium.take().is_some() {

@@ -34,7 +34,8 @@ pub use capture::{
 pub use capturing::{CapturingPort, Direction};
 pub use delayed::DelayedPort;
 pub use interface::{
-    LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN, WATCH_INTERVAL_US,
+    LinkState, Offloads, REOPEN_BACKOFF_US_MAX, REOPEN_BACKOFF_US_MIN, WATCH_INTERVAL_DOWN_US,
+    WATCH_INTERVAL_US,
 };
 pub use lossy::LossyPort;
 pub use memory::MemoryPort;

@@ -304,7 +304,9 @@ impl Port for AfPacketPort {
 
     fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
         let statistics = &mut self.statistics;
-        let Some(medium) = &self.attachment.medium else {
+        // Without a carrier the kernel drops silently, or says that its queue is full.
+        let down = self.attachment.is_down();
+        let Some(medium) = self.attachment.medium.as_ref().filter(|_| !down) else {
             statistics.count_dropped_many(PortDrop::LinkDown, burst.len());
             pool.release_all(burst);
             return 0;
@@ -322,7 +324,7 @@ impl Port for AfPacketPort {
                 transmit(socket, pool, burst, Some(&headers), statistics, failure)
             }
         };
-        if failure.link_down {
+        if std::mem::take(&mut failure.link_down) {
             self.attachment.watch_soon();
         }
         sent

@@ -39,7 +39,6 @@ impl Failure {
 
     /// The first such error since the last call.
     pub(crate) fn take_sending(&mut self) -> Option<io::Error> {
-        self.link_down = false;
         self.sending.take().map(io::Error::from_raw_os_error)
     }
 }
