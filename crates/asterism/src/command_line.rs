@@ -8,16 +8,19 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::control::client::Which;
+use crate::control::{Ask, commands};
 use crate::output::Output;
-use crate::{check, demo, key_file, replay, scaffold};
+use crate::{check, demo, key_file, replay, run as host, scaffold};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; what was to be shown holds
-  1  it ran, and what was to be shown does not hold (demo), or packets were lost on the way (replay)
+  1  it ran, and what was to be shown does not hold (demo), packets were lost on the way (replay), the host could not
+     start or go on (run), or there is no such entry (state get)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
-  4  a file could not be read or written
+  4  a file could not be read or written, or no host answers
 ";
 
 /// How a command ended.
@@ -78,6 +81,26 @@ pub enum Command {
         #[arg(long, value_name = "NAME", conflicts_with = "fields")]
         member: Option<String>,
     },
+    /// Run a host: a member of the cluster, between real interfaces, until it is told to stop
+    ///
+    /// Needs the configuration's ports, and the right to open them. SIGTERM and SIGINT stop it gracefully, a second one at
+    /// once; SIGHUP reads the configuration anew.
+    Run(host::Arguments),
+    /// Show how a running host is
+    Status(commands::StatusArguments),
+    /// Show a running host's rates, again and again
+    Top(commands::TopArguments),
+    /// Show what a running host does with its next packets: each read, write and verdict, and the cost
+    Trace(commands::TraceArguments),
+    /// Look at a running host's state
+    #[command(subcommand)]
+    State(commands::StateCommand),
+    /// Have a running host read no more packets; it stays a member until it is stopped
+    Drain(Which),
+    /// Have a running host read its configuration anew
+    Reload(Which),
+    /// Stop a running host gracefully
+    Stop(Which),
     /// Run a capture through the configured function and write what leaves
     ///
     /// Time is virtual: it follows the capture, so a run takes as long as the work does. With several hosts, packets of
@@ -128,6 +151,14 @@ pub fn run(
         Command::Check { config, member, .. } => {
             check::run(&config.unwrap_or_default(), member.as_deref(), &mut output)
         }
+        Command::Run(arguments) => host::command(&arguments, &mut output),
+        Command::Status(arguments) => commands::status(&arguments, &mut output),
+        Command::Top(arguments) => commands::top(&arguments, &mut output),
+        Command::Trace(arguments) => commands::trace(&arguments, &mut output),
+        Command::State(command) => commands::state(&command, &mut output),
+        Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),
+        Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),
+        Command::Stop(which) => commands::tell(&which, &Ask::Stop, &mut output),
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),
         Command::New {

@@ -7,12 +7,16 @@
 pub mod check;
 pub mod command_line;
 pub mod config;
+pub mod control;
 pub mod demo;
 pub mod fleet;
 pub mod key_file;
+pub mod metrics;
 pub mod output;
 pub mod program;
 pub mod replay;
+pub mod run;
 pub mod scaffold;
 pub mod table;
+pub mod view;
 pub mod wiring;

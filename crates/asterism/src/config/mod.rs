@@ -236,7 +236,10 @@ fn read_document(
             .count("instances")
             .map_or(1, |count| count as usize),
     };
-    let function = read_function(document, sharing, report);
+    let mut function = read_function(document, sharing, report);
+    if let Some(function) = function.as_mut().filter(|_| written) {
+        on_real_links(document, function);
+    }
     if let Some(function) = &function {
         let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
         let channel = cluster_values
@@ -252,6 +255,35 @@ fn read_document(
         ports: ports?,
         function: function?,
     })
+}
+
+/// Defaults that serve captures are others between real interfaces: stations are learnt, and frames to others are theirs.
+fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
+    let Settings::Nat(nat) = &mut function.settings else {
+        return;
+    };
+    let says = |link: &str, field: &str| {
+        let mut table = document;
+        for name in ["function", "nat", link] {
+            match overlay::get(table, name).map(|(_, value)| value.get_ref()) {
+                Some(DeValue::Table(inner)) => table = inner,
+                _ => return false,
+            }
+        }
+        overlay::get(table, field).is_some()
+    };
+    let links = [
+        ("inside_link", &mut nat.inside_link),
+        ("outside_link", &mut nat.outside_link),
+    ];
+    for (name, link) in links {
+        if !says(name, "next_hop_mac") {
+            link.next_hop_mac = None;
+        }
+        if !says(name, "promiscuous") {
+            link.promiscuous = false;
+        }
+    }
 }
 
 fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -> Diagnostic {

@@ -9,7 +9,7 @@ use super::Instance;
 use crate::frame::{BURST, Burst};
 
 /// Bytes of a traced packet's beginning that are kept.
-pub const TRACED_BYTES_MAX: usize = 128;
+pub const TRACED_BYTES_MAX: usize = 2_048;
 
 /// One packet as it was handled.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -323,13 +323,13 @@ const fn link(
             name: "next_hop_mac",
             kind: Kind::Mac,
             default: Default::Is(next_hop_mac),
-            meaning: "The router's Ethernet address.",
+            meaning: "The router's Ethernet address. With [port], by default, it is learnt by ARP.",
         },
         Field {
             name: "promiscuous",
             kind: Kind::Flag,
             default: Default::Is("true"),
-            meaning: "Whether frames to other Ethernet addresses are taken too, as a replayed capture needs.",
+            meaning: "Whether frames to other Ethernet addresses are taken too, as a replayed capture needs. With [port] the default is false.",
         },
     ]
 }

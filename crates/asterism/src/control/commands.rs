@@ -1,0 +1,596 @@
+//! The commands that ask a running host: `status`, `top`, `trace`, `state get`, `drain`, `reload`, `stop`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use super::Ask;
+use super::client::{Which, ask};
+use super::show::TracedDocument;
+use crate::command_line::End;
+use crate::output::{Output, Schema};
+use crate::view::{InstanceDocument, PortDocument, StatusDocument};
+
+/// How long a host has to answer.
+const WITHIN: Duration = Duration::from_secs(15);
+
+/// What `asterism status` is told.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArguments {
+    /// Which host.
+    #[command(flatten)]
+    pub which: Which,
+    /// With a digest of every object: equal on hosts that hold the same (reads every entry)
+    #[arg(long)]
+    pub digests: bool,
+}
+
+/// What `asterism top` is told.
+#[derive(Args, Clone, Debug)]
+pub struct TopArguments {
+    /// Which host.
+    #[command(flatten)]
+    pub which: Which,
+    /// Look once, over one interval, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval: u64,
+}
+
+/// What `asterism trace` is told.
+#[derive(Args, Clone, Debug)]
+pub struct TraceArguments {
+    /// Which host.
+    #[command(flatten)]
+    pub which: Which,
+    /// How many packets
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub packets: u64,
+    /// Of which packet loop
+    #[arg(long, default_value_t = 0)]
+    pub instance: usize,
+    /// Seconds to wait for them
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub within: u64,
+}
+
+/// What can be done with the state.
+#[derive(Subcommand, Clone, Debug)]
+pub enum StateCommand {
+    /// Show the entries with a key, such as an endpoint: `10.0.0.1:4000` or `10.0.0.1:4000/udp`
+    Get {
+        /// The key, as `asterism trace` and this command show it
+        key: String,
+        /// In this object only
+        #[arg(long)]
+        object: Option<String>,
+        /// Of which packet loop
+        #[arg(long, default_value_t = 0)]
+        instance: usize,
+        /// Which host.
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+/// The schema of `asterism status`.
+pub const STATUS: Schema = Schema {
+    name: "asterism.status",
+    version: 1,
+};
+/// The schema of `asterism top`.
+pub const TOP: Schema = Schema {
+    name: "asterism.top",
+    version: 1,
+};
+/// The schema of `asterism trace`.
+pub const TRACE: Schema = Schema {
+    name: "asterism.trace",
+    version: 1,
+};
+/// The schema of `asterism state get`.
+pub const STATE: Schema = Schema {
+    name: "asterism.state",
+    version: 1,
+};
+/// The schema of `asterism drain`, `reload` and `stop`.
+pub const DONE: Schema = Schema {
+    name: "asterism.done",
+    version: 1,
+};
+
+/// Traced packets.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceDocument {
+    /// The packets.
+    pub packets: Vec<TracedDocument>,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StateDocument {
+    /// The entries.
+    pub entries: Vec<EntryDocument>,
+    /// Whether there were more.
+    pub more: bool,
+}
+
+/// An entry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "as of `FoundEntry`")]
+pub struct EntryDocument {
+    pub object: String,
+    pub key: String,
+    pub value: String,
+    pub idle_class: u8,
+    pub idle_s: u32,
+    pub unused_s: u32,
+    pub generation: u32,
+    pub member: u16,
+    pub incarnation: String,
+    pub sequence: u64,
+    pub alias: bool,
+    pub ends_here: bool,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Serialize)]
+pub struct DoneDocument {
+    /// In words.
+    pub done: String,
+}
+
+/// Rates over an interval.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopDocument {
+    /// The host.
+    pub host: String,
+    /// Microseconds between the two looks.
+    pub interval_us: u64,
+    /// Of each port, over all packet loops.
+    pub ports: Vec<RateDocument>,
+    /// Packets dropped a second, for any reason.
+    pub dropped_per_s: f64,
+    /// Operation groups written a second.
+    pub groups_written_per_s: f64,
+    /// Operation groups of others applied a second.
+    pub groups_applied_per_s: f64,
+    /// Packets parked now.
+    pub parked: u64,
+    /// Groups of others that are not applied here, of all members.
+    pub behind_groups: u64,
+}
+
+/// Rates of one port.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct RateDocument {
+    pub name: String,
+    pub received_packets_per_s: f64,
+    pub received_bits_per_s: f64,
+    pub sent_packets_per_s: f64,
+    pub sent_bits_per_s: f64,
+    pub dropped_per_s: f64,
+}
+
+/// `asterism status`.
+pub fn status(arguments: &StatusArguments, output: &mut Output<'_>) -> End {
+    let request = Ask::Status {
+        digests: arguments.digests,
+    };
+    with_answer(
+        &arguments.which,
+        &request,
+        WITHIN,
+        output,
+        |status: StatusDocument, output| {
+            if output.json() {
+                output.document(STATUS, &status);
+            } else {
+                output.text(&status_text(&status));
+            }
+        },
+    )
+}
+
+/// `asterism top`.
+pub fn top(arguments: &TopArguments, output: &mut Output<'_>) -> End {
+    let interval = Duration::from_secs(arguments.interval);
+    let look = || {
+        let socket = arguments.which.socket()?;
+        ask::<StatusDocument>(&socket, &Ask::Status { digests: false }, WITHIN)
+    };
+    let mut before = match look() {
+        Ok(status) => status,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    loop {
+        std::thread::park_timeout(interval);
+        let now = match look() {
+            Ok(status) => status,
+            Err(error) => return output.fail(End::File, &error),
+        };
+        let rates = rates(&before, &now);
+        if output.json() {
+            output.document(TOP, &rates);
+        } else {
+            // On a terminal each look takes the place of the one before.
+            let clear = if arguments.once { "" } else { "\x1b[H\x1b[2J" };
+            output.text(&format!("{clear}{}", top_text(&rates, &now)));
+        }
+        before = now;
+        let end = output.end(End::Done);
+        if arguments.once || end != End::Done {
+            return end;
+        }
+    }
+}
+
+/// `asterism trace`.
+pub fn trace(arguments: &TraceArguments, output: &mut Output<'_>) -> End {
+    let request = Ask::Trace {
+        packets: arguments.packets as usize,
+        instance: arguments.instance,
+        within_ms: arguments.within * 1_000,
+    };
+    let within = WITHIN + Duration::from_secs(arguments.within);
+    with_answer(
+        &arguments.which,
+        &request,
+        within,
+        output,
+        |packets: Vec<TracedDocument>, output| {
+            if output.json() {
+                output.document(TRACE, &TraceDocument { packets });
+            } else if packets.is_empty() {
+                output.say("no packets came in that time\n");
+            } else {
+                packets
+                    .iter()
+                    .for_each(|packet| output.text(&traced_text(packet)));
+            }
+        },
+    )
+}
+
+/// `asterism state`.
+pub fn state(command: &StateCommand, output: &mut Output<'_>) -> End {
+    let StateCommand::Get {
+        key,
+        object,
+        instance,
+        which,
+    } = command;
+    let request = Ask::StateGet {
+        key: key.clone(),
+        object: object.clone(),
+        instance: *instance,
+    };
+    let mut found_any = false;
+    let end = with_answer(
+        which,
+        &request,
+        WITHIN,
+        output,
+        |found: StateDocument, output| {
+            found_any = !found.entries.is_empty();
+            if output.json() {
+                output.document(STATE, &found);
+            } else if found.entries.is_empty() {
+                output.say(&format!("there is no entry with the key {key}\n"));
+            } else {
+                found
+                    .entries
+                    .iter()
+                    .for_each(|entry| output.text(&entry_text(entry)));
+                if found.more {
+                    output.say("there are more entries than are shown\n");
+                }
+            }
+        },
+    );
+    if end == End::Done && !found_any {
+        return End::DoesNotHold;
+    }
+    end
+}
+
+/// `asterism drain`, `reload` and `stop`.
+pub fn tell(which: &Which, request: &Ask, output: &mut Output<'_>) -> End {
+    let within = match request {
+        Ask::Stop => Duration::from_secs(700),
+        _ => WITHIN,
+    };
+    with_answer(which, request, within, output, |done: String, output| {
+        if output.json() {
+            output.document(DONE, &DoneDocument { done });
+        } else {
+            output.text(&format!("{done}\n"));
+        }
+    })
+}
+
+fn with_answer<T: serde::de::DeserializeOwned>(
+    which: &Which,
+    request: &Ask,
+    within: Duration,
+    output: &mut Output<'_>,
+    show: impl FnOnce(T, &mut Output<'_>),
+) -> End {
+    match which
+        .socket()
+        .and_then(|socket| ask(&socket, request, within))
+    {
+        Ok(answer) => {
+            show(answer, output);
+            output.end(End::Done)
+        }
+        Err(error) => output.fail(End::File, &error),
+    }
+}
+
+// --- as text
+
+fn status_text(status: &StatusDocument) -> String {
+    let mut text = format!(
+        "{} of {}: {}, {} ({}), up {}\n",
+        status.host,
+        status.cluster,
+        status.function,
+        status.phase,
+        status.version,
+        span(status.uptime_us)
+    );
+    text.push_str(&format!(
+        "member {}, incarnation {}, epoch {}, state channel at {}\n",
+        status.member, status.incarnation, status.epoch, status.channel.address
+    ));
+    for instance in &status.instances {
+        let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
+        text.push_str(&format!(
+            "\nInstance {}: {} received, {} forwarded, {} dropped, {} parked (most {})\n",
+            instance.instance,
+            count("packets_received"),
+            count("packets_forwarded"),
+            instance.dropped.values().sum::<u64>(),
+            instance.parked,
+            instance.parked_most,
+        ));
+        for (reason, count) in &instance.dropped {
+            text.push_str(&format!("  dropped {count} {reason}\n"));
+        }
+        for port in &instance.ports {
+            text.push_str(&port_text(port));
+        }
+        for object in &instance.objects {
+            let of = match object.capacity {
+                0 => String::new(),
+                capacity => format!(" of {capacity}"),
+            };
+            let digest = object
+                .digest
+                .as_ref()
+                .map_or_else(String::new, |digest| format!("  digest {digest}"));
+            text.push_str(&format!(
+                "  {:12} {} live, {} held{of}{digest}\n",
+                object.name, object.live, object.held
+            ));
+        }
+    }
+    let channel = &status.channel;
+    text.push_str(&format!(
+        "\nState channel: {} groups written, log with room for {} groups and {} bytes, {}\n",
+        channel.head,
+        channel.log_groups_free,
+        channel.log_bytes_free,
+        if channel.is_quiet {
+            "all acknowledged"
+        } else {
+            "not all acknowledged"
+        },
+    ));
+    for peer in &status.peers {
+        let state = match peer {
+            peer if peer.unreachable => "unreachable",
+            peer if !peer.admitted || !peer.welcomes => "not joined",
+            peer if peer.laggard => "lags",
+            _ => "joined",
+        };
+        let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
+        text.push_str(&format!(
+            "  {:12} {state}, heard {} ago, round trip {}, behind {} groups ({}), {} unacknowledged\n",
+            peer.name,
+            time(peer.heard_us_ago),
+            time(peer.round_trip_us),
+            peer.behind_groups,
+            span(peer.behind_us),
+            peer.unacknowledged_groups,
+        ));
+    }
+    for (reason, count) in &channel.refused {
+        text.push_str(&format!("  refused {count} {reason}\n"));
+    }
+    text
+}
+
+fn port_text(port: &PortDocument) -> String {
+    let mut text = format!(
+        "  {:12} {} ({}), {}: {} in, {} out\n",
+        port.name,
+        port.place,
+        port.kind,
+        if port.is_up { "up" } else { "down" },
+        port.received_packets,
+        port.sent_packets,
+    );
+    for (reason, count) in &port.dropped {
+        text.push_str(&format!("    dropped {count} {reason}\n"));
+    }
+    text
+}
+
+fn traced_text(packet: &TracedDocument) -> String {
+    let mut text = format!(
+        "{} {} ({} bytes), {} ns\n",
+        packet.port, packet.packet, packet.length, packet.cost_ns
+    );
+    for step in &packet.steps {
+        text.push_str(&format!("    {step}\n"));
+    }
+    text.push_str(&format!("  {}", packet.end));
+    if let Some(left_as) = packet
+        .left_as
+        .as_ref()
+        .filter(|left_as| **left_as != packet.packet)
+    {
+        text.push_str(&format!(" as {left_as}"));
+    }
+    if packet.emitted > 0 {
+        text.push_str(&format!(", {} emitted", packet.emitted));
+    }
+    if packet.logged_bytes > 0 {
+        text.push_str(&format!(", {} bytes for the others", packet.logged_bytes));
+    }
+    text + "\n"
+}
+
+fn entry_text(entry: &EntryDocument) -> String {
+    let idle = match entry.idle_s {
+        0 => "never idles out".to_owned(),
+        idle => format!("idles out after {idle} s (class {})", entry.idle_class),
+    };
+    let alias = if entry.alias {
+        "; an alias, another entry is preferred"
+    } else {
+        ""
+    };
+    format!(
+        "{} {}\n  value {}\n  unused for {} s at most, {idle}{alias}\n  generation {}, written by member {} ({}) as number {}\n",
+        entry.object,
+        entry.key,
+        entry.value,
+        entry.unused_s,
+        entry.generation,
+        entry.member,
+        entry.incarnation,
+        entry.sequence
+    )
+}
+
+fn span(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        1_000_000..60_000_000 => format!("{:.1} s", us as f64 / 1e6),
+        60_000_000..3_600_000_000 => format!("{} min", us / 60_000_000),
+        _ => format!("{} h {} min", us / 3_600_000_000, us / 60_000_000 % 60),
+    }
+}
+
+/// What happened between two looks, a second.
+fn rates(before: &StatusDocument, now: &StatusDocument) -> TopDocument {
+    // A host that was started anew between the looks has counted since its start.
+    let same = before.incarnation == now.incarnation;
+    let interval_us = if same {
+        now.uptime_us - before.uptime_us.min(now.uptime_us)
+    } else {
+        now.uptime_us
+    };
+    let seconds = (interval_us.max(1)) as f64 / 1e6;
+    let sum = |status: &StatusDocument, of: &dyn Fn(&InstanceDocument) -> u64| -> u64 {
+        status.instances.iter().map(of).sum()
+    };
+    let rate = |of: &dyn Fn(&InstanceDocument) -> u64| {
+        let past = if same { sum(before, of) } else { 0 };
+        sum(now, of).saturating_sub(past) as f64 / seconds
+    };
+    let count =
+        |name: &'static str| rate(&move |instance| instance.counts.get(name).copied().unwrap_or(0));
+    let names = now
+        .instances
+        .first()
+        .map_or(&[][..], |instance| &instance.ports);
+    let ports = names.iter().map(|port| {
+        let of = |read: fn(&PortDocument) -> u64| {
+            rate(&|instance: &InstanceDocument| {
+                instance
+                    .ports
+                    .iter()
+                    .filter(|other| other.name == port.name)
+                    .map(read)
+                    .sum()
+            })
+        };
+        RateDocument {
+            name: port.name.clone(),
+            received_packets_per_s: of(|port| port.received_packets),
+            received_bits_per_s: of(|port| port.received_bytes) * 8.0,
+            sent_packets_per_s: of(|port| port.sent_packets),
+            sent_bits_per_s: of(|port| port.sent_bytes) * 8.0,
+            dropped_per_s: of(|port| port.dropped.values().sum()),
+        }
+    });
+    TopDocument {
+        host: now.host.clone(),
+        interval_us,
+        ports: ports.collect(),
+        dropped_per_s: rate(&|instance| instance.dropped.values().sum()),
+        groups_written_per_s: count("groups_written"),
+        groups_applied_per_s: count("groups_applied"),
+        parked: sum(now, &|instance| instance.parked),
+        behind_groups: now.peers.iter().map(|peer| peer.behind_groups).sum(),
+    }
+}
+
+fn top_text(top: &TopDocument, status: &StatusDocument) -> String {
+    let mut text = format!(
+        "{} ({}), up {}, over {}\n\n{:12} {:>12} {:>12} {:>12} {:>12} {:>10}\n",
+        top.host,
+        status.phase,
+        span(status.uptime_us),
+        span(top.interval_us),
+        "port",
+        "in pps",
+        "in bit/s",
+        "out pps",
+        "out bit/s",
+        "drops/s"
+    );
+    for port in &top.ports {
+        text.push_str(&format!(
+            "{:12} {:>12.0} {:>12} {:>12.0} {:>12} {:>10.0}\n",
+            port.name,
+            port.received_packets_per_s,
+            scaled(port.received_bits_per_s),
+            port.sent_packets_per_s,
+            scaled(port.sent_bits_per_s),
+            port.dropped_per_s
+        ));
+    }
+    text.push_str(&format!(
+        "\ndropped {:.0}/s, parked {}, written {:.0} and applied {:.0} groups/s, behind {} groups\n",
+        top.dropped_per_s, top.parked, top.groups_written_per_s, top.groups_applied_per_s, top.behind_groups
+    ));
+    for peer in &status.peers {
+        text.push_str(&format!(
+            "{:12} round trip {}, behind {}\n",
+            peer.name,
+            peer.round_trip_us
+                .map_or_else(|| "unknown".to_owned(), span),
+            span(peer.behind_us)
+        ));
+    }
+    text
+}
+
+fn scaled(value: f64) -> String {
+    match value {
+        value if value >= 1e9 => format!("{:.2} G", value / 1e9),
+        value if value >= 1e6 => format!("{:.2} M", value / 1e6),
+        value if value >= 1e3 => format!("{:.1} k", value / 1e3),
+        value => format!("{value:.0}"),
+    }
+}

@@ -1,0 +1,68 @@
+//! The control socket: a Unix socket of mode 0600 on which a running host is asked and told.
+//!
+//! A request is one line of JSON, and so is its answer. `place.rs` is the socket's place in the file system, which one process
+//! holds at a time; `server.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
+//! and connections are bounded: what comes over the socket is believed no more than what comes over a network.
+
+pub mod client;
+pub mod commands;
+pub mod place;
+pub mod server;
+pub mod show;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a request at most, its end included.
+pub const REQUEST_BYTES_MAX: usize = 4_096;
+/// Bytes of an answer at most.
+pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// What a host can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ask {
+    /// How it is.
+    Status {
+        /// With a digest of every object, which costs a look at every entry.
+        #[serde(default)]
+        digests: bool,
+    },
+    /// The next packets, one by one.
+    Trace {
+        /// How many.
+        packets: usize,
+        /// Of which packet loop.
+        #[serde(default)]
+        instance: usize,
+        /// How long to wait for them.
+        within_ms: u64,
+    },
+    /// The entries with a key.
+    StateGet {
+        /// The key as text.
+        key: String,
+        /// In this object only.
+        #[serde(default)]
+        object: Option<String>,
+        /// Of which packet loop.
+        #[serde(default)]
+        instance: usize,
+    },
+    /// To read no more packets.
+    Drain,
+    /// To read its configuration anew.
+    Reload,
+    /// To stop as for SIGTERM.
+    Stop,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// What was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<serde_json::Value>,
+    /// Why it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

@@ -1,0 +1,129 @@
+//! The control socket's place in the file system. Whoever holds the lock beside it holds the member: a second process is
+//! refused, and a socket that a killed process left is cleaned away. Imports `rustix`.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Where sockets are that the configuration does not name.
+pub const FOLDER: &str = "/run/asterism";
+
+/// A place that this process holds until it ends, however it ends.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    /// Its lock goes with the process.
+    _lock: File,
+    listener: UnixListener,
+}
+
+impl Place {
+    /// Takes the place.
+    ///
+    /// # Errors
+    /// Another process holds it, or the file system refuses; in words. Nothing changed.
+    pub fn take(path: &Path) -> Result<Place, String> {
+        let name = path.display();
+        if path.parent() == Some(Path::new(FOLDER)) {
+            let made = DirBuilder::new().mode(0o700).recursive(true).create(FOLDER);
+            made.map_err(|error| format!(
+                "the host was not started: {FOLDER} cannot be made: {error}; make it, or name another place with control in [host]"
+            ))?;
+        }
+        let mut lock_name = path.as_os_str().to_owned();
+        lock_name.push(".lock");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_name)
+            .map_err(|error| format!(
+                "the host was not started: {name}.lock cannot be made: {error}; name a place that it may write to with control in [host]"
+            ))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            let _ = (&mut lock).take(32).read_to_string(&mut holder);
+            return Err(format!(
+                "the host was not started: another process ({}) runs as this member and holds {name}; stop it first, or start this one as another member",
+                holder.trim()
+            ));
+        }
+        let _ = lock.set_len(0);
+        let _ = write!(lock, "pid {}", std::process::id());
+        // Nobody holds it: what is there is left of a process that was killed.
+        let _ = fs::remove_file(path);
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+        let listener = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let listener = listener.map_err(|error| {
+            format!("the host was not started: the control socket {name} cannot be made: {error}")
+        })?;
+        Ok(Place {
+            path: path.to_owned(),
+            _lock: lock,
+            listener,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The socket to listen at.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn listener(&self) -> std::io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The lock's file stays: to remove it would let two processes lock two files of one name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn one_process_at_a_time_and_what_is_left_is_cleaned() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let place = Place::take(&path).unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let error = Place::take(&path).unwrap_err();
+        assert!(
+            error.contains(&format!("pid {}", std::process::id())),
+            "{error}"
+        );
+        assert!(path.exists(), "the refused one touches nothing");
+        drop(place);
+        assert!(!path.exists());
+        // As a killed process leaves it.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let place = Place::take(&path).unwrap();
+        drop(place);
+        assert!(
+            Place::take(&folder.path().join("absent/a.sock"))
+                .unwrap_err()
+                .contains("[host]")
+        );
+    }
+}

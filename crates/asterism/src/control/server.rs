@@ -1,0 +1,212 @@
+//! Answers at the control socket: a thread that accepts, and one for each of a few connections.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::place::Place;
+use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
+use crate::run::worker::{Request, TRACED_MAX};
+use crate::view::View;
+
+/// Connections at a time; further ones are closed.
+const CONNECTIONS_MAX: usize = 8;
+/// How long a connection may be silent, or not take its answer.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Commands that wait for the main thread at most.
+pub const COMMANDS_MAX: usize = 4;
+/// How long the main thread has for a command. A stop takes longer, and says at once that it begins.
+const COMMAND_MAX: Duration = Duration::from_secs(10);
+/// How long a trace may wait for packets.
+const TRACE_MAX: Duration = Duration::from_secs(60);
+
+/// What only the main thread can do.
+#[derive(Debug)]
+pub struct Command {
+    /// What.
+    pub kind: CommandKind,
+    reply: SyncSender<Result<String, String>>,
+}
+
+/// What only the main thread can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandKind {
+    /// To read no more packets.
+    Drain,
+    /// To read the configuration anew.
+    Reload,
+    /// To stop.
+    Stop,
+}
+
+impl Command {
+    /// Says how it went.
+    pub fn answer(self, result: Result<String, String>) {
+        // Whoever asked may have gone.
+        let _ = self.reply.try_send(result);
+    }
+}
+
+/// Starts the thread that answers. It ends with the process.
+///
+/// # Errors
+/// No thread or descriptor could be had.
+pub fn start(place: &Place, view: Arc<View>, commands: SyncSender<Command>) -> std::io::Result<()> {
+    let listener = place.listener()?;
+    let thread = std::thread::Builder::new().name("control".into());
+    thread
+        .spawn(move || accept(&listener, &view, &commands))
+        .map(drop)
+}
+
+fn accept(listener: &UnixListener, view: &Arc<View>, commands: &SyncSender<Command>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // No descriptors are left, most likely: not a whole core for that.
+            std::thread::park_timeout(Duration::from_millis(100));
+            continue;
+        };
+        if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            open.fetch_sub(1, Ordering::AcqRel);
+            let _ = refuse(&stream, "there are too many connections already: try again");
+            continue;
+        }
+        let (view, commands, open_of) = (view.clone(), commands.clone(), open.clone());
+        let thread = std::thread::Builder::new().name("control-answer".into());
+        let spawned = thread.spawn(move || {
+            let _ = serve(&stream, &view, &commands);
+            open_of.fetch_sub(1, Ordering::AcqRel);
+        });
+        if spawned.is_err() {
+            open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+fn refuse(mut stream: &UnixStream, error: &str) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(Duration::from_secs(1)))?;
+    let answer = Answer {
+        result: None,
+        error: Some(error.to_owned()),
+    };
+    stream.write_all((serde_json::to_string(&answer)? + "\n").as_bytes())
+}
+
+/// Answers the requests of one connection until it ends, is silent too long, or says nonsense.
+fn serve(stream: &UnixStream, view: &View, commands: &SyncSender<Command>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let mut input = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut bounded = (&mut input).take(REQUEST_BYTES_MAX as u64);
+        if bounded.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            return refuse(
+                stream,
+                &format!("a request is one line of at most {REQUEST_BYTES_MAX} bytes"),
+            );
+        }
+        let result = match serde_json::from_slice::<Ask>(&line) {
+            Ok(ask) => answer(ask, view, commands),
+            Err(error) => Err(format!("this is no request: {error}")),
+        };
+        let answer = match result {
+            Ok(result) => Answer {
+                result: Some(result),
+                error: None,
+            },
+            Err(error) => Answer {
+                result: None,
+                error: Some(error),
+            },
+        };
+        let mut output = stream;
+        output.write_all((serde_json::to_string(&answer)? + "\n").as_bytes())?;
+    }
+}
+
+fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value, String> {
+    let value =
+        |result: Result<Value, serde_json::Error>| result.map_err(|error| error.to_string());
+    match ask {
+        Ask::Status { digests } => value(serde_json::to_value(view.status(digests))),
+        Ask::Trace {
+            packets,
+            instance,
+            within_ms,
+        } => {
+            if packets == 0 || packets > TRACED_MAX {
+                return Err(format!(
+                    "packets is {packets}: it must be 1 to {TRACED_MAX}"
+                ));
+            }
+            let within = Duration::from_millis(within_ms);
+            if within > TRACE_MAX {
+                return Err(format!(
+                    "within_ms is {within_ms}: it must be at most {}",
+                    TRACE_MAX.as_millis()
+                ));
+            }
+            let traced = view.ask(instance, within, |reply| Request::Trace {
+                packets,
+                within,
+                reply,
+            })?;
+            let names = &view.names;
+            value(serde_json::to_value(show::traced(&traced, names)))
+        }
+        Ask::StateGet {
+            key,
+            object,
+            instance,
+        } => {
+            let objects = view.names.objects;
+            let object = object
+                .map(|name| {
+                    let place = objects.iter().position(|object| *object == name);
+                    place.map(|place| place as u8).ok_or_else(|| {
+                        format!(
+                            "there is no object \"{name}\"; objects are {}",
+                            objects.join(", ")
+                        )
+                    })
+                })
+                .transpose()?;
+            let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
+                key,
+                object,
+                reply,
+            })?;
+            value(serde_json::to_value(found))
+        }
+        Ask::Drain => command(CommandKind::Drain, commands, COMMAND_MAX),
+        Ask::Reload => command(CommandKind::Reload, commands, COMMAND_MAX),
+        // As long as the longest `drain_max`, and what follows it.
+        Ask::Stop => command(CommandKind::Stop, commands, Duration::from_secs(700)),
+    }
+}
+
+fn command(
+    kind: CommandKind,
+    commands: &SyncSender<Command>,
+    within: Duration,
+) -> Result<Value, String> {
+    let (reply, answer) = sync_channel(1);
+    commands
+        .try_send(Command { kind, reply })
+        .map_err(|_| "the host has too many commands already: try again".to_owned())?;
+    let result = answer.recv_timeout(within);
+    result
+        .map_err(|_| "the host has not answered; see its log".to_owned())?
+        .map(Value::String)
+}

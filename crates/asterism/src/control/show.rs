@@ -1,0 +1,109 @@
+//! Traced packets as people and programs see them. Imports the engine's records and the packets' own way of showing a flow.
+
+use asterism_engine::{TracedEnd, TracedPacket, TracedStep};
+use asterism_packet::Packet;
+use serde::{Deserialize, Serialize};
+
+use crate::view::Names;
+
+/// A packet that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedDocument {
+    /// The port that it came by.
+    pub port: String,
+    /// Its length in bytes.
+    pub length: usize,
+    /// What it was, in a line.
+    pub packet: String,
+    /// What it was when it left; absent if it did not leave at once.
+    pub left_as: Option<String>,
+    /// What was asked and written, in order.
+    pub steps: Vec<String>,
+    /// What became of it.
+    pub end: String,
+    /// Packets that the function emitted for it.
+    pub emitted: u64,
+    /// Bytes of operations that the others will be told.
+    pub logged_bytes: u64,
+    /// What the call cost in nanoseconds, tracing included.
+    pub cost_ns: u64,
+}
+
+/// Packets as documents.
+#[must_use]
+pub fn traced(packets: &[TracedPacket], names: &Names) -> Vec<TracedDocument> {
+    let port = |number: u16| {
+        names
+            .ports
+            .get(usize::from(number))
+            .map_or_else(|| number.to_string(), |port| port.0.to_owned())
+    };
+    packets
+        .iter()
+        .map(|packet| TracedDocument {
+            port: port(packet.port.0),
+            length: packet.length,
+            packet: summary(&packet.before),
+            left_as: (!packet.after.is_empty()).then(|| summary(&packet.after)),
+            steps: packet.steps.iter().map(step).collect(),
+            end: match packet.end {
+                TracedEnd::Forwarded(to) => format!("forwarded by {}", port(to.0)),
+                TracedEnd::Dropped(reason) => format!("dropped: {}", reason.label()),
+                TracedEnd::Consumed => "consumed".to_owned(),
+                TracedEnd::Parked => "parked: an answer is late".to_owned(),
+            },
+            emitted: packet.emitted,
+            logged_bytes: packet.logged_bytes,
+            cost_ns: packet.cost_ns,
+        })
+        .collect()
+}
+
+fn step(step: &TracedStep) -> String {
+    match step {
+        TracedStep::Ask {
+            object,
+            lane,
+            found,
+        } => {
+            let found = if *found { "found" } else { "nothing" };
+            format!("ask {object} by key {lane}: {found}")
+        }
+        TracedStep::Grant {
+            object,
+            number: Some(number),
+        } => format!("grant of {object}: number {number}"),
+        TracedStep::Grant { object, .. } => format!("grant of {object}: none left"),
+        TracedStep::Act => "act".to_owned(),
+        TracedStep::Write { object, what } => format!("{} {object}", what.word()),
+    }
+}
+
+/// A packet in a line.
+fn summary(bytes: &[u8]) -> String {
+    let mut copy = bytes.to_vec();
+    match Packet::parse(&mut copy) {
+        Ok(packet) => match packet.flow4() {
+            Some(flow) => {
+                let flags = packet
+                    .tcp_flags()
+                    .map_or_else(String::new, |flags| format!(" {flags:?}"));
+                let ttl = packet
+                    .ttl()
+                    .map_or_else(String::new, |ttl| format!(" ttl {ttl}"));
+                format!("{flow}{flags}{ttl}")
+            }
+            None => {
+                let kind = bytes
+                    .get(12..14)
+                    .map_or(0, |kind| u16::from_be_bytes([kind[0], kind[1]]));
+                match kind {
+                    0x0806 => "ARP".to_owned(),
+                    0x86DD => "IPv6".to_owned(),
+                    kind => format!("EtherType {kind:#06x}"),
+                }
+            }
+        },
+        Err(malformed) => format!("malformed: {malformed:?}"),
+    }
+}

@@ -1,0 +1,327 @@
+//! What a packet loop shows of itself, for others to read at any time without holding it up.
+//!
+//! A seqlock over plain words: the loop writes them a few times a second; a reader that finds it writing reads again. Imports
+//! the engine's counts.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+use asterism_engine::port::{PortDrop, PortStatistics};
+use asterism_engine::{ObjectUse, Tally};
+use asterism_function::Reason;
+use asterism_placement::Time;
+
+/// Words that a loop may publish: more than any has.
+const WORDS_MAX: usize = 1_024;
+/// Times that a reader begins again before it gives up: a loop writes for about a microsecond.
+const READS_MAX: usize = 10_000;
+
+/// A place that one thread writes and others read.
+#[derive(Debug)]
+pub struct Board {
+    /// Odd while it is being written.
+    sequence: AtomicU64,
+    used: AtomicUsize,
+    words: Box<[AtomicU64]>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Board {
+            sequence: AtomicU64::new(0),
+            used: AtomicUsize::new(0),
+            words: (0..WORDS_MAX).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl Board {
+    /// Replaces what is shown. One thread only. What does not fit is left out.
+    pub fn publish(&self, words: &[u64]) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let used = words.len().min(self.words.len());
+        self.used.store(used, Ordering::Relaxed);
+        for (place, word) in self.words.iter().zip(words) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        self.sequence.store(sequence + 2, Ordering::Release);
+    }
+
+    /// What is shown, whole; `None` before the first time, and if the writer stopped half-way.
+    #[must_use]
+    pub fn read(&self) -> Option<Vec<u64>> {
+        for _ in 0..READS_MAX {
+            let before = self.sequence.load(Ordering::Acquire);
+            if before == 0 {
+                return None;
+            }
+            if before.is_multiple_of(2) {
+                let used = self.used.load(Ordering::Relaxed).min(self.words.len());
+                let words = self.words[..used].iter();
+                let words = words.map(|word| word.load(Ordering::Relaxed)).collect();
+                fence(Ordering::Acquire);
+                if self.sequence.load(Ordering::Relaxed) == before {
+                    return Some(words);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+}
+
+/// A count of an instance: its name in metrics, its meaning, and where it is found.
+pub struct InstanceCount {
+    /// The name, without `asterism_` and `_total`.
+    pub name: &'static str,
+    /// What is counted.
+    pub meaning: &'static str,
+    /// Reads it.
+    pub of: fn(&Tally) -> u64,
+}
+
+macro_rules! counts {
+    ($($name:literal $field:ident $meaning:literal;)*) => {
+        /// What instances count, but for drops, which have a reason each.
+        pub const COUNTS: &[InstanceCount] = &[$(InstanceCount {
+            name: $name,
+            meaning: $meaning,
+            of: |tally| tally.$field,
+        },)*];
+    };
+}
+
+counts! {
+    "packets_received" received "Packets taken from ports.";
+    "packets_forwarded" forwarded "Packets sent to ports, those that the function emitted included.";
+    "packets_emitted" emitted "Packets that the function emitted.";
+    "packets_consumed" consumed "Packets that were for the function itself.";
+    "calls_late" late "Calls of the function that ended late.";
+    "turns_held_by_parking" held_by_parking "Turns in which no port was read because packets were parked to the bound.";
+    "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
+    "groups_applied" groups_applied "Operation groups of others that were applied.";
+    "groups_bad" groups_bad "Operation groups of others that did not decode: the state differs from then on.";
+    "groups_written" groups_written "Operation groups that were committed.";
+    "group_bytes_written" group_bytes_written "Bytes of those groups.";
+}
+
+/// A port as its instance knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortSnapshot {
+    /// What it counted.
+    pub statistics: PortStatistics,
+    /// Whether packets can pass.
+    pub is_up: bool,
+}
+
+/// An instance at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceSnapshot {
+    /// When, by the host's clock.
+    pub at: Time,
+    /// Turns of its loop, and how often it slept.
+    pub turns: u64,
+    /// How often it slept.
+    pub sleeps: u64,
+    /// What it counted, in the order of [`COUNTS`].
+    pub counts: Vec<u64>,
+    /// Packets dropped, in the order of [`Reason::ALL`].
+    pub dropped: Vec<u64>,
+    /// Packets parked now.
+    pub parked: u64,
+    /// The most packets parked at any time.
+    pub parked_most: u64,
+    /// Frames in use.
+    pub frames_in_use: u64,
+    /// Bytes that wait for the state channel.
+    pub ring_bytes: u64,
+    /// Room for them.
+    pub ring_capacity: u64,
+    /// Its ports, in order.
+    pub ports: Vec<PortSnapshot>,
+    /// Its objects, in order.
+    pub objects: Vec<ObjectUse>,
+}
+
+impl InstanceSnapshot {
+    /// A count by its name.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        let place = COUNTS.iter().position(|count| count.name == name);
+        place
+            .and_then(|place| self.counts.get(place))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Packets dropped for any reason.
+    #[must_use]
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    /// As words for a [`Board`], appended to `words`.
+    pub fn write(&self, words: &mut Vec<u64>) {
+        words.extend([self.at.as_micros(), self.turns, self.sleeps]);
+        words.extend(&self.counts);
+        words.extend(&self.dropped);
+        words.extend([
+            self.parked,
+            self.parked_most,
+            self.frames_in_use,
+            self.ring_bytes,
+            self.ring_capacity,
+            self.ports.len() as u64,
+        ]);
+        for port in &self.ports {
+            let statistics = &port.statistics;
+            words.extend([
+                u64::from(port.is_up),
+                statistics.received_packets,
+                statistics.received_bytes,
+                statistics.sent_packets,
+                statistics.sent_bytes,
+                statistics.checksums_completed,
+                statistics.segments_made,
+                statistics.link_downs,
+                statistics.reopened,
+            ]);
+            words.extend(statistics.dropped);
+        }
+        for object in &self.objects {
+            words.extend([
+                object.live as u64,
+                object.held as u64,
+                u64::from(object.capacity),
+            ]);
+        }
+    }
+
+    /// From the words of a [`Board`]; `objects` are the function's.
+    #[must_use]
+    pub fn read(words: &[u64], objects: &'static [&'static str]) -> Option<InstanceSnapshot> {
+        let mut words = words.iter().copied();
+        let mut next = || words.next();
+        let (at, turns, sleeps) = (Time::from_micros(next()?), next()?, next()?);
+        let counts = (0..COUNTS.len()).map(|_| next()).collect::<Option<_>>()?;
+        let dropped = (0..Reason::ALL.len())
+            .map(|_| next())
+            .collect::<Option<_>>()?;
+        let (parked, parked_most, frames_in_use) = (next()?, next()?, next()?);
+        let (ring_bytes, ring_capacity, ports) = (next()?, next()?, next()?);
+        let mut port = || {
+            let is_up = next()? != 0;
+            let mut statistics = PortStatistics {
+                received_packets: next()?,
+                received_bytes: next()?,
+                sent_packets: next()?,
+                sent_bytes: next()?,
+                checksums_completed: next()?,
+                segments_made: next()?,
+                link_downs: next()?,
+                reopened: next()?,
+                dropped: [0; PortDrop::COUNT],
+            };
+            for dropped in &mut statistics.dropped {
+                *dropped = next()?;
+            }
+            Some(PortSnapshot { statistics, is_up })
+        };
+        let ports = (0..ports.min(64)).map(|_| port()).collect::<Option<_>>()?;
+        let mut object = |name: &&'static str| {
+            Some(ObjectUse {
+                name,
+                live: next()? as usize,
+                held: next()? as usize,
+                capacity: next()? as u32,
+            })
+        };
+        let objects = objects.iter().map(&mut object).collect::<Option<_>>()?;
+        Some(InstanceSnapshot {
+            at,
+            turns,
+            sleeps,
+            counts,
+            dropped,
+            parked,
+            parked_most,
+            frames_in_use,
+            ring_bytes,
+            ring_capacity,
+            ports,
+            objects,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn readers_see_whole_states_only() {
+        let board = Arc::new(Board::default());
+        assert!(board.read().is_none());
+        let writer = board.clone();
+        let thread = std::thread::spawn(move || {
+            for round in 1..20_000u64 {
+                writer.publish(&[round; 300]);
+            }
+        });
+        let mut last = 0;
+        while last < 19_999 {
+            if let Some(words) = board.read() {
+                assert_eq!(words.len(), 300);
+                assert!(words.iter().all(|word| *word == words[0]) && words[0] >= last);
+                last = words[0];
+            }
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_goes_through_words() {
+        let snapshot = InstanceSnapshot {
+            at: Time::from_micros(7),
+            turns: 1,
+            sleeps: 2,
+            counts: (0..COUNTS.len() as u64).collect(),
+            dropped: (100..100 + Reason::ALL.len() as u64).collect(),
+            parked: 3,
+            parked_most: 4,
+            frames_in_use: 5,
+            ring_bytes: 6,
+            ring_capacity: 7,
+            ports: vec![
+                PortSnapshot {
+                    statistics: PortStatistics {
+                        received_packets: 9,
+                        dropped: [8; PortDrop::COUNT],
+                        ..PortStatistics::default()
+                    },
+                    is_up: true,
+                },
+                PortSnapshot::default(),
+            ],
+            objects: vec![ObjectUse {
+                name: "sessions",
+                live: 1,
+                held: 2,
+                capacity: 3,
+            }],
+        };
+        let mut words = Vec::new();
+        snapshot.write(&mut words);
+        assert!(words.len() < WORDS_MAX);
+        assert_eq!(
+            InstanceSnapshot::read(&words, &["sessions"]),
+            Some(snapshot.clone())
+        );
+        assert_eq!(snapshot.count("packets_forwarded"), 1);
+        for cut in 0..words.len() {
+            assert_eq!(InstanceSnapshot::read(&words[..cut], &["sessions"]), None);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `asterism run`: a host as a service.
+//!
+//! One thread for each instance (`worker.rs`), one for the state channel (the engine's), one for the control socket and one for
+//! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`journal.rs`) and ends them in
+//! order. `board.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
+//! `reload.rs` what can change while the host runs, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
+
+pub mod board;
+pub mod journal;
+mod notices;
+pub mod notify;
+pub mod ports;
+pub mod reload;
+pub mod saved;
+pub mod service;
+mod surroundings;
+pub mod worker;
+
+use std::path::{Path, PathBuf};
+
+use asterism_placement::seal::ClusterKey;
+use clap::Args;
+
+use crate::command_line::End;
+use crate::config::Config;
+use crate::control::place::Place;
+use crate::output::Output;
+use crate::wiring::{self, Configured};
+use crate::{check, key_file};
+use journal::Style;
+use service::Service;
+
+/// What `asterism run` is told.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// The configuration file; the same for all hosts of the cluster
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+    /// Which member this host is, if the configuration does not say
+    #[arg(long, value_name = "NAME")]
+    pub member: Option<String>,
+    /// Do not start if the whole cluster starts anew and there is no saved state that can be used
+    #[arg(long)]
+    pub require_state: bool,
+    /// How the log on standard error is written
+    #[arg(long, value_enum, default_value_t = Style::Text)]
+    pub log: Style,
+}
+
+/// Everything that is known before the first thread starts.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What the command line says.
+    pub arguments: Arguments,
+    /// The configuration.
+    pub config: Config,
+    /// The cluster's key.
+    pub key: ClusterKey,
+}
+
+/// `asterism run CONFIG`.
+pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
+    let (config, report) = match check::load_for(&arguments.config, arguments.member.as_deref()) {
+        Ok(read) => read,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    check::show(&report, output);
+    let Some(config) = config else {
+        return End::Configuration;
+    };
+    if config.ports.is_empty() {
+        let error = format!(
+            "{} has no ports, so there is nothing to run: add [port.inside] and [port.outside]",
+            arguments.config.display()
+        );
+        return output.fail(End::Configuration, &error);
+    }
+    let key = match key(&arguments.config, &config) {
+        Ok(key) => key,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    let function = match wiring::function(&config.function) {
+        Ok(function) => function,
+        Err(error) => return output.fail(End::Configuration, &error),
+    };
+    // Before anything else is opened: two processes of one member would take each other's packets.
+    let place = match Place::take(&control_path(&arguments.config, &config)) {
+        Ok(place) => place,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    let prepared = Prepared {
+        arguments: arguments.clone(),
+        config,
+        key,
+    };
+    let result = match function {
+        Configured::Nat(function) => Service::run(&prepared, &function, place, output),
+        Configured::PortScan(function) => Service::run(&prepared, &function, place, output),
+        Configured::PassThrough(function) => Service::run(&prepared, &function, place, output),
+    };
+    match result {
+        Ok(()) => End::Done,
+        Err(error) => output.fail(End::DoesNotHold, &error),
+    }
+}
+
+/// The cluster's key; a host alone needs none and draws one.
+fn key(file: &Path, config: &Config) -> Result<ClusterKey, String> {
+    if let Some(key) = &config.cluster.key {
+        return key_file::read(&check::key_path(file, key));
+    }
+    let mut secret = [0; 32];
+    random(&mut secret)?;
+    Ok(ClusterKey::from_random(1, secret))
+}
+
+/// Randomness from the operating system.
+fn random(bytes: &mut [u8]) -> Result<(), String> {
+    getrandom::fill(bytes).map_err(|error| {
+        format!("the host was not started: the operating system gives no randomness: {error}")
+    })
+}
+
+/// Where a host's control socket is.
+#[must_use]
+pub fn control_path(file: &Path, config: &Config) -> PathBuf {
+    match &config.host.control {
+        Some(path) => check::key_path(file, path),
+        None => PathBuf::from(format!(
+            "/run/asterism/{}-{}.sock",
+            config.cluster.name, config.host.name
+        )),
+    }
+}

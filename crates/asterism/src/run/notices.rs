@@ -1,0 +1,80 @@
+//! What the state channel tells, as events of the log: each with its effect and a cure.
+
+use asterism_engine::ChannelEvent;
+use asterism_engine::transport::{Notice, TransportEvent};
+use asterism_placement::MemberId;
+use asterism_placement::seal::Event as SealEvent;
+
+use super::journal::Event;
+use crate::config::Cluster;
+
+/// A notice as an event of the log; `None` if the log need not have it.
+#[must_use]
+pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
+    let name = |member: MemberId| {
+        let place = usize::from(member.0).wrapping_sub(1);
+        cluster
+            .members
+            .get(place)
+            .map_or_else(|| member.0.to_string(), Clone::clone)
+    };
+    Some(match notice {
+        Notice::Channel(ChannelEvent::Secure(SealEvent::Admitted {
+            member,
+            incarnation,
+            replaced,
+        })) => {
+            let event = Event::info("member-admitted")
+                .with("member", name(*member))
+                .with("incarnation", format!("{:016x}", incarnation.0));
+            match replaced {
+                Some(_) => event.effect("it was started anew"),
+                None => event,
+            }
+        }
+        Notice::Channel(ChannelEvent::Secure(SealEvent::Welcomed { member, .. })) => {
+            Event::info("member-welcomes").with("member", name(*member))
+        }
+        Notice::Channel(ChannelEvent::Secure(SealEvent::DuplicateIdentity { member, .. })) => {
+            Event::error("duplicate-identity")
+                .with("member", name(*member))
+                .effect("two hosts run as this member; what the later one says is refused")
+                .cure("stop one of the two, or give it another member's name")
+        }
+        Notice::Channel(ChannelEvent::Laggard(member)) => Event::warning("member-lags")
+            .with("member", name(*member))
+            .effect("it is sent the whole state instead of the log")
+            .cure("see its load and the network's; a longer log (log_max) bridges longer silence"),
+        Notice::Channel(ChannelEvent::CaughtUp(member)) => {
+            Event::info("member-caught-up").with("member", name(*member))
+        }
+        Notice::Transport(TransportEvent::Heard { member }) => {
+            Event::info("member-reachable").with("member", name(*member))
+        }
+        Notice::Transport(TransportEvent::Unreachable {
+            member, address, ..
+        }) => Event::warning("member-unreachable")
+            .with("member", name(*member))
+            .with("address", address)
+            .effect(event_text(notice)),
+        Notice::Transport(
+            event @ (TransportEvent::DatagramBytes { .. }
+            | TransportEvent::SegmentationRefused { .. }
+            | TransportEvent::ReceiveOffloadRefused { .. }),
+        ) => Event::info("channel-adapts").effect(event),
+        Notice::Transport(event) => Event::warning("channel").effect(event),
+        Notice::NotPinned { processor, errno } => Event::warning("core-not-taken")
+            .with("core", processor)
+            .effect(format!(
+                "the state channel runs on any core: {}",
+                std::io::Error::from_raw_os_error(*errno)
+            )),
+    })
+}
+
+fn event_text(notice: &Notice) -> String {
+    match notice {
+        Notice::Transport(event) => event.to_string(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,111 @@
+//! What of a configuration can change while the host runs, and what cannot. All or nothing: one change that cannot be made
+//! keeps all others from being made.
+
+use crate::config::Config;
+
+/// Compares what runs with what is wanted; tells what would change, for people.
+///
+/// # Errors
+/// A sentence for each change that needs a new start.
+pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>> {
+    let mut refused = Vec::new();
+    let mut refuse = |same: bool, what: &str, why: &str| {
+        if !same {
+            refused.push(format!("{what} cannot change while the host runs: {why}"));
+        }
+    };
+    let (a, b) = (&now.cluster, &wanted.cluster);
+    refuse(
+        a.name == b.name,
+        "[cluster] name",
+        "all members are to be started anew with it",
+    );
+    refuse(a.key == b.key, "[cluster] key", "start the host anew");
+    refuse(
+        a.members == b.members,
+        "[cluster] members",
+        "leases are dealt by place in the list, so all hosts are to be started anew with it",
+    );
+    refuse(
+        a.addresses == b.addresses,
+        "[cluster.member] addresses",
+        "start the host anew",
+    );
+    refuse(
+        a.channel == b.channel,
+        "[cluster.channel]",
+        "start the host anew",
+    );
+    let (a, b) = (&now.host, &wanted.host);
+    refuse(a.name == b.name, "[host] name", "start the host anew");
+    refuse(
+        a.instances == b.instances,
+        "[host] instances",
+        "start the host anew",
+    );
+    refuse(a.cores == b.cores, "[host] cores", "start the host anew");
+    refuse(
+        a.control == b.control,
+        "[host] control",
+        "start the host anew",
+    );
+    refuse(
+        a.metrics == b.metrics,
+        "[host] metrics",
+        "start the host anew",
+    );
+    refuse(now.ports == wanted.ports, "[port]", "start the host anew");
+    let (a, b) = (&now.function, &wanted.function);
+    refuse(
+        a.name == b.name && a.settings == b.settings,
+        &format!("[function.{}]", a.name),
+        "start one host after the other anew",
+    );
+    refuse(
+        a.objects == b.objects,
+        &format!("[function.{}.state]", a.name),
+        "start the hosts anew",
+    );
+    if !refused.is_empty() {
+        return Err(refused);
+    }
+    let (a, b) = (&now.host, &wanted.host);
+    let changes = [
+        ("idle", a.idle != b.idle),
+        ("state", a.state != b.state),
+        ("join_wait", a.join_wait != b.join_wait),
+        ("drain_max", a.drain_max != b.drain_max),
+    ];
+    Ok(changes
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(field, _)| format!("[host] {field}"))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Config {
+        let (config, report) = Config::read("test.toml", text);
+        config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    }
+
+    #[test]
+    fn all_or_nothing_with_a_sentence_each() {
+        let now = read("[host]\nidle = \"sleep\"\n[function.pass-through]");
+        assert_eq!(changes(&now, &now), Ok(Vec::new()));
+        let wanted = read("[host]\nidle = \"spin\"\nstate = \"state\"\n[function.pass-through]");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[host] idle".to_owned(), "[host] state".to_owned()])
+        );
+        let wanted = read(
+            "[cluster]\nname = \"other\"\n[host]\nidle = \"spin\"\ninstances = 2\n[function.pass-through]\naccess = \"read\"",
+        );
+        let refused = changes(&now, &wanted).unwrap_err();
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        assert!(refused[0].contains("[cluster] name") && refused[2].contains("pass-through"));
+    }
+}

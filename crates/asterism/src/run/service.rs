@@ -1,0 +1,527 @@
+//! The main thread of a host: it starts the others, decides when packets are read, hears signals and commands, writes the log,
+//! and ends everything in order.
+
+mod state;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use asterism_engine::clock::MonotonicClock;
+use asterism_engine::transport::{self, ChannelSnapshot, RunConfig, RunMode, StateChannelThread};
+use asterism_engine::{HostConfig, host};
+use asterism_function::{NetworkFunction, State};
+use asterism_placement::{Incarnation, MemberId, Time};
+
+use super::journal::{Event, Journal};
+use super::notify::Manager;
+use super::saved::Identity;
+use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
+use super::worker::{Phase, REQUESTS_MAX, Request, Shared, Worker};
+use super::{Prepared, notices, ports, random, reload};
+use crate::check;
+use crate::config::{Config, Idle};
+use crate::control::place::Place;
+use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
+use crate::metrics;
+use crate::output::Output;
+use crate::view::View;
+
+/// Events that wait to be written at most; more are left out and counted.
+const EVENTS_MAX: usize = 256;
+/// How often the main thread looks at signals and clocks.
+const LOOK: Duration = Duration::from_millis(10);
+/// How many times `join_wait` a host takes at most to take over what others have.
+const JOIN_FACTOR: u32 = 10;
+/// How often accumulators are flushed, in microseconds: as often as a sleeping instance wakes.
+const FLUSH_US: u64 = 1_000;
+
+/// A running host.
+pub struct Service<'a, 'o> {
+    prepared: &'a Prepared,
+    config: Config,
+    clock: MonotonicClock,
+    member: MemberId,
+    identity: Identity,
+    shared: Vec<Arc<Shared>>,
+    requests: Vec<SyncSender<Request>>,
+    workers: Vec<JoinHandle<()>>,
+    channel: StateChannelThread,
+    events: Receiver<Event>,
+    commands: Receiver<Command>,
+    journal: Journal<'o>,
+    manager: Manager,
+    stop: Arc<AtomicBool>,
+    hang_up: Arc<AtomicBool>,
+    stop_asked: bool,
+    watched: Time,
+    view: Arc<View>,
+    reply: Option<Command>,
+    /// The member is this process's until it ends.
+    _place: Place,
+}
+
+impl core::fmt::Debug for Service<'_, '_> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Service({})", self.config.host.name)
+    }
+}
+
+/// Why waiting ended before what was waited for.
+enum Interrupted {
+    /// Somebody wants the host to stop.
+    Stop,
+    /// A thread ended that must not.
+    Failed(String),
+}
+
+impl Service<'_, '_> {
+    /// Runs a host until it is told to stop.
+    ///
+    /// # Errors
+    /// Why it did not start, or could not go on, in words. Its threads have ended or end with the process.
+    pub fn run<F: NetworkFunction + Send + Sync>(
+        prepared: &Prepared,
+        function: &Arc<F>,
+        place: Place,
+        output: &mut Output<'_>,
+    ) -> Result<(), String> {
+        let mut service = Service::start(prepared, function, place, output)?;
+        let ended = service.live();
+        service.end(ended)
+    }
+
+    fn start<'a, 'o, F: NetworkFunction + Send + Sync>(
+        prepared: &'a Prepared,
+        function: &Arc<F>,
+        place: Place,
+        output: &'o mut Output<'_>,
+    ) -> Result<Service<'a, 'o>, String> {
+        let config = prepared.config.clone();
+        let cluster = &config.cluster;
+        let member = cluster
+            .member(&config.host.name)
+            .ok_or("the host is no member of the cluster")?;
+        let (stop, hang_up) = signals()?;
+        let clock = MonotonicClock::new();
+        let mut secrets = [0; 48];
+        random(&mut secrets)?;
+        let mut incarnation = [0; 8];
+        random(&mut incarnation)?;
+        let incarnation = Incarnation(u64::from_le_bytes(incarnation) | 1);
+        let schema = function.schema();
+        let host_config = HostConfig {
+            instances: config.host.instances as u16,
+            tick_at_zero: clock.wall_at_zero(),
+            flush_us: FLUSH_US,
+            ..cluster.host(member, incarnation, prepared.key.clone(), secrets, schema)
+        };
+        let identity = Identity {
+            cluster: host_config.cluster.0,
+            schema,
+            addresses: digest_of(&function.addresses()),
+        };
+        let mut opened = Vec::new();
+        for instance in 0..config.host.instances {
+            let salt = std::process::id();
+            opened.push(
+                ports::open(&config.ports, instance, config.host.instances, salt)
+                    .map_err(|error| format!("the host was not started: {error}"))?,
+            );
+        }
+        let (channel, parts) = host(host_config, clock.now()).map_err(|error| error.to_string())?;
+        let run = RunConfig {
+            mode: match config.host.idle {
+                Idle::Spin => RunMode::Spin,
+                Idle::Sleep => RunMode::Poll,
+            },
+            flush_max: Duration::from_millis(200),
+            ..RunConfig::default()
+        };
+        let channel = transport::spawn(channel, &udp_config(&config, member)?, run, clock)
+            .map_err(|error| format!("the host was not started: {error}"))?;
+
+        let (event_sender, events) = sync_channel(EVENTS_MAX);
+        let spins = config.host.idle == Idle::Spin;
+        let (mut shared, mut requests, mut workers) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (parts, (pool, ports))) in parts.into_iter().zip(opened).enumerate() {
+            let share = Arc::new(Shared::new(spins));
+            let (sender, receiver) = sync_channel(REQUESTS_MAX);
+            let (function, settings) = (function.clone(), config.function.clone());
+            let (share_of, events_of, bell) = (share.clone(), event_sender.clone(), channel.bell());
+            let core = config.host.cores.get(number).copied();
+            let body = move || {
+                if let Some(core) = core {
+                    pin(core, &events_of);
+                }
+                // Timers of this thread end when they are due, not up to 50 us later.
+                let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
+                let settings = move |name: &str| settings.object_settings(name);
+                let instance = parts.start(function, settings, pool, ports);
+                Worker::new(instance, share_of, receiver, events_of, bell, clock).run();
+            };
+            let name = format!("instance-{number}");
+            let thread = std::thread::Builder::new().name(name).spawn(body);
+            workers.push(
+                thread.map_err(|error| format!("the host was not started: no thread: {error}"))?,
+            );
+            shared.push(share);
+            requests.push(sender);
+        }
+        let (command_sender, commands) = sync_channel(COMMANDS_MAX);
+        let view = Arc::new(View::new(
+            &config,
+            F::State::OBJECTS,
+            clock,
+            incarnation,
+            shared.clone(),
+            requests.clone(),
+            channel.snapshots(),
+        ));
+        server::start(&place, view.clone(), command_sender)
+            .map_err(|error| format!("the host was not started: {error}"))?;
+        if let Some(address) = config.host.metrics {
+            metrics::server::start(address, view.clone())
+                .map_err(|error| format!("the host was not started: {error}"))?;
+        }
+        let style = prepared.arguments.log;
+        let mut journal = Journal::new(output.progress(), style, &config.host.name);
+        let started = Event::info("started")
+            .with("cluster", &cluster.name)
+            .with("function", config.function.name)
+            .with("instances", config.host.instances)
+            .with("incarnation", format!("{:016x}", incarnation.0))
+            .with("address", channel.snapshot().state.local);
+        journal.write(clock.now(), clock.wall(), &started);
+        Ok(Service {
+            prepared,
+            config,
+            clock,
+            member,
+            identity,
+            shared,
+            requests,
+            workers,
+            channel,
+            events,
+            commands,
+            journal,
+            manager: Manager::from_environment(std::process::id()),
+            stop,
+            hang_up,
+            stop_asked: false,
+            watched: Time::ZERO,
+            view,
+            reply: None,
+            _place: place,
+        })
+    }
+
+    // --- the life of a host
+
+    fn live(&mut self) -> Result<(), Interrupted> {
+        self.manager.status("listening for other hosts");
+        let cold = self.listen()?;
+        self.take_up_state(cold)?;
+        self.set_phase(Phase::Running);
+        let heard = others(&self.channel.snapshot(), self.member)
+            .filter(|other| other.heard)
+            .count();
+        self.log(&Event::info("running").with("members_heard", heard));
+        self.manager
+            .ready(&format!("running; {heard} other hosts heard"));
+        loop {
+            self.look()?;
+        }
+    }
+
+    /// Waits until everything is here that other hosts have. Tells whether nobody has anything.
+    fn listen(&mut self) -> Result<bool, Interrupted> {
+        let start = self.clock.now();
+        let wait = self.config.host.join_wait;
+        let mut targets: Vec<(MemberId, u64)> = Vec::new();
+        let members = self.config.cluster.members.len();
+        loop {
+            self.look()?;
+            let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
+            for other in others(&snapshot, self.member).filter(|other| other.heard) {
+                if !targets.iter().any(|(member, _)| *member == other.member) {
+                    targets.push((other.member, other.head));
+                }
+            }
+            let behind = others(&snapshot, self.member).any(|other| {
+                let target = targets.iter().find(|(member, _)| *member == other.member);
+                target.is_some_and(|(_, head)| other.applied < *head || !other.welcomes)
+            });
+            let over = now >= start + wait;
+            if !behind && (over || targets.len() + 1 >= members) {
+                let cold = targets.iter().all(|(_, head)| *head == 0);
+                if targets.len() + 1 < members {
+                    self.log(&Event::warning("members-missing")
+                        .with("heard", targets.len())
+                        .with("members", members - 1)
+                        .effect("the host goes on without them; they take over what it has once they are heard")
+                        .cure("see that they run, and that the network carries UDP between the members' addresses"));
+                }
+                return Ok(cold);
+            }
+            if now >= start + wait * JOIN_FACTOR {
+                self.log(&Event::warning("join-not-complete")
+                    .effect("the host goes on before it has all that others have: packets of sessions that it does not know may be dropped")
+                    .cure("see the state channel's lag in `asterism status`; a longer join_wait gives more time"));
+                return Ok(false);
+            }
+        }
+    }
+
+    /// A short rest, and everything that may have come meanwhile.
+    fn look(&mut self) -> Result<(), Interrupted> {
+        if let Ok(event) = self.events.recv_timeout(LOOK) {
+            self.log(&event);
+        }
+        while let Ok(event) = self.events.try_recv() {
+            self.log(&event);
+        }
+        let notices: Vec<_> = self.channel.events().collect();
+        for notice in notices {
+            if let Some(event) = notices::event(&notice, &self.config.cluster) {
+                self.log(&event);
+            }
+        }
+        let now = self.clock.now();
+        if let Some(interval) = self.manager.watchdog()
+            && now >= self.watched + interval
+        {
+            self.watched = now;
+            self.manager.alive();
+        }
+        if self.hang_up.swap(false, Ordering::AcqRel) {
+            let _ = self.reload();
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            self.obey(command);
+        }
+        if !self.channel.is_running() {
+            return Err(Interrupted::Failed(
+                "the state channel's thread failed: the host stops, and the others go on without it; please report what it said".to_owned(),
+            ));
+        }
+        if self.workers.iter().any(JoinHandle::is_finished) {
+            return Err(Interrupted::Failed(
+                "a packet loop failed: the host stops rather than go on with half of what it wrote; please report what it said".to_owned(),
+            ));
+        }
+        if self.stop.load(Ordering::Acquire) && !self.stop_asked {
+            self.stop_asked = true;
+            return Err(Interrupted::Stop);
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command.kind {
+            CommandKind::Reload => {
+                let result = self.reload();
+                command.answer(result);
+            }
+            CommandKind::Drain => {
+                self.set_phase(Phase::Draining);
+                self.manager.status("drained: reads no packets");
+                self.log(&Event::info("drained").effect(
+                    "the host reads no packets; it still takes part in the cluster until it is stopped",
+                ));
+                command.answer(Ok("the host reads no packets any more".to_owned()));
+            }
+            CommandKind::Stop => {
+                self.stop.store(true, Ordering::Release);
+                self.reply = Some(command);
+            }
+        }
+    }
+
+    fn reload(&mut self) -> Result<String, String> {
+        self.manager.reloading(monotonic_us());
+        let result = self.try_reload();
+        match &result {
+            Ok(changes) => self.log(&Event::info("reloaded").with("changed", changes)),
+            Err(error) => self.log(
+                &Event::warning("reload-refused")
+                    .with("why", error)
+                    .effect("nothing changed")
+                    .cure("correct the file, or start the host anew"),
+            ),
+        }
+        self.manager.ready("running");
+        result
+    }
+
+    fn try_reload(&mut self) -> Result<String, String> {
+        let arguments = &self.prepared.arguments;
+        let (wanted, report) = check::load_for(&arguments.config, arguments.member.as_deref())?;
+        let wanted = wanted.ok_or_else(|| {
+            let first = report.diagnostics.first();
+            let first = first.map_or_else(String::new, |one| one.title.clone());
+            format!(
+                "the configuration has {} mistakes, the first: {first}; see `asterism check`",
+                report.errors()
+            )
+        })?;
+        let changes =
+            reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
+        let spins = wanted.host.idle == Idle::Spin;
+        for shared in &self.shared {
+            shared.spins.store(spins, Ordering::Relaxed);
+        }
+        self.config = wanted;
+        Ok(if changes.is_empty() {
+            "nothing".to_owned()
+        } else {
+            changes.join(", ")
+        })
+    }
+
+    // --- the end
+
+    fn end(mut self, ended: Result<(), Interrupted>) -> Result<(), String> {
+        let failed = match ended {
+            Ok(()) | Err(Interrupted::Stop) => None,
+            Err(Interrupted::Failed(error)) => Some(error),
+        };
+        let ran = matches!(self.view.phase(), Phase::Running | Phase::Draining);
+        if failed.is_none() {
+            self.manager.stopping("draining");
+            self.log(&Event::info("stopping"));
+            if ran {
+                self.drain();
+            }
+        }
+        self.set_phase(Phase::Ended);
+        for worker in self.workers.drain(..) {
+            // A panic was said on standard error when it happened.
+            let _ = worker.join();
+        }
+        let member = self.member;
+        let Service {
+            channel,
+            mut journal,
+            clock,
+            reply,
+            ..
+        } = self;
+        let stopped = channel.stop();
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let missing = match &stopped {
+            Ok(stopped) => others(&stopped.snapshot, member)
+                .filter(|other| other.heard && other.acknowledged < stopped.snapshot.head)
+                .count(),
+            Err(_) => 0,
+        };
+        let mut event = Event::info("stopped");
+        if missing > 0 {
+            event = Event::warning("stopped")
+                .with("members_behind", missing)
+                .effect("they have not acknowledged all that this host wrote");
+        }
+        journal.write(clock.now(), clock.wall(), &event);
+        if let Some(command) = reply {
+            command.answer(Ok("the host has stopped".to_owned()));
+            // The socket's thread needs a moment to hand the answer on.
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Lets parked packets end, the others acknowledge, and saves the state; within the time for it.
+    fn drain(&mut self) {
+        self.set_phase(Phase::Draining);
+        let until = self.clock.now() + self.config.host.drain_max;
+        self.wait(until, |service| {
+            service
+                .view
+                .snapshots()
+                .iter()
+                .flatten()
+                .all(|instance| instance.parked == 0)
+        });
+        let is_acknowledged = |service: &Self| {
+            let snapshot = service.channel.snapshot();
+            others(&snapshot, service.member)
+                .filter(|other| other.heard && other.is_alive)
+                .all(|other| other.acknowledged >= snapshot.head)
+        };
+        if !self.wait(until, is_acknowledged) {
+            self.log(
+                &Event::warning("drain-not-complete")
+                    .effect("members have not acknowledged everything within drain_max")
+                    .cure("a longer drain_max, if the network is slow"),
+            );
+        }
+        self.save();
+    }
+
+    /// Waits for something, at most until then, whatever else happens. Whether it came.
+    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> bool {
+        // What was published before the phase changed says nothing.
+        let start = self.clock.now();
+        loop {
+            let shown = self.view.snapshots();
+            let fresh = shown.iter().flatten().all(|instance| instance.at > start)
+                && self.channel.snapshot().at > start;
+            if fresh && there(self) {
+                return true;
+            }
+            if self.clock.now() >= until {
+                return false;
+            }
+            if let Err(Interrupted::Failed(_)) = self.look() {
+                return false;
+            }
+        }
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.view.set_phase(phase);
+    }
+
+    fn log(&mut self, event: &Event) {
+        self.journal
+            .write(self.clock.now(), self.clock.wall(), event);
+        self.view.note_suppressed(self.journal.suppressed());
+    }
+}
+
+/// Another member as far as starting and stopping care.
+struct Other {
+    member: MemberId,
+    /// Its session is admitted and something came of it.
+    heard: bool,
+    welcomes: bool,
+    is_alive: bool,
+    head: u64,
+    applied: u64,
+    acknowledged: u64,
+}
+
+fn others(snapshot: &ChannelSnapshot, own: MemberId) -> impl Iterator<Item = Other> + '_ {
+    let at = snapshot.at;
+    let others = snapshot
+        .members
+        .iter()
+        .filter(move |member| member.progress.member != own);
+    others.map(move |member| Other {
+        member: member.progress.member,
+        heard: member.admitted.is_some() && member.progress.heard.is_some(),
+        welcomes: member.has_welcomed,
+        is_alive: member
+            .progress
+            .heard
+            .is_some_and(|heard| at.as_micros().saturating_sub(heard.as_micros()) < 1_000_000),
+        head: member.progress.head,
+        applied: member.progress.applied,
+        acknowledged: member.progress.acknowledged,
+    })
+}

@@ -1,0 +1,174 @@
+//! The state that a host saves when it stops and takes up when the whole cluster starts anew.
+
+use std::sync::mpsc::{TrySendError, sync_channel};
+use std::time::Duration;
+
+use super::{Interrupted, Service, others};
+use crate::check;
+use crate::run::journal::Event;
+use crate::run::saved::{self, SavedState};
+use crate::run::surroundings::moment;
+use crate::run::worker::Request;
+
+/// How much longer than the host before it in the list a host waits before it restores a saved state.
+const RESTORE_STAGGER: Duration = Duration::from_millis(250);
+/// Parts of a state on their way between a file and an instance at most.
+const PARTS_MAX: usize = 256;
+
+impl Service<'_, '_> {
+    /// Restores what was saved, if nobody has anything.
+    pub(super) fn take_up_state(&mut self, mut cold: bool) -> Result<(), Interrupted> {
+        let Some(path) = self.state_path() else {
+            return self.require(cold, "the configuration names no file with [host] state");
+        };
+        if cold && path.exists() {
+            // One host restores: the others see that it has something, and take it from there.
+            let place = u32::from(self.member.0.saturating_sub(1));
+            let until = self.clock.now() + RESTORE_STAGGER * place;
+            while cold && self.clock.now() < until {
+                self.look()?;
+                let snapshot = self.channel.snapshot();
+                cold = others(&snapshot, self.member).all(|other| other.head == 0);
+            }
+            if !cold {
+                self.listen()?;
+            }
+        }
+        if !cold {
+            if path.exists() {
+                self.log(
+                    &Event::info("state-not-restored")
+                        .with("file", path.display())
+                        .effect("other hosts have the state already, which is newer"),
+                );
+            }
+        } else {
+            let opened = saved::open(&path, self.identity).and_then(|state| {
+                let since = state
+                    .as_ref()
+                    .map(|state| state.since(&moment(0, &self.clock)));
+                Ok(state.zip(since.transpose()?))
+            });
+            match opened {
+                Ok(None) => {
+                    return self.require(cold, &format!("there is no file {}", path.display()));
+                }
+                Ok(Some((state, since))) => {
+                    let parts = state.parts();
+                    match self.restore(state, since)? {
+                        Ok(entries) => self.log(
+                            &Event::info("state-restored")
+                                .with("file", path.display())
+                                .with("entries", entries)
+                                .with("parts", parts)
+                                .with("away_s", since.away),
+                        ),
+                        Err(error) => {
+                            self.log(
+                                &Event::error("state-not-restored")
+                                    .with("file", path.display())
+                                    .effect(&error)
+                                    .cure("the rest of the state comes back as traffic does"),
+                            );
+                            self.require(cold, &error)?;
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.log(
+                        &Event::error("state-not-restored")
+                            .effect(format!("{error}; the host starts empty"))
+                            .cure("move the file away, or keep it for who wrote it"),
+                    );
+                    return self.require(cold, &error);
+                }
+            }
+        }
+        // From the first packet on the file is not the newest any more.
+        if let Err(error) = saved::put_aside(&path) {
+            self.log(&Event::warning("state-not-put-aside").effect(error));
+        }
+        Ok(())
+    }
+
+    fn require(&self, cold: bool, why: &str) -> Result<(), Interrupted> {
+        if cold && self.prepared.arguments.require_state {
+            return Err(Interrupted::Failed(format!(
+                "the host was not started: --require-state was given, and {why}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn restore(
+        &mut self,
+        mut state: SavedState,
+        since: asterism_state::Since,
+    ) -> Result<Result<u64, String>, Interrupted> {
+        let (sender, parts) = sync_channel(PARTS_MAX);
+        let (reply, answer) = sync_channel(1);
+        let request = Request::Restore {
+            parts,
+            since,
+            reply,
+        };
+        if self.requests[0].try_send(request).is_err() {
+            return Ok(Err("the instance takes no requests".to_owned()));
+        }
+        self.manager.status("restoring the saved state");
+        let mut sender = Some(sender);
+        let (mut number, mut waiting) = (0, None);
+        loop {
+            if let Some(open) = &sender {
+                match waiting
+                    .take()
+                    .map_or_else(|| state.next_part(number), |part| Ok(Some(part)))
+                {
+                    Ok(None) => sender = None,
+                    Ok(Some(part)) => match open.try_send(part) {
+                        Ok(()) => {
+                            number += 1;
+                            continue;
+                        }
+                        Err(TrySendError::Full(part)) => waiting = Some(part),
+                        Err(TrySendError::Disconnected(_)) => sender = None,
+                    },
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            if let Ok(restored) = answer.try_recv() {
+                return Ok(restored);
+            }
+            self.look()?;
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        let Some(path) = self.state_path() else {
+            return;
+        };
+        let (sender, parts) = sync_channel(PARTS_MAX);
+        if self.requests[0]
+            .send(Request::Save { parts: sender })
+            .is_err()
+        {
+            return;
+        }
+        let tick = self
+            .clock
+            .wall_at_zero()
+            .saturating_add((self.clock.now().as_micros() / 1_000_000) as u32);
+        let moment = moment(tick, &self.clock);
+        match saved::write(&path, self.identity, self.member.0, moment, parts) {
+            Ok(parts) => self.log(&Event::info("state-saved").with("file", path.display()).with("parts", parts)),
+            Err(error) => self.log(&Event::error("state-not-saved")
+                .effect(error)
+                .cure("see that the folder exists and the disk has room; other hosts still have the state")),
+        }
+    }
+
+    fn state_path(&self) -> Option<std::path::PathBuf> {
+        let state = self.config.host.state.as_ref()?;
+        Some(check::key_path(&self.prepared.arguments.config, state))
+    }
+}

@@ -1,0 +1,634 @@
+//! The thread of one instance: turns while there is work, sleep while there is none, and between bursts the answers to what
+//! others ask of its state. Nobody else touches its tables.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::Duration;
+
+use asterism_engine::clock::MonotonicClock;
+use asterism_engine::port::LinkState;
+use asterism_engine::transport::Bell;
+use asterism_engine::{Instance, TracedPacket};
+use asterism_function::{NetworkFunction, Reason};
+use asterism_placement::Time;
+use asterism_state::{Since, State};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot};
+use super::journal::Event;
+
+/// Requests that wait for one instance at most.
+pub const REQUESTS_MAX: usize = 16;
+/// How often an instance shows what it counted.
+const PUBLISH_US: u64 = 100_000;
+/// Turns between two looks for requests, while there are packets.
+const TURNS_BETWEEN_REQUESTS: u64 = 64;
+/// The longest sleep: how late an instance sees at most what others wrote, and requests.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// The longest sleep while packets wait for what others may have written.
+const SLEEP_PARKED: Duration = Duration::from_micros(50);
+/// The shortest sleep.
+const SLEEP_MIN: Duration = Duration::from_micros(10);
+/// Records of a table that are looked at in one turn for a key.
+const RECORDS_PER_TURN: u32 = 128;
+/// Entries that one search finds at most.
+pub const FOUND_MAX: usize = 64;
+/// Parts of a saved state written in one turn at most.
+const PARTS_PER_TURN: usize = 64;
+/// Packets that one trace looks at most.
+pub const TRACED_MAX: usize = 1_000;
+
+/// What an instance is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// It listens to the other hosts and reads no packets yet.
+    Listening,
+    /// It reads packets.
+    Running,
+    /// It reads no more packets; parked ones end.
+    Draining,
+    /// It ends.
+    Ended,
+}
+
+/// What an instance and the rest of its host share.
+#[derive(Debug)]
+pub struct Shared {
+    /// What it shows.
+    pub board: Board,
+    phase: AtomicU8,
+    /// Whether it looks again at once when there is nothing to do.
+    pub spins: AtomicBool,
+}
+
+impl Shared {
+    /// For an instance that listens first.
+    #[must_use]
+    pub fn new(spins: bool) -> Shared {
+        Shared {
+            board: Board::default(),
+            phase: AtomicU8::new(Phase::Listening as u8),
+            spins: AtomicBool::new(spins),
+        }
+    }
+    /// Has it do something else.
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Listening,
+            1 => Phase::Running,
+            2 => Phase::Draining,
+            _ => Phase::Ended,
+        }
+    }
+}
+
+/// What others ask of an instance. A reply that nobody waits for any more is dropped.
+#[derive(Debug)]
+pub enum Request {
+    /// The next packets, looked at one by one.
+    Trace {
+        /// How many.
+        packets: usize,
+        /// After that time those that came are all.
+        within: Duration,
+        /// Where they go once they are there.
+        reply: SyncSender<Vec<TracedPacket>>,
+    },
+    /// The entries with a key.
+    Find {
+        /// The key as text.
+        key: String,
+        /// In this object only.
+        object: Option<u8>,
+        /// Where the answer goes.
+        reply: SyncSender<Found>,
+    },
+    /// A digest of each object.
+    Digests {
+        /// Where they go.
+        reply: SyncSender<Vec<u64>>,
+    },
+    /// The whole shared state, in parts; the channel closes behind the last.
+    Save {
+        /// Where the parts go.
+        parts: SyncSender<Vec<u8>>,
+    },
+    /// A saved state, in parts.
+    Restore {
+        /// The parts.
+        parts: Receiver<Vec<u8>>,
+        /// How long it was away.
+        since: Since,
+        /// How many entries were taken, or why not all.
+        reply: SyncSender<Result<u64, String>>,
+    },
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Found {
+    /// The entries, at most [`FOUND_MAX`].
+    pub entries: Vec<FoundEntry>,
+    /// Whether there were more.
+    pub more: bool,
+}
+
+/// An entry as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FoundEntry {
+    /// Of which object.
+    pub object: &'static str,
+    /// What it is found by.
+    pub key: String,
+    /// What it holds.
+    pub value: String,
+    /// Which of the object's idle times holds for it.
+    pub idle_class: u8,
+    /// That time in seconds; 0 is for ever.
+    pub idle_s: u32,
+    /// Seconds since its last announced use.
+    pub unused_s: u32,
+    /// How often it was written anew.
+    pub generation: u32,
+    /// Which member wrote it last, by its number.
+    pub member: u16,
+    /// That life of it.
+    pub incarnation: String,
+    /// Under which number.
+    pub sequence: u64,
+    /// Another entry with the same key is preferred.
+    pub alias: bool,
+    /// This instance says when it idles out.
+    pub ends_here: bool,
+}
+
+/// A request that takes several turns.
+enum Work {
+    Trace {
+        packets: usize,
+        until: Time,
+        traced: Vec<TracedPacket>,
+        reply: SyncSender<Vec<TracedPacket>>,
+    },
+    Find {
+        key: String,
+        only: Option<u8>,
+        object: u8,
+        cursor: u32,
+        found: Found,
+        reply: SyncSender<Found>,
+    },
+    Save {
+        cursor: Option<(u8, u32)>,
+        waiting: Option<Vec<u8>>,
+        parts: SyncSender<Vec<u8>>,
+    },
+    Restore {
+        parts: Receiver<Vec<u8>>,
+        waiting: Option<Vec<u8>>,
+        taken: u64,
+        since: Since,
+        reply: SyncSender<Result<u64, String>>,
+    },
+}
+
+/// An instance with what its thread needs.
+pub struct Worker<F: NetworkFunction> {
+    instance: Instance<F>,
+    shared: Arc<Shared>,
+    requests: Receiver<Request>,
+    events: SyncSender<Event>,
+    bell: Bell,
+    clock: MonotonicClock,
+    work: Option<Work>,
+    turns: u64,
+    sleeps: u64,
+    published_us: u64,
+    links: Vec<LinkState>,
+    words: Vec<u64>,
+}
+
+impl<F: NetworkFunction> core::fmt::Debug for Worker<F> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "Worker({:?})", self.instance)
+    }
+}
+
+impl<F: NetworkFunction> Worker<F> {
+    /// A worker. Runs on the thread that made the instance.
+    pub fn new(
+        instance: Instance<F>,
+        shared: Arc<Shared>,
+        requests: Receiver<Request>,
+        events: SyncSender<Event>,
+        bell: Bell,
+        clock: MonotonicClock,
+    ) -> Worker<F> {
+        let links = instance.ports().iter().map(|_| LinkState::Up).collect();
+        Worker {
+            instance,
+            shared,
+            requests,
+            events,
+            bell,
+            clock,
+            work: None,
+            turns: 0,
+            sleeps: 0,
+            published_us: 0,
+            links,
+            words: Vec::with_capacity(512),
+        }
+    }
+
+    /// Runs until the phase is [`Phase::Ended`].
+    pub fn run(mut self) {
+        self.publish(self.clock.now());
+        loop {
+            let now = self.clock.now();
+            self.turns += 1;
+            let phase = self.shared.phase();
+            let before = self.written();
+            let read = match phase {
+                Phase::Running => self.turn(now),
+                Phase::Listening | Phase::Draining => {
+                    self.instance.turn_without_reading(now);
+                    0
+                }
+                Phase::Ended => break,
+            };
+            let is_idle = read == 0;
+            if self.work.is_some() || is_idle || self.turns.is_multiple_of(TURNS_BETWEEN_REQUESTS) {
+                self.serve(now);
+            }
+            if self.written() != before {
+                self.bell.ring();
+            }
+            if now.as_micros().saturating_sub(self.published_us) >= PUBLISH_US {
+                self.publish(now);
+            }
+            if is_idle && !self.instance.is_behind() {
+                self.rest(now);
+            }
+        }
+        self.instance.flush_ports(|_| {});
+        self.publish(self.clock.now());
+    }
+
+    /// What the state channel is to hear of.
+    fn written(&self) -> u64 {
+        let tally = self.instance.tally();
+        tally.groups_written + tally.groups_applied
+    }
+
+    fn turn(&mut self, now: Time) -> usize {
+        let Some(Work::Trace {
+            packets, traced, ..
+        }) = &mut self.work
+        else {
+            return self.instance.turn(now);
+        };
+        self.instance
+            .turn_traced(now, *packets, &nanoseconds, traced)
+    }
+
+    // --- what others ask
+
+    fn serve(&mut self, now: Time) {
+        match self.work.take() {
+            None => match self.requests.try_recv() {
+                Ok(request) => self.begin(request, now),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            },
+            Some(work) => self.work = self.go_on(work, now),
+        }
+    }
+
+    fn begin(&mut self, request: Request, now: Time) {
+        self.work = match request {
+            Request::Digests { reply } => {
+                let _ = reply.try_send(self.instance.digests());
+                None
+            }
+            Request::Trace {
+                packets,
+                within,
+                reply,
+            } => Some(Work::Trace {
+                packets: packets.clamp(1, TRACED_MAX),
+                until: now + within,
+                traced: Vec::new(),
+                reply,
+            }),
+            Request::Find { key, object, reply } => Some(Work::Find {
+                key,
+                only: object,
+                object: object.unwrap_or(0),
+                cursor: 0,
+                found: Found::default(),
+                reply,
+            }),
+            Request::Save { parts } => Some(Work::Save {
+                cursor: Some((0, 0)),
+                waiting: None,
+                parts,
+            }),
+            Request::Restore {
+                parts,
+                since,
+                reply,
+            } => Some(Work::Restore {
+                parts,
+                waiting: None,
+                taken: 0,
+                since,
+                reply,
+            }),
+        };
+    }
+
+    /// Does a little of it; gives back what is left to do.
+    fn go_on(&mut self, work: Work, now: Time) -> Option<Work> {
+        match work {
+            Work::Trace {
+                packets,
+                until,
+                traced,
+                reply,
+            } => {
+                if traced.len() >= packets || now >= until || self.shared.phase() != Phase::Running
+                {
+                    let _ = reply.try_send(traced);
+                    return None;
+                }
+                Some(Work::Trace {
+                    packets,
+                    until,
+                    traced,
+                    reply,
+                })
+            }
+            Work::Find {
+                key,
+                only,
+                mut object,
+                mut cursor,
+                mut found,
+                reply,
+            } => {
+                let names = F::State::OBJECTS;
+                let name = names.get(usize::from(object)).copied().unwrap_or("?");
+                let mut each = |entry: &asterism_state::Shown<'_>| {
+                    let text = format!("{:?}", entry.key);
+                    if !has_word(&text, &key) {
+                        return;
+                    }
+                    if found.entries.len() >= FOUND_MAX {
+                        found.more = true;
+                        return;
+                    }
+                    found.entries.push(FoundEntry {
+                        object: name,
+                        key: text,
+                        value: format!("{:?}", entry.value),
+                        idle_class: entry.idle_class,
+                        idle_s: entry.idle,
+                        unused_s: entry.unused,
+                        generation: entry.generation,
+                        member: entry.origin.member,
+                        incarnation: format!("{:016x}", entry.origin.incarnation),
+                        sequence: entry.sequence,
+                        alias: entry.alias,
+                        ends_here: entry.ends_here,
+                    });
+                };
+                match self
+                    .instance
+                    .show(object, cursor, RECORDS_PER_TURN, &mut each)
+                {
+                    Some(next) => cursor = next,
+                    None => (object, cursor) = (object + 1, 0),
+                }
+                let over = usize::from(object) >= names.len()
+                    || only.is_some_and(|only| only != object)
+                    || found.more;
+                if over {
+                    let _ = reply.try_send(found);
+                    return None;
+                }
+                Some(Work::Find {
+                    key,
+                    only,
+                    object,
+                    cursor,
+                    found,
+                    reply,
+                })
+            }
+            Work::Save {
+                mut cursor,
+                mut waiting,
+                parts,
+            } => {
+                for _ in 0..PARTS_PER_TURN {
+                    let part = match (waiting.take(), cursor) {
+                        (Some(part), _) => part,
+                        (None, Some(from)) => {
+                            let mut part = Vec::new();
+                            cursor = self.instance.save(from, &mut part);
+                            part
+                        }
+                        (None, None) => return None,
+                    };
+                    if part.is_empty() {
+                        continue;
+                    }
+                    match parts.try_send(part) {
+                        Ok(()) => {}
+                        Err(std::sync::mpsc::TrySendError::Full(part)) => {
+                            waiting = Some(part);
+                            break;
+                        }
+                        Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return None,
+                    }
+                }
+                Some(Work::Save {
+                    cursor,
+                    waiting,
+                    parts,
+                })
+            }
+            Work::Restore {
+                parts,
+                waiting,
+                mut taken,
+                since,
+                reply,
+            } => {
+                let mut next = waiting;
+                loop {
+                    let part = match next.take() {
+                        Some(part) => part,
+                        None => match parts.try_recv() {
+                            Ok(part) => part,
+                            Err(TryRecvError::Empty) => break,
+                            Err(TryRecvError::Disconnected) => {
+                                let _ = reply.try_send(Ok(taken));
+                                return None;
+                            }
+                        },
+                    };
+                    match self.instance.restore(&part, &since) {
+                        None => {
+                            next = Some(part);
+                            break;
+                        }
+                        Some(Ok(entries)) => taken += u64::from(entries),
+                        Some(Err(_)) => {
+                            let _ = reply.try_send(Err(format!(
+                                "a part of it does not decode; {taken} entries before it were taken"
+                            )));
+                            return None;
+                        }
+                    }
+                }
+                Some(Work::Restore {
+                    parts,
+                    waiting: next,
+                    taken,
+                    since,
+                    reply,
+                })
+            }
+        }
+    }
+
+    // --- rest
+
+    fn rest(&mut self, now: Time) {
+        if self.shared.spins.load(Ordering::Relaxed) {
+            core::hint::spin_loop();
+            return;
+        }
+        let events = &self.events;
+        self.instance.flush_ports(|error| {
+            let event = Event::warning("port-failed")
+                .with("port", &error.port)
+                .effect(&error.message);
+            let _ = events.try_send(event);
+        });
+        let most = if self.work.is_some() || self.instance.parked() > 0 {
+            SLEEP_PARKED
+        } else {
+            SLEEP_MAX
+        };
+        let due = self.instance.next_due();
+        let left = Duration::from_micros(due.as_micros().saturating_sub(now.as_micros()));
+        let timeout = left.clamp(SLEEP_MIN, most);
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let mut descriptors: Vec<PollFd<'_>> = Vec::with_capacity(4);
+        if self.shared.phase() == Phase::Running {
+            let ports = self.instance.ports().iter();
+            let waits = ports.filter_map(|port| port.wait_descriptor());
+            descriptors.extend(
+                waits.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
+            );
+        }
+        self.sleeps += 1;
+        // A signal that ends the sleep early costs a turn.
+        let _ = poll(&mut descriptors, Some(&timeout));
+    }
+
+    fn publish(&mut self, now: Time) {
+        self.published_us = now.as_micros();
+        for (port, known) in self.instance.ports().iter().zip(&mut self.links) {
+            let link = port.link();
+            if link != *known {
+                *known = link;
+                let event = match link {
+                    LinkState::Up => Event::info("link-up").with("port", port.name()),
+                    LinkState::Down => Event::warning("link-down")
+                        .with("port", port.name())
+                        .effect(
+                            "nothing comes from it, and what is sent to it is dropped and counted",
+                        )
+                        .cure("bring the interface up; it is taken up again by itself"),
+                };
+                let _ = self.events.try_send(event);
+            }
+        }
+        let (ring_bytes, ring_capacity) = self.instance.log_use();
+        let tally = self.instance.tally();
+        let snapshot = InstanceSnapshot {
+            at: now,
+            turns: self.turns,
+            sleeps: self.sleeps,
+            counts: COUNTS.iter().map(|count| (count.of)(tally)).collect(),
+            dropped: Reason::ALL
+                .iter()
+                .map(|reason| tally.dropped(*reason))
+                .collect(),
+            parked: self.instance.parked() as u64,
+            parked_most: tally.parked_most as u64,
+            frames_in_use: self.instance.frames_in_use() as u64,
+            ring_bytes: ring_bytes as u64,
+            ring_capacity: ring_capacity as u64,
+            ports: self
+                .instance
+                .ports()
+                .iter()
+                .map(|port| PortSnapshot {
+                    statistics: port.statistics(),
+                    is_up: port.link() == LinkState::Up,
+                })
+                .collect(),
+            objects: self.instance.object_use(),
+        };
+        self.words.clear();
+        snapshot.write(&mut self.words);
+        self.shared.board.publish(&self.words);
+    }
+}
+
+/// The monotonic clock in nanoseconds.
+fn nanoseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Whether a key's text has this word, with or without what follows a slash (`10.0.0.1:4000` finds `10.0.0.1:4000/udp`).
+fn has_word(text: &str, word: &str) -> bool {
+    let marks = |letter: char| letter.is_whitespace() || "()[]{},\"".contains(letter);
+    text.split(marks).any(|part| {
+        part == word
+            || part
+                .split_once('/')
+                .is_some_and(|(before, _)| before == word)
+    }) || text == word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_by_their_words() {
+        let text =
+            "inside 10.0.0.1:4000/udp outside 203.0.113.1:1024/udp remote 198.51.100.1:53/udp";
+        for found in ["10.0.0.1:4000", "10.0.0.1:4000/udp", "198.51.100.1:53"] {
+            assert!(has_word(text, found), "{found}");
+        }
+        for absent in ["10.0.0.1:400", "10.0.0.1", "10.0.0.1:4000/tcp", "udp", ""] {
+            assert!(!has_word(text, absent), "{absent}");
+        }
+        assert!(has_word("Single(192.0.2.1)", "192.0.2.1"));
+    }
+}
