@@ -56,13 +56,17 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
         }) => Event::warning("member-unreachable")
             .with("member", name(*member))
             .with("address", address)
-            .effect(event_text(notice)),
+            .effect(notice),
         Notice::Transport(
             event @ (TransportEvent::DatagramBytes { .. }
             | TransportEvent::SegmentationRefused { .. }
             | TransportEvent::ReceiveOffloadRefused { .. }),
         ) => Event::info("channel-adapts").effect(event),
         Notice::Transport(event) => Event::warning("channel").effect(event),
+        Notice::Stuck { member, .. } => Event::warning("member-stuck")
+            .with("member", name(*member))
+            .effect(notice)
+            .cure("see that its packet loops run, and that the MTUs between the hosts are alike"),
         Notice::NotPinned { processor, errno } => Event::warning("core-not-taken")
             .with("core", processor)
             .effect(format!(
@@ -70,11 +74,4 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 std::io::Error::from_raw_os_error(*errno)
             )),
     })
-}
-
-fn event_text(notice: &Notice) -> String {
-    match notice {
-        Notice::Transport(event) => event.to_string(),
-        _ => String::new(),
-    }
 }
