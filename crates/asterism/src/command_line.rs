@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::control::client::Which;
 use crate::control::{Ask, commands};
 use crate::output::Output;
-use crate::{check, demo, key_file, replay, run as host, scaffold};
+use crate::{check, demo, key_file, lab, replay, run as host, scaffold};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -21,22 +21,27 @@ Exit codes:
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers
+  5  the system refused something, such as a right or a program that is absent (lab)
+  `lab up --exec` ends with the exit code of what it ran.
 ";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum End {
     /// Done; what was to be shown holds.
-    Done = 0,
+    Done,
     /// It ran, and what was to be shown does not hold.
-    DoesNotHold = 1,
+    DoesNotHold,
     /// The command line is wrong.
-    CommandLine = 2,
+    CommandLine,
     /// The configuration is refused.
-    Configuration = 3,
+    Configuration,
     /// A file could not be read or written.
-    File = 4,
+    File,
+    /// The system refused something.
+    System,
+    /// A program that was run ended with this exit code.
+    Program(u8),
 }
 
 /// Stateful network functions as a cluster that behaves like one box.
@@ -69,6 +74,8 @@ pub enum Command {
     /// Three NAT hosts share their state over an emulated WAN of 40 ms one way, with an IDPS in front of them. Packets of
     /// one flow go through different hosts. Ends with a table; the exit code is 0 only if what it shows holds.
     Demo(demo::Arguments),
+    /// Build a laboratory of network namespaces, to try hosts with real programs: needs root
+    Lab(lab::Arguments),
     /// Check a configuration: list every mistake, or say what it means
     Check {
         /// The configuration file
@@ -160,6 +167,7 @@ pub fn run(
         Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),
         Command::Stop(which) => commands::tell(&which, &Ask::Stop, &mut output),
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
+        Command::Lab(arguments) => lab::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),
         Command::New {
             name,
@@ -201,7 +209,15 @@ pub(crate) fn refuse(
 
 impl From<End> for ExitCode {
     fn from(end: End) -> ExitCode {
-        ExitCode::from(end as u8)
+        ExitCode::from(match end {
+            End::Done => 0,
+            End::DoesNotHold => 1,
+            End::CommandLine => 2,
+            End::Configuration => 3,
+            End::File => 4,
+            End::System => 5,
+            End::Program(code) => code,
+        })
     }
 }
 

@@ -11,6 +11,7 @@ pub mod control;
 pub mod demo;
 pub mod fleet;
 pub mod key_file;
+pub mod lab;
 pub mod metrics;
 pub mod output;
 pub mod program;

@@ -108,6 +108,11 @@ impl<'a> Output<'a> {
         self.stderr
     }
 
+    /// Lets a reader see the result while the command goes on.
+    pub fn flush(&mut self) {
+        self.broken |= self.stdout.flush().is_err();
+    }
+
     /// Ends with a failure: in words, and as a document if one is wanted.
     pub fn fail(&mut self, end: End, error: &str) -> End {
         self.say(&format!("error: {error}\n"));

@@ -14,8 +14,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::error::LabError;
 
 /// What the guard does: waits for the end of its input, kills all, and removes the laboratory's folder. `cat` is waited for,
-/// and with it every orphan of the process namespace is reaped.
-const GUARD: &str = r#"trap '' INT HUP TERM; cat >/dev/null; kill -KILL -1; rm -rf -- "$1""#;
+/// and with it every orphan of the process namespace is reaped. "All" is for the first process of a namespace alone to
+/// say: anywhere else it would be the machine.
+const GUARD: &str =
+    r#"trap '' INT HUP TERM; cat >/dev/null; [ $$ = 1 ] && kill -KILL -1; rm -rf -- "$1""#;
 
 /// Whether this process may build laboratories.
 #[must_use]
@@ -114,7 +116,8 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 /// Sends a signal to a process, or to the group that it leads. It may be gone: then nothing happens.
 pub(crate) fn signal_group(process_id: u32, group: bool, signal: libc::c_int) {
-    let Ok(process_id) = libc::pid_t::try_from(process_id) else {
+    let Ok(process_id @ 2..) = libc::pid_t::try_from(process_id) else {
+        // The numbers 0 and 1, with a minus before them, mean many.
         return;
     };
     let target = if group { -process_id } else { process_id };

@@ -210,6 +210,12 @@ pub struct Program {
 }
 
 impl Program {
+    /// Its node and its command, as people write them.
+    #[must_use]
+    pub fn in_words(&self) -> &str {
+        &self.running.words
+    }
+
     /// Its number, as this process sees it.
     #[must_use]
     pub fn process_id(&self) -> u32 {

@@ -1,0 +1,188 @@
+//! `asterism lab`: laboratories in network namespaces, for trying hosts with real programs. Needs root.
+//!
+//! `up.rs` builds one and keeps it, `demo.rs` downloads through one and says what it saw, `plan.rs` reads a laboratory of the
+//! user's own from a file. What they are made of is the crate `asterism-lab`.
+
+mod demo;
+mod plan;
+mod up;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig};
+use asterism_lab::{LabError, Offloads, Program};
+use clap::{Args, Subcommand};
+
+use crate::command_line::End;
+use crate::config::value;
+use crate::key_file;
+use crate::output::Output;
+
+pub use demo::{DemoDocument, LAB_DEMO};
+pub use plan::Plan;
+pub use up::{LAB_UP, NodeRow, UpDocument};
+
+/// What `asterism lab` is told.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// What to do with a laboratory
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What to do with a laboratory.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Action {
+    /// Build a laboratory and keep it until Ctrl-C
+    ///
+    /// Without a file: a client, NAT hosts with a state channel of the given delay, and a server that gives out documents
+    /// (http://198.51.100.2/BYTES). With one: what the file says. Nothing of it has a name outside this process, and
+    /// nothing stays behind, however the process ends.
+    Up(UpArguments),
+    /// Download through NAT hosts, requests through one and replies through others, and say what came of it
+    ///
+    /// Once with every setting for replies that overtake their session. The exit code is 0 only if all documents came whole
+    /// and the packets went the two ways.
+    Demo(DemoArguments),
+}
+
+/// What `asterism lab up` is told.
+#[derive(Args, Clone, Debug)]
+pub struct UpArguments {
+    /// A laboratory of your own, in a file (TOML)
+    #[arg(value_name = "LABORATORY", conflicts_with_all = ["hosts", "delay", "loss", "asymmetric", "absent", "offloads"])]
+    pub file: Option<PathBuf>,
+    /// The laboratory of a NAT cluster
+    #[command(flatten)]
+    pub nat: NatArguments,
+    /// Run this command in the client (or the first node of the file), and end with its exit code
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: Option<String>,
+}
+
+/// What `asterism lab demo` is told.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArguments {
+    /// The laboratory
+    #[command(flatten)]
+    pub nat: NatArguments,
+    /// Downloads of 1 MiB with each setting
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub downloads: u32,
+}
+
+/// The laboratory of a NAT cluster.
+#[derive(Args, Clone, Debug)]
+pub struct NatArguments {
+    /// NAT hosts
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub hosts: u16,
+    /// The delay of the state channel, one way
+    #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration)]
+    pub delay: Duration,
+    /// The share of the state channel's datagrams that is lost, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    pub loss: f64,
+    /// Send requests through the first host and replies through the others; else each flow takes any host each way
+    #[arg(long)]
+    pub asymmetric: bool,
+    /// What a session means that is absent at a host: `drop`, or `wait` and a duration
+    #[arg(long, value_name = "SETTING", default_value = "wait 150ms")]
+    pub absent: String,
+    /// Leave offloads on: frames of up to 64 KiB, for bulk traffic
+    #[arg(long)]
+    pub offloads: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    value::duration(text).map_err(|mistake| format!("{}: {}", mistake.wrong, mistake.instead))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("this is not a share: a number from 0 to 1, such as 0.01".to_owned()),
+    }
+}
+
+/// `asterism lab`.
+pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
+    let result = match &arguments.action {
+        Action::Up(arguments) => up::command(arguments, output),
+        Action::Demo(arguments) => demo::command(arguments, output),
+    };
+    match result {
+        Ok(end) => output.end(end),
+        Err(Refused { end, sentence }) => output.fail(end, &sentence),
+    }
+}
+
+/// Why there is no laboratory.
+struct Refused {
+    end: End,
+    sentence: String,
+}
+
+impl From<LabError> for Refused {
+    fn from(error: LabError) -> Refused {
+        Refused {
+            end: End::System,
+            sentence: error.to_string(),
+        }
+    }
+}
+
+/// The laboratory of a NAT cluster with its hosts, which are this very program.
+struct Running {
+    lab: NatLab,
+    configuration: PathBuf,
+    /// The hosts, while they run.
+    hosts: Vec<Program>,
+}
+
+impl NatArguments {
+    /// Builds the laboratory and starts its hosts.
+    fn build(&self) -> Result<Running, Refused> {
+        let offloads = if self.offloads {
+            Offloads::On
+        } else {
+            Offloads::Off
+        };
+        let config = NatLabConfig::new(self.hosts.into(), self.delay)
+            .loss(self.loss)
+            .offloads(offloads);
+        let lab = NatLab::new(&config)?;
+        if self.asymmetric {
+            lab.requests_through(&[0])?;
+            lab.replies_through(&self.answering())?;
+        }
+        key_file::write_new(&lab.key_file(), 1).map_err(|sentence| Refused {
+            end: End::File,
+            sentence,
+        })?;
+        let configuration =
+            lab.write_configuration(&HostOptions::default().absent(&self.absent))?;
+        let hosts = lab.start_hosts(&this_program()?, &configuration)?;
+        Ok(Running {
+            lab,
+            configuration,
+            hosts,
+        })
+    }
+
+    /// The hosts through which replies go, when those of requests are apart.
+    fn answering(&self) -> Vec<usize> {
+        match self.hosts {
+            1 => vec![0],
+            hosts => (1..usize::from(hosts)).collect(),
+        }
+    }
+}
+
+fn this_program() -> Result<PathBuf, Refused> {
+    std::env::current_exe().map_err(|error| Refused {
+        end: End::System,
+        sentence: format!("this program's own file is unknown, so no host can be started: {error}"),
+    })
+}
