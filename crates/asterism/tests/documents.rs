@@ -3,7 +3,9 @@
 //! The validator knows the few words of JSON Schema that the schemas use, and refuses a schema with any other.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use asterism::command_line;
 use serde_json::Value;
@@ -151,6 +153,37 @@ fn every_document_is_as_its_schema_says() {
     assert_eq!(documents[1].0["accepted"], false);
     assert_eq!(documents[1].0["diagnostics"][0]["line"], 2);
     assert_eq!(documents[1].0["diagnostics"][0]["column"], 8);
+}
+
+/// A laboratory says what it is, then stays: its document is read while it runs.
+#[test]
+fn a_laboratory_has_its_document() {
+    if !asterism_lab::permitted() {
+        println!("SKIPPED the document of a laboratory: network namespaces need root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("laboratory.toml");
+    fs::write(&plan, "[[node]]\nname = \"alone\"\n").unwrap();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_asterism"))
+        .args(["--format", "json", "lab", "up"])
+        .arg(&plan)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    for line in BufReader::new(up.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        text.push_str(&line);
+        if line == "}" {
+            break;
+        }
+    }
+    up.kill().unwrap();
+    up.wait().unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["nodes"][0]["name"], "alone");
+    validate(&document);
 }
 
 #[test]
