@@ -11,6 +11,7 @@ mod known_loop;
 mod nat;
 mod nat_bench;
 mod nat_churn;
+mod nat_oracle;
 mod pass_through;
 mod ports;
 mod replication;
@@ -29,6 +30,7 @@ const MEASURES: &[&[Measure]] = &[
     floor::MEASURES,
     nat::MEASURES,
     nat_churn::MEASURES,
+    nat_oracle::MEASURES,
     pass_through::MEASURES,
     ports::MEASURES,
     replication::MEASURES,

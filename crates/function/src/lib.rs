@@ -18,9 +18,9 @@ pub mod testkit;
 
 pub use ask::{Act, AllAnswers, Ask};
 pub use asterism_packet::{
-    Arp, ArpOperation, Embedded, End, Endpoint, Flow4, FlowKey, Forwarding4, Fragment, IcmpKind,
-    Layout, MacAddress, Malformed, Network, Packet, Plain4, Protocol, TcpFlags, Transport, build,
-    checksum,
+    Arp, ArpOperation, Cut, Embedded, End, Endpoint, Flow4, FlowKey, Forwarding4, Fragment,
+    IcmpKind, Layout, MacAddress, Malformed, Network, Packet, Plain4, Protocol, TcpFlags,
+    Transport, build, checksum,
 };
 pub use asterism_state as objects;
 pub use asterism_state::{

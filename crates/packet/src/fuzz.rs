@@ -5,7 +5,7 @@ use core::hint::black_box;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{
-    Endpoint, Flow4, FlowKey, Layout, MacAddress, Network, Packet, Protocol, build, checksum,
+    Cut, Endpoint, Flow4, FlowKey, Layout, MacAddress, Network, Packet, Protocol, build, checksum,
 };
 
 /// Longer inputs are cut.
@@ -36,6 +36,7 @@ pub fn fuzz_packet(data: &[u8]) {
 
     let seed = u64::from(checksum::of(data)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     read_all(&Packet::with_layout(frame, layout));
+    cut_all(&Packet::with_layout(frame, layout), seed);
     for step in 0..EDITS {
         frame.copy_from_slice(data);
         edit_keeps_checksums(&mut Packet::with_layout(frame, layout), step, seed);
@@ -224,6 +225,27 @@ fn restores(frame: &mut [u8], data: &[u8], layout: Layout, seed: u64) {
     // A checksum sent as 0xffff where 0 was meant, or the other way, comes back in its proper form.
     assert!(same <= 4, "an edit and its opposite changed {same} bytes");
     assert_eq!(packet.flow4(), Some(flow));
+}
+
+/// The parts of a packet together have its data, none more than it may.
+fn cut_all(packet: &Packet<'_>, seed: u64) {
+    let longest = (seed % 1_600) as usize;
+    let Some(cut) = Cut::of(packet, longest) else {
+        return;
+    };
+    let mut out = [0; FRAME_MAX];
+    let header = packet.ipv4_header_length().unwrap_or(0);
+    let network_at = packet.layout().network_offset();
+    let mut data = 0;
+    for part in 0..cut.count() {
+        // Beyond 65,535 bytes no offset reaches.
+        let Some(length) = cut.write(packet.bytes(), part, &mut out) else {
+            return;
+        };
+        assert!(length - network_at <= longest);
+        data += length - network_at - header;
+    }
+    assert_eq!(data, packet.layout().end() - network_at - header);
 }
 
 fn build_about(data: &[u8]) {

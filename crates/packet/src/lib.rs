@@ -17,6 +17,7 @@ extern crate std;
 mod arp;
 pub mod build;
 pub mod checksum;
+mod cut;
 mod edit;
 mod embedded;
 mod endpoint;
@@ -33,6 +34,7 @@ mod plain;
 mod transport;
 
 pub use arp::{Arp, ArpOperation};
+pub use cut::Cut;
 pub use embedded::Embedded;
 pub use endpoint::{Endpoint, Flow4, Protocol};
 pub use flow_key::FlowKey;

@@ -12,8 +12,9 @@ use asterism_function::{
 
 use super::config::Side;
 use super::neighbour::NextHop;
-use super::open::length_of;
+use super::open::send_parts;
 use super::report::Report;
+use super::route::TooLong;
 use super::{Nat, NatState};
 
 /// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
@@ -120,9 +121,10 @@ impl Nat {
         if ask.packet().ttl().is_none_or(|ttl| ttl <= 1) {
             return self.report(ask, Report::TimeExceeded, Reason::TtlExceeded);
         }
-        if link.is_too_long(length_of(ask.packet())) {
-            return self.too_long(ask, link);
-        }
+        let cut = match link.cut(ask.packet()) {
+            Ok(cut) => cut,
+            Err(TooLong) => return self.too_long(ask, link),
+        };
         let hop = self.next_hop(&ask, link, destination)?;
         let station = match hop {
             NextHop::Station(station) => station,
@@ -136,7 +138,11 @@ impl Nat {
         act.packet.set_destination(portless(destination));
         act.packet.set_ethernet(link.interface.mac, station);
         act.fragments.touch(&datagram);
-        Ok(Verdict::Forward(link.interface.port))
+        let port = link.interface.port;
+        Ok(match cut {
+            Some(cut) => send_parts(&mut act, port, &cut),
+            None => Verdict::Forward(port),
+        })
     }
 }
 

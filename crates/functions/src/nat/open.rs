@@ -4,8 +4,8 @@
 use core::ops::ControlFlow;
 
 use asterism_function::{
-    Act, Ask, At, Endpoint, Flow4, Fragment, Grant, Late, Packet, Protocol, Reason, Space,
-    TcpFlags, Vacancy, Verdict, build,
+    Act, Ask, At, Cut, Endpoint, Flow4, Fragment, Grant, Late, Packet, PortNumber, Protocol,
+    Reason, Space, TcpFlags, Vacancy, Verdict, build,
 };
 
 use super::config::{Filtering, Side, is_host};
@@ -13,7 +13,7 @@ use super::connection::{Connection, Direction};
 use super::fragment::{FragmentKey, Fragmented};
 use super::neighbour::NextHop;
 use super::report::Report;
-use super::route::Link;
+use super::route::{Link, TooLong};
 use super::session::{BY_INSIDE, BY_OUTSIDE, Ends, Session};
 use super::{Nat, NatState};
 
@@ -64,6 +64,8 @@ pub(super) struct Departure<'n> {
     hop: NextHop,
     /// The packet is a first fragment, to be remembered.
     fragment: Option<(FragmentKey, Vacancy)>,
+    /// The packet is too long for the link and may be cut.
+    cut: Option<Cut>,
     now: u32,
 }
 
@@ -337,9 +339,10 @@ impl Nat {
             let verdict = self.report(ask, Report::TimeExceeded, Reason::TtlExceeded)?;
             return Ok(ControlFlow::Break(verdict));
         }
-        if link.is_too_long(length_of(ask.packet())) {
-            return Ok(ControlFlow::Break(self.too_long(ask, link)?));
-        }
+        let cut = match link.cut(ask.packet()) {
+            Ok(cut) => cut,
+            Err(TooLong) => return Ok(ControlFlow::Break(self.too_long(ask, link)?)),
+        };
         let hop = self.next_hop(&ask, link, towards.address)?;
         match hop {
             NextHop::Unresolved(address) => {
@@ -364,12 +367,13 @@ impl Nat {
             link,
             hop,
             fragment,
+            cut,
             now,
         };
         Ok(ControlFlow::Continue((ask, departure)))
     }
 
-    /// A packet that is longer than the next link allows.
+    /// A packet that is longer than the next link allows, and must not or cannot be cut.
     pub(super) fn too_long(&self, ask: Ask<'_, NatState>, link: &Link) -> Result<Verdict, Late> {
         if ask.packet().ipv4_dont_fragment() == Some(true) {
             let report = Report::TooBig(link.interface.mtu);
@@ -447,8 +451,20 @@ impl Departure<'_> {
             }
         };
         act.packet.set_ethernet(interface.mac, station);
-        Verdict::Forward(interface.port)
+        match self.cut {
+            Some(cut) => send_parts(&mut act, interface.port, &cut),
+            None => Verdict::Forward(interface.port),
+        }
     }
+}
+
+/// Sends the parts of a packet that is too long for the link, in order (RFC 4787 REQ-13a).
+pub(super) fn send_parts(act: &mut Act<'_, NatState>, port: PortNumber, cut: &Cut) -> Verdict {
+    for part in 0..cut.count() {
+        // What finds no room is counted by the engine, as `emission-overflow`.
+        act.emit(port, |packet, out| cut.write(packet.bytes(), part, out));
+    }
+    Verdict::Consumed
 }
 
 /// Sessions of ICMP queries have no remote port.

@@ -1,6 +1,7 @@
 //! ICMP errors that the NAT sends as a router, and echo replies of its own. Imports `asterism_function`, `config`.
 
 use core::cmp::Ordering;
+use core::net::Ipv4Addr;
 
 use asterism_function::{
     Ask, BadBytes, Endpoint, Fragment, Late, Protocol, Reader, Reason, Tick, Value, Verdict, Wire,
@@ -83,15 +84,16 @@ impl Nat {
             second: now,
             sent: sent + 1,
         };
+        let from = self.reports_from(&ask, side);
+        let identification = own_identification(&ask);
         let mut act = ask.act()?;
         match (known, vacancy) {
             (Some(known), _) => act.errors.update(&known, count),
             (None, Some(vacancy)) => act.errors.insert(vacancy, side as u8, count),
             (None, None) => return Ok(Verdict::Drop(Reason::IcmpLimited)),
         }
-        let interface = self.link(side).interface;
-        act.emit(interface.port, |packet, out| {
-            let (original, from) = (packet.bytes(), interface.address);
+        act.emit(self.link(side).interface.port, |packet, out| {
+            let original = packet.bytes();
             let length = match report {
                 Report::TimeExceeded => build::icmp_time_exceeded(original, from, out),
                 Report::TooBig(mtu) => build::icmp_fragmentation_needed(original, from, mtu, out),
@@ -99,10 +101,26 @@ impl Nat {
                 Report::Prohibited => build::icmp_unreachable(original, from, 13, out),
             };
             let at = packet.layout().network_offset();
-            replace(out, at, |[version, _]| [version, NETWORK_CONTROL], at + 10);
+            let service = original.get(at + 1).map_or(0, |service| service & SERVICE);
+            replace(
+                out,
+                at,
+                |[version, _]| [version, NETWORK_CONTROL | service],
+                at + 10,
+            );
+            replace(out, at + 4, |_| identification, at + 10);
             length
         });
         Ok(Verdict::Drop(reason))
+    }
+
+    /// The address that an error comes from: that of the link that it leaves by (RFC 1812 §4.3.2.4). A host that talks
+    /// to an outside endpoint of ours hears of that address alone, as it does of errors from beyond (RFC 5508 REQ-7).
+    fn reports_from(&self, ask: &Ask<'_, NatState>, side: Side) -> Ipv4Addr {
+        let hairpins =
+            |address: &Ipv4Addr| side == Side::Inside && self.is_outside_address(*address);
+        let destination = ask.packet().ipv4_destination().filter(hairpins);
+        destination.unwrap_or(self.link(side).interface.address)
     }
 
     /// A packet to one of our own addresses that is no translation: an echo request is answered, the rest ends here.
@@ -138,6 +156,7 @@ impl Nat {
             .link(self.side(port).unwrap_or(Side::Inside))
             .interface
             .mac;
+        let own = own_identification(&ask);
         let mut act = ask.act()?;
         act.packet.set_ethernet(mac, station);
         act.packet
@@ -157,16 +176,29 @@ impl Nat {
             |[_, protocol]| [OWN_TTL, protocol],
             network_at + 10,
         );
+        // A datagram of ours: its identification, and no word about fragments.
+        replace(bytes, network_at + 4, |_| own, network_at + 10);
+        replace(bytes, network_at + 6, |_| [0, 0], network_at + 10);
         Ok(Verdict::Forward(port))
     }
 }
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// The type of service of errors: precedence "internetwork control" (RFC 1812 §4.3.2.5).
+/// The type of service of errors: precedence "internetwork control", the rest as in the packet that the error is
+/// about (RFC 1812 §4.3.2.5).
 const NETWORK_CONTROL: u8 = 0xc0;
+const SERVICE: u8 = 0x1e;
+/// Which draw of [`Ask::random`] an identification is.
+const IDENTIFICATION_DRAW: u64 = 16;
 /// The time to live of what the NAT itself sends.
 const OWN_TTL: u8 = 64;
+
+/// The identification of a packet that the NAT makes itself. It must not soon come again between the same hosts
+/// (RFC 6864 §4.3); what the NAT makes is short and rare enough for numbers drawn at random.
+fn own_identification(ask: &Ask<'_, NatState>) -> [u8; 2] {
+    (ask.random(IDENTIFICATION_DRAW) as u16).to_be_bytes()
+}
 
 /// Changes the word at `at` and repairs the checksum at `checksum_at`.
 fn replace(

@@ -3,9 +3,19 @@
 
 use core::net::Ipv4Addr;
 
-use asterism_function::{MacAddress, Packet};
+use asterism_function::{Cut, MacAddress, Packet};
 
 use super::config::{Interface, NatConfig, Route, Side};
+use super::open::length_of;
+
+/// Bytes of a part of a packet that is cut, at most: what a function may emit.
+const PART_BYTES_MAX: usize = 1_500;
+/// Parts that a packet is cut into at most: 65,535 bytes for a link of 1,500.
+const PARTS_MAX: usize = 45;
+
+/// A packet is too long for a link, and must not be cut or would be cut into too many parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TooLong;
 
 /// One side's interface and the routes that lead there.
 #[derive(Clone, Debug)]
@@ -178,6 +188,18 @@ impl Link {
     #[inline(always)]
     pub(super) fn is_too_long(&self, length: usize) -> bool {
         length > self.mtu
+    }
+
+    /// How a packet is cut for the link; `None`: it is short enough.
+    pub(super) fn cut(&self, packet: &Packet<'_>) -> Result<Option<Cut>, TooLong> {
+        if !self.is_too_long(length_of(packet)) {
+            return Ok(None);
+        }
+        let cut = Cut::of(packet, self.mtu.min(PART_BYTES_MAX));
+        match cut.filter(|cut| cut.count() <= PARTS_MAX) {
+            Some(cut) => Ok(Some(cut)),
+            None => Err(TooLong),
+        }
     }
 
     /// How many bits of the route to a destination are given; `None` without a route.

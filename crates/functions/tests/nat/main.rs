@@ -11,5 +11,4 @@ mod laws;
 mod links;
 mod mapping;
 mod network;
-mod oracle;
 mod settings;

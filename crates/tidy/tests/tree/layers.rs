@@ -39,6 +39,17 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "oracle",
+        &[
+            "packet",
+            "state",
+            "placement",
+            "function",
+            "engine",
+            "functions",
+        ],
+    ),
+    (
         "bench",
         &[
             "packet",
@@ -47,6 +58,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "oracle",
             "sim",
             "lab",
         ],
