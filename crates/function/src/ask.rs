@@ -92,6 +92,13 @@ impl<'a, S: State> Ask<'a, S> {
         answers.all()
     }
 
+    /// Waits for another packet: late until `wait_us` microseconds after this packet's arrival. Meanwhile the function is
+    /// called again whenever something came that may be what is waited for: a first fragment here, or writes of another
+    /// instance. Late packets are bounded, see the engine's parking.
+    pub fn expect(&self, wait_us: u64) -> Result<(), Late> {
+        self.context.expect(None, wait_us)
+    }
+
     /// Ends the asking. Nothing after it waits or fails.
     ///
     /// The `Err` belongs to the engine's prefetch pass, in which every call ends here at the latest;

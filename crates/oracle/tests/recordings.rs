@@ -89,7 +89,10 @@ fn every_change_is_seen() {
         }
         // Nothing of ours is beside what Linux alone sends.
         let alone = before.explained.get(&Rule::SilentlyDropped).unwrap_or(&0);
-        assert!(unseen.len() as u64 <= *alone, "{name}: {unseen:?} changed unseen");
+        assert!(
+            unseen.len() as u64 <= *alone,
+            "{name}: {unseen:?} changed unseen"
+        );
         // One packet less.
         for place in (0..recording.sent.len()).step_by(7) {
             let mut changed = recording.clone();

@@ -487,14 +487,20 @@ impl Context {
 
     /// Whether an absent entry may still be on its way: if so the packet is late.
     pub(crate) fn absent(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
-        let mut call = self.call.borrow_mut();
-        let arrived_us = self.arrived_us.get();
-        let until_us = arrived_us.saturating_add(wait_us);
-        if self.now_us() >= until_us || self.covers(member, arrived_us) {
+        match self.covers(member, self.arrived_us.get()) {
+            true => Ok(()),
+            false => self.expect(member, wait_us),
+        }
+    }
+
+    /// Late until `wait_us` after the packet's arrival, whatever was applied by then. `None`: for this instance's own.
+    pub fn expect(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
+        let until_us = self.arrived_us.get().saturating_add(wait_us);
+        if self.is_prefetching() || self.now_us() >= until_us {
             return Ok(());
         }
         self.note_late();
-        call.wait = Wait::Absent { member, until_us };
+        self.call.borrow_mut().wait = Wait::Absent { member, until_us };
         Err(Late::new())
     }
 
@@ -680,20 +686,15 @@ mod tests {
         context.arrive(1_000);
         context.begin(1);
         assert!(context.absent(Some(1), 500).is_err());
-        assert_eq!(
-            context.park().1,
-            Wait::Absent {
-                member: Some(1),
-                until_us: 1_500
-            }
-        );
+        let (member, until_us) = (Some(1), 1_500);
+        assert_eq!(context.park().1, Wait::Absent { member, until_us });
         context.set_covered(1, 1_000);
         assert!(context.absent(Some(1), 500).is_ok());
-        assert!(
-            context.absent(None, 500).is_err(),
-            "member 2 is not covered"
-        );
+        assert!(context.absent(None, 500).is_err(), "2 is not covered");
+        context.set_covered(2, 1_000);
+        assert!(context.absent(None, 500).is_ok());
+        assert!(context.expect(None, 500).is_err(), "whatever is covered");
         context.set_now(1_500, 0);
-        assert!(context.absent(None, 500).is_ok(), "time is up");
+        assert!(context.expect(None, 500).is_ok(), "time is up");
     }
 }

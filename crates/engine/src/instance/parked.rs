@@ -1,6 +1,6 @@
 //! Packets of an instance whose answers are late: when they are parked, called again and given up.
 
-use asterism_function::{FlowKey, Layout, NetworkFunction, Packet, PortNumber, Reason};
+use asterism_function::{FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason};
 use asterism_state::{GiveBack, Settle, State};
 
 use super::Instance;
@@ -15,8 +15,14 @@ impl<F: NetworkFunction> Instance<F> {
             .hash(self.context.seed())
     }
 
+    /// Whether a packet must wait behind a parked one. A first fragment must not: it is what later ones wait for, and
+    /// fragments may overtake one another (RFC 791 §3.2).
     #[cold]
     pub(super) fn follows(&mut self, frame: &mut Frame, layout: Layout) -> bool {
+        if layout.fragment() == Fragment::First {
+            self.news = true;
+            return false;
+        }
         let flow = self.flow(frame, layout);
         self.parking.must_follow(flow)
     }
@@ -95,11 +101,15 @@ impl<F: NetworkFunction> Instance<F> {
     pub(super) fn retry(&mut self) {
         let count = self.parking.begin_pass();
         let mut held = crate::parking::FlowFilter::default();
+        // Those that were kept before a first fragment's turn came are called once more in the next pass.
+        let mut more_news = false;
         for _ in 0..count {
             let Some(mut parked) = self.parking.next() else {
                 break;
             };
-            let ready = !held.may_hold(parked.flow)
+            let is_first_fragment = Layout::parse(self.pool.bytes(&parked.frame))
+                .is_ok_and(|layout| layout.fragment() == Fragment::First);
+            let ready = (is_first_fragment || !held.may_hold(parked.flow))
                 && match parked.until {
                     Until::Fetched { at_us } => self.now_us >= at_us,
                     // Others' writes may have brought the entry itself, or cover the time.
@@ -135,12 +145,13 @@ impl<F: NetworkFunction> Instance<F> {
             // At once: what is written but not handed on does not count as used room.
             self.commit();
             self.parked_since_us = None;
+            more_news |= is_first_fragment;
             if self.parking.len() > before {
                 held.add(parked.flow);
             }
         }
         self.tally.parked = self.parking.len();
-        self.news = false;
+        self.news = more_news && !self.parking.is_empty();
         self.commit();
     }
 }

@@ -81,7 +81,7 @@ impl<F: NetworkFunction> Instance<F> {
             due = due.min(self.flushed_us + self.flush_us);
         }
         if let Some(ready) = self.parking.next_ready_us() {
-            due = due.min(ready);
+            due = due.min(if self.news { self.now_us } else { ready });
         }
         let ports = self.ports.iter().filter_map(|port| port.next_due());
         ports.fold(Time::from_micros(due), Time::min)

@@ -143,15 +143,15 @@ pub const CLAUSES: &[Clause] = &[
         4787,
         "REQ-13",
         "packets too big for the next link",
-        Partly,
-        "With DF: fragmentation needed is sent. Without DF the packet is dropped and counted, not fragmented.",
+        Met,
+        "With DF: fragmentation needed is sent. Without DF the packet is fragmented, fragments too (REQ-13a): into at most 45 parts of at most 1,500 bytes, else it is dropped and counted.",
     ),
     clause(
         4787,
         "REQ-14",
         "fragments",
-        Partly,
-        "In order, both ways and on any instance; a later part that overtakes the first is dropped, or waits where `fragments` is set to.",
+        Met,
+        "In any order, both ways and on any instance: a later part that overtakes the first one waits for it, at most 100 ms and 256 packets at once, the oldest given up first (REQ-14a).",
     ),
     clause(
         5382,
@@ -380,6 +380,27 @@ pub const CLAUSES: &[Clause] = &[
         "It returns when every member has forgotten its last session; there is no further delay.",
     ),
     clause(
+        6864,
+        "4.3",
+        "an identification is not soon used again",
+        Met,
+        "Of what the NAT makes itself: drawn at random. Translated packets: see RFC 7857 §10.",
+    ),
+    clause(
+        1812,
+        "4.3.2.4",
+        "errors come from the link that they leave by",
+        Partly,
+        "Errors about a hairpin come from the outside address that it was sent to.",
+    ),
+    clause(
+        1812,
+        "4.3.2.5",
+        "errors have the type of service of their cause",
+        Met,
+        "With the precedence of internetwork control.",
+    ),
+    clause(
         1812,
         "4.3.2.7",
         "errors about what must not cause any",
@@ -397,8 +418,8 @@ pub const CLAUSES: &[Clause] = &[
         791,
         "3.2",
         "routers fragment",
-        NotMet,
-        "See RFC 4787 REQ-13.",
+        Met,
+        "See RFC 4787 REQ-13. Options that are not to be copied become no-operations in later parts.",
     ),
 ];
 

@@ -1,8 +1,9 @@
 //! Fragments: the first one has the ports and is translated like any packet; it leaves here what the later ones of
 //! its datagram need. Imports `asterism_function`, `config`, `neighbour`.
 //!
-//! Later fragments that overtake the first one are dropped, unless the object `fragments` is set to wait for what is
-//! absent. Nothing is reassembled, so no memory can be filled (RFC 4787 §11).
+//! Later fragments that overtake the first one wait for it, parked within the engine's bounds: 256 packets, of which the
+//! oldest is given up, so that no flood of fragments hurts those that come in order (RFC 4787 REQ-14a). Nothing is
+//! reassembled.
 
 use core::net::Ipv4Addr;
 
@@ -19,6 +20,9 @@ use super::{Nat, NatState};
 
 /// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
 pub(super) const IDLE: [Tick; 1] = [30];
+
+/// Microseconds for which a later fragment waits for the first one, parked.
+pub(super) const FIRST_WAIT_US: u64 = 100_000;
 
 /// Names a fragmented datagram before its translation (RFC 791 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -108,6 +112,8 @@ impl Nat {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
         let Some(datagram) = ask.fragments.get(&key)? else {
+            // Perhaps it overtook the first one.
+            ask.expect(FIRST_WAIT_US)?;
             return Ok(Verdict::Drop(Reason::FragmentUnmatched));
         };
         let Fragmented {

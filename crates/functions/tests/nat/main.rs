@@ -11,4 +11,5 @@ mod laws;
 mod links;
 mod mapping;
 mod network;
+mod own;
 mod settings;

@@ -152,6 +152,14 @@ impl<'a> Hosts<'a> {
         self.network.send(side, frame)
     }
 
+    /// Sends frames one right after another, as a host sends fragments.
+    ///
+    /// # Errors
+    /// When the kernel refuses one.
+    pub fn raw_all(&mut self, side: Side, frames: Vec<Vec<u8>>) -> Result<Vec<Frame>, String> {
+        self.network.send_all(side, frames)
+    }
+
     fn header(&mut self, side: Side, from: Ipv4Addr, to: Ipv4Addr, wish: &Wish) -> build::Header4 {
         self.identification = self.identification.wrapping_add(1);
         let at_link = NEIGHBOURS[usize::from(side == Side::Outside)].contains(&from);

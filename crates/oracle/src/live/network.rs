@@ -109,6 +109,22 @@ impl Network {
     /// # Errors
     /// With a sentence when the kernel refuses the frame.
     pub fn send(&mut self, side: Side, frame: Vec<u8>) -> Result<Vec<Frame>, String> {
+        self.hand_over(side, frame)?;
+        Ok(self.collect(NOTHING_MS))
+    }
+
+    /// Sends frames one right after another; what the box sends meanwhile.
+    ///
+    /// # Errors
+    /// With a sentence when the kernel refuses a frame.
+    pub fn send_all(&mut self, side: Side, frames: Vec<Vec<u8>>) -> Result<Vec<Frame>, String> {
+        for frame in frames {
+            self.hand_over(side, frame)?;
+        }
+        Ok(self.collect(NOTHING_MS))
+    }
+
+    fn hand_over(&mut self, side: Side, frame: Vec<u8>) -> Result<(), String> {
         let place = usize::from(side == Side::Outside);
         let time_us = self.now_us();
         self.sockets[place]
@@ -119,7 +135,7 @@ impl Network {
             side,
             bytes: frame,
         });
-        Ok(self.collect(NOTHING_MS))
+        Ok(())
     }
 
     /// Lets time pass.

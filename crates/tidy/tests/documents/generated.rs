@@ -293,6 +293,23 @@ fn clauses() -> String {
     out
 }
 
+fn oracle_rules() -> String {
+    let mut out =
+        String::from("| rule | clause | what differs, and when it applies |\n|---|---|---|\n");
+    for rule in asterism_oracle::Rule::ALL {
+        let (name, clause, meaning) = (rule.name(), rule.clause(), rule.meaning());
+        writeln!(out, "| `{name}` | {clause} | {meaning} |").unwrap();
+    }
+    out
+}
+
+fn oracle_scenarios() -> String {
+    let rows = asterism_oracle::live::SCENARIOS
+        .iter()
+        .map(|scenario| (format!("`{}`", scenario.name), scenario.about.to_owned()));
+    table(["recording", "what is in it"], rows)
+}
+
 /// A page, the name of a part of it, and what makes the part.
 type Part = (&'static str, &'static str, fn() -> String);
 
@@ -325,6 +342,12 @@ const PARTS: &[Part] = &[
         mutants("crates/engine/src/mutant.rs")
     }),
     ("docs/src/functions.md", "clauses", clauses),
+    ("docs/src/nat-oracle.md", "oracle rules", oracle_rules),
+    (
+        "docs/src/nat-oracle.md",
+        "oracle scenarios",
+        oracle_scenarios,
+    ),
 ];
 
 /// The page with the part replaced. `None` when it has no place for it.

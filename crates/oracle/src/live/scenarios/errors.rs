@@ -191,9 +191,7 @@ fn narrow_outside(hosts: &mut Hosts<'_>) -> Result<(), String> {
     };
     let data: Vec<u8> = (0..4_000_u32).map(|number| (number / 3) as u8).collect();
     let frame = hosts.udp_frame(Inside, (A, 45_001), (X, 53), &data, &wish);
-    for part in fragments(&frame, 1_480) {
-        hosts.raw(Inside, part)?;
-    }
+    hosts.raw_all(Inside, fragments(&frame, 1_480))?;
     Ok(())
 }
 

@@ -50,22 +50,18 @@ fn all(hosts: &mut Hosts<'_>) -> Result<(), String> {
             let payload = data(3 * piece + 33 - 8);
             let frame = hosts.udp_frame(Inside, inside, remote, &payload, &MAY_FRAGMENT);
             let parts = fragments(&frame, piece);
-            for part in order.iter().filter_map(|place| parts.get(*place)) {
-                hosts.raw(Inside, part.clone())?;
-            }
+            let chosen = order.iter().filter_map(|place| parts.get(*place));
+            hosts.raw_all(Inside, chosen.cloned().collect())?;
             let frame = hosts.udp_frame(Outside, remote, outside, &payload, &MAY_FRAGMENT);
             let parts = fragments(&frame, piece);
-            for part in order.iter().filter_map(|place| parts.get(*place)) {
-                hosts.raw(Outside, part.clone())?;
-            }
+            let chosen = order.iter().filter_map(|place| parts.get(*place));
+            hosts.raw_all(Outside, chosen.cloned().collect())?;
         }
     }
     // The session begins with a fragment, of hosts that have one port.
     for host in [A, B] {
         let frame = hosts.udp_frame(Inside, (host, 42_001), remote, &data(3_000), &MAY_FRAGMENT);
-        for part in fragments(&frame, 1_480) {
-            hosts.raw(Inside, part)?;
-        }
+        hosts.raw_all(Inside, fragments(&frame, 1_480))?;
     }
     // Queries and segments.
     let frame = hosts.icmp_frame(
@@ -76,9 +72,7 @@ fn all(hosts: &mut Hosts<'_>) -> Result<(), String> {
         &data(2_000),
         &MAY_FRAGMENT,
     );
-    for part in fragments(&frame, 1_480) {
-        hosts.raw(Inside, part)?;
-    }
+    hosts.raw_all(Inside, fragments(&frame, 1_480))?;
     let frame = hosts.icmp_frame(
         Outside,
         (X, OUTSIDE),
@@ -87,9 +81,7 @@ fn all(hosts: &mut Hosts<'_>) -> Result<(), String> {
         &data(2_000),
         &MAY_FRAGMENT,
     );
-    for part in fragments(&frame, 800) {
-        hosts.raw(Outside, part)?;
-    }
+    hosts.raw_all(Outside, fragments(&frame, 800))?;
     let talk = hosts.connect((A, 45_000), (X, 80))?;
     let seg = Seg {
         flags: ACK,
@@ -104,8 +96,6 @@ fn all(hosts: &mut Hosts<'_>) -> Result<(), String> {
         &data(2_000),
         &MAY_FRAGMENT,
     );
-    for part in fragments(&frame, 1_024) {
-        hosts.raw(Inside, part)?;
-    }
+    hosts.raw_all(Inside, fragments(&frame, 1_024))?;
     Ok(())
 }
