@@ -36,7 +36,7 @@ pub struct DemoDocument {
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoRun {
-    /// What an absent session means.
+    /// What becomes of a reply that overtakes its session.
     pub absent: String,
     /// Downloads that came whole, byte by byte.
     pub complete: usize,

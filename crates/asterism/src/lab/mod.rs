@@ -87,7 +87,7 @@ pub struct NatArguments {
     /// Send requests through the first host and replies through the others; else each flow takes any host each way
     #[arg(long)]
     pub asymmetric: bool,
-    /// What a session means that is absent at a host: `drop`, or `wait` and a duration
+    /// What becomes of a reply that overtakes its session: `drop`, or `wait` and a duration
     #[arg(long, value_name = "SETTING", default_value = "wait 150ms")]
     pub absent: String,
     /// Leave offloads on: frames of up to 64 KiB, for bulk traffic

@@ -12,7 +12,8 @@ use crate::error::LabError;
 /// What the hosts are to be like.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// What an absent session means: `drop`, or `wait` and a duration (as the field `absent` takes it).
+    /// What it means that an outside port in use has no session here: `drop`, or `wait` and a duration (as the field
+    /// `absent` of `ports` takes it). It is what happens to a reply that overtakes its session.
     pub absent: String,
     /// The filtering policy (as the field `filtering` takes it).
     pub filtering: String,
@@ -27,7 +28,7 @@ pub struct HostOptions {
 }
 
 impl Default for HostOptions {
-    /// Sessions that are waited for by 150 ms, endpoint-independent filtering, AF_PACKET, unicast, one instance.
+    /// Replies that wait 150 ms for their session, endpoint-independent filtering, AF_PACKET, unicast, one instance.
     fn default() -> HostOptions {
         HostOptions {
             absent: "wait 150ms".to_owned(),
@@ -41,7 +42,7 @@ impl Default for HostOptions {
 }
 
 impl HostOptions {
-    /// The same with this meaning of an absent session.
+    /// The same with this fate of replies that overtake their session.
     #[must_use]
     pub fn absent(mut self, absent: &str) -> HostOptions {
         absent.clone_into(&mut self.absent);
@@ -83,10 +84,16 @@ impl NatLab {
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "\n[cluster.member.{name}]\naddress = \"{}:{CHANNEL_PORT}\"\n\n[on.{name}.host]\ncontrol = \"{}\"\n",
-                channel_address(place),
+                "\n[on.{name}.host]\ncontrol = \"{}\"\n",
                 socket.display()
             );
+            if names.len() > 1 {
+                let _ = write!(
+                    text,
+                    "\n[cluster.member.{name}]\naddress = \"{}:{CHANNEL_PORT}\"\n",
+                    channel_address(place),
+                );
+            }
         }
         if options.multicast {
             let _ = write!(
@@ -94,6 +101,8 @@ impl NatLab {
                 "\n[cluster.channel]\nmulticast = \"239.77.0.1:{CHANNEL_PORT}\"\ninterface = \"channel\"\n"
             );
         }
+        // Nobody else makes entries that a single host could wait for.
+        let absent = if names.len() > 1 { absent } else { "drop" };
         let _ = write!(
             text,
             r#"
@@ -129,7 +138,7 @@ next_hop_mac = "{SERVER_MAC}"
 promiscuous = false
 
 [function.nat.state]
-sessions = {{ placement = "replicated", absent = "{absent}" }}
+sessions = {{ placement = "replicated" }}
 ports = {{ placement = "replicated", allocation = "leased", absent = "{absent}" }}
 {more}"#
         );
