@@ -306,6 +306,12 @@ fn check_multicast(values: &Values, report: &mut Report) {
         }
         return;
     };
+    if values.place("interface").is_none() {
+        report.add(
+            Diagnostic::error("multicast needs an interface", values.span_of("multicast"))
+                .help("add interface = \"eth2\", the one that leads to the other members"),
+        );
+    }
     if !group.ip().is_multicast() {
         report.add(
             Diagnostic::error(

@@ -195,7 +195,7 @@ pub static CHANNEL: Section = Section {
         Field {
             name: "interface",
             kind: Kind::Device,
-            default: Default::Unset("as the routes say"),
+            default: Default::Unset("needed with `multicast`, refused without"),
             meaning: "The interface that multicast leaves and arrives by.",
         },
         Field {
@@ -204,7 +204,7 @@ pub static CHANNEL: Section = Section {
                 least: 1 << 16,
                 most: 1 << 30,
             },
-            default: Default::Is("\"4MiB\""),
+            default: Default::Is("\"16MiB\""),
             meaning: "What the kernel holds of datagrams until they are read. What it drops beyond is counted.",
         },
         Field {
@@ -219,8 +219,8 @@ pub static CHANNEL: Section = Section {
         Field {
             name: "bandwidth_max",
             kind: Kind::Size {
-                least: 1 << 10,
-                most: 1 << 36,
+                least: 8 << 10,
+                most: 100 << 30,
             },
             default: Default::Unset("no cap"),
             meaning: "The most bytes a second that this host sends on the state channel. Beyond it changes wait, and lag grows.",

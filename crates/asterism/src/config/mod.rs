@@ -23,7 +23,7 @@ pub use cluster::{Channel, Cluster};
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement};
-pub use port::{NAMES as PORT_NAMES, Port, PortKind};
+pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode};
 
 use core::ops::Range;
 
@@ -221,21 +221,21 @@ fn read_document(
     let host_values = top_table("host", &fields::HOST, document, report)?;
     let cluster = cluster::cluster(&cluster_values, report);
     let host = host::host(&host_values, &cluster_values, member, report);
-    let port_values = top_table("port", &fields::PORTS, document, report);
-    let written = overlay::get(document, "port").is_some();
-    let ports = match &port_values {
-        Some(values) => port::ports(values, written, report),
-        None => None,
-    };
-    if written {
-        cluster::check_apart(&cluster_values, report);
-    }
     let sharing = Sharing {
         members: cluster::members(&cluster_values).len().max(1),
         instances: host_values
             .count("instances")
             .map_or(1, |count| count as usize),
     };
+    let port_values = top_table("port", &fields::PORTS, document, report);
+    let written = overlay::get(document, "port").is_some();
+    let ports = match &port_values {
+        Some(values) => port::ports(values, written, sharing.instances as u64, report),
+        None => None,
+    };
+    if written {
+        cluster::check_apart(&cluster_values, report);
+    }
     let mut function = read_function(document, sharing, report);
     if let Some(function) = function.as_mut().filter(|_| written) {
         on_real_links(document, function);

@@ -25,8 +25,31 @@ pub struct Port {
     pub ring_frames: usize,
     /// Whether frames for other stations are taken too.
     pub promiscuous: bool,
-    /// The first receive queue (AF_XDP); instance number `n` has the queue `queue + n`.
+    /// The receive queue (AF_XDP).
     pub queue: u32,
+    /// How packets are moved, where there is a choice.
+    pub mode: PortMode,
+    /// Whether the interface's offloads are switched off while the port is open; of a TAP, never on.
+    pub offloads_off: bool,
+    /// The MTU of a TAP to be made.
+    pub mtu: Option<u32>,
+    /// Whether a TAP stays when the port closes.
+    pub persistent: bool,
+    /// Which end of a shared-memory link it is.
+    pub listens: bool,
+}
+
+/// How packets are moved, where a kind of port has a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortMode {
+    /// AF_PACKET: by a ring; the default of all kinds.
+    Ring,
+    /// AF_PACKET: by messages of up to 64 KiB, with offloads.
+    Bulk,
+    /// AF_XDP: in the driver.
+    Native,
+    /// AF_XDP: behind the driver.
+    Generic,
 }
 
 /// What a port is.
@@ -123,7 +146,84 @@ static FIELDS: &[Field] = &[
         name: "path",
         kind: Kind::File,
         default: Default::Unset("needed by `shared_memory`, refused with others"),
-        meaning: "The file that both ends of a shared-memory link name.",
+        meaning: "The Unix socket where both ends of a shared-memory link meet. Its folder must exist.",
+    },
+    Field {
+        name: "role",
+        kind: Kind::Choice {
+            allowed: &[
+                Word {
+                    word: "listen",
+                    meaning: "This end makes the socket and the memory.",
+                },
+                Word {
+                    word: "connect",
+                    meaning: "This end connects to it, and takes the sizes that the other end has.",
+                },
+            ],
+            refused: &[],
+        },
+        default: Default::Unset("needed by `shared_memory`, refused with others"),
+        meaning: "Which end of a shared-memory link this is. Either may start first.",
+    },
+    Field {
+        name: "mode",
+        kind: Kind::Choice {
+            allowed: &[
+                Word {
+                    word: "ring",
+                    meaning: "`af_packet`: a ring that the kernel fills, for packets as they are on the wire: the most packets a second.",
+                },
+                Word {
+                    word: "bulk",
+                    meaning: "`af_packet`: messages of up to 64 KiB whose checksums and segments are left to do: the most bytes a second.",
+                },
+                Word {
+                    word: "native",
+                    meaning: "`af_xdp`: in the driver, which must have XDP.",
+                },
+                Word {
+                    word: "generic",
+                    meaning: "`af_xdp`: behind the driver; every interface can.",
+                },
+            ],
+            refused: &[],
+        },
+        default: Default::Unset("`ring` or `native`, by the kind"),
+        meaning: "How packets are moved, with `af_packet` and `af_xdp`.",
+    },
+    Field {
+        name: "offloads",
+        kind: Kind::Choice {
+            allowed: &[
+                Word {
+                    word: "keep",
+                    meaning: "They stay as they are.",
+                },
+                Word {
+                    word: "off",
+                    meaning: "Checksums, segmentation and coalescing are switched off while the port is open. Needs CAP_NET_ADMIN.",
+                },
+            ],
+            refused: &[],
+        },
+        default: Default::Is("\"keep\""),
+        meaning: "What becomes of the offloads of its interface, with `af_packet` and `af_xdp`.",
+    },
+    Field {
+        name: "mtu",
+        kind: Kind::Count {
+            least: 68,
+            most: asterism_engine::port::TAP_MTU_MAX as u64,
+        },
+        default: Default::Unset("1500 for a new one; refused with kinds other than `tap`"),
+        meaning: "The MTU of a TAP.",
+    },
+    Field {
+        name: "persistent",
+        kind: Kind::Flag,
+        default: Default::Is("false"),
+        meaning: "Whether a TAP stays, with its addresses, when the host ends.",
     },
     Field {
         name: "ring",
@@ -147,12 +247,17 @@ static FIELDS: &[Field] = &[
             most: 1_023,
         },
         default: Default::Unset("0; refused with kinds other than `af_xdp`"),
-        meaning: "The interface's receive queue of the first packet loop; the next has the next.",
+        meaning: "The interface's receive queue. Packets of other queues go to the kernel: have the interface use one (`ethtool -L`).",
     },
 ];
 
 /// Builds the ports; none at all is fine. `None` if anything is wrong.
-pub(super) fn ports(values: &Values, written: bool, report: &mut Report) -> Option<Vec<Port>> {
+pub(super) fn ports(
+    values: &Values,
+    written: bool,
+    instances: u64,
+    report: &mut Report,
+) -> Option<Vec<Port>> {
     if !written {
         return Some(Vec::new());
     }
@@ -163,7 +268,7 @@ pub(super) fn ports(values: &Values, written: bool, report: &mut Report) -> Opti
             (Some(table), place) => {
                 // A table in a table's head has no place of its own.
                 let span = place.map_or(table.span.clone(), |place| place.key.clone());
-                if let Some(port) = port(name, &table, &span, report) {
+                if let Some(port) = port(name, &table, &span, instances, report) {
                     ports.push((port, span));
                 }
             }
@@ -193,6 +298,7 @@ fn port(
     name: &'static str,
     values: &Values,
     span: &Range<usize>,
+    instances: u64,
     report: &mut Report,
 ) -> Option<Port> {
     let kind = match values.choice("kind")? {
@@ -219,15 +325,37 @@ fn port(
             }),
         );
     }
+    if kind == PortKind::SharedMemory && values.place("role").is_none() {
+        report.add(
+            Diagnostic::error(format!("`role` is missing in [port.{name}]"), span.clone())
+                .label(format!("of kind \"{word}\""))
+                .help("write role = \"listen\" at one end and role = \"connect\" at the other"),
+        );
+    }
+    if instances > 1 && matches!(kind, PortKind::SharedMemory | PortKind::AfXdp) {
+        let place = values
+            .place("kind")
+            .map_or(span.clone(), |place| place.value.clone());
+        report.add(
+            Diagnostic::error(
+                format!("a port of kind \"{word}\" serves one packet loop"),
+                place,
+            )
+            .label(format!("the host has {instances}"))
+            .help("write instances = 1 in [host], or take kind = \"af_packet\" or \"tap\""),
+        );
+    }
     let mut unused = vec![refused];
-    if kind != PortKind::AfXdp {
-        unused.push("queue");
-    }
-    if matches!(kind, PortKind::SharedMemory | PortKind::Tap)
-        && values.place("promiscuous").is_some()
-    {
-        unused.push("promiscuous");
-    }
+    let of = |kinds: &[PortKind], field: &'static str| (!kinds.contains(&kind)).then_some(field);
+    let (packet, xdp, tap) = (PortKind::AfPacket, PortKind::AfXdp, PortKind::Tap);
+    unused.extend(of(&[xdp], "queue"));
+    unused.extend(of(&[packet], "promiscuous"));
+    unused.extend(of(&[packet, xdp], "mode"));
+    unused.extend(of(&[packet, xdp], "offloads"));
+    unused.extend(of(&[tap], "mtu"));
+    unused.extend(of(&[tap], "persistent"));
+    unused.extend(of(&[PortKind::SharedMemory], "role"));
+    unused.extend(of(&[packet, xdp, PortKind::SharedMemory], "ring"));
     for field in unused {
         if values.place(field).is_some() {
             report.add(
@@ -239,6 +367,7 @@ fn port(
             );
         }
     }
+    let mode = mode(kind, values, report);
     let ring_frames = usize::try_from(values.count("ring")?).ok()?;
     if !ring_frames.is_power_of_two() {
         let (below, above) = (
@@ -261,5 +390,37 @@ fn port(
             .count("queue")
             .and_then(|queue| u32::try_from(queue).ok())
             .unwrap_or(0),
+        mode: mode?,
+        offloads_off: values.choice("offloads")? == "off",
+        mtu: values.count("mtu").and_then(|mtu| u32::try_from(mtu).ok()),
+        persistent: values.flag("persistent")?,
+        listens: values.choice("role") == Some("listen"),
     })
+}
+
+fn mode(kind: PortKind, values: &Values, report: &mut Report) -> Option<PortMode> {
+    let (mode, of) = match (values.choice("mode"), kind) {
+        (None, PortKind::AfXdp) => (PortMode::Native, kind),
+        (None, _) => (PortMode::Ring, kind),
+        (Some("bulk"), _) => (PortMode::Bulk, PortKind::AfPacket),
+        (Some("native"), _) => (PortMode::Native, PortKind::AfXdp),
+        (Some("generic"), _) => (PortMode::Generic, PortKind::AfXdp),
+        (Some(_), _) => (PortMode::Ring, PortKind::AfPacket),
+    };
+    // Kinds without a choice are told elsewhere that they have none.
+    if of != kind && matches!(kind, PortKind::AfPacket | PortKind::AfXdp) {
+        let words = match kind {
+            PortKind::AfXdp => "\"native\" or \"generic\"",
+            _ => "\"ring\" or \"bulk\"",
+        };
+        report.add(
+            Diagnostic::error(
+                format!("this is no mode of a port of kind \"{}\"", kind.word()),
+                values.span_of("mode"),
+            )
+            .help(format!("write {words}")),
+        );
+        return None;
+    }
+    Some(mode)
 }

@@ -1,59 +1,99 @@
 //! From the configuration's ports to open ones. Imports the engine's ports.
 
-use asterism_engine::frame::FramePool;
-use asterism_engine::port::{AfPacketConfig, AfPacketPort, Fanout, Port, PortError};
+use std::path::Path;
 
-use crate::config::{self, PortKind};
+use asterism_engine::frame::{FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
+use asterism_engine::port::{
+    AfPacketConfig, AfPacketMode, AfPacketPort, AfXdpConfig, AfXdpPort, Fanout, Offloads, Port,
+    PortError, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole, TapConfig, TapPort, XdpMode,
+};
+
+use crate::check;
+use crate::config::{self, PortKind, PortMode};
 
 /// Frames of each instance: what may be parked, and some bursts in every port.
 const POOL_FRAMES: usize = 4_096;
 
-/// Opens all ports for one instance of `instances`. `salt` makes the numbers of fanout groups this process's own.
+/// Opens all ports for one instance of `instances`. Paths are from the folder of the configuration `file`. `salt` makes the
+/// numbers of fanout groups this process's own.
 ///
 /// # Errors
 /// In words; nothing stays open.
 pub fn open(
     ports: &[config::Port],
-    instance: usize,
+    file: &Path,
     instances: usize,
     salt: u32,
 ) -> Result<(FramePool, Vec<Box<dyn Port>>), String> {
-    let pool = FramePool::new(POOL_FRAMES)
-        .map_err(|error| format!("no memory for {POOL_FRAMES} frames: {error}"))?;
+    // What a port hands over in one piece must fit a frame.
+    let is_bulk = ports.iter().any(|port| port.mode == PortMode::Bulk);
+    let stride = if is_bulk {
+        STRIDE_BYTES_MAX
+    } else {
+        STRIDE_BYTES
+    };
+    let pool = FramePool::with_stride(POOL_FRAMES, stride).map_err(|error| {
+        format!("no memory for {POOL_FRAMES} frames of {stride} bytes: {error}")
+    })?;
     let mut open = Vec::new();
     for (number, port) in ports.iter().enumerate() {
-        let opened = open_one(port, number, instance, instances, salt);
+        let group = (salt as u16).wrapping_mul(2).wrapping_add(number as u16);
+        let opened = open_one(port, file, (instances > 1).then_some(group));
         open.push(opened.map_err(|error| error.to_string())?);
     }
     Ok((pool, open))
 }
 
+/// Opens one; `group` is the number of those that share the interface.
 fn open_one(
     port: &config::Port,
-    number: usize,
-    instance: usize,
-    instances: usize,
-    salt: u32,
+    file: &Path,
+    group: Option<u16>,
 ) -> Result<Box<dyn Port>, PortError> {
-    let _ = instance;
-    match port.kind {
-        PortKind::AfPacket => {
-            let config = AfPacketConfig {
-                ring_slots: port.ring_frames as u32,
-                promiscuous: port.promiscuous,
-                fanout: (instances > 1).then_some(Fanout {
-                    group: (salt as u16).wrapping_mul(2).wrapping_add(number as u16),
-                }),
-                ..AfPacketConfig::new(port.name, &port.interface)
+    let offloads = if port.offloads_off {
+        Offloads::Off
+    } else {
+        Offloads::Keep
+    };
+    Ok(match port.kind {
+        PortKind::AfPacket => Box::new(AfPacketPort::open(&AfPacketConfig {
+            mode: match port.mode {
+                PortMode::Bulk => AfPacketMode::Bulk,
+                _ => AfPacketMode::Ring,
+            },
+            ring_slots: port.ring_frames as u32,
+            promiscuous: port.promiscuous,
+            fanout: group.map(|group| Fanout { group }),
+            offloads,
+            ..AfPacketConfig::new(port.name, &port.interface)
+        })?),
+        PortKind::AfXdp => Box::new(AfXdpPort::open(&AfXdpConfig {
+            queue: port.queue,
+            mode: match port.mode {
+                PortMode::Generic => XdpMode::Generic,
+                _ => XdpMode::Native,
+            },
+            chunks: port.ring_frames as u32,
+            offloads,
+            ..AfXdpConfig::new(port.name, &port.interface)
+        })?),
+        PortKind::Tap => Box::new(TapPort::open(&TapConfig {
+            mtu: port.mtu,
+            multi_queue: group.is_some(),
+            persistent: port.persistent,
+            ..TapConfig::new(port.name, &port.interface)
+        })?),
+        PortKind::SharedMemory => {
+            let role = if port.listens {
+                SharedMemoryRole::Listen
+            } else {
+                SharedMemoryRole::Connect
             };
-            Ok(Box::new(AfPacketPort::open(&config)?))
+            let path = check::key_path(file, &port.path);
+            Box::new(SharedMemoryPort::open(&SharedMemoryConfig {
+                slots: port.ring_frames as u32,
+                ..SharedMemoryConfig::new(port.name, path, role)
+            })?)
         }
-        kind => Err(PortError {
-            port: port.name.to_owned(),
-            message: format!(
-                "ports of kind \"{}\" are not built into this program: use \"af_packet\"",
-                kind.word()
-            ),
-        }),
-    }
+    })
 }

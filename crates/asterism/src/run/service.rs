@@ -13,6 +13,7 @@ use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::{self, ChannelSnapshot, RunConfig, RunMode, StateChannelThread};
 use asterism_engine::{HostConfig, host};
 use asterism_function::{NetworkFunction, State};
+use asterism_placement::replicated::Refused;
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use super::journal::{Event, Journal};
@@ -56,6 +57,8 @@ pub struct Service<'a, 'o> {
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
+    /// Messages refused so far because they are of another life of a member.
+    lives_refused: u64,
     watched: Time,
     view: Arc<View>,
     reply: Option<Command>,
@@ -124,12 +127,10 @@ impl Service<'_, '_> {
             addresses: digest_of(&function.addresses()),
         };
         let mut opened = Vec::new();
-        for instance in 0..config.host.instances {
-            let salt = std::process::id();
-            opened.push(
-                ports::open(&config.ports, instance, config.host.instances, salt)
-                    .map_err(|error| format!("the host was not started: {error}"))?,
-            );
+        for _ in 0..config.host.instances {
+            let (file, salt) = (&prepared.arguments.config, std::process::id());
+            let ports = ports::open(&config.ports, file, config.host.instances, salt);
+            opened.push(ports.map_err(|error| format!("the host was not started: {error}"))?);
         }
         let (channel, parts) = host(host_config, clock.now()).map_err(|error| error.to_string())?;
         let run = RunConfig {
@@ -212,6 +213,7 @@ impl Service<'_, '_> {
             stop,
             hang_up,
             stop_asked: false,
+            lives_refused: 0,
             watched: Time::ZERO,
             view,
             reply: None,
@@ -253,9 +255,16 @@ impl Service<'_, '_> {
             }
             let behind = others(&snapshot, self.member).any(|other| {
                 let target = targets.iter().find(|(member, _)| *member == other.member);
-                target.is_some_and(|(_, head)| other.applied < *head || !other.welcomes)
+                // Whoever is there but not heard yet is waited for too.
+                match target {
+                    Some((_, head)) => other.applied < *head || !other.welcomes,
+                    None => other.is_there,
+                }
             });
             let over = now >= start + wait;
+            if over && behind && knows_earlier_life(&snapshot) {
+                return Err(Interrupted::Failed(EARLIER_LIFE.to_owned()));
+            }
             if !behind && (over || targets.len() + 1 >= members) {
                 let cold = targets.iter().all(|(_, head)| *head == 0);
                 if targets.len() + 1 < members {
@@ -289,6 +298,18 @@ impl Service<'_, '_> {
             if let Some(event) = notices::event(&notice, &self.config.cluster) {
                 self.log(&event);
             }
+        }
+        let refused = self
+            .channel
+            .snapshot()
+            .replication
+            .refused(Refused::WrongIncarnation);
+        if refused > self.lives_refused {
+            self.lives_refused = refused;
+            self.log(&Event::error("member-in-another-life")
+                .with("messages_refused", refused)
+                .effect("a member was started anew; what it says is refused until this host is started anew too")
+                .cure("stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         let now = self.clock.now();
         if let Some(interval) = self.manager.watchdog()
@@ -494,11 +515,24 @@ impl Service<'_, '_> {
     }
 }
 
+/// Why a host does not start beside members that know its earlier life.
+const EARLIER_LIFE: &str = "the host was not started: other members still run that know an earlier life of it, and in this release they let no other life in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
+
+/// Whether members speak of what this life of the host never said: they have not noticed that it is another.
+fn knows_earlier_life(snapshot: &ChannelSnapshot) -> bool {
+    let reasons = [Refused::AcknowledgesUnsent, Refused::EchoFromFuture];
+    reasons
+        .iter()
+        .any(|reason| snapshot.replication.refused(*reason) > 0)
+}
+
 /// Another member as far as starting and stopping care.
 struct Other {
     member: MemberId,
     /// Its session is admitted and something came of it.
     heard: bool,
+    /// Something came from its address, whatever it was.
+    is_there: bool,
     welcomes: bool,
     is_alive: bool,
     head: u64,
@@ -515,6 +549,9 @@ fn others(snapshot: &ChannelSnapshot, own: MemberId) -> impl Iterator<Item = Oth
     others.map(move |member| Other {
         member: member.progress.member,
         heard: member.admitted.is_some() && member.progress.heard.is_some(),
+        is_there: member
+            .traffic
+            .is_some_and(|traffic| traffic.datagrams_received > 0),
         welcomes: member.has_welcomed,
         is_alive: member
             .progress
