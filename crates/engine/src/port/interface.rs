@@ -10,6 +10,7 @@ use asterism_placement::Time;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 /// How often a port looks whether its interface is up and still the same, in microseconds.
 pub const WATCH_INTERVAL_US: u64 = 100_000;
@@ -235,6 +236,50 @@ pub(crate) fn apply_offloads(
             .map(Some)
             .map_err(|error| interface.refused("switching offloads off", &error)),
     }
+}
+
+/// How often opening is tried again while the kernel, or a program that is just being started and has a copy of our descriptors,
+/// still holds what was closed before, ...
+const OPEN_ATTEMPTS_MAX: u32 = 100;
+/// ... and the pause between, in milliseconds.
+const OPEN_PAUSE_MS: u64 = 5;
+
+/// Why opening failed.
+pub(crate) struct Refused {
+    /// Something still holds what only one may have (`EBUSY`).
+    pub(crate) busy: bool,
+    /// In words.
+    pub(crate) message: String,
+}
+
+impl Refused {
+    /// A system call's error.
+    pub(crate) fn new(interface: &Interface, what: &str, error: &io::Error) -> Refused {
+        Refused {
+            busy: error.raw_os_error() == Some(libc::EBUSY),
+            message: interface.refused(what, error),
+        }
+    }
+}
+
+/// Opens, and waits up to half a second for what is busy. Not for the packet loop.
+pub(crate) fn patiently<M>(mut open: impl FnMut() -> Result<M, Refused>) -> Result<M, String> {
+    for _ in 1..OPEN_ATTEMPTS_MAX {
+        match open() {
+            Err(refused) if refused.busy => pause(),
+            result => return result.map_err(|refused| refused.message),
+        }
+    }
+    open().map_err(|refused| refused.message)
+}
+
+/// Between two attempts to open.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "opening a port happens outside the packet loop, and the kernel says nothing when something is free"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(OPEN_PAUSE_MS));
 }
 
 /// What a port opened on an interface (`M`: its socket and rings), and the care for both.

@@ -4,7 +4,7 @@
 //! takes such. Imports `frame`, `interface`, `offload`, `statistics`, `system`.
 
 use super::af_packet::Failure;
-use super::interface::{Attachment, DeviceCounters, Interface, LinkState};
+use super::interface::{Attachment, DeviceCounters, Interface, LinkState, Refused, patiently};
 use super::offload::{self, Offload, header_of};
 use super::system::{self, HEADER_BYTES};
 use super::{Port, PortDrop, PortError, PortStatistics};
@@ -67,7 +67,7 @@ pub struct TapPort {
 }
 
 impl TapPort {
-    /// Makes the interface or attaches to it. Fails in words when the capability is missing, when the name is that of another kind of
+    /// Makes the interface or attaches to it. Waits up to half a second for one that is still held. Fails in words when the capability is missing, when the name is that of another kind of
     /// interface or one that another program holds, or for values out of bounds.
     pub fn open(config: &TapConfig) -> Result<TapPort, PortError> {
         let refused = |message| PortError {
@@ -83,7 +83,7 @@ impl TapPort {
             )));
         }
         let attachment = Attachment::new(&config.name, &config.interface, |interface, _| {
-            open(config, interface)
+            patiently(|| open(config, interface))
         })?;
         Ok(TapPort {
             config: config.clone(),
@@ -98,12 +98,13 @@ impl TapPort {
         let config = &self.config;
         // Deleted by somebody: made again, because nobody else would.
         self.attachment
-            .watch(|interface, _| open(config, interface));
+            .watch(|interface, _| open(config, interface).map_err(|refused| refused.message));
     }
 }
 
-fn open(config: &TapConfig, interface: &Interface) -> Result<File, String> {
-    let refused = |what: &'static str| move |error: io::Error| interface.refused(what, &error);
+fn open(config: &TapConfig, interface: &Interface) -> Result<File, Refused> {
+    let refused =
+        |what: &'static str| move |error: io::Error| Refused::new(interface, what, &error);
     let file = OpenOptions::new()
         .read(true)
         .write(true)

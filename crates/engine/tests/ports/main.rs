@@ -1,6 +1,8 @@
 //! Ports of every kind: the conformance suite, and what happens to interfaces and peers in real life. Those of the kernel need
 //! root; without it their tests say `SKIPPED`.
 
+mod events;
+mod peers;
 mod suite;
 
 use std::collections::BTreeSet;

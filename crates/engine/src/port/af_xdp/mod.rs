@@ -6,7 +6,9 @@
 
 mod rings;
 
-use super::interface::{Attachment, Interface, LinkState, Offloads, OffloadsOff, apply_offloads};
+use super::interface::{
+    Attachment, Interface, LinkState, Offloads, OffloadsOff, Refused, apply_offloads, patiently,
+};
 use super::offload::{complete_if_partial, plainly};
 use super::system::{self, bpf};
 use super::{Port, PortDrop, PortError, PortStatistics};
@@ -16,14 +18,9 @@ use rings::Rings;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 /// The most chunks each way.
 pub const XDP_CHUNKS_MAX: u32 = 1 << 16;
-/// How often opening is tried again while the kernel still lets go of a socket that was closed before, ...
-const OPEN_ATTEMPTS_MAX: u32 = 100;
-/// ... and the pause between, in milliseconds.
-const OPEN_PAUSE_MS: u64 = 5;
 /// System calls made for one burst, at most, until the kernel has taken all of it.
 const KICKS_MAX: u32 = 8;
 const ETHERNET_BYTES: usize = 14;
@@ -137,20 +134,8 @@ impl AfXdpPort {
             message,
         })?;
         let attachment = Attachment::new(&config.name, &config.interface, |interface, index| {
-            let mut attempts = 1;
-            loop {
-                let index = index
-                    .as_ref()
-                    .map(|index| *index)
-                    .map_err(|error| interface.refused("opening a port", error))?;
-                match open(config, interface, index) {
-                    Err(refused) if refused.busy && attempts < OPEN_ATTEMPTS_MAX => {
-                        attempts += 1;
-                        pause();
-                    }
-                    result => return result.map_err(|refused| refused.message),
-                }
-            }
+            let index = index.map_err(|error| interface.refused("opening a port", &error))?;
+            patiently(|| open(config, interface, index))
         })?;
         let mtu = attachment.interface.mtu().unwrap_or(1500) as usize;
         Ok(AfXdpPort {
@@ -197,29 +182,9 @@ impl AfXdpPort {
     }
 }
 
-/// Between two attempts to open.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "opening a port happens outside the packet loop, and the kernel says nothing when a queue is free"
-)]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(OPEN_PAUSE_MS));
-}
-
-/// Why opening failed.
-struct Refused {
-    /// The kernel may still be letting go of what was closed before.
-    busy: bool,
-    message: String,
-}
-
 fn open(config: &AfXdpConfig, interface: &Interface, index: u32) -> Result<Medium, Refused> {
-    let refused = |what: &'static str| {
-        move |error: io::Error| Refused {
-            busy: error.raw_os_error() == Some(libc::EBUSY),
-            message: interface.refused(what, &error),
-        }
-    };
+    let refused =
+        |what: &'static str| move |error: io::Error| Refused::new(interface, what, &error);
     let offloads = apply_offloads(interface, config.offloads).map_err(|message| Refused {
         busy: false,
         message,

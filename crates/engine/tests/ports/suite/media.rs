@@ -160,17 +160,9 @@ impl<'a> Medium<'a> {
         match &mut self.other {
             Other::Raw(raw) => {
                 let port = open_on(self.kind, "port0").map_err(words)?;
-                if raw.is_none() {
-                    *raw = Some(match self.stand {
-                        Some(stand) if self.kind.is_on_cable() => {
-                            let opened = stand.far.enter(|| RawSocket::open("far0"));
-                            opened.map_err(words)?.map_err(words)?
-                        }
-                        _ => RawSocket::open("tap0").map_err(words)?,
-                    });
-                } else if !self.kind.is_on_cable() {
-                    // The interface went with the port.
-                    *raw = Some(RawSocket::open("tap0").map_err(words)?);
+                // A TAP interface went with the port that was closed.
+                if raw.is_none() || !self.kind.is_on_cable() {
+                    self.reattach()?;
                 }
                 Ok(port)
             }
@@ -211,6 +203,19 @@ impl<'a> Medium<'a> {
                 ))
             }
         }
+    }
+
+    /// Opens the raw socket at the other side, anew if the interface there is another one.
+    pub(crate) fn reattach(&mut self) -> Result<(), String> {
+        let raw = match self.stand {
+            Some(stand) if self.kind.is_on_cable() => {
+                let opened = stand.far.enter(|| RawSocket::open("far0"));
+                opened.map_err(words)?.map_err(words)?
+            }
+            _ => RawSocket::open("tap0").map_err(words)?,
+        };
+        self.other = Other::Raw(Some(raw));
+        Ok(())
     }
 
     /// Lets the port receive a frame.
