@@ -1,6 +1,8 @@
 //! Every document of `--format json` is what its schema in `schemas/NAME.vN.json` says, with nothing else on standard output.
 //!
-//! The validator knows the few words of JSON Schema that the schemas use, and refuses a schema with any other.
+//! The documents of a running host are validated where hosts run, in `run/`.
+
+mod validator;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use asterism::command_line;
 use serde_json::Value;
+use validator::{check, validate};
 
 fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -26,85 +29,6 @@ fn document(arguments: &[&str]) -> Value {
             String::from_utf8_lossy(&stdout)
         )
     })
-}
-
-/// What is wrong with a value, by the schema.
-fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
-    for (word, said) in schema.as_object().expect("a schema is an object") {
-        let good = match word.as_str() {
-            "$schema" | "title" | "description" => true,
-            "const" => value == said,
-            "enum" => said.as_array().unwrap().contains(value),
-            "type" => match said.as_str().unwrap() {
-                "object" => value.is_object(),
-                "array" => value.is_array(),
-                "string" => value.is_string(),
-                "boolean" => value.is_boolean(),
-                "integer" => value.is_u64() || value.is_i64(),
-                "number" => value.is_number(),
-                other => panic!("unknown type {other}"),
-            },
-            "required" => said
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|name| value.get(name.as_str().unwrap()).is_some()),
-            "properties" => {
-                for (name, inner) in said.as_object().unwrap() {
-                    if let Some(value) = value.get(name) {
-                        check(inner, value, &format!("{place}.{name}"), wrong);
-                    }
-                }
-                true
-            }
-            "additionalProperties" => {
-                let known = schema.get("properties").and_then(Value::as_object);
-                for (name, value) in value.as_object().into_iter().flatten() {
-                    if known.is_some_and(|known| known.contains_key(name)) {
-                        continue;
-                    }
-                    match said {
-                        Value::Bool(false) => {
-                            wrong.push(format!("{place}.{name} is not in the schema"))
-                        }
-                        inner => check(inner, value, &format!("{place}.{name}"), wrong),
-                    }
-                }
-                true
-            }
-            "items" => {
-                for (number, value) in value.as_array().into_iter().flatten().enumerate() {
-                    check(said, value, &format!("{place}[{number}]"), wrong);
-                }
-                true
-            }
-            other => panic!("the validator does not know `{other}`"),
-        };
-        if !good {
-            wrong.push(format!("{place}: {value} against {word} {said}"));
-        }
-    }
-}
-
-fn validate(document: &Value) {
-    let schema = &document["schema"];
-    let name = schema["name"]
-        .as_str()
-        .expect("a document names its schema");
-    let version = schema["version"]
-        .as_u64()
-        .expect("a document has a version");
-    let path = here().join(format!("schemas/{name}.v{version}.json"));
-    let text =
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut wrong = Vec::new();
-    check(
-        &serde_json::from_str(&text).unwrap(),
-        document,
-        name,
-        &mut wrong,
-    );
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

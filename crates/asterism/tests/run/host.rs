@@ -205,7 +205,9 @@ impl Host {
     pub(crate) fn ask(&self, arguments: &[&str]) -> Value {
         let (end, stdout) = self.command(&[arguments, &["--format", "json"]].concat());
         assert!(matches!(end, End::Done | End::DoesNotHold), "{stdout}");
-        serde_json::from_str(&stdout).unwrap()
+        let document = serde_json::from_str(&stdout).unwrap();
+        crate::validator::validate(&document);
+        document
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> (End, String) {

@@ -1,6 +1,9 @@
 //! `asterism run` as operators run it: real processes, real sockets, signals, files. See `host.rs`.
 
 mod host;
+mod metrics;
+#[path = "../validator/mod.rs"]
+mod validator;
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -57,6 +60,8 @@ fn packets_of_one_flow_go_through_two_hosts() {
     assert_eq!(status["peers"][0]["admitted"], true);
     assert!(a.command(&["status"]).1.contains("b            joined"));
     assert!(a.command(&["top", "--once"]).1.contains("inside"));
+    assert_eq!(a.ask(&["top", "--once"])["ports"][0]["name"], "inside");
+    assert_eq!(a.ask(&["reload"])["done"], "nothing");
     a.stop();
     b.stop();
     assert!(a.log().contains("event=stopped") && !a.socket.exists());
