@@ -2,6 +2,7 @@
 
 mod host;
 mod metrics;
+mod recipe;
 #[path = "../validator/mod.rs"]
 mod validator;
 

@@ -1,0 +1,68 @@
+//! The page "Run two hosts", run as it stands there: namespaces, veth pairs, AF_PACKET, `ping`.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The shell blocks of the page, in order.
+fn blocks(page: &str) -> String {
+    let mut script = String::from("set -eu\n");
+    let mut inside = false;
+    for line in page.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside => script.push_str(&format!("{line}\n")),
+            _ => {}
+        }
+    }
+    script
+}
+
+#[test]
+fn two_hosts_run_as_the_page_says() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED the page Run two hosts: network namespaces need root");
+        return;
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(here.join("../../docs/src/run-two-hosts.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = format!("ast{}", std::process::id());
+    let binary = Path::new(env!("CARGO_BIN_EXE_asterism")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let run = |script: &str| {
+        Command::new("bash")
+            .args(["-c", script])
+            .current_dir(folder.path())
+            .env("P", &prefix)
+            .env("PATH", &path)
+            .output()
+            .unwrap()
+    };
+    let limited = format!(
+        "timeout 60 bash -c '{}'",
+        blocks(&page).replace('\'', "'\\''")
+    );
+    let output = run(&limited);
+    // Whatever happened, nothing of it stays.
+    run(
+        "for s in a b; do asterism stop --socket $s.sock; done; for n in switch client server a b; do ip netns delete $P-$n; done",
+    );
+    let said = format!(
+        "{}\n{}\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        std::fs::read_to_string(folder.path().join("a.log")).unwrap_or_default(),
+        std::fs::read_to_string(folder.path().join("b.log")).unwrap_or_default(),
+    );
+    assert!(output.status.success(), "{said}");
+    assert_eq!(
+        said.matches("5 packets transmitted, 5 received").count(),
+        2,
+        "{said}"
+    );
+    assert!(
+        said.contains("event=state-restored") && said.contains("3 received"),
+        "{said}"
+    );
+}
