@@ -20,6 +20,8 @@ pub(crate) struct Parked {
     pub(crate) call: Call,
     /// The hash of its flow.
     pub(crate) flow: u64,
+    /// It is a fragment, which others of its flow may overtake (RFC 791 §3.2): nobody waits behind it.
+    pub(crate) is_fragment: bool,
     /// When it was parked first.
     pub(crate) since_us: u64,
     pub(crate) until: Until,
@@ -102,7 +104,9 @@ impl Parking {
     /// Parks a packet. Gives back the oldest one that waits for an absent entry if there are too many.
     pub(crate) fn park(&mut self, parked: Parked) -> Option<Parked> {
         let is_absent = matches!(parked.until, Until::Absent { .. });
-        self.flows.add(parked.flow);
+        if !parked.is_fragment {
+            self.flows.add(parked.flow);
+        }
         self.packets.push_back(parked);
         self.absent += usize::from(is_absent);
         if self.absent <= PARKED_ABSENT_MAX {

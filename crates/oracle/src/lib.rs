@@ -4,7 +4,7 @@
 //! feeds the same packets to our NAT and pairs what leaves. A difference counts unless one of five [`Rule`]s, each with
 //! its clause, explains it. [`live`] makes recordings anew: namespaces, nftables, and scripts that play both sides.
 //!
-//! Beside the product: imports `engine`, `function`, `functions`, `placement`, `state`; nothing that ships needs it.
+//! Beside the product: imports `engine`, `function`, `functions`, `placement`, `state`, and `lab` for live runs; nothing that ships needs it.
 //! Packets are read here by code of its own (`wire.rs`), so that a fault of `asterism-packet` cannot hide itself.
 //! Read first: `recording.rs`, then `compare.rs` and `rules.rs`.
 

@@ -16,16 +16,30 @@ fn live(name: &str) {
         .iter()
         .find(|scenario| scenario.name == name)
         .expect("a scenario");
-    let recording = record(scenario, None).expect("the scenario plays");
-    let report = compare(&recording).expect("the comparison is made");
-    let lines: Vec<String> = report
-        .differences
-        .iter()
-        .map(|difference| format!("{} us: {}", difference.time_us, difference.sentence))
-        .collect();
-    assert!(lines.is_empty(), "{name}:\n{}", lines.join("\n"));
-    assert!(report.compared > 15, "{report:?}");
+    let mut attempt = 1;
+    loop {
+        let recording = record(scenario, None).expect("the scenario plays");
+        let report = compare(&recording).expect("the comparison is made");
+        let lines: Vec<String> = report
+            .differences
+            .iter()
+            .map(|difference| format!("{} us: {}", difference.time_us, difference.sentence))
+            .collect();
+        // On a machine that stands still for a second in between, Linux may rightly have forgotten what the script
+        // takes for alive. A fault of ours comes again.
+        if !lines.is_empty() && name.ends_with("-times") && attempt < TIMED_ATTEMPTS_MAX {
+            eprintln!("{name}, attempt {attempt}:\n{}", lines.join("\n"));
+            attempt += 1;
+            continue;
+        }
+        assert!(lines.is_empty(), "{name}:\n{}", lines.join("\n"));
+        assert!(report.compared > 15, "{report:?}");
+        return;
+    }
 }
+
+/// How often a scenario of idle times is played before its differences count.
+const TIMED_ATTEMPTS_MAX: u32 = 3;
 
 macro_rules! scenarios {
     ($($test:ident $name:literal;)*) => {

@@ -15,12 +15,12 @@ impl<F: NetworkFunction> Instance<F> {
             .hash(self.context.seed())
     }
 
-    /// Whether a packet must wait behind a parked one. A first fragment must not: it is what later ones wait for, and
-    /// fragments may overtake one another (RFC 791 §3.2).
+    /// Whether a packet must wait behind a parked one. Fragments need not, and a first one must not: it is what later
+    /// ones wait for.
     #[cold]
     pub(super) fn follows(&mut self, frame: &mut Frame, layout: Layout) -> bool {
-        if layout.fragment() == Fragment::First {
-            self.news = true;
+        if layout.fragment() != Fragment::Whole {
+            self.news |= layout.fragment() == Fragment::First;
             return false;
         }
         let flow = self.flow(frame, layout);
@@ -37,6 +37,7 @@ impl<F: NetworkFunction> Instance<F> {
             frame,
             call: asterism_state::Call::default(),
             flow,
+            is_fragment: false,
             since_us: self.now_us,
             until,
         };
@@ -71,6 +72,7 @@ impl<F: NetworkFunction> Instance<F> {
             frame,
             call,
             flow,
+            is_fragment: layout.fragment() != Fragment::Whole,
             since_us,
             until,
         });
@@ -107,9 +109,7 @@ impl<F: NetworkFunction> Instance<F> {
             let Some(mut parked) = self.parking.next() else {
                 break;
             };
-            let is_first_fragment = Layout::parse(self.pool.bytes(&parked.frame))
-                .is_ok_and(|layout| layout.fragment() == Fragment::First);
-            let ready = (is_first_fragment || !held.may_hold(parked.flow))
+            let ready = (parked.is_fragment || !held.may_hold(parked.flow))
                 && match parked.until {
                     Until::Fetched { at_us } => self.now_us >= at_us,
                     // Others' writes may have brought the entry itself, or cover the time.
@@ -121,7 +121,9 @@ impl<F: NetworkFunction> Instance<F> {
                 continue;
             }
             if !ready || !self.has_log_room() {
-                held.add(parked.flow);
+                if !parked.is_fragment {
+                    held.add(parked.flow);
+                }
                 if let Some(oldest) = self.parking.keep(parked) {
                     self.give_up(oldest, Reason::ParkedOverflow);
                 }
@@ -145,8 +147,8 @@ impl<F: NetworkFunction> Instance<F> {
             // At once: what is written but not handed on does not count as used room.
             self.commit();
             self.parked_since_us = None;
-            more_news |= is_first_fragment;
-            if self.parking.len() > before {
+            more_news |= layout.fragment() == Fragment::First;
+            if self.parking.len() > before && !parked.is_fragment {
                 held.add(parked.flow);
             }
         }

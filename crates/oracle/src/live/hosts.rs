@@ -78,18 +78,21 @@ pub(super) fn description(scenario: &Scenario) -> String {
 }
 
 /// Lines of `ip` that give the box its addresses, routes and neighbours.
-pub(super) fn links(scenario: &Scenario) -> String {
-    let mut lines = String::from("link set lo up\n");
+pub(super) fn links(scenario: &Scenario) -> Vec<String> {
+    let mut lines = vec!["link set lo up".to_owned()];
     for (place, link) in BOX.iter().enumerate() {
         let mtu = [scenario.mtu.0, scenario.mtu.1][place];
-        lines += &format!("address add {} dev g{place}\n", link.prefix);
-        lines += &format!("link set g{place} mtu {mtu} up\n");
+        lines.push(format!("address add {} dev g{place}", link.prefix));
+        lines.push(format!("link set g{place} mtu {mtu} up"));
         for address in NEIGHBOURS[place] {
             let mac = mac(address);
-            lines += &format!("neighbour add {address} lladdr {mac} dev g{place} nud permanent\n");
+            lines.push(format!(
+                "neighbour add {address} lladdr {mac} dev g{place} nud permanent"
+            ));
         }
     }
-    lines + &format!("route add default via {ROUTER}\n")
+    lines.push(format!("route add default via {ROUTER}"));
+    lines
 }
 
 /// A packet that a script wants sent.

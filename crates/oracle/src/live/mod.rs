@@ -1,10 +1,8 @@
 //! Recordings made anew: a Linux NAT in a namespace, and scripts that play the hosts on both sides of it.
 //!
-//! Needs root, `ip` (iproute2) and `nft` (nftables). Nothing is left behind: the namespaces carry the process's number
-//! and are removed when the network is dropped. Read first: `hosts.rs`, what a script can say; then `scenarios/`.
+//! Needs root, `ip` (iproute2) and `nft` (nftables). Built in a laboratory (`asterism-lab`), so nothing is left behind. Read first: `hosts.rs`, what a script can say; then `scenarios/`.
 
 mod hosts;
-mod namespace;
 mod network;
 mod scenarios;
 mod socket;
@@ -42,8 +40,7 @@ pub struct Scenario {
 /// Why recordings cannot be made here; `None` if they can.
 #[must_use]
 pub fn obstacle() -> Option<String> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
+    if !asterism_lab::permitted() {
         return Some("needs root, for namespaces".to_owned());
     }
     ["ip", "nft"].into_iter().find_map(|program| {

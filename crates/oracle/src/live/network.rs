@@ -1,11 +1,10 @@
-//! A Linux NAT in a namespace, and the ends of its two links in another. Imports `namespace`, `socket`.
+//! A Linux NAT in a node of a laboratory, and the ends of its two links in another. Imports `socket`, `hosts`.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use asterism_functions::nat::Side;
+use asterism_lab::{Cable, Lab, LabError, Node};
 
-use super::namespace::{Namespace, run};
 use super::socket::{Socket, wait};
 use super::{Scenario, hosts};
 use crate::recording::Frame;
@@ -37,12 +36,10 @@ pub struct Network {
     began: Instant,
     description: String,
     ruleset: String,
-    // Dropped last: with them go the links.
-    _box: Namespace,
-    _hosts: Namespace,
+    // With it go the links.
+    _lab: Lab,
+    _nodes: [Node; 2],
 }
-
-static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
 #[allow(
     clippy::disallowed_methods,
@@ -54,53 +51,17 @@ impl Network {
     /// # Errors
     /// With the words of the program that failed.
     pub fn start(scenario: &Scenario) -> Result<Self, String> {
-        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("oracle{}-{number}", std::process::id());
-        let nat = Namespace::new(format!("{prefix}-box"))?;
-        let outer = Namespace::new(format!("{prefix}-hosts"))?;
-        for namespace in [&nat, &outer] {
-            // In the outer one only what keeps it silent matters.
-            namespace.run(&["sh", "-c", &written(SYSCTLS)], None)?;
-        }
-        let description = hosts::description(scenario);
-        let macs = hosts::BOX.map(|link| link.mac);
-        for (place, mac) in macs.iter().enumerate() {
-            let (link, end) = (format!("g{place}"), format!("h{place}"));
-            let link = [
-                "link",
-                "add",
-                &link,
-                "netns",
-                nat.name(),
-                "address",
-                mac,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                &end,
-                "netns",
-                outer.name(),
-            ];
-            run("ip", &link, None)?;
-        }
-        outer.ip("link set h0 up\nlink set h1 up\n")?;
-        nat.ip(&hosts::links(scenario))?;
-        nat.run(&["sh", "-c", &written(scenario.sysctls)], None)?;
         let ruleset = ruleset(scenario);
-        nat.run(&["nft", "-f", "-"], Some(&ruleset))?;
-        let sockets = outer.enter(|| {
-            let open = |name| Socket::open(name).map_err(|error| format!("{name}: {error}"));
-            Ok([open("h0")?, open("h1")?])
-        })?;
+        let (lab, nodes, sockets) = build(scenario, &ruleset).map_err(|error| error.to_string())?;
+        let sockets = sockets.map_err(|error| format!("a packet socket: {error}"))?;
         Ok(Self {
             sockets,
             frames: Vec::new(),
             began: Instant::now(),
-            description,
+            description: hosts::description(scenario),
             ruleset,
-            _box: nat,
-            _hosts: outer,
+            _lab: lab,
+            _nodes: nodes,
         })
     }
 
@@ -195,16 +156,40 @@ impl Network {
     }
 }
 
-/// The shell's words that write kernel settings. A kernel without one of them does not do what it would switch.
-fn written(sysctls: &[(&str, &str)]) -> String {
-    sysctls
-        .iter()
-        .map(|(path, value)| {
-            format!(
-                "if [ -e /proc/sys/net/{path} ]; then echo {value} > /proc/sys/net/{path}; fi\n"
-            )
-        })
-        .collect()
+/// The box and the hosts' end of its links, with what opening the packet sockets said.
+#[allow(clippy::type_complexity, reason = "taken apart at once, in one place")]
+fn build(
+    scenario: &Scenario,
+    ruleset: &str,
+) -> Result<(Lab, [Node; 2], std::io::Result<[Socket; 2]>), LabError> {
+    let lab = Lab::new()?;
+    let (nat, outer) = (lab.node("box")?, lab.node("hosts")?);
+    for node in [&nat, &outer] {
+        set(node, SYSCTLS)?;
+    }
+    for (place, link) in hosts::BOX.iter().enumerate() {
+        let mut cable = Cable::default();
+        cable.macs[0] = Some(link.mac.to_owned());
+        let (own, end) = (format!("g{place}"), format!("h{place}"));
+        lab.cable((&nat, &own), (&outer, &end), &cable)?;
+    }
+    nat.ip(&hosts::links(scenario))?;
+    set(&nat, scenario.sysctls)?;
+    nat.program("nft").args(["-f", "-"]).input(ruleset).run()?;
+    let sockets = outer.enter(|| Ok([Socket::open("h0")?, Socket::open("h1")?]))?;
+    Ok((lab, [nat, outer], sockets))
+}
+
+/// Writes kernel settings. A kernel without one of them does not do what it would switch.
+fn set(node: &Node, sysctls: &[(&str, &str)]) -> Result<(), LabError> {
+    for (path, value) in sysctls {
+        let setting = format!("net/{path}");
+        let file = format!("/proc/sys/{setting}");
+        if node.enter(|| std::path::Path::new(&file).exists())? {
+            node.sysctl(&setting, value)?;
+        }
+    }
+    Ok(())
 }
 
 /// A masquerade with a firewall that is silent as our NAT is, and passes what our NAT passes.

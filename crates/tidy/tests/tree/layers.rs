@@ -47,6 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "lab",
         ],
     ),
     (

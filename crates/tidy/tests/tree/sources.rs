@@ -21,8 +21,6 @@ const UNSAFE: &[&str] = &[
     "crates/lab/src/interface.rs",
     "crates/lab/src/namespace.rs",
     "crates/lab/src/wire/socket.rs",
-    "crates/oracle/src/live/mod.rs",
-    "crates/oracle/src/live/namespace.rs",
     "crates/oracle/src/live/socket.rs",
     "crates/placement/tests/replicated_allocations.rs",
     "crates/state/src/counter.rs",
