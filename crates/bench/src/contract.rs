@@ -43,6 +43,14 @@ impl Outcome {
         }
     }
 
+    /// The same with another value, found over `runs` runs: for measures that learn it last.
+    #[must_use]
+    pub fn with_value(mut self, value: f64, runs: u32) -> Self {
+        self.value = value;
+        self.runs = runs;
+        self
+    }
+
     /// Adds a raw number.
     #[must_use]
     pub fn variant(mut self, name: impl Into<String>, figure: f64) -> Self {

@@ -8,6 +8,9 @@ mod counters;
 mod counters_pair;
 mod floor;
 mod known_loop;
+mod lab;
+mod lab_tcp;
+mod lab_throughput;
 mod nat;
 mod nat_bench;
 mod nat_churn;
@@ -28,6 +31,8 @@ const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
+    lab_tcp::MEASURES,
+    lab_throughput::MEASURES,
     nat::MEASURES,
     nat_churn::MEASURES,
     nat_oracle::MEASURES,

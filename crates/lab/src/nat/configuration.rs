@@ -19,6 +19,8 @@ pub struct HostOptions {
     pub filtering: String,
     /// The kind of both ports (as the field `kind` takes it).
     pub port: String,
+    /// Whether both ports move frames of up to 64 KiB with offloads on.
+    pub bulk: bool,
     /// Whether the state channel goes by multicast.
     pub multicast: bool,
     /// Packet loops of each host.
@@ -34,6 +36,7 @@ impl Default for HostOptions {
             absent: "wait 150ms".to_owned(),
             filtering: "endpoint-independent".to_owned(),
             port: "af_packet".to_owned(),
+            bulk: false,
             multicast: false,
             instances: 1,
             more: String::new(),
@@ -103,6 +106,11 @@ impl NatLab {
         }
         // Nobody else makes entries that a single host could wait for.
         let absent = if names.len() > 1 { absent } else { "drop" };
+        let (mode, mtu) = if options.bulk {
+            ("\nmode = \"bulk\"", "\nmtu = \"65535B\"")
+        } else {
+            ("", "")
+        };
         let _ = write!(
             text,
             r#"
@@ -112,11 +120,11 @@ join_wait = "300ms"
 
 [port.inside]
 kind = "{port}"
-interface = "in"
+interface = "in"{mode}
 
 [port.outside]
 kind = "{port}"
-interface = "out"
+interface = "out"{mode}
 
 [function.nat]
 outside = ["{TRANSLATED}"]
@@ -128,14 +136,14 @@ address = "{INSIDE}/24"
 mac = "{NAT_INSIDE_MAC}"
 next_hop = "{CLIENT}"
 next_hop_mac = "{CLIENT_MAC}"
-promiscuous = false
+promiscuous = false{mtu}
 
 [function.nat.outside_link]
 address = "{OUTSIDE}/24"
 mac = "{NAT_OUTSIDE_MAC}"
 next_hop = "{SERVER}"
 next_hop_mac = "{SERVER_MAC}"
-promiscuous = false
+promiscuous = false{mtu}
 
 [function.nat.state]
 sessions = {{ placement = "replicated" }}

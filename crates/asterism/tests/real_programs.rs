@@ -1,0 +1,365 @@
+//! Real programs through NAT hosts that are `asterism run`, on interfaces of network namespaces: requests through some hosts,
+//! replies through others, a state channel that delays and loses. Needs root and the programs; says `SKIPPED` without.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use asterism_lab::nat::{
+    CLIENT, HostOptions, INSIDE, NatLab, NatLabConfig, SERVER, SERVER_OTHER, TRANSLATED,
+};
+use asterism_lab::{Program, package_of, permitted};
+
+const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
+const MS: Duration = Duration::from_millis(1);
+/// How long a server may take to be ready.
+const READY: Duration = Duration::from_secs(10);
+/// The chance that a datagram of the state channel is lost.
+const LOSS: f64 = 0.01;
+
+/// Laboratories share two cores: one after another.
+#[expect(clippy::disallowed_types, reason = "tests of one process take turns")]
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Whether all programs are installed and laboratories may be built; if not, says so.
+fn ready(programs: &[&str]) -> bool {
+    let absent: Vec<_> = programs
+        .iter()
+        .filter(|program| {
+            let found = Command::new("sh")
+                .args(["-c", "command -v \"$0\" >/dev/null", program])
+                .status();
+            !found.unwrap().success()
+        })
+        .map(|program| package_of(program).unwrap_or(program))
+        .collect();
+    if !permitted() {
+        println!("SKIPPED real programs: network namespaces need root");
+    } else if !absent.is_empty() {
+        println!("SKIPPED real programs: install {}", absent.join(" "));
+    }
+    permitted() && absent.is_empty()
+}
+
+/// A laboratory whose hosts run.
+struct Cluster {
+    lab: NatLab,
+    hosts: Vec<Program>,
+    #[expect(clippy::disallowed_types, reason = "as above")]
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    fn start(config: &NatLabConfig, options: &HostOptions) -> Cluster {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let lab = NatLab::new(config).unwrap();
+        asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+        let configuration = lab.write_configuration(options).unwrap();
+        let hosts = lab
+            .start_hosts(Path::new(ASTERISM), &configuration)
+            .unwrap();
+        Cluster {
+            lab,
+            hosts,
+            _turn: turn,
+        }
+    }
+
+    /// Runs a program in the client; what it said.
+    fn client(&self, program: &str, arguments: &str) -> String {
+        let command = self
+            .lab
+            .client
+            .program(program)
+            .args(arguments.split_whitespace());
+        match command.run() {
+            Ok(finished) => finished.all_text(),
+            Err(error) => panic!("{error}\n{}", self.hosts_say()),
+        }
+    }
+
+    fn server(&self, program: &str, arguments: &str, says: &str) -> Program {
+        let command = self
+            .lab
+            .server
+            .program(program)
+            .args(arguments.split_whitespace());
+        let program = command.start().unwrap();
+        if !says.is_empty() {
+            program.wait_for_output(says, READY).unwrap();
+        }
+        program
+    }
+
+    fn hosts_say(&self) -> String {
+        self.hosts
+            .iter()
+            .map(Program::stderr)
+            .collect::<Vec<_>>()
+            .join("\n---\n")
+    }
+
+    /// All hosts still run and end well when asked.
+    fn end(self) {
+        for host in self.hosts {
+            assert!(host.runs(), "{}", host.stderr());
+            host.terminate(READY).unwrap().successful().unwrap();
+        }
+    }
+}
+
+fn everything_works(cluster: &Cluster) {
+    let lab = &cluster.lab;
+    let said = cluster.client("ping", &format!("-c 5 -i 0.2 -W 3 {SERVER}"));
+    assert!(said.contains("5 received"), "{said}");
+
+    let said = cluster.client("traceroute", &format!("-n -q 1 -w 3 -m 4 {SERVER}"));
+    assert!(
+        said.contains(&format!(" 1  {INSIDE}  ")) && said.contains(&format!(" 2  {SERVER}  ")),
+        "{said}"
+    );
+    let said = cluster.client("traceroute", &format!("-n -I -q 1 -w 3 -m 4 {SERVER}"));
+    assert!(said.contains(&format!(" 2  {SERVER}  ")), "{said}");
+
+    let _dns = cluster.server(
+        "dnsmasq",
+        &format!("-k -u root --conf-file=/dev/null --no-resolv --no-hosts --pid-file= --bind-interfaces --listen-address={SERVER} --address=/laboratory.test/192.0.2.77 --log-facility=-"),
+        "started",
+    );
+    for _ in 0..20 {
+        let said = cluster.client(
+            "dig",
+            &format!("+short +tries=1 +timeout=3 @{SERVER} laboratory.test"),
+        );
+        assert_eq!(said.trim(), "192.0.2.77");
+    }
+
+    // Names in a random order of bytes, as large as many downloads at once need.
+    let document = asterism_lab::http::document(1 << 20);
+    lab.lab.file("document", &document).unwrap();
+    lab.lab.file("small", "small").unwrap();
+    let _web = lab.serve(lab.lab.folder(), 0).unwrap();
+    let folder = lab.lab.folder().display();
+    cluster.client(
+        "curl",
+        &format!("-sS --fail --no-keepalive -Z --parallel-immediate --parallel-max 20 -H Connection:close http://{SERVER}/document?[1-40] -o {folder}/got-#1"),
+    );
+    for number in 1..=40 {
+        let got = std::fs::read(lab.lab.folder().join(format!("got-{number}"))).unwrap();
+        assert!(got == document, "download {number}: {} bytes", got.len());
+    }
+    let said = cluster.client("wrk", &format!("-t 1 -c 20 -d 2s http://{SERVER}/small"));
+    assert!(
+        said.contains("Requests/sec")
+            && !said.contains("Socket errors")
+            && !said.contains("Non-2xx"),
+        "{said}"
+    );
+
+    let _iperf = cluster.server(
+        "iperf3",
+        &format!("-s --forceflush -B {SERVER}"),
+        "listening",
+    );
+    for arguments in ["-t 1", "-t 1 -R", "-t 1 -u -b 10M", "-t 1 -P 4"] {
+        let said = cluster.client("iperf3", &format!("-c {SERVER} -J {arguments}"));
+        let document: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let end = &document["end"];
+        let sum = if end["sum"].is_object() {
+            &end["sum"]
+        } else {
+            &end["sum_received"]
+        };
+        assert!(
+            sum["bits_per_second"].as_f64().unwrap() > 1e6,
+            "{arguments}: {said}"
+        );
+    }
+}
+
+const PROGRAMS: &[&str] = &[
+    "ping",
+    "traceroute",
+    "dnsmasq",
+    "dig",
+    "curl",
+    "nginx",
+    "wrk",
+    "iperf3",
+];
+
+#[test]
+fn requests_through_one_host_and_replies_through_another() {
+    if !ready(PROGRAMS) {
+        return;
+    }
+    let config = NatLabConfig::new(2, MS * 5).loss(LOSS);
+    let cluster = Cluster::start(&config, &HostOptions::default());
+    cluster.lab.requests_through(&[0]).unwrap();
+    cluster.lab.replies_through(&[1]).unwrap();
+    let before = (
+        cluster.lab.counts("in").unwrap(),
+        cluster.lab.counts("out").unwrap(),
+    );
+    everything_works(&cluster);
+    let after = (
+        cluster.lab.counts("in").unwrap(),
+        cluster.lab.counts("out").unwrap(),
+    );
+    let taken = |place: usize| {
+        (
+            after.0[place].received - before.0[place].received,
+            after.1[place].received - before.1[place].received,
+        )
+    };
+    let ((requests, stray_replies), (stray_requests, replies)) = (taken(0), taken(1));
+    assert!(
+        requests > 10_000 && replies > 10_000,
+        "{requests} {replies}"
+    );
+    assert!(
+        stray_replies < 40 && stray_requests < 40,
+        "{stray_replies} {stray_requests}"
+    );
+    cluster.end();
+}
+
+#[test]
+fn any_of_three_hosts_each_way_and_a_slow_state_channel() {
+    if !ready(PROGRAMS) {
+        return;
+    }
+    let config = NatLabConfig::new(3, MS * 50).loss(LOSS);
+    let options = HostOptions {
+        absent: "wait 400ms".to_owned(),
+        ..HostOptions::default()
+    };
+    let cluster = Cluster::start(&config, &options);
+    everything_works(&cluster);
+    let counts = cluster.lab.counts("in").unwrap();
+    assert!(counts.iter().all(|host| host.received > 500), "{counts:?}");
+    cluster.end();
+}
+
+/// Replies that overtake their session: dropped, each connection is a second late; waiting, it is late by the delay.
+#[test]
+fn what_absence_means_shows_in_the_time_to_connect() {
+    if !ready(&["nginx", "curl"]) {
+        return;
+    }
+    for delay in [5, 50] {
+        for (absent, least, most) in [
+            ("drop", 1_000.0, 1_900.0),
+            ("wait 150ms", delay as f64, delay as f64 + 100.0),
+        ] {
+            let config = NatLabConfig::new(2, MS * delay);
+            let cluster = Cluster::start(&config, &HostOptions::default().absent(absent));
+            cluster.lab.lab.file("small", "small").unwrap();
+            let _web = cluster.lab.serve(cluster.lab.lab.folder(), 0).unwrap();
+            cluster.lab.requests_through(&[0]).unwrap();
+            cluster.lab.replies_through(&[1]).unwrap();
+            let mut times: Vec<f64> = (0..5)
+                .map(|_| {
+                    let said = cluster.client(
+                        "curl",
+                        &format!(
+                            "-sS --fail -o /dev/null -w %{{time_connect}} http://{SERVER}/small"
+                        ),
+                    );
+                    said.parse::<f64>().unwrap() * 1e3
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            // The fastest: what else this machine does only adds to it.
+            println!("{delay} ms, {absent}: connected after {times:.1?} ms");
+            assert!(
+                (least..most).contains(&times[0]),
+                "{delay} ms, {absent}: {times:?}"
+            );
+            cluster.end();
+        }
+    }
+}
+
+/// The class of the NAT, as programs for that see it (RFC 5780, RFC 3489), with paths apart.
+#[test]
+fn programs_find_the_class_that_is_configured() {
+    if !ready(&["turnserver", "turnutils_natdiscovery", "stun"]) {
+        return;
+    }
+    for (filtering, discovered, class) in [
+        (
+            "endpoint-independent",
+            "Endpoint Independent Filtering",
+            "Independent Filter",
+        ),
+        (
+            "address-dependent",
+            "Address Dependent Filtering",
+            "Address Dependent Filter",
+        ),
+        (
+            "address-and-port-dependent",
+            "Address and Port Dependent Filtering",
+            "Port Dependent Filter",
+        ),
+    ] {
+        let options = HostOptions {
+            filtering: filtering.to_owned(),
+            ..HostOptions::default()
+        };
+        let cluster = Cluster::start(&NatLabConfig::new(2, MS * 5), &options);
+        cluster.lab.requests_through(&[0]).unwrap();
+        cluster.lab.replies_through(&[1]).unwrap();
+        let folder = cluster.lab.lab.folder().display();
+        let _turn = cluster.server(
+            "turnserver",
+            &format!("-n --no-cli --no-tls --no-dtls --stun-only -L {SERVER} -L {SERVER_OTHER} --log-file stdout --pidfile {folder}/turn.pid --db {folder}/turn.db"),
+            "Total General servers",
+        );
+        // The server's addresses on the link are asked for by ARP first, which costs the packet that asks.
+        for address in [SERVER, SERVER_OTHER] {
+            let _ = cluster
+                .lab
+                .client
+                .program("ping")
+                .args(["-c3", "-i0.2", "-W1"])
+                .arg(address.to_string())
+                .finish();
+        }
+        let said = cluster.client(
+            "turnutils_natdiscovery",
+            &format!("-m -f -L {CLIENT} {SERVER}"),
+        );
+        assert!(
+            said.contains("NAT with Endpoint Independent Mapping!"),
+            "{said}"
+        );
+        assert!(
+            said.contains(&format!("NAT with {discovered}!")),
+            "{filtering}: {said}"
+        );
+        assert!(
+            said.contains(&format!("UDP reflexive addr: {TRANSLATED}:")),
+            "{said}"
+        );
+        // Its exit code is the class.
+        let stun = cluster
+            .lab
+            .client
+            .program("stun")
+            .arg(SERVER.to_string())
+            .finish()
+            .unwrap()
+            .all_text();
+        assert!(
+            stun.contains("Independent Mapping") && stun.contains(class),
+            "{stun}"
+        );
+        // Filtering holds for inside hosts too: one that was not written to does not get through.
+        let hairpins = filtering == "endpoint-independent";
+        assert_eq!(stun.contains("will hairpin"), hairpins, "{stun}");
+        cluster.end();
+    }
+}

@@ -1,0 +1,79 @@
+//! Measures in the laboratory: real programs through `asterism run`, on interfaces of network namespaces.
+//!
+//! `lab_tcp.rs` downloads over asymmetric paths, `lab_throughput.rs` sends one stream. Here is what both need: the
+//! program, which is the one beside this one, and laboratories with hosts that run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use asterism_lab::nat::{HostOptions, NatLab};
+use asterism_lab::{LabError, Program, permitted};
+
+use crate::contract::Failure;
+
+/// The release of the product that stands beside this program.
+pub(super) fn product() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(|error| {
+        Failure::Absent(format!("this program's own file is unknown ({error})"))
+    })?;
+    let product = own.with_file_name("asterism");
+    if product.exists() {
+        Ok(product)
+    } else {
+        Err(Failure::Absent(format!(
+            "{} is not there: build the product with the same profile first (cargo build --release -p asterism)",
+            product.display()
+        )))
+    }
+}
+
+/// Refuses where laboratories cannot be built, or a program is not installed.
+pub(super) fn needs(programs: &[&str]) -> Result<(), Failure> {
+    if !permitted() {
+        return Err(absent(LabError::NotPermitted));
+    }
+    for program in programs {
+        let found = Command::new("sh")
+            .args(["-c", "command -v \"$0\" >/dev/null", program])
+            .status();
+        if !found.is_ok_and(|status| status.success()) {
+            return Err(absent(LabError::Absent {
+                program: (*program).to_owned(),
+                package: asterism_lab::package_of(program),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// A failure of the laboratory itself.
+pub(super) fn absent(error: LabError) -> Failure {
+    Failure::Absent(error.to_string())
+}
+
+/// A run that went wrong, or whose link was late.
+pub(super) fn unsound(error: LabError) -> Failure {
+    Failure::Unsound(error.to_string())
+}
+
+/// Writes a new key and the configuration, and starts all hosts.
+pub(super) fn start(
+    lab: &NatLab,
+    product: &Path,
+    options: &HostOptions,
+) -> Result<Vec<Program>, Failure> {
+    if !lab.key_file().exists() {
+        let written = Command::new(product)
+            .arg("keygen")
+            .arg(lab.key_file())
+            .output();
+        if !written.is_ok_and(|output| output.status.success()) {
+            return Err(Failure::Absent(format!(
+                "{} wrote no key",
+                product.display()
+            )));
+        }
+    }
+    let configuration = lab.write_configuration(options).map_err(absent)?;
+    lab.start_hosts(product, &configuration).map_err(absent)
+}

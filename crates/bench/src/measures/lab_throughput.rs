@@ -1,0 +1,117 @@
+//! `lab.throughput`: one iperf3 stream through one NAT host on AF_PACKET, with offloads on and off.
+
+use std::time::Duration;
+
+use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
+use asterism_lab::{LabError, Offloads};
+
+use super::lab::{absent, needs, product, start, unsound};
+use super::{Context, Measure};
+use crate::contract::{Failure, Outcome};
+
+pub(super) const MEASURES: &[Measure] = &[Measure {
+    name: "lab.throughput",
+    make: throughput,
+}];
+
+/// Seconds of each stream, and of the long form.
+const SECONDS: u64 = 4;
+const SECONDS_FULL: u64 = 20;
+/// How long a stream may take to begin and end beside those seconds.
+const MARGIN: Duration = Duration::from_secs(8);
+
+/// Who forwards.
+#[derive(Clone, Copy, PartialEq)]
+enum Through {
+    Asterism,
+    Forwarding,
+    Nftables,
+}
+
+fn throughput(context: &Context) -> Result<Outcome, Failure> {
+    needs(&["ip", "iperf3", "nft"])?;
+    let seconds = if context.full { SECONDS_FULL } else { SECONDS };
+    let rate = |through, offloads, name: &str| {
+        let gigabits = stream(through, offloads, seconds)?;
+        context.say(&format!("{name}: {gigabits:.2} Gb/s"));
+        Ok::<f64, Failure>(gigabits)
+    };
+    let on = rate(Through::Asterism, Offloads::On, "offloads on")?;
+    let off = rate(Through::Asterism, Offloads::Off, "offloads off")?;
+    let mut outcome = Outcome::new(on, 1).variant("offloads-off", off);
+    for (name, through, offloads) in [
+        (
+            "kernel-forwarding-offloads-on",
+            Through::Forwarding,
+            Offloads::On,
+        ),
+        (
+            "kernel-forwarding-offloads-off",
+            Through::Forwarding,
+            Offloads::Off,
+        ),
+        ("nftables-offloads-on", Through::Nftables, Offloads::On),
+        ("nftables-offloads-off", Through::Nftables, Offloads::Off),
+    ] {
+        outcome = outcome.variant(name, rate(through, offloads, name)?);
+    }
+    Ok(outcome)
+}
+
+/// Gigabits a second that arrived at the server.
+fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<f64, Failure> {
+    let config = NatLabConfig::new(1, Duration::ZERO).offloads(offloads);
+    let lab = NatLab::new(&config).map_err(absent)?;
+    let mut hosts = Vec::new();
+    match through {
+        Through::Asterism => {
+            let options = HostOptions {
+                bulk: offloads == Offloads::On,
+                ..HostOptions::default()
+            };
+            hosts = start(&lab, &product()?, &options)?;
+        }
+        Through::Forwarding => lab.use_forwarding(0).map_err(absent)?,
+        Through::Nftables => lab.use_kernel(0).map_err(absent)?,
+    }
+    let address = SERVER.to_string();
+    let server = lab
+        .server
+        .program("iperf3")
+        .args(["-s", "-1", "--forceflush", "-B", &address])
+        .start()
+        .map_err(absent)?;
+    server
+        .wait_for_output("listening", MARGIN)
+        .map_err(absent)?;
+    let client = lab
+        .client
+        .program("iperf3")
+        .args(["-c", &address, "-J", "-t", &seconds.to_string()])
+        .time_max(Duration::from_secs(seconds) + MARGIN)
+        .run()
+        .map_err(unsound)?;
+    if hosts.iter().any(|host| !host.runs()) {
+        return Err(unsound(LabError::Failed {
+            what: "the NAT host".to_owned(),
+            said: hosts.iter().map(asterism_lab::Program::stderr).collect(),
+        }));
+    }
+    let document: serde_json::Value = serde_json::from_slice(&client.stdout)
+        .map_err(|error| Failure::Unsound(format!("iperf3 printed no document ({error})")))?;
+    let rate = document["end"]["sum_received"]["bits_per_second"].as_f64();
+    let rate = rate.filter(|rate| *rate > 0.0).ok_or_else(|| {
+        Failure::Unsound(format!(
+            "nothing arrived at the server: {}",
+            document["error"]
+        ))
+    })?;
+    // Every byte must have passed the host's interfaces.
+    let bytes = lab.counts("in").map_err(absent)?[0].received_bytes as f64;
+    if bytes * 8.0 < rate * seconds as f64 * 0.9 {
+        return Err(Failure::Unsound(format!(
+            "the host took {bytes} bytes, fewer than arrived: the stream went another way"
+        )));
+    }
+    Ok(rate / 1e9)
+}
