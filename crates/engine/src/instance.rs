@@ -39,7 +39,8 @@ pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
 
 /// One packet loop and its state. See the module.
 pub struct Instance<F: NetworkFunction> {
-    function: Arc<F>,
+    /// Counted here alone, which costs no atomic operation.
+    function: Rc<Arc<F>>,
     state: F::State,
     context: Rc<Context>,
     emissions: Emissions,
@@ -147,40 +148,57 @@ impl<F: NetworkFunction> Instance<F> {
         }
         self.context.arrive(self.now_us);
         let port = PortNumber(port);
+        // Held here, so that its address is known to the loop and not read for each packet.
+        let function = self.function.clone();
+        let function: &F = &function;
+        self.context.begin(self.serial);
+        self.serial += burst.len() as u64;
         for slot in burst.as_mut_slice() {
-            self.serial += 1;
-            let truncated = slot.is_truncated();
-            let mut packet = match Packet::parse(self.pool.bytes_mut(slot)) {
-                Ok(packet) if !truncated => packet,
-                parsed => {
-                    let reason = match parsed {
-                        Ok(_) => Reason::TruncatedCapture,
-                        Err(malformed) => malformed.into(),
-                    };
-                    self.discard(slot.alias(), reason);
-                    continue;
-                }
-            };
-            let layout = *packet.layout();
             if !self.parking.is_empty() {
-                if self.follows(slot, layout) {
-                    slot.set_port(port.0);
-                    self.park_behind(slot.alias(), layout);
-                    continue;
-                }
-                packet = Packet::with_layout(self.pool.bytes_mut(slot), layout);
+                self.handle_uncommon(slot, port);
+                continue;
             }
-            self.context.begin(self.serial);
+            let Some(packet) = Packet::parse_plain(self.pool.bytes_mut(slot)) else {
+                self.handle_uncommon(slot, port);
+                continue;
+            };
+            // After the parse, whose values need not outlive this write: a frame's bytes are read again where they
+            // are used, which is cheaper than keeping them.
+            self.context.begin_next();
             let given = Call {
                 state: &mut self.state,
                 context: &self.context,
                 emissions: &mut self.emissions,
                 port,
             };
-            let result = call(&*self.function, packet, given);
-            self.conclude(result, slot, layout, port);
+            let result = call(function, packet, given);
+            if let Ok(Verdict::Forward(to)) = result
+                && !self.context.needs_attention()
+            {
+                self.forward(to, slot);
+            } else {
+                self.conclude(result, slot, port);
+            }
         }
         burst.forget();
+    }
+
+    /// A packet of another kind than most, or one that may have to wait behind others of its flow. Of a capture that
+    /// was cut, only packets that are whole all the same are not handled here.
+    #[inline(never)]
+    fn handle_uncommon(&mut self, slot: &mut Frame, port: PortNumber) {
+        self.context.begin_next();
+        let truncated = slot.is_truncated();
+        let layout = match Layout::parse(self.pool.bytes(slot)) {
+            Ok(layout) if !truncated => layout,
+            Ok(_) => return self.discard(slot.alias(), Reason::TruncatedCapture),
+            Err(malformed) => return self.discard(slot.alias(), malformed.into()),
+        };
+        if !self.parking.is_empty() && self.follows(slot, layout) {
+            slot.set_port(port.0);
+            return self.park_behind(slot.alias(), layout);
+        }
+        self.call(slot, layout, port);
     }
 
     /// The pass that only prefetches: first the index lines of the whole burst, then the records.
@@ -198,7 +216,7 @@ impl<F: NetworkFunction> Instance<F> {
                 port: PortNumber(port),
             };
             // The verdict of a call that reads nothing is not taken: the packet is handled below.
-            let _ = call(&*self.function, packet, given);
+            let _ = call(&**self.function, packet, given);
             *noted = self.context.take_prefetched();
         }
         self.context.answer();
@@ -207,9 +225,10 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
-    /// Calls the function again for a packet that was parked, and does as it says. The frame moves on from
-    /// `slot`, whose content nobody may use afterwards.
-    fn call_again(&mut self, slot: &mut Frame, layout: Layout, port: PortNumber) {
+    /// Calls the function for a packet that the context has begun or resumed, and does as it says. The frame moves on
+    /// from `slot`, whose content nobody may use afterwards.
+    #[inline(never)]
+    fn call(&mut self, slot: &mut Frame, layout: Layout, port: PortNumber) {
         let packet = Packet::with_layout(self.pool.bytes_mut(slot), layout);
         let given = Call {
             state: &mut self.state,
@@ -217,46 +236,26 @@ impl<F: NetworkFunction> Instance<F> {
             emissions: &mut self.emissions,
             port,
         };
-        let result = call(&*self.function, packet, given);
-        self.conclude(result, slot, layout, port);
+        let result = call(&**self.function, packet, given);
+        self.conclude(result, slot, port);
     }
 
     /// Does as the function said.
-    #[inline(always)]
-    fn conclude(
-        &mut self,
-        result: Result<Verdict, Late>,
-        slot: &mut Frame,
-        layout: Layout,
-        port: PortNumber,
-    ) {
+    #[inline(never)]
+    fn conclude(&mut self, result: Result<Verdict, Late>, slot: &mut Frame, port: PortNumber) {
         if self.context.needs_attention() && result.is_ok() {
             self.settle();
         }
-        if let Ok(Verdict::Forward(to)) = result {
-            self.forward(to, slot);
-        } else {
-            self.end(result, slot, layout, port);
-        }
-    }
-
-    /// A packet that is not sent on, now at least.
-    fn end(
-        &mut self,
-        result: Result<Verdict, Late>,
-        slot: &mut Frame,
-        layout: Layout,
-        port: PortNumber,
-    ) {
         match result {
+            Ok(Verdict::Forward(to)) => self.forward(to, slot),
             Ok(Verdict::Drop(reason)) => self.discard(slot.alias(), reason),
-            Ok(Verdict::Consumed | Verdict::Forward(_)) => {
+            Ok(Verdict::Consumed) => {
                 self.tally.consumed += 1;
                 self.pool.release(slot.alias());
             }
             Err(_) => {
                 slot.set_port(port.0);
-                self.park(slot.alias(), layout);
+                self.park(slot.alias());
             }
         }
     }

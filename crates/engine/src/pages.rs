@@ -100,16 +100,14 @@ impl Pages {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
     }
 
-    /// Hints the processor to load the cache line at `offset`. Any offset is safe; one beyond the end does nothing.
+    /// Hints the processor to load the cache line at `offset`. Any offset is safe; one beyond the end is of no use.
     #[inline(always)]
     pub fn prefetch(&self, offset: usize) {
-        if offset < self.length {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: a prefetch reads nothing that the program can see and faults on no address; this one is inside.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().add(offset).cast());
-            }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(offset).cast());
         }
     }
 }

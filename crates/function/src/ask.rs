@@ -1,9 +1,10 @@
 //! The two halves of handling a packet: asking and acting.
 
 use core::ops::{Deref, DerefMut};
+use std::rc::Rc;
 
 use asterism_packet::Packet;
-use asterism_state::{Context, Late, State, Tick};
+use asterism_state::{Context, Late, Nearby, State, Tick};
 
 use crate::emissions::Emissions;
 use crate::function::{Call, PortNumber};
@@ -16,7 +17,7 @@ use crate::function::{Call, PortNumber};
 pub struct Ask<'a, S: State> {
     packet: Packet<'a>,
     state: &'a mut S,
-    context: &'a Context,
+    context: &'a Rc<Context>,
     emissions: &'a mut Emissions,
     port: PortNumber,
 }
@@ -111,6 +112,17 @@ impl<'a, S: State> Ask<'a, S> {
             state: self.state.act(),
             emissions: self.emissions,
         })
+    }
+
+    /// [`Ask::act`] of a call that a [`Nearby`] read answered.
+    #[inline(always)]
+    pub fn act_nearby(self, nearby: Nearby) -> Act<'a, S> {
+        self.context.act_nearby(nearby);
+        Act {
+            packet: self.packet,
+            state: self.state.act(),
+            emissions: self.emissions,
+        }
     }
 }
 

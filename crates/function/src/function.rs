@@ -1,5 +1,7 @@
 //! What a network function is.
 
+use std::rc::Rc;
+
 use asterism_packet::Packet;
 use asterism_state::{Builder, Context, Late, State};
 
@@ -58,35 +60,31 @@ pub struct Call<'a, S: State> {
     /// The instance's state.
     pub state: &'a mut S,
     /// What its objects share. The engine has begun or resumed the packet in it.
-    pub context: &'a Context,
+    pub context: &'a Rc<Context>,
     /// Where emitted packets go.
     pub emissions: &'a mut Emissions,
     /// The port that the packet came in by.
     pub port: PortNumber,
 }
 
-/// Calls a function for one packet.
-///
-/// # Panics
-/// When the function returned `Err` after it acted: its writes are made and cannot be taken back, and to
-/// call it again would make them twice. The host must stop (fail-stop).
+/// Calls a function for one packet. Of a late answer the caller must ask [`refuse_late_after_act`].
 #[inline(always)]
 pub fn call<'a, F: NetworkFunction>(
     function: &F,
     packet: Packet<'a>,
     call: Call<'a, F::State>,
 ) -> Result<Verdict, Late> {
-    let context = call.context;
-    let result = function.packet(Ask::new(packet, call));
-    if result.is_err() && context.acted() {
-        late_after_act();
-    }
-    result
+    function.packet(Ask::new(packet, call))
 }
 
-#[cold]
-fn late_after_act() -> ! {
-    panic!(
+/// Refuses the `Err` of a function that acted.
+///
+/// # Panics
+/// When the function returned `Err` after it acted: its writes are made and cannot be taken back, and to
+/// call it again would make them twice. The host must stop (fail-stop).
+pub fn refuse_late_after_act(context: &Context) {
+    assert!(
+        !context.acted(),
         "a network function returned `Err` after `act()`: reads belong before it; the host stops"
-    )
+    );
 }

@@ -18,17 +18,17 @@ pub mod testkit;
 
 pub use ask::{Act, AllAnswers, Ask};
 pub use asterism_packet::{
-    Arp, ArpOperation, Cut, Embedded, End, Endpoint, Flow4, FlowKey, Forwarding4, Fragment,
-    IcmpKind, Layout, MacAddress, Malformed, Network, Packet, Plain4, Protocol, TcpFlags,
+    Arp, ArpOperation, Changes4, Cut, Embedded, End, Endpoint, Flow4, FlowKey, Forwarding4,
+    Fragment, IcmpKind, Layout, MacAddress, Malformed, Network, Packet, Plain4, Protocol, TcpFlags,
     Transport, build, checksum,
 };
 pub use asterism_state as objects;
 pub use asterism_state::{
     Absence, At, BadBytes, BiMap, Builder, Counter, Counters, EndpointSpace, Flow4Key, Grant,
-    Grouped, Key, Late, Map, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, State,
-    Table, Tally, Tick, Vacancy, Value, Wire, Writer, laws,
+    Grouped, Key, Late, Map, Nearby, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space,
+    State, Table, Tally, Tick, Vacancy, Value, Wire, Writer, laws,
 };
 pub use asterism_state_macro::state;
 pub use emissions::Emissions;
-pub use function::{Call, NetworkFunction, PortNumber, Verdict, call};
+pub use function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 pub use reason::Reason;

@@ -6,7 +6,8 @@ macro_rules! reasons {
     ($($name:ident $label:literal $meaning:literal;)*) => {
         /// Why a packet was dropped.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
+        // As wide as a port's number: so a verdict is two words, which are passed and tested each on its own.
+        #[repr(u16)]
         pub enum Reason {
             $(#[doc = $meaning] $name,)*
         }

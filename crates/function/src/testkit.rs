@@ -10,7 +10,7 @@ use asterism_state::{
 };
 
 use crate::emissions::Emissions;
-use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
+use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 use crate::reason::Reason;
 
 /// What became of a packet.
@@ -161,6 +161,7 @@ impl<F: NetworkFunction> Testkit<F> {
                     return (verdict, calls);
                 }
                 Err(_) => {
+                    refuse_late_after_act(&self.context);
                     let (parked, wait) = self.context.park();
                     match wait {
                         Wait::Nothing => panic!("a late call says what it waits for"),

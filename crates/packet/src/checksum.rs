@@ -126,6 +126,13 @@ impl Change {
             .fold(self, |change, (old, new)| change.and32(*old, *new))
     }
 
+    /// The change in sixteen bits, to be kept and applied by [`FoldedChange::apply`] to many packets.
+    #[inline]
+    #[must_use]
+    pub fn folded(self) -> FoldedChange {
+        FoldedChange(fold(self.0))
+    }
+
     /// The checksum field after the change, from the field before it. About ten instructions.
     #[inline]
     #[must_use]
@@ -145,6 +152,33 @@ impl Change {
     }
 }
 
+/// A [`Change`] worked out: the same for all packets of a flow, so that it is made once and kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FoldedChange(u16);
+
+impl FoldedChange {
+    /// The checksum field after the change, from the field before it. About seven instructions.
+    #[inline(always)]
+    #[must_use]
+    pub fn apply(self, checksum: [u8; 2]) -> [u8; 2] {
+        let sum = u32::from(self.0) + u32::from(!u16::from_ne_bytes(checksum));
+        (!fold32(sum)).to_ne_bytes()
+    }
+
+    /// [`FoldedChange::apply`] for UDP: see [`Change::apply_udp`]. A folded sum is zero only of nothing but zeros, so
+    /// the checksum plus the complement of the change is never written as zero.
+    #[inline(always)]
+    #[must_use]
+    pub fn apply_udp(self, checksum: [u8; 2]) -> [u8; 2] {
+        let word = u16::from_ne_bytes(checksum);
+        if word == 0 {
+            checksum
+        } else {
+            fold32(u32::from(word) + 0xffff - u32::from(self.0)).to_ne_bytes()
+        }
+    }
+}
+
 /// The checksum of `bytes`, whose own checksum field must be zero or left out, as a number.
 #[inline]
 #[must_use]
@@ -156,12 +190,18 @@ pub fn of(bytes: &[u8]) -> u16 {
 #[inline]
 #[must_use]
 pub fn is_valid_ipv4_header(header: &[u8; 20]) -> bool {
+    is_valid_begun_ipv4_header(header) && *header != [0; 20]
+}
+
+/// [`is_valid_ipv4_header`] of a header that begins with its version, and so is not all zeros: only those have a sum
+/// of zero, which is not the sum of a right header although it is a multiple of 2^16-1.
+#[inline(always)]
+pub(crate) fn is_valid_begun_ipv4_header(header: &[u8; 20]) -> bool {
     let (words, rest) = header.as_chunks::<8>();
     let (sum, carry) = u64::from_ne_bytes(words[0]).overflowing_add(u64::from_ne_bytes(words[1]));
     let last = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]);
     let (sum, second_carry) = sum.overflowing_add(u64::from(last) + u64::from(carry));
-    let sum = sum + u64::from(second_carry);
-    is_multiple_of_ffff(sum) && sum != 0
+    is_multiple_of_ffff(sum + u64::from(second_carry))
 }
 
 /// Whether the folded sum would be one of the two zeros, in four instructions: multiplied by the inverse of 2^16-1
@@ -188,7 +228,11 @@ pub fn after_ttl_decrement(checksum: [u8; 2]) -> [u8; 2] {
 /// complement, and only the sum of nothing but zeros is 0), which is what makes RFC 1624 agree with a recomputation.
 #[inline(always)]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    fold32((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
+}
+
+#[inline(always)]
+fn fold32(sum: u32) -> u16 {
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
@@ -219,6 +263,24 @@ mod tests {
         assert_eq!(change.apply([0xdd, 0x2f]), [0, 0]);
         assert_eq!(change.apply_udp([0xdd, 0x2f]), [0xff, 0xff]);
         assert_eq!(change.apply_udp([0, 0]), [0, 0]);
+    }
+
+    #[test]
+    fn a_folded_change_is_the_change_for_every_checksum() {
+        let changes = [
+            Change::NONE,
+            Change::NONE.and16([1, 2], [1, 2]),
+            Change::NONE.and16([0xff, 0xff], [0, 0]),
+            Change::NONE.and16([0, 0], [0xff, 0xff]),
+            Change::NONE.and32([10, 0, 0, 1], [203, 0, 113, 9]),
+        ];
+        for change in changes {
+            for checksum in 0..=u16::MAX {
+                let before = checksum.to_be_bytes();
+                assert_eq!(change.folded().apply(before), change.apply(before));
+                assert_eq!(change.folded().apply_udp(before), change.apply_udp(before));
+            }
+        }
     }
 
     #[test]

@@ -54,15 +54,18 @@ pub struct Layout(pub(crate) u64);
 
 // The fields of a layout in its word. One word is made with three `or`s and returned in a register, where a struct of
 // small fields is written and read byte by byte.
-const TRANSPORT_AT_SHIFT: u32 = 0; // 16 bits
-const NETWORK_AT_SHIFT: u32 = 16; // 8 bits
-const PROTOCOL_SHIFT: u32 = 24; // 8 bits
-const NETWORK_SHIFT: u32 = 32; // 2 bits
-const FRAGMENT_SHIFT: u32 = 34; // 2 bits
-const VLAN_TAGS_SHIFT: u32 = 36; // 2 bits
-const SOURCE_ROUTED_SHIFT: u32 = 38; // 1 bit
-const TRANSPORT_SHIFT: u32 = 40; // 3 bits; bit 39 is never set
-pub(crate) const PLAIN_SHIFT: u32 = 43; // 1 bit
+// What is tested on the common path is in the low half, where a test needs no constant in a register.
+const TRANSPORT_SHIFT: u32 = 0; // 3 bits
+const PLAIN_SHIFT: u32 = 3; // 1 bit
+const NETWORK_SHIFT: u32 = 4; // 2 bits
+const FRAGMENT_SHIFT: u32 = 6; // 2 bits
+const VLAN_TAGS_SHIFT: u32 = 8; // 2 bits
+const SOURCE_ROUTED_SHIFT: u32 = 10; // 1 bit
+/// Set in no layout.
+pub(crate) const NEVER_SET: u64 = 1 << 11;
+const PROTOCOL_SHIFT: u32 = 12; // 8 bits
+const NETWORK_AT_SHIFT: u32 = 20; // 8 bits
+const TRANSPORT_AT_SHIFT: u32 = 28; // 16 bits
 const END_SHIFT: u32 = 44; // 20 bits
 
 /// The end of a frame that is not IP and longer than this is taken to be here. IP ends before 65,600.
@@ -168,9 +171,31 @@ impl Layout {
         self.0 >> PLAIN_SHIFT & 1 == 1
     }
 
+    /// The layout of a plain packet of TCP or UDP that ends at `end`.
+    #[inline(always)]
+    pub(crate) const fn plain(transport: Transport, end: usize) -> Layout {
+        const fn without_end(transport: Transport, protocol: u8) -> u64 {
+            let upper = Upper {
+                protocol,
+                fragment: Fragment::Whole,
+                transport,
+                source_routed: false,
+            };
+            Layout::ip(Network::Ipv4, 14, 34, 34, upper, 0).0 & !(u64::MAX << END_SHIFT)
+                | 1 << PLAIN_SHIFT
+        }
+        const TCP: u64 = without_end(Transport::Tcp, 6);
+        const UDP: u64 = without_end(Transport::Udp, 17);
+        let rest = match transport {
+            Transport::Tcp => TCP,
+            _ => UDP,
+        };
+        Layout(rest | (end as u64) << END_SHIFT)
+    }
+
     /// The layout of an IP packet. Every offset has been checked against the frame.
     #[inline(always)]
-    pub(crate) fn ip(
+    pub(crate) const fn ip(
         network: Network,
         network_at: usize,
         transport_at: usize,
@@ -187,11 +212,11 @@ impl Layout {
         Layout(
             (transport_at as u64) << TRANSPORT_AT_SHIFT
                 | (network_at as u64) << NETWORK_AT_SHIFT
-                | u64::from(upper.protocol) << PROTOCOL_SHIFT
+                | (upper.protocol as u64) << PROTOCOL_SHIFT
                 | (network as u64) << NETWORK_SHIFT
                 | (upper.fragment as u64) << FRAGMENT_SHIFT
-                | u64::from(vlan_tags) << VLAN_TAGS_SHIFT
-                | u64::from(upper.source_routed) << SOURCE_ROUTED_SHIFT
+                | (vlan_tags as u64) << VLAN_TAGS_SHIFT
+                | (upper.source_routed as u64) << SOURCE_ROUTED_SHIFT
                 | (upper.transport as u64) << TRANSPORT_SHIFT
                 | (end as u64) << END_SHIFT,
         )

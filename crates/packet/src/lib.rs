@@ -42,5 +42,5 @@ pub use layout::{Fragment, Layout, Network, Transport};
 pub use mac::MacAddress;
 pub use malformed::Malformed;
 pub use packet::Packet;
-pub use plain::{End, Forwarding4, Plain4};
+pub use plain::{Changes4, End, Forwarding4, Plain4};
 pub use transport::{IcmpKind, TcpFlags};

@@ -3,8 +3,9 @@
 //! The common packet takes a short path of constant offsets; all others, well-formed or not, the general one.
 
 use crate::checksum;
-use crate::layout::{self, Fragment, Layout, Network, Transport, Upper, array, word};
+use crate::layout::{Fragment, Layout, NEVER_SET, Network, Transport, Upper, array, word};
 use crate::malformed::Malformed;
+use crate::packet::PLAIN;
 
 /// Tags of IEEE 802.1Q or 802.1ad that are looked through; a frame with more is [`Network::Other`].
 const VLAN_TAGS_MAX: u8 = 2;
@@ -31,52 +32,39 @@ pub(crate) fn parse<const VERIFY: bool>(frame: &[u8]) -> Result<Layout, Malforme
 /// Nearly every packet: whole TCP or UDP over IPv4, no tag, no IPv4 options, so that every offset is a constant.
 /// `None` is for all others, well-formed or not: the general parse says what they are.
 #[inline(always)]
-fn common<const VERIFY: bool>(frame: &[u8]) -> Option<Layout> {
-    let head = frame.first_chunk::<42>()?;
+pub(crate) fn common<const VERIFY: bool>(frame: &[u8]) -> Option<Layout> {
+    let head = frame.first_chunk::<PLAIN>()?;
     let header = head[14..].first_chunk::<20>()?;
-    if u32::from_be_bytes([head[12], head[13], head[14], head[15]]) >> 8 != 0x08_0045
-        || [header[6] & 0x3f, header[7]] != [0, 0]
-        || (VERIFY && !checksum::is_valid_ipv4_header(header))
+    if word(head, 12) != Some(ETHERTYPE_IPV4)
+        || header[0] != 0x45
+        || word(header, 6)? & 0x3fff != 0
+        || (VERIFY && !checksum::is_valid_begun_ipv4_header(header))
     {
         return None;
     }
     let end = 14 + usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let packet = frame.get(..end)?;
-    let protocol = header[9];
-    let transport = match protocol {
-        6 => {
-            let length = usize::from(packet.get(46)? >> 4) * 4;
-            if length < 20 || 34 + length > end {
-                return None;
-            }
-            Transport::Tcp
-        }
+    if end > frame.len() {
+        return None;
+    }
+    let (transport, length, least) = match head[23] {
+        6 => (Transport::Tcp, usize::from(head[46] >> 4) * 4, 20),
         17 => {
-            let length = usize::from(u16::from_be_bytes([head[38], head[39]]));
-            if length < 8 || 34 + length > end {
-                return None;
-            }
-            Transport::Udp
+            let length = u16::from_be_bytes([head[38], head[39]]);
+            (Transport::Udp, usize::from(length), 8)
         }
         _ => return None,
     };
-    let upper = Upper {
-        protocol,
-        fragment: Fragment::Whole,
-        transport,
-        source_routed: false,
-    };
-    Some(Layout(
-        Layout::ip(Network::Ipv4, 14, 34, end, upper, 0).0 | 1 << layout::PLAIN_SHIFT,
-    ))
+    if length < least || 34 + length > end {
+        return None;
+    }
+    Some(Layout::plain(transport, end))
 }
 
 /// A layout or the reason why there is none in one word, to be returned in one register.
 struct Outcome(u64);
 
 impl Outcome {
-    /// Set in no layout.
-    const MALFORMED: u64 = 1 << 39;
+    const MALFORMED: u64 = NEVER_SET;
 
     const fn of(result: Result<Layout, Malformed>) -> Outcome {
         match result {

@@ -27,6 +27,17 @@ impl Late {
     }
 }
 
+/// The proof that a read of this call answered at once, and so that none of it was late and it does not merely
+/// prefetch: acting needs to ask for nothing more. Of use to the call that got it only.
+#[derive(Debug)]
+pub struct Nearby(());
+
+impl Nearby {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
 /// Bytes of operations that one group may hold, so that a group always fits a datagram.
 pub const GROUP_BYTES_MAX: usize = 1_100;
 /// Grants that one packet may hold.
@@ -294,6 +305,15 @@ impl Context {
     pub fn begin(&self, serial: u64) {
         self.serial.set(serial);
     }
+    /// Starts the packet after the one that was started last.
+    #[inline(always)]
+    pub fn begin_next(&self) {
+        self.serial.set(self.serial.get().wrapping_add(1));
+    }
+    /// What the packet being handled was begun with.
+    pub fn serial(&self) -> u64 {
+        self.serial.get()
+    }
     /// A number that differs for every call of the function.
     pub(crate) fn turn(&self) -> u64 {
         self.serial.get().wrapping_add(self.resumed.get() << 40)
@@ -305,6 +325,11 @@ impl Context {
             return self.act_after_late_read();
         }
         Ok(())
+    }
+    /// [`Context::act`] of a call whose reads are known to have answered.
+    #[inline(always)]
+    pub fn act_nearby(&self, _: Nearby) {
+        debug_assert!(self.answers_plainly());
     }
     /// Acting in the prefetch pass, or although a read was late.
     #[cold]

@@ -373,9 +373,9 @@ impl<K: Key> Counters<K> {
         if !self.context.answers_plainly() {
             self.ahead(hash)?;
         }
-        Ok(self
-            .index
-            .find(hash, |number| self.cells[number as usize].key == *key))
+        Ok(self.index.find(hash, |number| {
+            (self.cells[number as usize].key == *key).then_some(number)
+        }))
     }
 
     /// Calls `each` for every key and its sum; for control-plane use.
@@ -412,10 +412,9 @@ impl<K: Key> Counters<K> {
     #[inline(never)]
     fn start(&mut self, key: K, own: bool) -> Option<u32> {
         let hash = key.hash(self.context.seed());
-        if let Some(number) = self
-            .index
-            .find(hash, |number| self.cells[number as usize].key == key)
-        {
+        if let Some(number) = self.index.find(hash, |number| {
+            (self.cells[number as usize].key == key).then_some(number)
+        }) {
             return Some(number);
         }
         if self.used >= self.room {

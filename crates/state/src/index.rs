@@ -54,11 +54,12 @@ impl Bucket {
         // `next`, laid out by repr(C) with a 64-byte alignment), and the mask drops the last four.
         unsafe {
             use core::arch::x86_64::{
-                _mm_cmpeq_epi8, _mm_load_si128, _mm_movemask_epi8, _mm_set1_epi8,
+                _mm_cmpeq_epi8, _mm_load_si128, _mm_movemask_epi8, _mm_set1_epi32,
             };
             let tags = _mm_load_si128(core::ptr::from_ref(self).cast());
-            _mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8(tag as i8))) as u32
-                & ((1 << SLOTS) - 1)
+            // SSE2 spreads words, not bytes.
+            let wanted = _mm_set1_epi32((u32::from(tag) * 0x0101_0101) as i32);
+            _mm_movemask_epi8(_mm_cmpeq_epi8(tags, wanted)) as u32 & ((1 << SLOTS) - 1)
         }
         #[cfg(not(target_arch = "x86_64"))]
         self.tags.iter().enumerate().fold(0, |bits, (slot, &held)| {
@@ -77,6 +78,28 @@ impl Bucket {
             taken &= taken - 1;
             Some(record)
         })
+    }
+
+    /// What `seek` finds in the records under a hash with this tag.
+    #[inline(always)]
+    fn find<T>(&self, tag: u8, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
+        let mut matching = self.matching(tag);
+        if matching == 0 {
+            return None;
+        }
+        // Nearly always the first one is it.
+        if let Some(found) = seek(self.first(matching)) {
+            return Some(found);
+        }
+        loop {
+            matching &= matching - 1;
+            if matching == 0 {
+                return None;
+            }
+            if let Some(found) = seek(self.first(matching)) {
+                return Some(found);
+            }
+        }
     }
 
     /// The record of the lowest of the slots that [`Bucket::matching`] gave; not of none.
@@ -147,25 +170,26 @@ impl Index {
         (matching != 0).then(|| bucket.first(matching))
     }
 
-    /// The record under `hash` for which `same` holds.
+    /// What `seek` finds in one of the records that may be those under `hash`.
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
         let tag = tag_of(hash);
         let mut bucket = self.home(hash);
         loop {
-            let mut matching = bucket.matching(tag);
-            while matching != 0 {
-                let record = bucket.first(matching);
-                if same(record) {
-                    return Some(record);
-                }
-                matching &= matching - 1;
+            if let Some(found) = bucket.find(tag, &seek) {
+                return Some(found);
             }
             if bucket.next == 0 {
                 return None;
             }
             bucket = &self.overflow[bucket.next as usize - 1];
         }
+    }
+
+    /// [`Index::find`] in the first bucket alone: what it does not find may be in the others.
+    #[inline(always)]
+    pub(crate) fn find_nearby<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
+        self.home(hash).find(tag_of(hash), seek)
     }
 
     /// Adds `record` under `hash`. `hash_of` tells the hash of any record in the index; it is called for
@@ -363,6 +387,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    fn find(index: &Index, hash: u64, key: u32) -> Option<u32> {
+        index.find(hash, |record| (record == key).then_some(record))
+    }
+
     fn hash(key: u32) -> u64 {
         // Poor on purpose: long chains and shared tags.
         u64::from(key % 61).wrapping_mul(0x0101_0101_0101_0101)
@@ -375,7 +403,7 @@ mod tests {
             let mut index = Index::new(400);
             let mut model = BTreeMap::new();
             for (key, insert) in operations {
-                let held = index.find(hash(key), |record| record == key);
+                let held = find(&index, hash(key), key);
                 prop_assert_eq!(held, model.get(&key).copied());
                 if insert && held.is_none() {
                     index.insert(hash(key), key, hash);
@@ -387,7 +415,7 @@ mod tests {
                 prop_assert_eq!(index.count(), model.len());
             }
             for key in 0..400 {
-                prop_assert_eq!(index.find(hash(key), |record| record == key), model.get(&key).copied());
+                prop_assert_eq!(find(&index, hash(key), key), model.get(&key).copied());
             }
         }
     }
@@ -401,10 +429,10 @@ mod tests {
             index.insert(hash(key), key, hash);
         }
         for key in 0..capacity as u32 {
-            assert_eq!(index.find(hash(key), |record| record == key), Some(key));
+            assert_eq!(find(&index, hash(key), key), Some(key));
         }
         index.replace(hash(5), 5, 99_999);
-        assert_eq!(index.find(hash(5), |record| record == 99_999), Some(99_999));
+        assert_eq!(find(&index, hash(5), 99_999), Some(99_999));
         assert!(
             index.bytes_in_use() < capacity * 20,
             "{} bytes an entry",

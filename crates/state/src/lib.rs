@@ -32,7 +32,7 @@ mod wire;
 pub use asterism_state_macro::state_below as state;
 pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, Late, MISSES_PER_PACKET_MAX,
-    OPERATION_BYTES_MAX, Prefetched, Sequencer, Tick, Wait,
+    Nearby, OPERATION_BYTES_MAX, Prefetched, Sequencer, Tick, Wait,
 };
 pub use counter::{Counter, CounterAct, Counters, CountersAct, Tally};
 pub use endpoint_space::EndpointSpace;

@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
-use crate::context::{Late, Prefetched};
+use crate::context::{Late, Nearby, Prefetched};
 use crate::object::{Object, Shown, Since};
 use crate::stamp::Stamp;
 use crate::table::{At, Row, Table, Vacancy, Value};
@@ -161,7 +161,8 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
     /// Late where the object's placement is not local, or where absence may be.
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<At<Single<K>, V>>, Late> {
-        self.find(0, key.hash(self.seed()), |row| row.0 == *key)
+        let key = *key;
+        self.find(0, key.hash(self.seed()), move |row| row.0 == key)
     }
 
     /// Whether there is an entry of `key`.
@@ -175,13 +176,31 @@ impl<R: Paired, V: Value> Table<R, V> {
     /// The entry whose left key this is, unless its right key belongs to a better entry.
     #[inline(always)]
     pub fn by_left(&self, key: &R::Left) -> Result<Option<At<R, V>>, Late> {
-        self.find(0, key.hash(self.seed()), |row| row.left() == *key)
+        let key = *key;
+        self.find(0, key.hash(self.seed()), move |row| row.left() == key)
+    }
+
+    /// [`Table::by_left`] without what is rare: `None` also where it would have to look further, so that nothing is
+    /// known then. For the common path of a function that handles all else elsewhere: forty instructions less, with
+    /// what [`Nearby`] is good for.
+    #[inline(always)]
+    pub fn nearby_by_left(&self, key: &R::Left) -> Result<Option<(At<R, V>, Nearby)>, Late> {
+        let key = *key;
+        self.find_nearby(0, key.hash(self.seed()), move |row| row.left() == key)
+    }
+
+    /// [`Table::by_right`] as [`Table::nearby_by_left`] is to `by_left`.
+    #[inline(always)]
+    pub fn nearby_by_right(&self, key: &R::Right) -> Result<Option<(At<R, V>, Nearby)>, Late> {
+        let key = *key;
+        self.find_nearby(1, key.hash(self.seed()), move |row| row.right() == key)
     }
 
     /// The entry whose right key this is, also as an alias (see [`At::is_alias`]).
     #[inline(always)]
     pub fn by_right(&self, key: &R::Right) -> Result<Option<At<R, V>>, Late> {
-        self.find(1, key.hash(self.seed()), |row| row.right() == *key)
+        let key = *key;
+        self.find(1, key.hash(self.seed()), move |row| row.right() == key)
     }
 }
 

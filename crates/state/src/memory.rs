@@ -103,6 +103,17 @@ impl<T: Zeroed> Region<T> {
         }
     }
 
+    /// The item at `at`, without asking whether there is one: for probes, three instructions less.
+    ///
+    /// # Safety
+    /// `at` is below the region's length.
+    #[inline(always)]
+    pub(crate) unsafe fn item(&self, at: u32) -> &T {
+        debug_assert!((at as usize) < self.length);
+        // SAFETY: in range, by the caller; the item is initialised, as in `deref`.
+        unsafe { &*self.start.as_ptr().add(at as usize) }
+    }
+
     /// Asks the processor to bring the cache line of item `at` closer. Out of range does nothing.
     #[inline(always)]
     pub fn prefetch(&self, at: usize) {

@@ -44,11 +44,11 @@ const HOSTS: usize = 4;
 struct InsertKey(u64, u64);
 
 impl InsertKey {
-    fn of(plain: &Plain4) -> Self {
-        let ports = u32::from_le_bytes(plain.ports);
+    fn of(plain: &Plain4<'_>) -> Self {
+        let ports = u32::from_le_bytes(plain.ports());
         Self(
-            u64::from_le_bytes(plain.addresses),
-            u64::from(plain.protocol.0) << 32 | u64::from(ports),
+            u64::from_le_bytes(plain.addresses()),
+            u64::from(plain.protocol().0) << 32 | u64::from(ports),
         )
     }
     /// What is kept under the key: any receiver can tell whether it is right.
@@ -236,9 +236,8 @@ impl Bench {
                 )));
             }
             for frame in &mut self.keys[..self.inserted] {
-                let plain = asterism_function::Packet::parse(frame)
-                    .ok()
-                    .and_then(|packet| packet.plain4());
+                let packet = asterism_function::Packet::parse(frame).ok();
+                let plain = packet.as_ref().and_then(|packet| packet.plain4());
                 let key = plain.map(|plain| InsertKey::of(&plain));
                 let found = key.and_then(|key| state.entries.get(&key).ok().flatten());
                 if found.map(|at| at.value) != key.map(InsertKey::value) {

@@ -1,6 +1,8 @@
 //! Packets of an instance whose answers are late: when they are parked, called again and given up.
 
-use asterism_function::{FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason};
+use asterism_function::{
+    FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason, refuse_late_after_act,
+};
 use asterism_state::{GiveBack, Settle, State};
 
 use super::Instance;
@@ -31,7 +33,7 @@ impl<F: NetworkFunction> Instance<F> {
     pub(super) fn park_behind(&mut self, mut frame: Frame, layout: Layout) {
         let flow = self.flow(&mut frame, layout);
         let until = Until::Turn {
-            serial: self.serial,
+            serial: self.context.serial(),
         };
         let parked = Parked {
             frame,
@@ -46,7 +48,8 @@ impl<F: NetworkFunction> Instance<F> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn park(&mut self, mut frame: Frame, layout: Layout) {
+    pub(super) fn park(&mut self, mut frame: Frame) {
+        refuse_late_after_act(&self.context);
         self.tally.late += 1;
         let (call, wait) = self.context.park();
         let state = &self.state;
@@ -66,7 +69,9 @@ impl<F: NetworkFunction> Instance<F> {
             // What does not fit is no loss: keep-alives tell the same a little later.
             let _ = Up::Probe.push(&mut exchange.up);
         }
-        let flow = self.flow(&mut frame, layout);
+        // Parsed once more, so that no other packet keeps its layout for this. The packet is as it came.
+        let layout = Layout::parse_unverified(self.pool.bytes(&frame));
+        let flow = layout.map_or(0, |layout| self.flow(&mut frame, layout));
         let since_us = self.parked_since_us.take().unwrap_or(self.now_us);
         self.put(Parked {
             frame,
@@ -143,7 +148,7 @@ impl<F: NetworkFunction> Instance<F> {
             let before = self.parking.len();
             self.parked_since_us = Some(parked.since_us);
             let port = PortNumber(parked.frame.port());
-            self.call_again(&mut parked.frame, layout, port);
+            self.call(&mut parked.frame, layout, port);
             // At once: what is written but not handed on does not count as used room.
             self.commit();
             self.parked_since_us = None;

@@ -77,7 +77,7 @@ impl InstanceParts {
         let state = function.state(&Builder::new(context.clone(), settings));
         context.set_now(0, self.tick_at_zero);
         Instance {
-            function,
+            function: Rc::new(function),
             state,
             context,
             emissions: Emissions::default(),

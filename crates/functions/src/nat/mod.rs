@@ -24,8 +24,8 @@ mod session;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, Builder, End, Endpoint, Fragment, IcmpKind, Late, Map, Network, NetworkFunction, Plain4,
-    Pool, PortNumber, Reason, Table, Verdict, objects, state,
+    Ask, Builder, End, Endpoint, Fragment, IcmpKind, Late, Map, Network, NetworkFunction, Pool,
+    PortNumber, Reason, Table, Verdict, objects, state,
 };
 
 pub use config::{
@@ -101,77 +101,121 @@ impl Nat {
         &self.config
     }
 
-    /// A plain packet from inside whose session is known: an edit.
+    /// A plain packet from inside whose session is known: an edit. Without `THOROUGH` it looks no further than it must
+    /// for nearly all of them, and nothing that it leaves out comes back to it: its values stay in registers (forty
+    /// instructions a packet).
     #[inline(always)]
-    fn outbound(&self, ask: Ask<'_, NatState>, plain: &Plain4) -> Result<Verdict, Late> {
+    fn outbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
         if !self.inside.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
-        let Some(session) = ask.sessions.by_left(&plain.into())? else {
-            return self.apart(ask);
+        let Some(plain) = ask.packet().plain4() else {
+            return self.further::<THOROUGH>(ask);
         };
-        let [.., a, b, c, d] = plain.addresses;
-        let Some(ethernet) = self.outside.ethernet_to(Ipv4Addr::new(a, b, c, d)) else {
-            return self.apart(ask);
+        let ends = Ends::from(&plain);
+        let found = if THOROUGH {
+            ask.sessions.by_left(&ends)?.map(|session| (session, None))
+        } else {
+            ask.sessions
+                .nearby_by_left(&ends)?
+                .map(|(session, nearby)| (session, Some(nearby)))
         };
+        let Some((session, nearby)) = found else {
+            return self.further::<THOROUGH>(ask);
+        };
+        let Some(ethernet) = self.outside.ethernet_to::<THOROUGH>(plain.destination()) else {
+            return self.further::<THOROUGH>(ask);
+        };
+        let flags = plain.tcp_flags();
         if session.row.hairpins()
-            || session.value.reopens(plain.tcp_flags)
-            || plain.ttl <= 1
-            || self.outside.is_too_long(plain.length.into())
+            || session.value.reopens(flags)
+            || plain.ttl() <= 1
+            || self
+                .outside
+                .may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
-            return self.apart(ask);
+            return self.further::<THOROUGH>(ask);
         }
-        let mut act = ask.act()?;
+        let mut act = match nearby {
+            Some(nearby) => ask.act_nearby(nearby),
+            None => ask.act()?,
+        };
         act.packet
             .forward_plain4(End::Source, &session.row.forwards_out(ethernet));
-        let connection = session.value.after(plain.tcp_flags, Direction::Outbound);
+        let connection = session.value.after(flags, Direction::Outbound);
         act.sessions.update(&session, connection);
         Ok(Verdict::Forward(self.outside.interface.port))
     }
 
-    /// A plain packet from outside whose session is known: an edit.
+    /// A plain packet from outside whose session is known: as [`Nat::outbound`].
     #[inline(always)]
-    fn inbound(&self, ask: Ask<'_, NatState>, plain: &Plain4) -> Result<Verdict, Late> {
+    fn inbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
         if !self.outside.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
-        let Some(session) = ask.sessions.by_right(&plain.into())? else {
-            return self.apart(ask);
+        let Some(plain) = ask.packet().plain4() else {
+            return self.further::<THOROUGH>(ask);
         };
-        let Some(ethernet) = self.inside.ethernet_to(session.row.inside().address) else {
-            return self.apart(ask);
+        let ends = Ends::from(&plain);
+        let found = if THOROUGH {
+            ask.sessions.by_right(&ends)?.map(|session| (session, None))
+        } else {
+            ask.sessions
+                .nearby_by_right(&ends)?
+                .map(|(session, nearby)| (session, Some(nearby)))
         };
-        if session.value.reopens(plain.tcp_flags)
-            || plain.ttl <= 1
-            || self.inside.is_too_long(plain.length.into())
+        let Some((session, nearby)) = found else {
+            return self.further::<THOROUGH>(ask);
+        };
+        let inside = session.row.inside_address();
+        let Some(ethernet) = self.inside.ethernet_to::<THOROUGH>(inside) else {
+            return self.further::<THOROUGH>(ask);
+        };
+        let flags = plain.tcp_flags();
+        if session.value.reopens(flags)
+            || plain.ttl() <= 1
+            || self
+                .inside
+                .may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
-            return self.apart(ask);
+            return self.further::<THOROUGH>(ask);
         }
-        let mut act = ask.act()?;
+        let mut act = match nearby {
+            Some(nearby) => ask.act_nearby(nearby),
+            None => ask.act()?,
+        };
         act.packet
             .forward_plain4(End::Destination, &session.row.forwards_in(ethernet));
-        let connection = session.value.after(plain.tcp_flags, Direction::Inbound);
+        let connection = session.value.after(flags, Direction::Inbound);
         act.sessions.update(&session, connection);
         Ok(Verdict::Forward(self.inside.interface.port))
     }
 
-    /// Hands a packet over to [`Nat::uncommon`]: by reference, so that `ask` is in memory only then and the common
-    /// path keeps it in registers (eight instructions a packet).
+    /// What the common path does not handle, the thorough one may; what that does not, [`Nat::uncommon`] does.
     #[inline(always)]
-    fn apart(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        self.taken_apart(&mut Some(ask))
+    fn further<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        if THOROUGH {
+            self.uncommon(ask)
+        } else {
+            self.thorough(&mut Some(ask))
+        }
     }
 
-    #[cold]
+    /// By reference, so that `ask` is in memory only here.
     #[inline(never)]
-    fn taken_apart(&self, ask: &mut Option<Ask<'_, NatState>>) -> Result<Verdict, Late> {
-        match ask.take() {
-            Some(ask) => self.uncommon(ask),
-            None => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
+    fn thorough(&self, ask: &mut Option<Ask<'_, NatState>>) -> Result<Verdict, Late> {
+        let Some(ask) = ask.take() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        match self.side(ask.port()) {
+            Some(Side::Inside) if ask.packet().plain4().is_some() => self.outbound::<true>(ask),
+            Some(Side::Outside) if ask.packet().plain4().is_some() => self.inbound::<true>(ask),
+            _ => self.uncommon(ask),
         }
     }
 
     /// All packets, also the plain ones that need more than an edit.
+    #[inline(never)]
     fn uncommon(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
         let Some(side) = self.side(ask.port()) else {
             return Ok(Verdict::Drop(Reason::NotForUs));
@@ -280,15 +324,15 @@ impl NetworkFunction for Nat {
 
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        if let Some(plain) = ask.packet().plain4() {
+        if ask.packet().plain4().is_some() {
             if ask.port() == self.inside.interface.port {
-                return self.outbound(ask, &plain);
+                return self.outbound::<false>(ask);
             }
             if ask.port() == self.outside.interface.port {
-                return self.inbound(ask, &plain);
+                return self.inbound::<false>(ask);
             }
         }
-        self.apart(ask)
+        self.further::<false>(ask)
     }
 
     fn addresses(&self) -> Vec<Ipv4Addr> {

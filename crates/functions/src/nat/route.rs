@@ -3,7 +3,7 @@
 
 use core::net::Ipv4Addr;
 
-use asterism_function::{Cut, MacAddress, Packet};
+use asterism_function::{Cut, MacAddress, Packet, Plain4};
 
 use super::config::{Interface, NatConfig, Route, Side};
 use super::open::length_of;
@@ -23,18 +23,18 @@ pub(super) struct Link {
     pub(super) interface: Interface,
     /// The interface's Ethernet address in the high bytes of a word, as [`Link::takes`] compares it.
     mac: u64,
-    /// The link's prefix, in network order.
-    network: u32,
-    mask: u32,
-    /// All routes but the link's own have one station: then the Ethernet addresses of a frame to it.
-    has_only_station: bool,
+    /// All routes but the link's own have one station: the Ethernet addresses of a frame to it, for hosts beyond
+    /// this prefix. Otherwise the prefix is of length zero, beyond which there is nothing.
+    beyond: (u32, u32),
     only_station: [u8; 12],
     /// Longest prefix first.
     routes: Vec<Entry>,
     /// Neighbours whose Ethernet address is configured, by address.
     neighbours: Vec<Configured>,
-    /// Bytes of the largest IP packet that may leave; `usize::MAX`: not checked.
-    mtu: usize,
+    /// Bytes of the largest IP packet that may leave; `u16::MAX`, which none exceeds: not checked.
+    mtu: u16,
+    /// Bytes of the largest frame without tags or padding.
+    frame_bytes_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,17 +95,17 @@ impl Link {
         let mut link = Self {
             interface,
             mac: high_bytes(interface.mac),
-            network: in_network_order(interface.address.to_bits() & interface.prefix().mask()),
-            mask: in_network_order(interface.prefix().mask()),
-            has_only_station: false,
+            beyond: (0, 0),
             only_station: [0; 12],
             routes: Vec::new(),
             neighbours,
             mtu: match interface.mtu {
-                0 => usize::MAX,
-                mtu => mtu.into(),
+                0 => u16::MAX,
+                mtu => mtu,
             },
+            frame_bytes_max: 0,
         };
+        link.frame_bytes_max = 14 + usize::from(link.mtu);
         link.routes = routes.iter().map(|route| link.entry(route)).collect();
         let mut stations = link
             .routes
@@ -115,21 +115,29 @@ impl Link {
         if let Some(Way::To(station)) = stations.next()
             && stations.all(|way| way == Way::To(station))
         {
-            link.has_only_station = true;
+            let mask = interface.prefix().mask();
+            link.beyond = (
+                in_network_order(interface.address.to_bits() & mask),
+                in_network_order(mask),
+            );
             link.only_station = addressed(station, interface.mac);
         }
         link
     }
 
-    /// The Ethernet addresses of a frame to a host that is known to be on this side; `None` where the station is not
-    /// configured. Four instructions if one router has everything beyond the link.
+    /// The Ethernet addresses of a frame to a host that is known to be on this side (in network order); `None` where the
+    /// station is not configured. Four instructions if one router has everything beyond the link; without `THOROUGH`
+    /// that is all that is tried.
     #[inline(always)]
-    pub(super) fn ethernet_to(&self, host: Ipv4Addr) -> Option<&[u8; 12]> {
-        let host = u32::from_ne_bytes(host.octets());
-        if self.has_only_station && host & self.mask != self.network {
+    pub(super) fn ethernet_to<const THOROUGH: bool>(&self, host: [u8; 4]) -> Option<&[u8; 12]> {
+        let host = u32::from_ne_bytes(host);
+        let (network, mask) = self.beyond;
+        if host & mask != network {
             Some(&self.only_station)
-        } else {
+        } else if THOROUGH {
             self.searched_ethernet_to(host)
+        } else {
+            None
         }
     }
 
@@ -186,19 +194,33 @@ impl Link {
 
     /// Whether an IP packet of this many bytes is longer than the link allows.
     #[inline(always)]
-    pub(super) fn is_too_long(&self, length: usize) -> bool {
+    pub(super) fn is_too_long(&self, length: u16) -> bool {
         length > self.mtu
     }
 
     /// How a packet is cut for the link; `None`: it is short enough.
     pub(super) fn cut(&self, packet: &Packet<'_>) -> Result<Option<Cut>, TooLong> {
-        if !self.is_too_long(length_of(packet)) {
+        if !self.is_too_long(length_of(packet) as u16) {
             return Ok(None);
         }
-        let cut = Cut::of(packet, self.mtu.min(PART_BYTES_MAX));
+        let cut = Cut::of(packet, usize::from(self.mtu).min(PART_BYTES_MAX));
         match cut.filter(|cut| cut.count() <= PARTS_MAX) {
             Some(cut) => Ok(Some(cut)),
             None => Err(TooLong),
+        }
+    }
+
+    /// [`Link::is_too_long`] of a plain packet; without `THOROUGH` by the frame, whose padding is in it.
+    #[inline(always)]
+    pub(super) fn may_be_too_long<const THOROUGH: bool>(
+        &self,
+        plain: &Plain4<'_>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        if THOROUGH {
+            self.is_too_long(plain.length())
+        } else {
+            packet.bytes().len() > self.frame_bytes_max
         }
     }
 

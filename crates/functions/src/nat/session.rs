@@ -8,8 +8,8 @@ use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    BadBytes, Endpoint, Forwarding4, Grouped, Key, Paired, Plain4, Protocol, Reader, Row, Wire,
-    Writer, objects,
+    BadBytes, Changes4, Endpoint, Forwarding4, Grouped, Key, Paired, Plain4, Protocol, Reader, Row,
+    Wire, Writer, objects,
 };
 
 /// The group of all sessions of one inside endpoint.
@@ -17,7 +17,7 @@ pub const BY_INSIDE: usize = 0;
 /// The group of all sessions through one outside endpoint.
 pub const BY_OUTSIDE: usize = 1;
 
-/// One session, 20 bytes: found by its packets in either direction.
+/// One session, 28 bytes: found by its packets in either direction.
 ///
 /// Addresses and ports are kept as they stand in packets, in network order, and side by side as there: (inside,
 /// remote) are source and destination of packets from inside, (remote, outside) of packets from outside. So a probe
@@ -33,6 +33,8 @@ pub struct Session {
     protocol: u8,
     /// 1 if so: a byte, since the values that a `bool` leaves over would cost every probe two comparisons.
     hairpins: u8,
+    /// What its translation does to checksums, outwards and inwards: follows from the rest.
+    changes: [Changes4; 2],
 }
 
 impl core::fmt::Debug for Session {
@@ -61,6 +63,10 @@ impl Session {
             ports: [0; 6],
             protocol: inside.protocol.0,
             hairpins: hairpins.into(),
+            changes: [
+                Changes4::between(inside, outside),
+                Changes4::between(outside, inside),
+            ],
         };
         for (end, endpoint) in [inside, remote, outside].iter().enumerate() {
             session.addresses[4 * end..4 * end + 4].copy_from_slice(&endpoint.address.octets());
@@ -73,6 +79,11 @@ impl Session {
     #[inline(always)]
     pub fn inside(&self) -> Endpoint {
         self.endpoint::<INSIDE>()
+    }
+    /// The address of the inside host, in network order.
+    #[inline(always)]
+    pub(super) fn inside_address(&self) -> [u8; 4] {
+        part(&self.addresses, 4 * INSIDE)
     }
     /// The endpoint that the remote host sees instead.
     #[inline(always)]
@@ -102,17 +113,22 @@ impl Session {
     /// What makes a packet from inside one from the outside endpoint.
     #[inline(always)]
     pub(super) fn forwards_out<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
-        self.forwards::<OUTSIDE>(ethernet)
+        self.forwards::<OUTSIDE>(self.changes[0], ethernet)
     }
     /// What makes a packet to the outside endpoint one to the inside host.
     #[inline(always)]
     pub(super) fn forwards_in<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
-        self.forwards::<INSIDE>(ethernet)
+        self.forwards::<INSIDE>(self.changes[1], ethernet)
     }
 
     #[inline(always)]
-    fn forwards<'a, const END: usize>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
+    fn forwards<'a, const END: usize>(
+        &self,
+        changes: Changes4,
+        ethernet: &'a [u8; 12],
+    ) -> Forwarding4<'a> {
         Forwarding4 {
+            changes,
             address: part(&self.addresses, 4 * END),
             port: part(&self.ports, 2 * END),
             ethernet,
@@ -149,13 +165,13 @@ impl Ends {
     }
 }
 
-impl From<&Plain4> for Ends {
+impl From<&Plain4<'_>> for Ends {
     #[inline(always)]
-    fn from(packet: &Plain4) -> Self {
+    fn from(packet: &Plain4<'_>) -> Self {
         Self {
-            addresses: u64::from_le_bytes(packet.addresses),
-            ports: u32::from_le_bytes(packet.ports),
-            protocol: packet.protocol.0,
+            addresses: u64::from_le_bytes(packet.addresses()),
+            ports: u32::from_le_bytes(packet.ports()),
+            protocol: packet.protocol().0,
         }
     }
 }

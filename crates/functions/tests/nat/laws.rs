@@ -80,7 +80,8 @@ proptest! {
 }
 
 #[test]
-fn a_session_is_twenty_bytes_in_memory() {
-    assert_eq!(size_of::<Session>(), 20);
+fn a_session_and_its_header_fit_a_cache_line() {
+    // The table's own part of an entry has 28 bytes.
+    assert!(28 + size_of::<Session>() + size_of::<Connection>() <= 64);
     assert_eq!(size_of::<Connection>(), 1);
 }

@@ -49,8 +49,9 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     fn head(&self, lane: usize, hash: u64, row: &R) -> Option<u32> {
-        self.lanes[lane].find(hash, |record| {
-            self.records[record as usize].row.lane_equal(lane, row)
+        self.lanes[lane].find(hash, |number| {
+            let record = &self.records[number as usize];
+            record.row.lane_equal(lane, row).then_some(number)
         })
     }
 
@@ -267,8 +268,9 @@ impl<R: Row, V: Value> Table<R, V> {
         same: impl Fn(&R) -> bool,
         wanted: impl Fn(&R) -> bool,
     ) -> Option<u32> {
-        let mut number =
-            self.lanes[lane].find(hash, |record| same(&self.records[record as usize].row))?;
+        let mut number = self.lanes[lane].find(hash, |number| {
+            same(&self.records[number as usize].row).then_some(number)
+        })?;
         for _ in 0..MEMBERS_SEEN_MAX {
             let record = &self.records[number as usize];
             if record.header.flags & LIVE != 0 && wanted(&record.row) {

@@ -211,7 +211,8 @@ impl<R: Row, V: Value> Table<R, V> {
     #[inline(never)]
     pub(super) fn refresh(&mut self, number: u32) {
         let record = self.records[number as usize];
-        if record.header.flags & LIVE == 0 || self.idle(&record.value) == 0 {
+        let due = self.context.tick() >= record.header.touch_due;
+        if record.header.flags & LIVE == 0 || self.idle(&record.value) == 0 || !due {
             return;
         }
         let seen = self

@@ -14,7 +14,7 @@ mod saved;
 
 use std::rc::Rc;
 
-use crate::context::{Context, Late, Prefetched};
+use crate::context::{Context, Late, Nearby, Prefetched};
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};
@@ -176,23 +176,59 @@ impl<R: Row, V: Value> Table<R, V> {
         if !self.context.answers_plainly() {
             self.ahead(lane, hash)?;
         }
-        let found = self.lanes[lane].find(hash, |record| same(&self.records[record as usize].row));
-        if let Some(number) = found {
-            let record = &self.records[number as usize];
-            // By its first key only the undisputed entry is found; by another one also an entry that
-            // lost its first key to a better one: replies to it still need it (an alias).
-            let wanted = if lane == 0 { LIVE | DOMINATED } else { LIVE };
-            if record.header.flags & wanted == LIVE {
-                return Ok(Some(At {
-                    number,
-                    row: record.row,
-                    value: record.value,
-                    alias: record.header.flags & DOMINATED != 0,
-                }));
-            }
+        let found = self.lanes[lane].find(hash, self.seek(same));
+        if let Some((number, record)) = found
+            && record.is_found_by(lane)
+        {
+            return Ok(Some(record.at(number)));
         }
         self.absent()?;
         Ok(None)
+    }
+
+    /// As [`Table::find`], without what is rare: `None` says nothing. Nothing rare comes back to where it left, so
+    /// the caller's registers are its own.
+    #[inline(always)]
+    pub(crate) fn find_nearby(
+        &self,
+        lane: usize,
+        hash: u64,
+        same: impl Fn(&R) -> bool,
+    ) -> Result<Option<(At<R, V>, Nearby)>, Late> {
+        if !self.context.answers_plainly() {
+            self.only_prefetched(lane, hash)?;
+            return Ok(None);
+        }
+        let found = self.lanes[lane].find_nearby(hash, self.seek(same));
+        if let Some((number, record)) = found
+            && record.is_found_by(lane)
+        {
+            return Ok(Some((record.at(number), Nearby::new())));
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn only_prefetched(&self, lane: usize, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.ahead(lane, hash)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn seek<'t>(
+        &'t self,
+        same: impl Fn(&R) -> bool,
+    ) -> impl Fn(u32) -> Option<(u32, &'t Record<R, V>)> {
+        let records = &self.records;
+        move |number| {
+            // SAFETY: lanes hold nothing but what `link` put there: numbers that `allocate` gave, all below `room`,
+            // which is the region's length.
+            let record = unsafe { records.item(number) };
+            same(&record.row).then_some((number, record))
+        }
     }
 
     /// A live and wanted entry of a group.
@@ -210,15 +246,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if found.is_none() {
             self.context.trace_absent();
         }
-        Ok(found.map(|number| {
-            let record = &self.records[number as usize];
-            At {
-                number,
-                row: record.row,
-                value: record.value,
-                alias: record.header.flags & DOMINATED != 0,
-            }
-        }))
+        Ok(found.map(|number| self.records[number as usize].at(number)))
     }
 
     #[inline(always)]
@@ -341,16 +369,16 @@ impl<R: Row, V: Value> Table<R, V> {
     /// idle time: else one comparison.
     #[inline(always)]
     pub(crate) fn touch(&mut self, at: &At<R, V>) {
-        if self.context.tick() >= self.records[at.number as usize].header.touch_due {
+        if self.context.tick() >= at.touch_due {
             self.refresh(at.number);
         }
     }
 
-    /// Joins `value` into the entry's, and touches it. Costs a comparison if that changes nothing.
+    /// Joins `value` into the entry's, and touches it. Costs a comparison if the value is the one that was found,
+    /// which changes nothing.
     #[inline(always)]
     pub(crate) fn update(&mut self, at: &At<R, V>, value: V) {
-        let record = &self.records[at.number as usize];
-        if value != record.value || self.context.tick() >= record.header.touch_due {
+        if value != at.value || self.context.tick() >= at.touch_due {
             self.change(at.number, value);
         }
     }

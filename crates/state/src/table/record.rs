@@ -101,6 +101,27 @@ pub(crate) struct Record<R, V> {
     pub(crate) value: V,
 }
 
+impl<R: Row, V: Value> Record<R, V> {
+    /// Whether the entry may be found by its key in a lane: by its first key only if that is undisputed, by another
+    /// one also if it lost its first key to a better entry. Replies to it still need it (an alias).
+    #[inline(always)]
+    pub(crate) fn is_found_by(&self, lane: usize) -> bool {
+        let wanted = if lane == 0 { LIVE | DOMINATED } else { LIVE };
+        self.header.flags & wanted == LIVE
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self, number: u32) -> At<R, V> {
+        At {
+            number,
+            touch_due: self.header.touch_due,
+            row: self.row,
+            value: self.value,
+            alias: self.header.flags & DOMINATED != 0,
+        }
+    }
+}
+
 // SAFETY: a record is only read as a `Record` of real rows and values once `allocate` has written it;
 // rows and values are plain data. Zeroed records are reached by nothing but `allocate`, which overwrites
 // them, and by sweeps up to `used`, which excludes them.
@@ -138,6 +159,8 @@ impl Links {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At<R, V> {
     pub(crate) number: u32,
+    /// As it was: so that a use which is not to be announced does not look at the entry again.
+    pub(crate) touch_due: Tick,
     pub(crate) alias: bool,
     /// The row.
     pub row: R,
