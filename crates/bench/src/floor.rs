@@ -14,7 +14,9 @@
 use std::hint::select_unpredictable;
 
 use crate::memory::{HugeSlice, Zeroed, prefetch};
-use crate::traffic::{Buffer, Direction, Endpoint, Session};
+use crate::traffic::{Buffer, Direction, Endpoint, Session, SmallFrame};
+
+pub use on_ports::OnPorts;
 
 /// Packets of a burst.
 pub const BURST: usize = 32;
@@ -172,7 +174,7 @@ impl<const TWO_WAY: bool> Nat<TWO_WAY> {
             prefetch(buffer.frame());
         }
         for ((buffer, length), key) in burst.iter().zip(lengths).zip(&mut keys) {
-            let (addresses, ports_protocol) = key_of::<TWO_WAY>(buffer.room(), *length);
+            let (addresses, ports_protocol) = key_of::<TWO_WAY>(buffer.frame(), *length);
             let home = hash(addresses, ports_protocol) & self.mask;
             prefetch(&self.slots[home]);
             *key = (addresses, ports_protocol, home);
@@ -184,7 +186,7 @@ impl<const TWO_WAY: bool> Nat<TWO_WAY> {
             *verdict = match self.find(*addresses, *ports_protocol, *home) {
                 Some(place) => {
                     forwarded += 1;
-                    self.translate(place, buffer.room_mut(), now_ticks)
+                    self.translate(place, buffer.frame_mut(), now_ticks)
                 }
                 None => Verdict::Drop,
             };
@@ -208,7 +210,7 @@ impl<const TWO_WAY: bool> Nat<TWO_WAY> {
     }
 
     #[inline(always)]
-    fn translate(&mut self, place: usize, frame: &mut [u8; 1920], now_ticks: u32) -> Verdict {
+    fn translate(&mut self, place: usize, frame: &mut SmallFrame, now_ticks: u32) -> Verdict {
         let slot = &mut self.slots[place];
         if now_ticks.wrapping_sub(slot.seen) >= REFRESH_TICKS {
             slot.seen = now_ticks;
@@ -229,7 +231,7 @@ impl<const TWO_WAY: bool> Nat<TWO_WAY> {
     fn translate_unusual(
         &mut self,
         place: usize,
-        frame: &mut [u8; 1920],
+        frame: &mut SmallFrame,
         now_ticks: u32,
     ) -> Verdict {
         let slot = self.slots[place];
@@ -315,7 +317,7 @@ impl<const TWO_WAY: bool> Nat<TWO_WAY> {
 /// The key of a packet, or one that finds nothing if the packet is not to be translated. No branches: the
 /// checks of a burst run while its slots are being fetched.
 #[inline(always)]
-fn key_of<const TWO_WAY: bool>(frame: &[u8; 1920], length: u16) -> (u64, u64) {
+fn key_of<const TWO_WAY: bool>(frame: &SmallFrame, length: u16) -> (u64, u64) {
     let ethernet_and_version = read_u32(frame, 12) & 0x00ff_ffff;
     let protocol = u64::from(frame[23]);
     let total = u16::from_be_bytes([frame[16], frame[17]]);
@@ -342,7 +344,7 @@ fn rewrite<const TWO_WAY: bool>(
     slot: &Slot,
     tcp: bool,
     hops: &[[u8; 12]; 2],
-    frame: &mut [u8; 1920],
+    frame: &mut SmallFrame,
 ) -> Verdict {
     let inbound = if TWO_WAY { slot.inbound & 1 } else { 0 };
     // The matched slot holds what the packet's own addresses and ports are.
@@ -396,7 +398,7 @@ fn hash(addresses: u64, ports_protocol: u64) -> usize {
 
 /// RFC 1071 over the 20 bytes at 14, in the packet's byte order: all ones if right.
 #[inline(always)]
-fn header_sum_is_right(frame: &[u8; 1920]) -> bool {
+fn header_sum_is_right(frame: &SmallFrame) -> bool {
     let (first, second, third) = (
         read_u64(frame, 14),
         read_u64(frame, 22),
@@ -434,19 +436,20 @@ fn words(address: u32) -> [u16; 2] {
 }
 
 #[inline(always)]
-fn read_u16(frame: &[u8; 1920], at: usize) -> u16 {
+fn read_u16(frame: &SmallFrame, at: usize) -> u16 {
     u16::from_le_bytes([frame[at], frame[at + 1]])
 }
 
 #[inline(always)]
-fn read_u32(frame: &[u8; 1920], at: usize) -> u32 {
+fn read_u32(frame: &SmallFrame, at: usize) -> u32 {
     u32::from_le_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]])
 }
 
 #[inline(always)]
-fn read_u64(frame: &[u8; 1920], at: usize) -> u64 {
+fn read_u64(frame: &SmallFrame, at: usize) -> u64 {
     u64::from(read_u32(frame, at)) | u64::from(read_u32(frame, at + 4)) << 32
 }
 
+mod on_ports;
 #[cfg(test)]
 mod tests;

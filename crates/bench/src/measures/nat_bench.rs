@@ -15,6 +15,7 @@ use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::{Absence, ObjectSettings};
 
 use crate::contract::Failure;
+use crate::floor::{self, OnPorts};
 use crate::timing::Stopwatch;
 use crate::traffic::frames::frame;
 use crate::traffic::frames::{FRAME_BYTES, GATEWAY_MAC};
@@ -22,6 +23,8 @@ use crate::traffic::{Direction, Flows, Random, Session, SmallFrame, flows};
 
 /// Frames that lie ready in each port for a window: together more than the second-level cache holds at their stride.
 const READY: usize = 4_096;
+/// Times that the ports are filled for a window.
+const PASSES: usize = 16;
 /// Windows' worth of draws kept: every session is drawn several times before the draws repeat.
 const DRAWS_PER_SESSION: usize = 4;
 /// The inside port.
@@ -34,15 +37,23 @@ const OUTSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 2);
 
 /// A port whose packets were recorded beforehand: they lie in buffers, as bursts, before a window begins.
 #[derive(Debug)]
-struct RecordedPort {
+pub(super) struct RecordedPort {
     draws: Vec<SmallFrame>,
     next: usize,
     ready: Vec<Burst>,
     statistics: PortStatistics,
 }
 
+/// What the bench of a NAT draws its packets from, for another loop to be given the same.
+pub(super) struct Drawn {
+    /// The outside endpoint of each session.
+    pub(super) outside: Vec<flows::Endpoint>,
+    /// Of the inside and the outside port.
+    pub(super) draws: [Vec<SmallFrame>; 2],
+}
+
 impl RecordedPort {
-    fn new(draws: Vec<SmallFrame>) -> Self {
+    pub(super) fn new(draws: Vec<SmallFrame>) -> Self {
         Self {
             draws,
             next: 0,
@@ -106,6 +117,7 @@ pub(super) struct NatBench {
     cluster: Option<Cluster<Nat>>,
     alone: Option<Instance<Nat>>,
     now: Time,
+    drawn: Drawn,
 }
 
 /// A NAT between two routers, with as many outside addresses as `sessions` need on `members` members.
@@ -212,6 +224,10 @@ impl NatBench {
             cluster: None,
             alone: None,
             now: Time::ZERO,
+            drawn: Drawn {
+                outside: Vec::new(),
+                draws: [Vec::new(), Vec::new()],
+            },
         };
         let make = |parts: InstanceParts, settled: bool| {
             let pool =
@@ -247,11 +263,17 @@ impl NatBench {
             }
         }
         bench.run(Duration::from_millis(300));
-        let draws = bench.open(flows, seed)?;
+        bench.drawn.draws = bench.open(flows, seed)?;
+        let draws = bench.drawn.draws.clone();
         for (port, draws) in [INSIDE, OUTSIDE].into_iter().zip(draws) {
             bench.set_draws(port, draws);
         }
         Ok(bench)
+    }
+
+    /// What it draws its packets from.
+    pub(super) fn drawn(&self) -> &Drawn {
+        &self.drawn
     }
 
     fn instance(&mut self) -> &mut Instance<Nat> {
@@ -307,6 +329,7 @@ impl NatBench {
                 address: given.address.to_bits(),
                 port: given.port,
             };
+            self.drawn.outside.push(given);
             templates[0].push(frame(session, Direction::Outbound, given));
             templates[1].push(frame(session, Direction::Inbound, given));
             if place % 512 == 511 {
@@ -363,7 +386,7 @@ impl NatBench {
     pub(super) fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
         watch.take_cpu_ns();
         let mut handled = 0;
-        for _ in 0..16 {
+        for _ in 0..PASSES {
             self.refill();
             watch.window(|| handled += self.packets(2 * READY));
         }
@@ -382,6 +405,63 @@ impl NatBench {
             )));
         }
         Ok(())
+    }
+}
+
+/// The hand-written NAT on the same packets, between the same ports.
+pub(super) struct FloorOnPorts {
+    on_ports: OnPorts<RecordedPort>,
+    now_ticks: u32,
+}
+
+impl FloorOnPorts {
+    /// Knows the sessions of a bench, as they were opened there.
+    pub(super) fn new(flows: &Flows, bench: &NatBench) -> Self {
+        let Drawn { outside, draws } = bench.drawn();
+        let mut nat = floor::Nat::new(flows.count());
+        for (session, outside) in flows.sessions().iter().zip(outside) {
+            nat.bind(session, *outside, 0);
+        }
+        let pool = FramePool::new(4 * READY).expect("memory for frames");
+        let ports = draws.clone().map(RecordedPort::new);
+        Self {
+            on_ports: OnPorts::new(nat, pool, ports),
+            now_ticks: 0,
+        }
+    }
+
+    /// On-CPU ns per packet of a window as [`NatBench::window`] makes it. Every packet must be sent on.
+    pub(super) fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
+        self.now_ticks += 1;
+        watch.take_cpu_ns();
+        let before = self.sent();
+        let mut read = 0;
+        for _ in 0..PASSES {
+            for port in &mut self.on_ports.ports {
+                // It cannot fail.
+                let _ = port.flush(&mut self.on_ports.pool);
+            }
+            watch.window(|| {
+                let until = read + 2 * READY;
+                while read < until {
+                    match self.on_ports.turn(self.now_ticks) {
+                        0 => break,
+                        more => read += more,
+                    }
+                }
+            });
+        }
+        if self.sent() - before != read as u64 {
+            return Err(Failure::Unsound(
+                "the floor did not send all packets on".into(),
+            ));
+        }
+        Ok(watch.take_cpu_ns() as f64 / read as f64)
+    }
+
+    fn sent(&self) -> u64 {
+        let ports = self.on_ports.ports.iter();
+        ports.map(|port| port.statistics().sent_packets).sum()
     }
 }
 

@@ -142,13 +142,18 @@ impl Buffer {
             .expect("a frame is smaller than its room")
     }
 
+    /// The same, to be changed.
+    #[inline(always)]
+    pub fn frame_mut(&mut self) -> &mut SmallFrame {
+        self.room_mut()
+            .first_chunk_mut()
+            .expect("a frame is smaller than its room")
+    }
+
     /// Receives a frame.
     #[inline(always)]
     pub fn receive(&mut self, frame: &SmallFrame) {
-        *self
-            .room_mut()
-            .first_chunk_mut()
-            .expect("a frame is smaller than its room") = *frame;
+        *self.frame_mut() = *frame;
     }
 }
 

@@ -26,6 +26,7 @@ const UNSAFE: &[&str] = &[
     "crates/state/src/counter.rs",
     "crates/state/src/index.rs",
     "crates/state/src/memory.rs",
+    "crates/state/src/table/mod.rs",
     "crates/state/src/table/record.rs",
     "crates/state/tests/",
 ];
