@@ -35,7 +35,7 @@ impl<const TWO_WAY: bool> Desk<TWO_WAY> {
     fn slot(&self, frame: &SmallFrame) -> Slot {
         let mut buffer = Buffers::new(1);
         buffer.receive(0, [frame].into_iter());
-        let (addresses, ports) = key_of::<TWO_WAY>(buffer.all().0[0].room(), FRAME_BYTES as u16);
+        let (addresses, ports) = key_of::<TWO_WAY>(buffer.all().0[0].frame(), FRAME_BYTES as u16);
         let place = self
             .nat
             .find(addresses, ports, hash(addresses, ports) & self.nat.mask);
