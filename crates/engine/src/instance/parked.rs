@@ -77,7 +77,7 @@ impl<F: NetworkFunction> Instance<F> {
             frame,
             call,
             flow,
-            is_fragment: layout.fragment() != Fragment::Whole,
+            is_fragment: layout.is_ok_and(|layout| layout.fragment() != Fragment::Whole),
             since_us,
             until,
         });
