@@ -90,6 +90,17 @@ fn instance_counters() -> String {
     )
 }
 
+fn port_counters() -> String {
+    let path = "crates/engine/src/port/statistics.rs";
+    let rows = items(path, "pub struct PortStatistics", "}");
+    table(
+        ["counter", "meaning"],
+        named(rows)
+            .into_iter()
+            .filter(|(name, _)| name != "`dropped`"),
+    )
+}
+
 fn channel_counters() -> String {
     table(
         ["counter", "meaning"],
@@ -323,6 +334,7 @@ const PARTS: &[Part] = &[
         "instance counters",
         instance_counters,
     ),
+    ("docs/src/counters.md", "port counters", port_counters),
     ("docs/src/counters.md", "channel counters", channel_counters),
     (
         "docs/src/counters.md",
