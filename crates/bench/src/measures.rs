@@ -11,6 +11,7 @@ mod known_loop;
 mod lab;
 mod lab_tcp;
 mod lab_throughput;
+mod multicast_cost;
 mod nat;
 mod nat_bench;
 mod nat_churn;
@@ -33,6 +34,7 @@ const MEASURES: &[&[Measure]] = &[
     floor::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
+    multicast_cost::MEASURES,
     nat::MEASURES,
     nat_churn::MEASURES,
     nat_oracle::MEASURES,

@@ -469,7 +469,7 @@ fn side(given: Given) -> Result<Side, Failure> {
 
 /// Keeps the thread on one of the cores that this process may use, so that the two are never on the same one while
 /// there are two.
-fn stay_on_core(number: usize) {
+pub(super) fn stay_on_core(number: usize) {
     // SAFETY: all zeros is an empty set, and both calls are given one of the size that they are told; a core's number
     // is below the set's size.
     unsafe {

@@ -5,6 +5,9 @@ use std::fmt::Write;
 
 use asterism::config::fields;
 use asterism_engine::port::PortDrop;
+use asterism_engine::transport::{
+    DATAGRAM_BYTES_MIN, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
+};
 use asterism_engine::{
     APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX,
 };
@@ -112,6 +115,17 @@ fn channel_counters() -> String {
     )
 }
 
+fn transport_counters() -> String {
+    table(
+        ["counter", "meaning"],
+        named(items(
+            "crates/engine/src/transport/statistics.rs",
+            "counters! {",
+            "}",
+        )),
+    )
+}
+
 fn replication_counters() -> String {
     table(
         ["counter", "meaning"],
@@ -202,6 +216,26 @@ fn bounds() -> String {
             "bytes that wait for slow instances",
             BACKLOG_BYTES_MAX.to_string(),
             "datagrams are not taken; they come again",
+        ),
+        (
+            "datagrams that wait for the kernel",
+            SEND_QUEUE_DATAGRAMS_MAX.to_string(),
+            "no more are asked of the state channel; what they would hold waits in the log",
+        ),
+        (
+            "strangers' addresses kept for an answer",
+            STRANGERS_MAX.to_string(),
+            "the oldest is forgotten: `unaddressed`",
+        ),
+        (
+            "bytes below which a datagram's bound never goes",
+            DATAGRAM_BYTES_MIN.to_string(),
+            "on a narrower path they are fragmented: `fragmented_sent`",
+        ),
+        (
+            "events of the state channel's thread that wait for a reader",
+            EVENTS_MAX.to_string(),
+            "counted as lost",
         ),
         (
             "members of a cluster",
@@ -336,6 +370,11 @@ const PARTS: &[Part] = &[
     ),
     ("docs/src/counters.md", "port counters", port_counters),
     ("docs/src/counters.md", "channel counters", channel_counters),
+    (
+        "docs/src/counters.md",
+        "transport counters",
+        transport_counters,
+    ),
     (
         "docs/src/counters.md",
         "replication counters",

@@ -70,6 +70,7 @@ impl UdpTransport {
         let (Some(group), Some(address)) = (&self.group, self.group_address) else {
             return;
         };
+        // With no name, or none of that name, it stays as it is.
         let Ok(number) = kernel::interface(&self.interface.0) else {
             return;
         };

@@ -7,9 +7,12 @@ use super::path::discover;
 use crate::transport::config::{TransportError, UdpConfig};
 use crate::transport::kernel::{self, Socket, SocketOption};
 
-/// An interface with its number.
+/// An interface with its number; zero for the one that routes name.
 pub(super) fn find_interface(name: &str) -> Result<(String, u32), TransportError> {
     let name = name.to_owned();
+    if name.is_empty() {
+        return Ok((name, 0));
+    }
     match kernel::interface(&name) {
         Ok(number) => Ok((name, number)),
         Err(error) => Err(TransportError::Interface { name, error }),
