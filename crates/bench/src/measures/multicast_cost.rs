@@ -124,7 +124,7 @@ impl NetworkFunction for Writing {
         let Some(plain) = ask.packet().plain4() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        let key = EntryKey(u64::from_le_bytes(plain.addresses));
+        let key = EntryKey(u64::from_le_bytes(plain.addresses()));
         if let Some(at) = ask.entries.get(&key)? {
             let next = EntryValue::of(at.value.0[0] + 1);
             ask.act()?.entries.update(&at, next);
@@ -152,10 +152,11 @@ impl Held {
         let mut operations = 0;
         for frame in keys {
             let mut frame = *frame;
-            let plain = asterism_function::Packet::parse(&mut frame)
-                .ok()
-                .and_then(|packet| packet.plain4());
-            let key = plain.map(|plain| EntryKey(u64::from_le_bytes(plain.addresses)));
+            let parsed = asterism_function::Packet::parse(&mut frame).ok();
+            let key = parsed.and_then(|packet| {
+                let plain = packet.plain4()?;
+                Some(EntryKey(u64::from_le_bytes(plain.addresses())))
+            });
             let found = key.and_then(|key| instance.state().entries.get(&key).ok().flatten());
             if let Some(at) = found
                 && at.value == EntryValue::of(at.value.0[0])
