@@ -74,15 +74,15 @@ impl Relay {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         let copy = |socket: &Option<UdpSocket>| socket.as_ref().unwrap().try_clone().unwrap();
-        for from in 0..hosts.len() {
-            for to in 0..hosts.len() {
+        for (from, row) in sockets.iter().enumerate() {
+            for (to, input) in row.iter().enumerate() {
                 if from == to {
                     continue;
                 }
                 let way = Way {
                     from,
                     to,
-                    input: copy(&sockets[from][to]),
+                    input: copy(input),
                     output: copy(&sockets[to][from]),
                     target: hosts[to],
                     conditions,
