@@ -65,6 +65,9 @@ pub struct NatLabConfig {
     pub channel: WireConfig,
     /// Conditions between the hosts and the server, by a wire for each host; none: cables.
     pub outside: Option<WireConfig>,
+    /// All hosts are on one segment with the client and on one with the server, each a bridge, instead of having a port of
+    /// client and server each. Then Ethernet decides who gets a frame: routes lead to the first port, which is the only one.
+    pub segments: bool,
 }
 
 impl NatLabConfig {
@@ -76,6 +79,7 @@ impl NatLabConfig {
             cable: Cable::default(),
             channel: WireConfig::default().delay(delay),
             outside: None,
+            segments: false,
         }
     }
 
@@ -109,6 +113,9 @@ pub struct NatLab {
     pub channel: Option<Wire>,
     /// What is between each host and the server, if it is not a cable.
     pub outside: Vec<Wire>,
+    /// The node with the two bridges, `inside` and `outside`, if hosts are on segments: port 0 of each is the router's, the
+    /// others are the hosts' in their order.
+    pub segments: Option<Node>,
 }
 
 impl NatLab {
@@ -126,24 +133,18 @@ impl NatLab {
         let mut hosts = Vec::new();
         let mut outside = Vec::new();
         for number in 1..=config.hosts {
-            let host = lab.node(&format!("nat-{number}"))?;
-            let port = format!("nat{number}");
-            let cable = config.cable.clone().macs(CLIENT_MAC, NAT_INSIDE_MAC);
-            lab.cable((&client, &port), (&host, "in"), &cable)?;
-            match &config.outside {
-                None => {
-                    let cable = config.cable.clone().macs(SERVER_MAC, NAT_OUTSIDE_MAC);
-                    lab.cable((&server, &port), (&host, "out"), &cable)?;
-                }
-                Some(wire) => {
-                    let ends = [(&server, port.as_str()), (&host, "out")];
-                    outside.push(lab.wire(&ends, wire)?);
-                    server.ip(&[format!("link set dev {port} address {SERVER_MAC}")])?;
-                    host.ip(&[format!("link set dev out address {NAT_OUTSIDE_MAC}")])?;
-                }
-            }
-            hosts.push(host);
+            hosts.push(lab.node(&format!("nat-{number}"))?);
         }
+        let segments = if config.segments {
+            Some(segments(&lab, &client, &server, &hosts, &config.cable)?)
+        } else {
+            for (place, host) in hosts.iter().enumerate() {
+                outside.extend(join_to_routers(
+                    &lab, &client, &server, host, place, config,
+                )?);
+            }
+            None
+        };
         let channel = if config.hosts > 1 {
             let ends: Vec<_> = hosts.iter().map(|host| (host, "channel")).collect();
             let wire = lab.wire(&ends, &config.channel)?;
@@ -173,8 +174,10 @@ impl NatLab {
             server,
             channel,
             outside,
+            segments,
         };
-        let all: Vec<usize> = (0..config.hosts).collect();
+        let ports = if config.segments { 1 } else { config.hosts };
+        let all: Vec<usize> = (0..ports).collect();
         built.requests_through(&all)?;
         built.replies_through(&all)?;
         Ok(built)
@@ -361,6 +364,55 @@ impl NatLab {
             }),
         }
     }
+}
+
+/// Gives client and server a port each to a host.
+fn join_to_routers(
+    lab: &Lab,
+    client: &Node,
+    server: &Node,
+    host: &Node,
+    place: usize,
+    config: &NatLabConfig,
+) -> Result<Option<Wire>, LabError> {
+    let port = format!("nat{}", place + 1);
+    let cable = config.cable.clone().macs(CLIENT_MAC, NAT_INSIDE_MAC);
+    lab.cable((client, &port), (host, "in"), &cable)?;
+    let Some(wire) = &config.outside else {
+        let cable = config.cable.clone().macs(SERVER_MAC, NAT_OUTSIDE_MAC);
+        lab.cable((server, &port), (host, "out"), &cable)?;
+        return Ok(None);
+    };
+    let wire = lab.wire(&[(server, port.as_str()), (host, "out")], wire)?;
+    server.ip(&[format!("link set dev {port} address {SERVER_MAC}")])?;
+    host.ip(&[format!("link set dev out address {NAT_OUTSIDE_MAC}")])?;
+    Ok(Some(wire))
+}
+
+/// Puts all on two bridges.
+fn segments(
+    lab: &Lab,
+    client: &Node,
+    server: &Node,
+    hosts: &[Node],
+    cable: &Cable,
+) -> Result<Node, LabError> {
+    let switch = lab.node("segments")?;
+    for (bridge, router, router_mac, interface, mac) in [
+        ("inside", client, CLIENT_MAC, "in", NAT_INSIDE_MAC),
+        ("outside", server, SERVER_MAC, "out", NAT_OUTSIDE_MAC),
+    ] {
+        let ends: Vec<_> = [(router, "nat1")]
+            .into_iter()
+            .chain(hosts.iter().map(|host| (host, interface)))
+            .collect();
+        lab.bridge(&switch, bridge, &ends, cable)?;
+        router.ip(&[format!("link set dev nat1 address {router_mac}")])?;
+        for host in hosts {
+            host.ip(&[format!("link set dev {interface} address {mac}")])?;
+        }
+    }
+    Ok(switch)
 }
 
 /// The address of a host on the state channel.
