@@ -72,6 +72,16 @@ fn downloads_survive(lab: &NatLab, change: impl FnOnce() + Send) {
     assert_eq!(report.complete(), 20, "{}", report.faults());
 }
 
+#[test]
+fn the_page_shows_the_files_that_are_run() {
+    let page =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/getting-into-a-network.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for file in [BIRD_HOST, BIRD_ROUTER, KEEPALIVED, TAKEOVER, ANNOUNCE] {
+        assert!(page.contains(file), "{file}");
+    }
+}
+
 /// A router takes a host out of its next hops, and puts it back: connections go on.
 #[test]
 fn next_hops_come_and_go() {

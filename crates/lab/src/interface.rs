@@ -26,8 +26,7 @@ struct Value {
 
 /// Switches checksum and segmentation offloads of an interface of the calling thread's namespace on or off.
 ///
-/// Off, every frame on the wire has its checksum and fits the MTU. Segments that are wider than the interface's
-/// `gso_max_segs` are cut by the kernel before; [`crate::Lab`] sets that too.
+/// Off, every frame on the wire has its checksum and fits the MTU, those that UDP sockets segment (`UDP_SEGMENT`) included.
 pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
     let socket = socket()?;
     for (command, what) in OFFLOADS {

@@ -117,13 +117,7 @@ impl Node {
     pub fn offloads(&self, name: &str, offloads: Offloads) -> Result<(), LabError> {
         let on = offloads == Offloads::On;
         self.enter(|| interface::set_offloads(name, on))?
-            .map_err(|error| {
-                LabError::kernel(format!("{}: offloads of {name}", self.name), error)
-            })?;
-        // What UDP sockets segment (UDP_SEGMENT) heeds this alone.
-        let segments = if on { 65_535 } else { 1 };
-        self.ip(&[format!("link set dev {name} gso_max_segs {segments}")])?;
-        Ok(())
+            .map_err(|error| LabError::kernel(format!("{}: offloads of {name}", self.name), error))
     }
 
     /// A program to be run inside.
