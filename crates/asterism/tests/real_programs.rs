@@ -1,5 +1,6 @@
 //! Real programs through NAT hosts that are `asterism run`, on interfaces of network namespaces: requests through some hosts,
 //! replies through others, a state channel that delays and loses. Needs root and the programs; says `SKIPPED` without.
+#![expect(clippy::disallowed_types, reason = "tests of one process take turns")]
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +20,6 @@ const READY: Duration = Duration::from_secs(10);
 const LOSS: f64 = 0.01;
 
 /// Laboratories share two cores: one after another.
-#[expect(clippy::disallowed_types, reason = "tests of one process take turns")]
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Whether all programs are installed and laboratories may be built; if not, says so.
@@ -46,7 +46,6 @@ fn ready(programs: &[&str]) -> bool {
 struct Cluster {
     lab: NatLab,
     hosts: Vec<Program>,
-    #[expect(clippy::disallowed_types, reason = "as above")]
     _turn: MutexGuard<'static, ()>,
 }
 
