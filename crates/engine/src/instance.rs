@@ -39,7 +39,10 @@ pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
 
 /// One packet loop and its state. See the module.
 pub struct Instance<F: NetworkFunction> {
-    /// Counted here alone, which costs no atomic operation.
+    #[allow(
+        clippy::redundant_allocation,
+        reason = "held once more for each burst, which must cost no atomic operation"
+    )]
     function: Rc<Arc<F>>,
     state: F::State,
     context: Rc<Context>,

@@ -46,6 +46,6 @@ pub use object::{
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
-pub use table::{At, LANES_MAX, Row, Table, TableTally, Vacancy, Value};
+pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, Value};
 pub use trace::{STEPS_MAX, Step, Written};
 pub use wire::{BadBytes, Reader, Wire, Writer};

@@ -3,10 +3,10 @@
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
-use crate::context::{Late, Nearby, Prefetched};
+use crate::context::{Late, Prefetched};
 use crate::object::{Object, Shown, Since};
 use crate::stamp::Stamp;
-use crate::table::{At, Row, Table, Vacancy, Value};
+use crate::table::{At, FoundNearby, Row, Table, Vacancy, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 /// What entries are found by. Plain data of a few words.
@@ -184,14 +184,14 @@ impl<R: Paired, V: Value> Table<R, V> {
     /// known then. For the common path of a function that handles all else elsewhere: forty instructions less, with
     /// what [`Nearby`] is good for.
     #[inline(always)]
-    pub fn nearby_by_left(&self, key: &R::Left) -> Result<Option<(At<R, V>, Nearby)>, Late> {
+    pub fn nearby_by_left(&self, key: &R::Left) -> FoundNearby<R, V> {
         let key = *key;
         self.find_nearby(0, key.hash(self.seed()), move |row| row.left() == key)
     }
 
     /// [`Table::by_right`] as [`Table::nearby_by_left`] is to `by_left`.
     #[inline(always)]
-    pub fn nearby_by_right(&self, key: &R::Right) -> Result<Option<(At<R, V>, Nearby)>, Late> {
+    pub fn nearby_by_right(&self, key: &R::Right) -> FoundNearby<R, V> {
         let key = *key;
         self.find_nearby(1, key.hash(self.seed()), move |row| row.right() == key)
     }

@@ -40,6 +40,9 @@ pub struct Vacancy {
     object: u8,
 }
 
+/// What a nearby read answers: an entry and the proof that it was read at once.
+pub type FoundNearby<R, V> = Result<Option<(At<R, V>, Nearby)>, Late>;
+
 /// Calls for a row that was forgotten for good, with whether it was the last one of its group.
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
 /// Calls for a row that came to live here although this instance did not write it.
@@ -194,7 +197,7 @@ impl<R: Row, V: Value> Table<R, V> {
         lane: usize,
         hash: u64,
         same: impl Fn(&R) -> bool,
-    ) -> Result<Option<(At<R, V>, Nearby)>, Late> {
+    ) -> FoundNearby<R, V> {
         if !self.context.answers_plainly() {
             self.only_prefetched(lane, hash)?;
             return Ok(None);
