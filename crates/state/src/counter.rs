@@ -7,7 +7,8 @@
 
 use std::rc::Rc;
 
-use crate::context::{Context, Late, OPERATION_BYTES_MAX};
+use crate::answer::Late;
+use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Zeroed};
@@ -389,7 +390,7 @@ impl<K: Key> Counters<K> {
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
             self.index.prefetch(hash);
-            self.context.note_prefetch(crate::context::Prefetched {
+            self.context.note_prefetch(crate::answer::Prefetched {
                 object: self.object,
                 lane: 0,
                 hash,
@@ -626,7 +627,7 @@ impl<K: Key> Object for Counters<K> {
     fn capacity(&self) -> u32 {
         self.settings.capacity
     }
-    fn prefetch_record(&self, noted: crate::context::Prefetched) {
+    fn prefetch_record(&self, noted: crate::answer::Prefetched) {
         if let Some(number) = self.index.likely(noted.hash) {
             self.cells.prefetch(number as usize);
         }

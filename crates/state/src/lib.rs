@@ -8,6 +8,7 @@
 //! `counter.rs` (accumulators), `pool.rs` (what can run out), `context.rs` (what one instance's objects
 //! share).
 
+mod answer;
 mod context;
 mod counter;
 mod endpoint_space;
@@ -29,10 +30,11 @@ mod table;
 mod trace;
 mod wire;
 
+pub use answer::{Late, Nearby, Prefetched, Wait};
 pub use asterism_state_macro::state_below as state;
 pub use context::{
-    Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, Late, MISSES_PER_PACKET_MAX,
-    Nearby, OPERATION_BYTES_MAX, Prefetched, Sequencer, Tick, Wait,
+    Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
+    OPERATION_BYTES_MAX, Sequencer, Tick,
 };
 pub use counter::{Counter, CounterAct, Counters, CountersAct, Tally};
 pub use endpoint_space::EndpointSpace;

@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
-use crate::context::{Late, Prefetched};
+use crate::answer::{Late, Prefetched};
 use crate::object::{Object, Shown, Since};
 use crate::stamp::Stamp;
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, Value};

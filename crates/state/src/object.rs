@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::context::{Context, OPERATION_BYTES_MAX, Prefetched, Tick};
+use crate::answer::Prefetched;
+use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::pool::{Pool, Space};
 use crate::stamp::{OriginName, Stamp};
 use crate::table::{Row, Table, Value};

@@ -10,7 +10,8 @@ use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
 use std::rc::Rc;
 
-use crate::context::{Context, Late};
+use crate::answer::Late;
+use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Absence, Object, ObjectSettings, Since};
 use crate::stamp::Stamp;

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::context::{Context, Late};
+use crate::answer::Late;
+use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
 use crate::stamp::{Origins, Stamp};

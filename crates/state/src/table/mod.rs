@@ -14,7 +14,8 @@ mod saved;
 
 use std::rc::Rc;
 
-use crate::context::{Context, Late, Nearby, Prefetched};
+use crate::answer::{Late, Nearby, Prefetched};
+use crate::context::Context;
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};

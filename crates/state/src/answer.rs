@@ -1,0 +1,56 @@
+//! Answers that are not here yet, what a packet then waits for, and the proof that they were.
+//!
+//! Imports nothing. `context.rs` makes them, the engine acts on them.
+
+/// An answer that is not here yet. The engine parks the packet and calls the function again.
+///
+/// Only state objects make one; a function passes it on with `?`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late(());
+
+impl Late {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
+/// The proof that a read of this call answered at once, and so that none of it was late and it does not merely
+/// prefetch: acting needs to ask for nothing more. Of use to the call that got it only.
+#[derive(Debug)]
+pub struct Nearby(());
+
+impl Nearby {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
+/// What a late packet waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing: it was not late.
+    #[default]
+    Nothing,
+    /// Reads that were not local: ready when `delay_us` has passed.
+    Fetch {
+        /// Microseconds from the call.
+        delay_us: u64,
+    },
+    /// An entry that another member may have written already: until that member's stream covers the
+    /// packet's arrival (any member's if `None`), but no longer than `until_us`.
+    Absent {
+        /// Place of the member in the epoch's list.
+        member: Option<u16>,
+        /// Deadline, in microseconds.
+        until_us: u64,
+    },
+}
+
+/// A probe that was only prefetched: for the second step, the record behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetched {
+    /// The object's place in its state.
+    pub object: u8,
+    pub(crate) lane: u8,
+    pub(crate) hash: u64,
+}
