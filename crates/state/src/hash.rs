@@ -65,7 +65,7 @@ mod tests {
             let mut high = [0u32; 128];
             for host in 0..128u64 {
                 for port in 0..128u64 {
-                    let first = 0x0A00_0000 + (host << 24) | 0xC633_6407_0000_0000;
+                    let first = (0x0A00_0000 + (host << 24)) | 0xC633_6407_0000_0000;
                     let hash = words(first, 6 << 32 | port << 8 | 0xBB01_0000, seed);
                     low[(hash & 255) as usize] += 1;
                     high[(hash >> 57) as usize] += 1;
