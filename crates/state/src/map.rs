@@ -182,7 +182,7 @@ impl<R: Paired, V: Value> Table<R, V> {
 
     /// [`Table::by_left`] without what is rare: `None` also where it would have to look further, so that nothing is
     /// known then. For the common path of a function that handles all else elsewhere: forty instructions less, with
-    /// what [`Nearby`] is good for.
+    /// what [`Nearby`](crate::Nearby) is good for.
     #[inline(always)]
     pub fn nearby_by_left(&self, key: &R::Left) -> FoundNearby<R, V> {
         let key = *key;
