@@ -258,7 +258,8 @@ fn what_absence_means_shows_in_the_time_to_connect() {
             let _web = cluster.lab.serve(cluster.lab.lab.folder(), 0).unwrap();
             cluster.lab.requests_through(&[0]).unwrap();
             cluster.lab.replies_through(&[1]).unwrap();
-            let mut times: Vec<f64> = (0..5)
+            // Each that is dropped costs a second.
+            let mut times: Vec<f64> = (0..3)
                 .map(|_| {
                     let said = cluster.client(
                         "curl",
@@ -292,11 +293,6 @@ fn programs_find_the_class_that_is_configured() {
             "endpoint-independent",
             "Endpoint Independent Filtering",
             "Independent Filter",
-        ),
-        (
-            "address-dependent",
-            "Address Dependent Filtering",
-            "Address Dependent Filter",
         ),
         (
             "address-and-port-dependent",

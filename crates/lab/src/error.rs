@@ -113,6 +113,7 @@ impl std::error::Error for LabError {}
 /// Programs that laboratories run, and the Debian packages that have them.
 const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
+    ("arping", "iputils-arping"),
     ("bird", "bird2"),
     ("birdc", "bird2"),
     ("curl", "curl"),
