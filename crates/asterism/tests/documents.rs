@@ -110,6 +110,45 @@ fn a_laboratory_has_its_document() {
     validate(&document);
 }
 
+/// What the demonstration in a laboratory shows holds, on interfaces and with hosts that are processes.
+#[test]
+fn the_demonstration_in_a_laboratory_has_its_document_and_holds() {
+    if !asterism_lab::permitted() {
+        println!("SKIPPED the demonstration in a laboratory: network namespaces need root");
+        return;
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_asterism"))
+        .args([
+            "--format",
+            "json",
+            "lab",
+            "demo",
+            "--hosts",
+            "3",
+            "--delay",
+            "10ms",
+            "--downloads",
+            "20",
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    assert_eq!(document["schema"]["name"], "asterism.lab-demo");
+    assert_eq!(document["holds"], true);
+    let connect = |run: usize| document["runs"][run]["connect_ms"].as_f64().unwrap();
+    assert!(
+        connect(0) >= 1_000.0,
+        "a dropped SYN-ACK comes again after a second: {document}"
+    );
+    assert!(connect(1) >= 10.0 && connect(1) < 1_000.0, "{document}");
+}
+
 #[test]
 fn the_validator_finds_what_is_wrong() {
     let schema: Value = serde_json::from_str(

@@ -105,6 +105,24 @@ fn a_command_runs_in_a_laboratory_of_ones_own() {
     );
 }
 
+/// The laboratory of a NAT cluster: this very program as its hosts.
+#[test]
+fn a_command_runs_behind_nat_hosts() {
+    if !permitted() {
+        return;
+    }
+    for hosts in ["1", "2"] {
+        let command = "ping -c 3 -i 0.2 -W 2 198.51.100.2 && exec 3<>/dev/tcp/198.51.100.2/80 && printf 'GET /1000 HTTP/1.0\\r\\n\\r\\n' >&3 && wc -c <&3";
+        let command = format!("bash -c \"{command}\"");
+        let output = run(&["up", "--hosts", hosts, "--asymmetric", "--exec", &command]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(said.contains("ttl=63"), "{said}");
+        let bytes: usize = said.lines().last().unwrap().trim().parse().unwrap();
+        assert!((1_000..1_200).contains(&bytes), "{said}");
+    }
+}
+
 #[test]
 fn mistakes_are_said_before_anything_is_built() {
     let (_folder, plan) =

@@ -27,7 +27,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// An empty laboratory. Needs root. About 3 ms.
+    /// An empty laboratory. Needs root. Some 5 ms.
     pub fn new() -> Result<Lab, LabError> {
         if !permitted() {
             return Err(LabError::NotPermitted);
@@ -67,7 +67,7 @@ impl Lab {
         Ok(path)
     }
 
-    /// A new node: no interface but `lo`, IPv6 off, no filtering of asymmetric paths. About 3 ms.
+    /// A new node: no interface but `lo`, IPv6 off, no filtering of asymmetric paths. Some 5 ms.
     pub fn node(&self, name: &str) -> Result<Node, LabError> {
         Node::new(name, self.guard.processes(), Arc::clone(&self.registry))
     }

@@ -119,7 +119,7 @@ pub struct NatLab {
 }
 
 impl NatLab {
-    /// Builds it. Some 20 ms and 10 ms for each host.
+    /// Builds it. Some 150 ms for two hosts.
     pub fn new(config: &NatLabConfig) -> Result<NatLab, LabError> {
         if !(1..=HOSTS_MAX).contains(&config.hosts) {
             return Err(LabError::BadName {
