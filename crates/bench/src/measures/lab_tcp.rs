@@ -23,10 +23,12 @@ const AT_ONCE: usize = 100;
 const DOCUMENT_BYTES: usize = 1 << 20;
 /// What nginx gives a connection each second: slow enough that 100 surely meet.
 const BYTES_PER_SECOND: u64 = 512 << 10;
-/// One-way delays of the state channel.
-const DELAYS_MS: [u64; 2] = [5, 50];
-/// What becomes of a SYN-ACK that overtakes its session. The wait is longer than the longest delay.
-const ABSENT: [&str; 2] = ["drop", "wait 150ms"];
+/// What becomes of a SYN-ACK that overtakes its session, with the state channel's delays one way and its losses. The wait
+/// is longer than the longest delay.
+const SETTINGS: [(&str, &[(u64, f64)]); 2] = [
+    ("drop", &[(5, 0.0), (50, 0.0)]),
+    ("wait 150ms", &[(5, 0.0), (50, 0.0), (50, 0.01)]),
+];
 /// Connections made one after another to time the SYN-ACK.
 const CONNECTIONS: usize = 15;
 /// The same where each costs a second.
@@ -69,19 +71,22 @@ fn asymmetric_tcp(context: &Context) -> Result<Outcome, Failure> {
 
     let mut outcome = Outcome::new(0.0, 1);
     let (mut worst, mut runs) = (f64::INFINITY, 0);
-    for absent_setting in ABSENT {
+    for (absent_setting, channels) in SETTINGS {
         let hosts = start(
             &lab,
             &product,
             &HostOptions::default().absent(absent_setting),
         )?;
-        for delay_ms in DELAYS_MS {
+        for &(delay_ms, loss) in channels {
             let delay = Duration::from_millis(delay_ms);
             let channel = lab.channel.as_ref().ok_or_else(|| {
                 Failure::Unsound("two hosts have no state channel between them".to_owned())
             })?;
             channel
-                .set_all(&LinkConditions::with_delay(delay))
+                .set_all(&LinkConditions {
+                    loss,
+                    ..LinkConditions::with_delay(delay)
+                })
                 .map_err(absent)?;
             let word = absent_setting.split(' ').next().unwrap_or(absent_setting);
 
@@ -118,12 +123,13 @@ fn asymmetric_tcp(context: &Context) -> Result<Outcome, Failure> {
                 context.say(&report.faults());
             }
             context.say(&format!(
-                "{delay_ms} ms, {word}: {share} % whole, {} at once, SYN-ACK + {added:.2} ms, frames {taken:?}",
+                "{delay_ms} ms, {loss} lost, {word}: {share} % whole, {} at once, SYN-ACK + {added:.2} ms, frames {taken:?}",
                 report.most_at_once()
             ));
             worst = worst.min(share);
             runs += 1;
-            let name = |what: &str| format!("{delay_ms}ms-{word}-{what}");
+            let lossy = if loss > 0.0 { "lossy-" } else { "" };
+            let name = |what: &str| format!("{delay_ms}ms-{lossy}{word}-{what}");
             outcome = outcome
                 .variant(name("complete-percent"), share)
                 .variant(name("syn-ack-added-ms"), added)
