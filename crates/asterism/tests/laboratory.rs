@@ -105,6 +105,29 @@ fn a_command_runs_in_a_laboratory_of_ones_own() {
     );
 }
 
+/// Frames of 64 KiB through a host whose ports take them.
+#[test]
+fn large_frames_pass_a_host() {
+    if !permitted() {
+        return;
+    }
+    let command = "exec 3<>/dev/tcp/198.51.100.2/80 && printf 'GET /20000000 HTTP/1.0\\r\\n\\r\\n' >&3 && wc -c <&3";
+    let command = format!("bash -c \"{command}\"; cat /proc/net/dev");
+    let output = run(&["up", "--hosts", "1", "--offloads", "--exec", &command]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let bytes: usize = said.lines().next().unwrap().trim().parse().unwrap();
+    assert!(bytes > 20_000_000, "{output:?}");
+    let port = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("nat1:"));
+    let columns: Vec<u64> = port
+        .unwrap()
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    assert!(columns[0] / columns[1] > 3_000, "bytes a frame: {said}");
+}
+
 /// The laboratory of a NAT cluster: this very program as its hosts.
 #[test]
 fn a_command_runs_behind_nat_hosts() {

@@ -241,6 +241,50 @@ fn any_of_three_hosts_each_way_and_a_slow_state_channel() {
     cluster.end();
 }
 
+/// Every datagram of the state channel comes twice, half of them late, some not at all: documents come whole.
+#[test]
+fn a_state_channel_that_duplicates_and_reorders_everything() {
+    if !ready(&["nginx", "curl"]) {
+        return;
+    }
+    let mut config = NatLabConfig::new(2, MS * 5).loss(0.05);
+    config.channel.conditions.duplication = 1.0;
+    config.channel.conditions.reordering = 0.5;
+    config.channel.conditions.reordering_delay = MS * 20;
+    let options = HostOptions {
+        absent: "wait 400ms".to_owned(),
+        ..HostOptions::default()
+    };
+    let cluster = Cluster::start(&config, &options);
+    cluster.lab.requests_through(&[0]).unwrap();
+    cluster.lab.replies_through(&[1]).unwrap();
+    let document = asterism_lab::http::document(300_000);
+    cluster.lab.lab.file("document", &document).unwrap();
+    let _web = cluster.lab.serve(cluster.lab.lab.folder(), 0).unwrap();
+    let folder = cluster.lab.lab.folder().display();
+    cluster.client(
+        "curl",
+        &format!("-sS --fail -Z --parallel-immediate --parallel-max 30 -H Connection:close http://{SERVER}/document?[1-60] -o {folder}/got-#1"),
+    );
+    for number in 1..=60 {
+        let got = std::fs::read(cluster.lab.lab.folder().join(format!("got-{number}"))).unwrap();
+        assert!(got == document, "download {number}: {} bytes", got.len());
+    }
+    let channel = cluster
+        .lab
+        .channel
+        .as_ref()
+        .unwrap()
+        .report()
+        .unwrap()
+        .total();
+    assert!(
+        channel.duplicated > 50 && channel.reordered > 20 && channel.lost > 2,
+        "{channel:?}"
+    );
+    cluster.end();
+}
+
 /// Replies that overtake their session: dropped, each connection is a second late; waiting, it is late by the delay.
 #[test]
 fn what_absence_means_shows_in_the_time_to_connect() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asterism_lab::http::{DocumentServer, Downloads, document};
-use asterism_lab::nat::{HostOptions, SERVER};
+use asterism_lab::nat::SERVER;
 use serde::Serialize;
 
 use super::{DemoArguments, Refused, Running, this_program};
@@ -79,7 +79,7 @@ pub(super) fn command(arguments: &DemoArguments, output: &mut Output<'_>) -> Res
     let mut faults = String::new();
     for absent in ["drop", nat.absent.as_str()] {
         hosts.clear();
-        let configuration = lab.write_configuration(&HostOptions::default().absent(absent))?;
+        let configuration = lab.write_configuration(&nat.host_options(absent))?;
         hosts = lab.start_hosts(&this_program()?, &configuration)?;
         output.say(&format!(
             "absent = {absent:?}: {} downloads\n",

@@ -161,14 +161,21 @@ impl NatArguments {
             end: End::File,
             sentence,
         })?;
-        let configuration =
-            lab.write_configuration(&HostOptions::default().absent(&self.absent))?;
+        let configuration = lab.write_configuration(&self.host_options(&self.absent))?;
         let hosts = lab.start_hosts(&this_program()?, &configuration)?;
         Ok(Running {
             lab,
             configuration,
             hosts,
         })
+    }
+
+    /// What the hosts are like, with this fate of replies that overtake their session.
+    fn host_options(&self, absent: &str) -> HostOptions {
+        HostOptions {
+            bulk: self.offloads,
+            ..HostOptions::default().absent(absent)
+        }
     }
 
     /// The hosts through which replies go, when those of requests are apart.

@@ -97,12 +97,8 @@ fn nat(
         "\nTry, in another terminal:\n  nsenter --net={client} ping {SERVER}\n  nsenter --net={client} curl -o /dev/null http://{SERVER}/100000000\n  nsenter --net={client} iperf3 -c {SERVER}   (after iperf3 -s in the server)\n",
     );
     for place in 0..lab.hosts.len() {
-        let _ = writeln!(
-            text,
-            "  the control socket of {}: {}",
-            lab.hosts[place].name(),
-            lab.control_socket(place).display()
-        );
+        let socket = lab.control_socket(place);
+        let _ = writeln!(text, "  asterism status --socket {}", socket.display());
     }
     let _ = writeln!(
         text,
