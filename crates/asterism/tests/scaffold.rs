@@ -31,6 +31,9 @@ fn a_new_function_builds_is_tested_and_runs() {
             .args(arguments)
             .current_dir(&folder)
             .env("CARGO_TARGET_DIR", target_folder())
+            // As the workspace builds its dependencies; what an author builds for the first time needs no more.
+            .env("CARGO_PROFILE_DEV_DEBUG", "false")
+            .env("CARGO_INCREMENTAL", "0")
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned()

