@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asterism_lab::http::{DocumentServer, Downloads, document};
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
-use asterism_lab::{Program, package_of, permitted, wait_until};
+use asterism_lab::{Program, wait_until};
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
@@ -22,22 +22,11 @@ const TAKEOVER: &str = include_str!("../recipes/takeover.sh");
 const ANNOUNCE: &str = include_str!("../recipes/announce-while-running.sh");
 
 fn ready(programs: &[&str]) -> bool {
-    let absent: Vec<_> = programs
-        .iter()
-        .filter(|program| {
-            let found = Command::new("sh")
-                .args(["-c", "command -v \"$0\" >/dev/null", program])
-                .status();
-            !found.unwrap().success()
-        })
-        .map(|program| package_of(program).unwrap_or(program))
-        .collect();
-    if !permitted() {
-        println!("SKIPPED recipes for networks: network namespaces need root");
-    } else if !absent.is_empty() {
-        println!("SKIPPED recipes for networks: install {}", absent.join(" "));
+    let ready = asterism_lab::needs(programs);
+    if let Err(why) = &ready {
+        println!("SKIPPED recipes for networks: {why}");
     }
-    permitted() && absent.is_empty()
+    ready.is_ok()
 }
 
 fn cluster(config: &NatLabConfig) -> (NatLab, Vec<Program>) {

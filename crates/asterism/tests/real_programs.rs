@@ -3,14 +3,13 @@
 #![expect(clippy::disallowed_types, reason = "tests of one process take turns")]
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use asterism_lab::Program;
 use asterism_lab::nat::{
     CLIENT, HostOptions, INSIDE, NatLab, NatLabConfig, SERVER, SERVER_OTHER, TRANSLATED,
 };
-use asterism_lab::{Program, package_of, permitted};
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
@@ -24,22 +23,11 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Whether all programs are installed and laboratories may be built; if not, says so.
 fn ready(programs: &[&str]) -> bool {
-    let absent: Vec<_> = programs
-        .iter()
-        .filter(|program| {
-            let found = Command::new("sh")
-                .args(["-c", "command -v \"$0\" >/dev/null", program])
-                .status();
-            !found.unwrap().success()
-        })
-        .map(|program| package_of(program).unwrap_or(program))
-        .collect();
-    if !permitted() {
-        println!("SKIPPED real programs: network namespaces need root");
-    } else if !absent.is_empty() {
-        println!("SKIPPED real programs: install {}", absent.join(" "));
+    let ready = asterism_lab::needs(programs);
+    if let Err(why) = &ready {
+        println!("SKIPPED real programs: {why}");
     }
-    permitted() && absent.is_empty()
+    ready.is_ok()
 }
 
 /// A laboratory whose hosts run.

@@ -109,6 +109,12 @@ impl<F: NetworkFunction> Instance<F> {
     // --- packets
 
     fn read_ports(&mut self) -> usize {
+        self.read_each_port(Self::handle_burst)
+    }
+
+    /// Reads a burst from each port and has it handled; tells how many packets came.
+    #[inline(always)]
+    fn read_each_port(&mut self, mut handle: impl FnMut(&mut Self, u16, &mut Burst)) -> usize {
         if self.parking.is_full() {
             self.tally.held_by_parking += 1;
             return 0;
@@ -127,7 +133,7 @@ impl<F: NetworkFunction> Instance<F> {
             if port.receive(&mut self.pool, &mut burst) > 0 {
                 read += burst.len();
                 self.tally.received += burst.len() as u64;
-                self.handle_burst(number as u16, &mut burst);
+                handle(self, number as u16, &mut burst);
                 self.commit();
             }
             self.burst = Some(burst);
@@ -191,9 +197,11 @@ impl<F: NetworkFunction> Instance<F> {
     #[inline(never)]
     fn handle_uncommon(&mut self, slot: &mut Frame, port: PortNumber) {
         self.context.begin_next();
-        let truncated = slot.is_truncated();
+        // A cut that took nothing but padding is none; it must not matter whether packets are parked.
+        let is_cut =
+            slot.is_truncated() && Packet::parse_plain(self.pool.bytes_mut(slot)).is_none();
         let layout = match Layout::parse(self.pool.bytes(slot)) {
-            Ok(layout) if !truncated => layout,
+            Ok(layout) if !is_cut => layout,
             Ok(_) => return self.discard(slot.alias(), Reason::TruncatedCapture),
             Err(malformed) => return self.discard(slot.alias(), malformed.into()),
         };

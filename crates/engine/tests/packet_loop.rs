@@ -60,7 +60,8 @@ impl NetworkFunction for Gate {
     }
 }
 
-/// A packet of flow `flow`, with its number as payload.
+/// A packet of flow `flow`, with its number as payload. Those of even flows are long enough for the path of common packets,
+/// the others are not.
 fn packet(flow: u16, number: u16, back: bool) -> Vec<u8> {
     let inside = Endpoint::new([10, 0, 0, 1].into(), 1_000 + flow, Protocol::UDP);
     let outside = Endpoint::new([192, 0, 2, 1].into(), 53, Protocol::UDP);
@@ -76,8 +77,15 @@ fn packet(flow: u16, number: u16, back: bool) -> Vec<u8> {
         destination_port: to.port,
         protocol: 17,
     };
+    let mut payload = [0; 24];
+    payload[..2].copy_from_slice(&number.to_be_bytes());
+    let payload = &payload[..if flow.source_port.max(flow.destination_port) % 2 == 0 {
+        24
+    } else {
+        2
+    }];
     let mut bytes = vec![0; 128];
-    let length = build::flow4(&flow, &number.to_be_bytes(), &mut bytes).unwrap();
+    let length = build::flow4(&flow, payload, &mut bytes).unwrap();
     bytes.truncate(length);
     bytes
 }
@@ -93,6 +101,9 @@ fn numbers(packets: &[Vec<u8>]) -> Vec<(u16, u16)> {
         })
         .collect()
 }
+
+/// In the first byte of the sender's address: a capture lost the frame's end.
+const CUT: u8 = 0xCC;
 
 /// A port whose packets the test can feed and take through a shared handle.
 struct Shared(
@@ -112,7 +123,10 @@ impl Port for Shared {
         let before = burst.len();
         while burst.room() > 0 {
             let Ok(bytes) = self.1.try_recv() else { break };
-            let frame = pool.allocate_copy(&bytes).expect("a free buffer");
+            let mut frame = pool.allocate_copy(&bytes).expect("a free buffer");
+            if bytes.get(6) == Some(&CUT) {
+                frame.set_truncated();
+            }
             burst.push(frame).expect("room in the burst");
         }
         burst.len() - before
@@ -251,6 +265,36 @@ fn hostile_and_truncated_packets_are_counted_by_reason() {
     assert!(tally.dropped(Reason::LinkTooShort) >= 14);
     assert!(tally.dropped(Reason::LengthBeyondFrame) > 0);
     assert_eq!(bench.instance.frames_in_use(), 0);
+}
+
+#[test]
+fn a_cut_that_took_padding_alone_is_none_also_while_packets_are_parked() {
+    let late = ObjectSettings {
+        late_us: 500,
+        ..ObjectSettings::LOCAL
+    };
+    for settings in [ObjectSettings::LOCAL, late] {
+        let mut bench = Bench::new(settings);
+        for (flow, cut) in [(2, false), (4, true), (6, true)] {
+            let mut bytes = packet(flow, 0, false);
+            if cut {
+                bytes[6] = CUT;
+            }
+            bench.feed.send(bytes).unwrap();
+        }
+        // Nothing says how much is missing of what is no IP.
+        let mut other = vec![0; 60];
+        other[6] = CUT;
+        other[12] = 0x88;
+        bench.feed.send(other).unwrap();
+        let mut sent = 0;
+        for _ in 0..100 {
+            bench.turn(50);
+            sent += bench.sent().len();
+        }
+        assert_eq!(sent, 3);
+        assert_eq!(bench.instance.tally().dropped(Reason::TruncatedCapture), 1);
+    }
 }
 
 fn cluster(absence: Absence, delay: Duration) -> Cluster<Gate> {

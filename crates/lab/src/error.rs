@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::process::Command;
 use std::time::Duration;
+
+use crate::namespace::permitted;
 
 /// Why the laboratory could not do what it was asked to. What was built before stays until it is dropped.
 #[derive(Debug)]
@@ -131,6 +134,28 @@ const PACKAGES: &[(&str, &str)] = &[
     ("turnutils_natdiscovery", "coturn"),
     ("wrk", "wrk"),
 ];
+
+/// Refuses where laboratories cannot be built, or one of these programs is not installed.
+///
+/// # Errors
+/// [`LabError::NotPermitted`] or [`LabError::Absent`], of the first program that is not there.
+pub fn needs(programs: &[&str]) -> Result<(), LabError> {
+    if !permitted() {
+        return Err(LabError::NotPermitted);
+    }
+    for program in programs {
+        let found = Command::new("sh")
+            .args(["-c", "command -v \"$0\" >/dev/null", program])
+            .status();
+        if !found.is_ok_and(|status| status.success()) {
+            return Err(LabError::Absent {
+                program: (*program).to_owned(),
+                package: package_of(program),
+            });
+        }
+    }
+    Ok(())
+}
 
 /// The Debian package that has a program, if it is one of those that laboratories run.
 #[must_use]

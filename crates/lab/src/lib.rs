@@ -19,7 +19,7 @@ mod node;
 mod program;
 pub mod wire;
 
-pub use error::{LabError, package_of};
+pub use error::{LabError, needs, package_of};
 pub use interface::set_offloads;
 pub use lab::{Cable, Lab};
 pub use namespace::permitted;

@@ -3,6 +3,9 @@
 
 use crate::config::Config;
 
+/// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
+const ALL_ANEW: &str = "stop all hosts, then start them with it";
+
 /// Compares what runs with what is wanted; tells what would change, for people.
 ///
 /// # Errors
@@ -15,56 +18,36 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
         }
     };
     let (a, b) = (&now.cluster, &wanted.cluster);
-    refuse(
-        a.name == b.name,
-        "[cluster] name",
-        "all members are to be started anew with it",
-    );
-    refuse(a.key == b.key, "[cluster] key", "start the host anew");
+    refuse(a.name == b.name, "[cluster] name", ALL_ANEW);
+    refuse(a.key == b.key, "[cluster] key", ALL_ANEW);
     refuse(
         a.members == b.members,
         "[cluster] members",
-        "leases are dealt by place in the list, so all hosts are to be started anew with it",
+        "leases are dealt by place in the list; stop all hosts, then start them with it",
     );
     refuse(
         a.addresses == b.addresses,
         "[cluster.member] addresses",
-        "start the host anew",
+        ALL_ANEW,
     );
-    refuse(
-        a.channel == b.channel,
-        "[cluster.channel]",
-        "start the host anew",
-    );
+    refuse(a.channel == b.channel, "[cluster.channel]", ALL_ANEW);
     let (a, b) = (&now.host, &wanted.host);
-    refuse(a.name == b.name, "[host] name", "start the host anew");
-    refuse(
-        a.instances == b.instances,
-        "[host] instances",
-        "start the host anew",
-    );
-    refuse(a.cores == b.cores, "[host] cores", "start the host anew");
-    refuse(
-        a.control == b.control,
-        "[host] control",
-        "start the host anew",
-    );
-    refuse(
-        a.metrics == b.metrics,
-        "[host] metrics",
-        "start the host anew",
-    );
-    refuse(now.ports == wanted.ports, "[port]", "start the host anew");
+    refuse(a.name == b.name, "[host] name", ALL_ANEW);
+    refuse(a.instances == b.instances, "[host] instances", ALL_ANEW);
+    refuse(a.cores == b.cores, "[host] cores", ALL_ANEW);
+    refuse(a.control == b.control, "[host] control", ALL_ANEW);
+    refuse(a.metrics == b.metrics, "[host] metrics", ALL_ANEW);
+    refuse(now.ports == wanted.ports, "[port]", ALL_ANEW);
     let (a, b) = (&now.function, &wanted.function);
     refuse(
         a.name == b.name && a.settings == b.settings,
         &format!("[function.{}]", a.name),
-        "start one host after the other anew",
+        ALL_ANEW,
     );
     refuse(
         a.objects == b.objects,
         &format!("[function.{}.state]", a.name),
-        "start the hosts anew",
+        ALL_ANEW,
     );
     if !refused.is_empty() {
         return Err(refused);

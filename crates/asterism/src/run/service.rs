@@ -371,7 +371,7 @@ impl Service<'_, '_> {
                 &Event::warning("reload-refused")
                     .with("why", error)
                     .effect("nothing changed")
-                    .cure("correct the file, or start the host anew"),
+                    .cure("correct the file, or do as the reason says"),
             ),
         }
         self.manager.ready("running");

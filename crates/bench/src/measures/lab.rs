@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use asterism_lab::nat::{HostOptions, NatLab};
-use asterism_lab::{LabError, Program, permitted};
+use asterism_lab::{LabError, Program};
 
 use crate::contract::Failure;
 
@@ -29,21 +29,7 @@ pub(super) fn product() -> Result<PathBuf, Failure> {
 
 /// Refuses where laboratories cannot be built, or a program is not installed.
 pub(super) fn needs(programs: &[&str]) -> Result<(), Failure> {
-    if !permitted() {
-        return Err(absent(LabError::NotPermitted));
-    }
-    for program in programs {
-        let found = Command::new("sh")
-            .args(["-c", "command -v \"$0\" >/dev/null", program])
-            .status();
-        if !found.is_ok_and(|status| status.success()) {
-            return Err(absent(LabError::Absent {
-                program: (*program).to_owned(),
-                package: asterism_lab::package_of(program),
-            }));
-        }
-    }
-    Ok(())
+    asterism_lab::needs(programs).map_err(absent)
 }
 
 /// A failure of the laboratory itself.

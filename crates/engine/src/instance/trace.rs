@@ -108,24 +108,7 @@ impl<F: NetworkFunction> Instance<F> {
         clock_ns: &dyn Fn() -> u64,
         traced: &mut Vec<TracedPacket>,
     ) -> usize {
-        if self.parking.is_full() {
-            self.tally.held_by_parking += 1;
-            return 0;
-        }
-        let mut read = 0;
-        for number in 0..self.ports.len() {
-            if !self.has_log_room() {
-                self.tally.held_by_log += 1;
-                break;
-            }
-            let Some(mut burst) = self.burst.take() else {
-                break;
-            };
-            let port = &mut self.ports[number];
-            port.advance(Time::from_micros(self.now_us));
-            port.receive(&mut self.pool, &mut burst);
-            read += burst.len();
-            self.tally.received += burst.len() as u64;
+        self.read_each_port(|instance, port, burst| {
             let mut one = Burst::default();
             for place in 0..burst.len().min(BURST) {
                 let frame = burst.as_mut_slice()[place].alias();
@@ -133,17 +116,13 @@ impl<F: NetworkFunction> Instance<F> {
                     break;
                 }
                 if traced.len() < packets {
-                    let packet = self.handle_traced(number as u16, &mut one, clock_ns);
-                    traced.push(packet);
+                    traced.push(instance.handle_traced(port, &mut one, clock_ns));
                 } else {
-                    self.handle_burst(number as u16, &mut one);
+                    instance.handle_burst(port, &mut one);
                 }
             }
             burst.forget();
-            self.commit();
-            self.burst = Some(burst);
-        }
-        read
+        })
     }
 
     /// Handles a burst of one packet, and tells what the counts and the outgoing bursts say of it.
