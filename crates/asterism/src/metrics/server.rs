@@ -1,5 +1,5 @@
 //! A very small HTTP server: `GET /metrics`, and nothing else, one connection after the other. Requests and times are bounded:
-//! a silent client is left after a second, one that sends byte by byte after [`READS_MAX`] of them.
+//! a silent client is left after a second, one that sends byte by byte after `READS_MAX` of them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
