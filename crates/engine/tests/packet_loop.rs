@@ -79,11 +79,8 @@ fn packet(flow: u16, number: u16, back: bool) -> Vec<u8> {
     };
     let mut payload = [0; 24];
     payload[..2].copy_from_slice(&number.to_be_bytes());
-    let payload = &payload[..if flow.source_port.max(flow.destination_port) % 2 == 0 {
-        24
-    } else {
-        2
-    }];
+    let even = from.port.max(to.port).is_multiple_of(2);
+    let payload = &payload[..if even { 24 } else { 2 }];
     let mut bytes = vec![0; 128];
     let length = build::flow4(&flow, payload, &mut bytes).unwrap();
     bytes.truncate(length);
