@@ -15,6 +15,7 @@ enum Step {
     Take(usize, usize),
     Release(usize),
     Drain(usize, usize),
+    LookAhead(usize, usize),
     DropReader(usize),
 }
 
@@ -26,6 +27,7 @@ fn step(readers: usize) -> impl Strategy<Value = Step> {
         6 => (0..readers, 0usize..12).prop_map(|(reader, count)| Step::Take(reader, count)),
         2 => (0..readers).prop_map(Step::Release),
         3 => (0..readers, 0usize..12).prop_map(|(reader, count)| Step::Drain(reader, count)),
+        2 => (0..readers, 0usize..12).prop_map(|(reader, count)| Step::LookAhead(reader, count)),
         1 => (0..readers * 20).prop_map(Step::DropReader),
     ]
 }
@@ -116,6 +118,20 @@ impl Model {
                 assert!(
                     taken <= expected && (taken > 0 || expected == 0),
                     "drained {taken} of {expected}"
+                );
+            }
+            Step::LookAhead(reader, count) => {
+                let Some(handle) = &mut self.readers[reader] else {
+                    return;
+                };
+                let mut queue = self.visible[reader].iter();
+                let expected = queue.len().min(count);
+                let seen = handle.look_ahead(count, |record| {
+                    assert_eq!(Some(record), queue.next().map(Vec::as_slice));
+                });
+                assert!(
+                    seen <= expected && (seen > 0 || expected == 0),
+                    "saw {seen} of {expected}"
                 );
             }
             Step::DropReader(reader) => {

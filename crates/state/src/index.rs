@@ -199,7 +199,7 @@ impl Index {
     }
 
     /// As [`Index::insert`], for records that the cache does not hold: `prefetch` asks for a record's cache
-    /// line, and is called for the entries of the bucket that is split next.
+    /// line, and is called for some entries of the bucket that is split next.
     pub(crate) fn insert_ahead(
         &mut self,
         hash: u64,
@@ -211,8 +211,10 @@ impl Index {
             && self.mask + 1 + self.split < self.buckets.len()
         {
             self.split_one(hash_of);
-            self.foresee_split(prefetch);
+            self.buckets.prefetch(self.split + self.mask + 1);
+            self.buckets.prefetch(self.split + 1);
         }
+        self.foresee_split(prefetch);
         let home = self.place(hash);
         self.put(home, hash, record);
         self.count += 1;
@@ -331,12 +333,23 @@ impl Index {
         }
     }
 
-    /// Asks for what the next split reads, [`MEAN_ENTRIES`] insertions ahead of it.
+    /// Asks for a part of what the next split reads: at each of the [`MEAN_ENTRIES`] insertions before it for some records,
+    /// since a processor waits when it is asked for more lines at once than it has places for.
+    #[inline]
     fn foresee_split(&self, prefetch: impl Fn(u32)) {
-        // The next bucket itself was asked for at the split before.
-        self.buckets[self.split].held().for_each(prefetch);
-        self.buckets.prefetch(self.split + self.mask + 1);
-        self.buckets.prefetch(self.split + 1);
+        const PART: usize = SLOTS.div_ceil(MEAN_ENTRIES - 1);
+        let to_split = (self.mask + 1 + self.split) * MEAN_ENTRIES;
+        if self.count + MEAN_ENTRIES < to_split {
+            return;
+        }
+        // The bucket itself was asked for at the split before.
+        let bucket = &self.buckets[self.split];
+        let part = self.count % MEAN_ENTRIES * PART;
+        for slot in part..SLOTS.min(part + PART) {
+            if bucket.tags[slot] != 0 {
+                prefetch(bucket.records[slot]);
+            }
+        }
     }
 
     /// Splits the next bucket of the level: its entries divide between it and a new one.

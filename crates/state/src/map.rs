@@ -258,6 +258,9 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         Table::apply(self, flags, input, stamp)
     }
+    fn approach(&self, input: &mut Reader<'_>) {
+        Table::approach_operation(self, input);
+    }
     fn sweep(&mut self, records: u32) {
         Table::sweep(self, records);
     }

@@ -80,6 +80,8 @@ pub trait Object {
     fn act(&mut self) -> Self::Act<'_>;
     /// Applies one operation of another instance.
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;
+    /// Asks for the cache lines that an operation needs, some operations before it is applied.
+    fn approach(&self, _input: &mut Reader<'_>) {}
     /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used.
     fn flush(&mut self, _bytes: &mut usize) -> bool {
         true
@@ -169,6 +171,14 @@ pub trait State: Sized + 'static {
         Ok(())
     }
 
+    /// Asks for the cache lines that the first operation of a group needs, some groups before [`State::apply`].
+    fn approach(&self, context: &Context, group: &[u8]) {
+        let mut input = Reader::new(group, context.addresses());
+        if let Ok(tag) = input.u8() {
+            self.look(tag >> 3, Approach(&mut input));
+        }
+    }
+
     /// Appends up to `bytes_max` of the whole state from `cursor` on: (object, place in it). `None` at the
     /// end.
     fn image(&self, cursor: (u8, u32), bytes_max: usize, out: &mut Vec<u8>) -> Option<(u8, u32)> {
@@ -252,6 +262,12 @@ struct Apply<'a, 'b> {
 impl Visit<Result<(), BadBytes>> for Apply<'_, '_> {
     fn visit<O: Object>(self, object: &mut O) -> Result<(), BadBytes> {
         object.apply(self.flags, self.input, self.stamp)
+    }
+}
+struct Approach<'a, 'b>(&'a mut Reader<'b>);
+impl Look<()> for Approach<'_, '_> {
+    fn look<O: Object>(self, object: &O) {
+        object.approach(self.0);
     }
 }
 struct ApplyImage<'a, 'b> {

@@ -313,6 +313,24 @@ impl RingReader {
         Some(record)
     }
 
+    /// Shows up to `records_max` of the records that [`RingReader::next`] gives next, without taking them.
+    #[inline]
+    pub fn look_ahead(&mut self, records_max: usize, mut look: impl FnMut(&[u8])) -> usize {
+        if self.position == self.published && !self.refresh() {
+            return 0;
+        }
+        let mut position = self.position;
+        let mut seen = 0;
+        while seen < records_max && position != self.published {
+            // SAFETY: `position` is before `published`; nothing is released meanwhile.
+            let (record, end) = unsafe { record_at(self.base, self.mask, position) };
+            position = end;
+            seen += 1;
+            look(record);
+        }
+        seen
+    }
+
     /// Hands up to `records_max` records to `apply`, then gives their space back; returns how many. The fastest way to read:
     /// the position stays in a register.
     #[inline]

@@ -65,10 +65,10 @@ impl<R: Row, V: Value> Table<R, V> {
         left.row.order(&right.row).is_gt()
     }
 
-    /// Puts a record into all lanes.
-    pub(super) fn link(&mut self, number: u32) {
+    /// Puts a record into all lanes. The row is given: read back from a record just written, it would wait until the cache
+    /// line of that record has come.
+    pub(super) fn link(&mut self, number: u32, row: R) {
         let seed = self.context.seed();
-        let row = self.records[number as usize].row;
         let mut chained = false;
         for lane in 0..R::LANES {
             let hash = row.lane_hash(lane, seed);
@@ -186,7 +186,7 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(super) fn relink(&mut self, number: u32) {
         if self.records[number as usize].header.flags & CHAINED != 0 {
             self.unlink(number);
-            self.link(number);
+            self.link(number, self.records[number as usize].row);
         }
     }
 

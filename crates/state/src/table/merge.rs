@@ -39,9 +39,6 @@ pub(super) struct Copied<R, V> {
 impl<R: Row, V: Value> Table<R, V> {
     /// Joins a copy into the table.
     pub(super) fn merge(&mut self, copy: Copied<R, V>) {
-        // Most copies from others are of entries that are new here: all lanes' lines are then needed, and
-        // come together instead of one after the other.
-        self.approach(&copy.row);
         let known = self.identity(&copy.row);
         self.merge_into(known, copy);
     }
@@ -82,7 +79,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if !live {
             self.links[number as usize].set_death(copy.death);
         }
-        self.link(number);
+        self.link(number, copy.row);
         if live && !copy.own {
             self.note_adopted(&copy.row);
         }
@@ -341,6 +338,14 @@ impl<R: Row, V: Value> Table<R, V> {
 
     // --- operations of others
 
+    /// Asks for the lines that an operation will need: most are of entries that are new here, which need those of all
+    /// lanes.
+    pub(crate) fn approach_operation(&self, input: &mut Reader<'_>) {
+        if let Ok(row) = R::decode(input) {
+            self.approach(&row);
+        }
+    }
+
     /// Applies one operation whose tag (with `flags`) was read already.
     pub(crate) fn apply(
         &mut self,
@@ -454,6 +459,7 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             stamp
         };
+        self.approach(&row);
         self.merge(Copied {
             row,
             value,

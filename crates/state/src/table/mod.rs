@@ -408,6 +408,10 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             return None;
         };
+        // The next new entry's lines come while other things are done.
+        let next = self.free.checked_sub(1).unwrap_or(self.used) as usize;
+        self.records.prefetch(next);
+        self.links.prefetch(next);
         self.links[number as usize] = Links::default();
         let record = &mut self.records[number as usize];
         record.header = record::Header {
