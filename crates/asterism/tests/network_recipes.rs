@@ -50,16 +50,6 @@ fn downloads_survive(lab: &NatLab, change: impl FnOnce() + Send) {
         at_once: 20,
         patience: MS * 20_000,
     };
-    // The first of all waits for neighbours to be found, a second perhaps, and would connect just when the network changes: a
-    // connection that changes hosts within the lag of its first packet is opened twice.
-    let first = Downloads {
-        path: "/1000".to_owned(),
-        document: &right[..1_000],
-        count: 20,
-        at_once: 1,
-        ..downloads.clone()
-    };
-    assert_eq!(first.run(&lab.client).unwrap().complete(), 20);
     let report = std::thread::scope(|scope| {
         let running = scope.spawn(|| downloads.run(&lab.client).unwrap());
         std::thread::park_timeout(MS * 1_000);

@@ -198,6 +198,16 @@ impl<S: Space> Pool<S> {
         }
     }
 
+    /// Whether nobody can have put any item to use without that being known here: late while some other living member
+    /// may have, for at most the object's `absent` wait.
+    pub fn settled_by_all(&self) -> Result<(), Late> {
+        let shared = &*self.shared;
+        match shared.settings.absence {
+            Absence::Wait { us } => shared.context.absent(None, us.into()),
+            Absence::Answer => Ok(()),
+        }
+    }
+
     /// Whether the item is leased to this instance.
     pub fn is_own(&self, item: &S::Item) -> bool {
         self.shared.owner(item) == Some(self.shared.share.0)

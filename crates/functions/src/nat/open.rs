@@ -225,6 +225,11 @@ impl Nat {
                 None => Belongs::To(at),
             }));
         }
+        if inside.protocol == Protocol::TCP && !flags.contains(TcpFlags::SYN) {
+            // Its connection was opened before; another instance's word of it may be on the way. A session opened now
+            // would have another outside port, and break it.
+            ask.ports.settled_by_all()?;
+        }
         if flags.contains(TcpFlags::RST) {
             return Ok(Err(Reason::NoBinding));
         }

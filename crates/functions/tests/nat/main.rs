@@ -3,6 +3,7 @@
 //! `network.rs` is the small network that most tests send packets through; `capture.rs` reads recordings.
 
 mod capture;
+mod cluster;
 mod connections;
 mod established;
 mod hostile;
