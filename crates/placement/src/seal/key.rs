@@ -2,10 +2,8 @@
 
 use core::fmt;
 
-use aes_gcm::aead::{AeadInOut, KeyInit};
-use aes_gcm::{Aes256Gcm, Nonce, Tag};
-use hkdf::Hkdf;
-use sha2::Sha256;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
+use ring::hkdf;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::header::{SALT_BYTES, TAG_BYTES};
@@ -186,7 +184,8 @@ impl ClusterKey {
         fields[7..15].copy_from_slice(&session.incarnation.0.to_le_bytes());
         let mut key = Zeroizing::new([0; 32]);
         expand(&session.salt.0, &self.secret, &info, &mut *key);
-        Cipher(Aes256Gcm::new((&*key).into()))
+        let key = UnboundKey::new(&AES_256_GCM, &*key).expect("a key of this cipher has 32 bytes");
+        Cipher(LessSafeKey::new(key))
     }
 }
 
@@ -225,8 +224,8 @@ pub struct Session {
     pub salt: Salt,
 }
 
-/// The AEAD under one session key. Its key schedule is overwritten when dropped.
-pub(super) struct Cipher(Aes256Gcm);
+/// The AEAD under one session key. "Less safe" is the library's word for nonces that the caller counts.
+pub(super) struct Cipher(LessSafeKey);
 
 impl Cipher {
     /// Encrypts in place. The caller never passes one counter twice.
@@ -237,10 +236,11 @@ impl Cipher {
         text: &mut [u8],
     ) -> Option<[u8; TAG_BYTES]> {
         // Fails only for texts of 64 GiB and more.
-        self.0
-            .encrypt_inout_detached(&nonce(counter), clear, text.into())
-            .ok()
-            .map(Into::into)
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(nonce(counter), Aad::from(clear), text)
+            .ok()?;
+        tag.as_ref().try_into().ok()
     }
 
     /// Checks and decrypts in place; on `false` the text is unspecified and must not be used.
@@ -252,24 +252,37 @@ impl Cipher {
         text: &mut [u8],
         tag: &[u8; TAG_BYTES],
     ) -> bool {
-        let tag: &Tag = tag.into();
         self.0
-            .decrypt_inout_detached(&nonce(counter), clear, text.into(), tag)
+            .open_in_place_separate_tag(
+                nonce(counter),
+                Aad::from(clear),
+                Tag::from(*tag),
+                text,
+                0..,
+            )
             .is_ok()
     }
 }
 
 /// HKDF-SHA256, extract and expand (RFC 5869, sections 2.2 and 2.3). `out` is at most 8,160 bytes.
 pub(super) fn expand(salt: &[u8], secret: &[u8], info: &[u8], out: &mut [u8]) {
-    Hkdf::<Sha256>::new(Some(salt), secret)
-        .expand(info, out)
+    struct Bytes(usize);
+    impl hkdf::KeyType for Bytes {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    hkdf::Salt::new(hkdf::HKDF_SHA256, salt)
+        .extract(secret)
+        .expand(&[info], Bytes(out.len()))
+        .and_then(|found| found.fill(out))
         .expect("no caller asks for more than 255 hashes");
 }
 
-fn nonce(counter: u64) -> Nonce<aes_gcm::aead::consts::U12> {
-    let mut nonce = [0; 12];
+fn nonce(counter: u64) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
     nonce[..8].copy_from_slice(&counter.to_le_bytes());
-    nonce.into()
+    Nonce::assume_unique_for_key(nonce)
 }
 
 fn hex_value(digit: u8) -> u8 {
