@@ -2,7 +2,8 @@
 //!
 //! Linear hashing over buckets of one cache line each. An insertion splits at most one bucket, so no
 //! packet ever pays for a whole rehash, and nothing is allocated: the buckets are a [`Region`] reserved
-//! for the table's full capacity. The index holds no keys; the caller compares records.
+//! for the table's full capacity. The index holds no keys; the caller compares records. What a split must
+//! know of a hash stands in its slot ([`Packing`]), so that it reads two buckets and no records.
 
 use crate::memory::{Region, Zeroed};
 
@@ -18,7 +19,49 @@ struct Bucket {
     tags: [u8; SLOTS],
     /// The overflow bucket that continues this one, plus one; 0 is none.
     next: u32,
-    records: [u32; SLOTS],
+    slots: [u32; SLOTS],
+}
+
+/// How a slot holds a record's number, and above it those bits of its hash by which the larger levels are split: as many
+/// as the number leaves room for. A table of 16 million entries has eight; below a 256th of its capacity, where its
+/// records are in the cache, they are read.
+#[derive(Clone, Copy, Debug)]
+struct Packing {
+    number_bits: u32,
+    /// The bits of a slot that are the number.
+    number_mask: u32,
+    /// The lowest bit of the hash that is kept.
+    first_bit: u32,
+}
+
+impl Packing {
+    fn new(capacity: usize, buckets: usize) -> Self {
+        let number_bits = (usize::BITS - capacity.leading_zeros()).clamp(1, u32::BITS - 1);
+        Self {
+            number_bits,
+            number_mask: (1 << number_bits) - 1,
+            first_bit: buckets
+                .trailing_zeros()
+                .saturating_sub(u32::BITS - number_bits),
+        }
+    }
+
+    #[inline(always)]
+    fn pack(self, hash: u64, record: u32) -> u32 {
+        debug_assert!(record >> self.number_bits == 0);
+        record | ((hash >> self.first_bit) as u32) << self.number_bits
+    }
+
+    #[inline(always)]
+    fn number(self, slot: u32) -> u32 {
+        slot & self.number_mask
+    }
+
+    /// The hash's bit `bit`, if it is kept.
+    fn bit(self, slot: u32, bit: u32) -> Option<bool> {
+        let at = (bit + self.number_bits).checked_sub(self.first_bit)?;
+        (at >= self.number_bits && at < u32::BITS).then(|| slot >> at & 1 != 0)
+    }
 }
 
 // SAFETY: a bucket of zeroes is an empty bucket.
@@ -28,6 +71,7 @@ unsafe impl Zeroed for Bucket {}
 #[derive(Debug)]
 pub(crate) struct Index {
     buckets: Region<Bucket>,
+    packing: Packing,
     overflow: Region<Bucket>,
     /// Overflow buckets handed out so far, and the chain of those given back (plus one; 0 is none).
     overflow_used: u32,
@@ -69,18 +113,19 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// The records held, by the bits of one comparison: whether a slot is taken is not to be guessed.
+    /// Tags and slots that are taken, by the bits of one comparison: whether a slot is taken is not to be guessed.
     #[inline]
-    fn held(&self) -> impl Iterator<Item = u32> + '_ {
+    fn held(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
         let mut taken = !self.matching(0) & ((1 << SLOTS) - 1);
         core::iter::from_fn(move || {
-            let record = (taken != 0).then(|| self.first(taken))?;
+            let slot = (taken != 0).then(|| self.first(taken))?;
+            let tag = self.tags[taken.trailing_zeros() as usize % SLOTS];
             taken &= taken - 1;
-            Some(record)
+            Some((tag, slot))
         })
     }
 
-    /// What `seek` finds in the records under a hash with this tag.
+    /// What `seek` finds in the slots under a hash with this tag.
     #[inline(always)]
     fn find<T>(&self, tag: u8, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
         let mut matching = self.matching(tag);
@@ -102,16 +147,12 @@ impl Bucket {
         }
     }
 
-    /// The record of the lowest of the slots that [`Bucket::matching`] gave; not of none.
+    /// The lowest of the slots that [`Bucket::matching`] gave; not of none.
     #[inline(always)]
     fn first(&self, matching: u32) -> u32 {
         debug_assert!(matching != 0 && matching >> SLOTS == 0);
         // SAFETY: a set bit below bit `SLOTS`, which is all that `matching` gives, is the number of a slot.
-        unsafe {
-            *self
-                .records
-                .get_unchecked(matching.trailing_zeros() as usize)
-        }
+        unsafe { *self.slots.get_unchecked(matching.trailing_zeros() as usize) }
     }
 }
 
@@ -121,6 +162,7 @@ impl Index {
         let buckets = (capacity / MEAN_ENTRIES + 2).next_power_of_two();
         Self {
             buckets: Region::new(buckets),
+            packing: Packing::new(capacity, buckets),
             // Every overflow bucket in use holds an entry, so this can never run out.
             overflow: Region::new(capacity + 2),
             overflow_used: 0,
@@ -167,7 +209,7 @@ impl Index {
     pub(crate) fn likely(&self, hash: u64) -> Option<u32> {
         let bucket = self.home(hash);
         let matching = bucket.matching(tag_of(hash));
-        (matching != 0).then(|| bucket.first(matching))
+        (matching != 0).then(|| self.packing.number(bucket.first(matching)))
     }
 
     /// What `seek` finds in one of the records that may be those under `hash`.
@@ -175,6 +217,7 @@ impl Index {
     pub(crate) fn find<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
         let tag = tag_of(hash);
         let mut bucket = self.home(hash);
+        let seek = self.seeking(seek);
         loop {
             if let Some(found) = bucket.find(tag, &seek) {
                 return Some(found);
@@ -189,7 +232,12 @@ impl Index {
     /// [`Index::find`] in the first bucket alone: what it does not find may be in the others.
     #[inline(always)]
     pub(crate) fn find_nearby<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
-        self.home(hash).find(tag_of(hash), seek)
+        self.home(hash).find(tag_of(hash), self.seeking(seek))
+    }
+
+    #[inline(always)]
+    fn seeking<T>(&self, seek: impl Fn(u32) -> Option<T>) -> impl Fn(u32) -> Option<T> {
+        move |slot| seek(self.packing.number(slot))
     }
 
     /// Adds `record` under `hash`. `hash_of` tells the hash of any record in the index; it is called for
@@ -216,14 +264,14 @@ impl Index {
         }
         self.foresee_split(prefetch);
         let home = self.place(hash);
-        self.put(home, hash, record);
+        self.put(home, tag_of(hash), self.packing.pack(hash, record));
         self.count += 1;
     }
 
     /// Replaces record `old`, which is under `hash`, by `new`.
     pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) {
         if let Some((bucket, slot)) = self.locate(hash, old) {
-            self.bucket_mut(bucket).records[slot] = new;
+            self.bucket_mut(bucket).slots[slot] = self.packing.pack(hash, new);
         }
     }
 
@@ -261,9 +309,10 @@ impl Index {
                 Place::Home(home) => &self.buckets[home],
                 Place::Overflow(overflow) => &self.overflow[overflow],
             };
-            if let Some(slot) =
-                (0..SLOTS).find(|&slot| bucket.tags[slot] != 0 && bucket.records[slot] == record)
-            {
+            let holds = |slot: &usize| {
+                bucket.tags[*slot] != 0 && self.packing.number(bucket.slots[*slot]) == record
+            };
+            if let Some(slot) = (0..SLOTS).find(holds) {
                 return Some((at, slot));
             }
             if bucket.next == 0 {
@@ -274,15 +323,15 @@ impl Index {
     }
 
     /// Puts an entry into the first free slot of the chain that starts at bucket `home`.
-    fn put(&mut self, home: usize, hash: u64, record: u32) {
+    fn put(&mut self, home: usize, tag: u8, slot: u32) {
         let mut at = Place::Home(home);
         loop {
             let bucket = self.bucket_mut(at);
             let free = bucket.matching(0);
             if free != 0 {
-                let slot = free.trailing_zeros() as usize % SLOTS;
-                bucket.tags[slot] = tag_of(hash);
-                bucket.records[slot] = record;
+                let at = free.trailing_zeros() as usize % SLOTS;
+                bucket.tags[at] = tag;
+                bucket.slots[at] = slot;
                 return;
             }
             if bucket.next == 0 {
@@ -310,7 +359,7 @@ impl Index {
         self.overflow[bucket as usize] = Bucket {
             tags: [0; SLOTS],
             next: self.overflow_free,
-            records: [0; SLOTS],
+            slots: [0; SLOTS],
         };
         self.overflow_free = bucket + 1;
     }
@@ -333,11 +382,19 @@ impl Index {
         }
     }
 
-    /// Asks for a part of what the next split reads: at each of the [`MEAN_ENTRIES`] insertions before it for some records,
-    /// since a processor waits when it is asked for more lines at once than it has places for.
+    /// The bit of the hash by which the level is split.
+    fn level_bit(&self) -> u32 {
+        (self.mask + 1).trailing_zeros()
+    }
+
+    /// Asks for a part of the records that the next split reads, if it does: for some at each of the [`MEAN_ENTRIES`]
+    /// insertions before it, since a processor waits when it is asked for more lines at once than it has places for.
     #[inline]
     fn foresee_split(&self, prefetch: impl Fn(u32)) {
         const PART: usize = SLOTS.div_ceil(MEAN_ENTRIES - 1);
+        if self.level_bit() >= self.packing.first_bit {
+            return;
+        }
         let to_split = (self.mask + 1 + self.split) * MEAN_ENTRIES;
         if self.count + MEAN_ENTRIES < to_split {
             return;
@@ -347,7 +404,7 @@ impl Index {
         let part = self.count % MEAN_ENTRIES * PART;
         for slot in part..SLOTS.min(part + PART) {
             if bucket.tags[slot] != 0 {
-                prefetch(bucket.records[slot]);
+                prefetch(self.packing.number(bucket.slots[slot]));
             }
         }
     }
@@ -357,11 +414,12 @@ impl Index {
         let old = self.split;
         let new = old + self.mask + 1;
         let wide = self.mask * 2 + 1;
+        let bit = self.level_bit();
         let mut chain = self.buckets[old];
         self.buckets[old] = Bucket {
             tags: [0; SLOTS],
             next: 0,
-            records: [0; SLOTS],
+            slots: [0; SLOTS],
         };
         self.split += 1;
         if self.split > self.mask {
@@ -369,14 +427,10 @@ impl Index {
             self.split = 0;
         }
         loop {
-            for record in chain.held() {
-                let hash = hash_of(record);
-                let home = if hash as usize & wide == new {
-                    new
-                } else {
-                    old
-                };
-                self.put(home, hash, record);
+            for (tag, slot) in chain.held() {
+                let of_record = || hash_of(self.packing.number(slot)) >> bit & 1 != 0;
+                let moves = self.packing.bit(slot, bit).unwrap_or_else(of_record);
+                self.put(if moves { new } else { old }, tag, slot);
             }
             if chain.next == 0 {
                 return;
@@ -438,14 +492,17 @@ mod tests {
         let capacity = 50_000;
         let hash = |key: u32| crate::hash::word(key.into(), 3);
         let mut index = Index::new(capacity);
-        for key in 0..capacity as u32 {
+        for key in 0..capacity as u32 - 1 {
             index.insert(hash(key), key, hash);
         }
-        for key in 0..capacity as u32 {
+        for key in 0..capacity as u32 - 1 {
             assert_eq!(find(&index, hash(key), key), Some(key));
         }
-        index.replace(hash(5), 5, 99_999);
-        assert_eq!(find(&index, hash(5), 99_999), Some(99_999));
+        index.replace(hash(5), 5, capacity as u32 - 1);
+        assert_eq!(
+            find(&index, hash(5), capacity as u32 - 1),
+            Some(capacity as u32 - 1)
+        );
         assert!(
             index.bytes_in_use() < capacity * 20,
             "{} bytes an entry",
@@ -454,12 +511,64 @@ mod tests {
     }
 
     #[test]
+    fn what_a_slot_keeps_of_a_hash_is_right() {
+        for capacity in [
+            0,
+            1,
+            2,
+            3,
+            400,
+            65_536,
+            1 << 20,
+            (1 << 24) + 5,
+            (1 << 31) - 1,
+        ] {
+            let buckets = (capacity / MEAN_ENTRIES + 2).next_power_of_two();
+            let packing = Packing::new(capacity, buckets);
+            let last = (capacity as u32).saturating_sub(1);
+            for hash in [0, u64::MAX, 0x0123_4567_89AB_CDEF] {
+                let slot = packing.pack(hash, last);
+                assert_eq!(packing.number(slot), last);
+                let mut kept = 0;
+                for bit in 0..buckets.trailing_zeros() {
+                    if let Some(set) = packing.bit(slot, bit) {
+                        assert_eq!(set, hash >> bit & 1 != 0, "bit {bit} of {hash:x}");
+                        kept += 1;
+                    }
+                }
+                // Those of the last levels.
+                let room = u32::BITS - packing.number_bits;
+                assert_eq!(kept, room.min(buckets.trailing_zeros()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_keeps_few_bits_reads_records_at_its_first_levels_alone() {
+        // Room for 2^26 numbers leaves five bits, for levels beyond these.
+        let mut index = Index::new(1 << 26);
+        let hash = |key: u32| crate::hash::word(key.into(), 5);
+        let reads = core::cell::Cell::new(0);
+        for key in 0..50_000 {
+            index.insert(hash(key), key, |key| {
+                reads.set(reads.get() + 1);
+                hash(key)
+            });
+        }
+        assert!(reads.get() > 50_000, "{} reads", reads.get());
+        for key in 0..50_000 {
+            assert_eq!(find(&index, hash(key), key), Some(key));
+        }
+    }
+
+    #[test]
     fn an_insertion_moves_the_entries_of_one_bucket_at_most() {
-        let capacity = 200_000;
+        // So large that splits at these levels read records.
+        let capacity = 1 << 26;
         let hash = |key: u32| crate::hash::word(key.into(), 3);
         let mut index = Index::new(capacity);
         let mut most = 0;
-        for key in 0..capacity as u32 {
+        for key in 0..200_000 {
             let moved = core::cell::Cell::new(0);
             index.insert(hash(key), key, |key| {
                 moved.set(moved.get() + 1);
