@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::contract::Failure;
 
@@ -42,7 +43,45 @@ pub type Work = Box<dyn FnMut(u32)>;
 /// Instructions per packet of the workload: (I(2N) − I(N)) / N with N = [`PACKETS`]. At 250 instructions a packet it
 /// takes 2 to 10 s.
 pub fn per_packet(workload: &str) -> Result<f64, Failure> {
-    let Counted { long, short } = count(workload, PACKETS)?;
+    per_packet_on(current_core(), workload)
+}
+
+/// [`per_packet`] of several workloads, as many at a time as there are cores.
+pub fn per_packet_each<const N: usize>(workloads: [&str; N]) -> Result<[f64; N], Failure> {
+    let own_cores = own_affinity();
+    // SAFETY: the set is initialised; the call reads it.
+    let is_own = |core: &usize| unsafe { libc::CPU_ISSET(*core, &own_cores) };
+    let cores: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(is_own).collect();
+    let next = AtomicUsize::new(0);
+    let mut found = [0.0; N];
+    std::thread::scope(|scope| {
+        let on = |core: usize| {
+            let next = &next;
+            scope.spawn(move || {
+                let mut counted = Vec::new();
+                while let place = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(workload) = workloads.get(place)
+                {
+                    counted.push((place, per_packet_on(core, workload)?));
+                }
+                Ok(counted)
+            })
+        };
+        let threads: Vec<_> = cores.into_iter().take(N).map(on).collect();
+        for thread in threads {
+            let counted = thread
+                .join()
+                .map_err(|_| Failure::Unsound("a counting thread panicked".into()))??;
+            for (place, instructions) in counted {
+                found[place] = instructions;
+            }
+        }
+        Ok(found)
+    })
+}
+
+fn per_packet_on(core: usize, workload: &str) -> Result<f64, Failure> {
+    let Counted { long, short } = count(core, workload, PACKETS)?;
     difference(workload, short, long)
 }
 
@@ -87,9 +126,8 @@ struct Counted {
     short: u64,
 }
 
-fn count(workload: &str, packets: u32) -> Result<Counted, Failure> {
+fn count(core: usize, workload: &str, packets: u32) -> Result<Counted, Failure> {
     let mut command = command_for(workload, packets)?;
-    let core = current_core();
     // SAFETY: between fork and exec only async-signal-safe system calls are made.
     unsafe {
         command.pre_exec(move || {

@@ -74,9 +74,8 @@ fn two_way(context: &Context) -> Result<Outcome, Failure> {
 
 fn count_instructions(context: &Context) -> Result<Outcome, Failure> {
     context.say("stepping");
-    let two_way = instructions::per_packet("floor.two-way")?;
-    let mut outcome =
-        Outcome::new(two_way, 1).variant("one-way", instructions::per_packet("floor.one-way")?);
+    let [two_way, one_way] = instructions::per_packet_each(["floor.two-way", "floor.one-way"])?;
+    let mut outcome = Outcome::new(two_way, 1).variant("one-way", one_way);
     if let Some(counted) = instructions::per_packet_by_callgrind("floor.two-way") {
         outcome = outcome.variant("callgrind", counted?);
     }

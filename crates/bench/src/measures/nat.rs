@@ -85,9 +85,9 @@ fn count_instructions(context: &Context) -> Result<Outcome, Failure> {
 
 fn added_instructions(context: &Context) -> Result<Outcome, Failure> {
     context.say("stepping");
-    let local = instructions::per_packet("nat.local")?;
-    let near = instructions::per_packet("nat.replicated")? - local;
-    let far = instructions::per_packet("nat.replicated-100ms")? - local;
+    let placed = ["nat.local", "nat.replicated", "nat.replicated-100ms"];
+    let [local, near, far] = instructions::per_packet_each(placed)?;
+    let (near, far) = (near - local, far - local);
     Ok(Outcome::new(near.max(far), 1)
         .variant("local", local)
         .variant("0ms", near)

@@ -167,8 +167,8 @@ fn read_write(context: &Context) -> Result<Outcome, Failure> {
         added.push(with - without);
     }
     context.say("stepping");
-    let without = instructions::per_packet("pass-through.noop")?;
-    let with = instructions::per_packet("pass-through.read-write")?;
+    let [without, with] =
+        instructions::per_packet_each(["pass-through.noop", "pass-through.read-write"])?;
     Ok(Outcome::of(&Spread::of(&added))
         .variant("instructions", with - without)
         .samples("added", added)
