@@ -5,6 +5,7 @@
 //! was opened. That comparison is a variant.
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use asterism_engine::frame::FramePool;
 use asterism_engine::ring::RingWriter;
@@ -13,8 +14,9 @@ use asterism_functions::nat::Nat;
 use asterism_placement::Time;
 use std::time::Duration;
 
+use super::counters_pair::stay_on_core;
 use super::nat_bench::{Placed, nat, settings};
-use super::replication_hosts::{Hosts, Start, fed_ports, feed, provide_memory};
+use super::replication_hosts::{Host, Hosts, Start, fed_ports, feed, provide_memory};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::timing::{Spread, Stopwatch};
@@ -116,6 +118,7 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let function = || Arc::new(nat((flows * MEMBERS) as u32, MEMBERS as u32));
     let source = |member: usize| Source::new(context.seed + 100 * member as u64, flows);
     context.say("opening flows");
+    stay_on_core(0);
     provide_memory(MEMORY_BYTES);
     let mut alone = Alone::new(
         function(),
@@ -196,8 +199,8 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
         .lost(packet_thread.lost()))
 }
 
-/// One window of all members: first the others in full, then the first with its two threads timed apart. In turn, not
-/// interleaved: hosts do not share a core's cache.
+/// One window of all members: first the others in full, then the first, its two threads in turn and timed apart. Hosts share
+/// no core's cache, nor do a host's packet loop and its state channel, which has the second core.
 fn window(
     hosts: &mut Hosts<Nat>,
     members: &mut [Fed],
@@ -213,23 +216,40 @@ fn window(
             for _ in 0..turns {
                 member.instance.turn(now);
             }
-            member.channel_pass(now, usize::MAX);
+            member.mail.pass(now, usize::MAX);
         }
     }
     hosts.deliver();
-    let (first, Fed { source, feed }) = (&mut hosts.members[0], &mut members[0]);
-    for pass in 0..PASSES as u32 {
-        source.pass(feed)?;
-        let now = start + PASS_TIME * pass;
-        // What the others sent comes evenly over the window.
-        let waiting = first.datagrams_waiting().div_ceil(PASSES - pass as usize);
-        channel_thread.window(|| first.channel_pass(now, waiting));
-        packet_thread.window(|| {
-            for _ in 0..turns {
-                first.instance.turn(now);
+    let (Host { instance, mail, .. }, Fed { source, feed }) =
+        (&mut hosts.members[0], &mut members[0]);
+    std::thread::scope(|scope| {
+        let (begin, begun) = sync_channel(1);
+        let (end, ended) = sync_channel(1);
+        scope.spawn(move || {
+            stay_on_core(1);
+            for (pass, now) in begun.into_iter().enumerate() {
+                // What the others sent comes evenly over the window.
+                let waiting = mail.waiting().div_ceil(PASSES - pass);
+                channel_thread.window(|| mail.pass(now, waiting));
+                if end.send(()).is_err() {
+                    break;
+                }
             }
         });
-    }
+        for pass in 0..PASSES as u32 {
+            source.pass(feed)?;
+            let now = start + PASS_TIME * pass;
+            if begin.send(now).is_err() || ended.recv().is_err() {
+                return Err(Failure::Unsound("the state channel's thread ended".into()));
+            }
+            packet_thread.window(|| {
+                for _ in 0..turns {
+                    instance.turn(now);
+                }
+            });
+        }
+        Ok(())
+    })?;
     hosts.deliver();
     hosts.now = start + PASS_TIME * PASSES as u32;
     Ok(())

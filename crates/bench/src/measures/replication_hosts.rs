@@ -100,13 +100,18 @@ pub(super) struct Start<F> {
 /// A host: everything that its threads would do, done when it is told to.
 pub(super) struct Host<F: NetworkFunction> {
     pub(super) instance: Instance<F>,
-    pub(super) channel: StateChannel,
+    pub(super) mail: Mail,
+    /// Datagrams refused while the hosts got to know each other, as a first greeting may be.
+    refused_before: u64,
+}
+
+/// What a host's state-channel thread has: the channel, and datagrams on their way.
+pub(super) struct Mail {
+    channel: StateChannel,
     inbox: VecDeque<(u64, Vec<u8>)>,
     outbox: Vec<(Destination, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     sent: Sent,
-    /// Datagrams refused while the hosts got to know each other, as a first greeting may be.
-    refused_before: u64,
 }
 
 /// What a host sent, in all.
@@ -128,22 +133,14 @@ impl Sent {
     }
 }
 
-impl<F: NetworkFunction> Host<F> {
-    /// One pass of the host's loop: up to `datagrams_max` datagrams are taken, the instance and the channel have a
-    /// turn each, and what is to be sent is sealed.
-    pub(super) fn pass(&mut self, now: Time, datagrams_max: usize) {
-        self.take(now, datagrams_max);
-        self.instance.turn(now);
-        self.give(now);
-    }
-
+impl Mail {
     /// Datagrams that arrived and were not taken.
-    pub(super) fn datagrams_waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.inbox.len()
     }
 
     /// The state channel's share of a pass.
-    pub(super) fn channel_pass(&mut self, now: Time, datagrams_max: usize) {
+    pub(super) fn pass(&mut self, now: Time, datagrams_max: usize) {
         self.take(now, datagrams_max);
         self.give(now);
     }
@@ -172,21 +169,31 @@ impl<F: NetworkFunction> Host<F> {
             self.outbox.push((destination, datagram));
         }
     }
+}
+
+impl<F: NetworkFunction> Host<F> {
+    /// One pass of the host's loop: up to `datagrams_max` datagrams are taken, the instance and the channel have a
+    /// turn each, and what is to be sent is sealed.
+    pub(super) fn pass(&mut self, now: Time, datagrams_max: usize) {
+        self.mail.take(now, datagrams_max);
+        self.instance.turn(now);
+        self.mail.give(now);
+    }
 
     /// Whether datagrams, or groups of others, wait here.
     pub(super) fn has_work(&self) -> bool {
-        !self.inbox.is_empty() || self.instance.is_behind()
+        !self.mail.inbox.is_empty() || self.instance.is_behind()
     }
 
     /// What was sent so far.
     pub(super) fn sent(&self) -> Sent {
-        self.sent
+        self.mail.sent
     }
 
     /// That nothing went wrong.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let tally = self.instance.tally();
-        let refused = refused(&self.channel) - self.refused_before;
+        let refused = refused(&self.mail.channel) - self.refused_before;
         if tally.dropped_total() > 0 || tally.groups_bad > 0 || refused > 0 {
             let drops: Vec<_> = tally.drops().collect();
             return Err(Failure::Unsound(format!(
@@ -255,11 +262,13 @@ impl<F: NetworkFunction> Hosts<F> {
                 instance: parts
                     .remove(0)
                     .start(start.function, settings, pool, start.ports),
-                channel,
-                inbox: VecDeque::with_capacity(2 * SPARE_DATAGRAMS),
-                outbox: Vec::with_capacity(SPARE_DATAGRAMS),
-                spare: Vec::with_capacity(4 * SPARE_DATAGRAMS),
-                sent: Sent::default(),
+                mail: Mail {
+                    channel,
+                    inbox: VecDeque::with_capacity(2 * SPARE_DATAGRAMS),
+                    outbox: Vec::with_capacity(SPARE_DATAGRAMS),
+                    spare: Vec::with_capacity(4 * SPARE_DATAGRAMS),
+                    sent: Sent::default(),
+                },
                 refused_before: 0,
             });
         }
@@ -271,7 +280,7 @@ impl<F: NetworkFunction> Hosts<F> {
         hosts.rest(Duration::from_millis(300));
         hosts.settle()?;
         for member in &mut hosts.members {
-            member.refused_before = refused(&member.channel);
+            member.refused_before = refused(&member.mail.channel);
         }
         Ok(hosts)
     }
@@ -279,7 +288,7 @@ impl<F: NetworkFunction> Hosts<F> {
     /// Carries what was sent to where it goes, and lays out buffers for what will be.
     pub(super) fn deliver(&mut self) {
         for from in 0..self.members.len() {
-            let mut outbox = std::mem::take(&mut self.members[from].outbox);
+            let mut outbox = std::mem::take(&mut self.members[from].mail.outbox);
             for (destination, datagram) in outbox.drain(..) {
                 let to = match destination {
                     Destination::All => None,
@@ -288,20 +297,20 @@ impl<F: NetworkFunction> Hosts<F> {
                 };
                 for (place, member) in self.members.iter_mut().enumerate() {
                     if place != from && to.is_none_or(|to| to == place) {
-                        let mut copy = member.spare.pop().unwrap_or_default();
+                        let mut copy = member.mail.spare.pop().unwrap_or_default();
                         copy.clear();
                         copy.extend_from_slice(&datagram);
-                        member.inbox.push_back((from as u64, copy));
+                        member.mail.inbox.push_back((from as u64, copy));
                     }
                 }
-                self.members[from].spare.push(datagram);
+                self.members[from].mail.spare.push(datagram);
             }
-            self.members[from].outbox = outbox;
+            self.members[from].mail.outbox = outbox;
         }
         for member in &mut self.members {
-            member.spare.truncate(2 * SPARE_DATAGRAMS);
-            while member.spare.len() < SPARE_DATAGRAMS {
-                member.spare.push(Vec::with_capacity(DATAGRAM_BYTES));
+            member.mail.spare.truncate(2 * SPARE_DATAGRAMS);
+            while member.mail.spare.len() < SPARE_DATAGRAMS {
+                member.mail.spare.push(Vec::with_capacity(DATAGRAM_BYTES));
             }
         }
     }
@@ -326,7 +335,7 @@ impl<F: NetworkFunction> Hosts<F> {
             if self
                 .members
                 .iter()
-                .all(|member| member.channel.is_quiet() && !member.has_work())
+                .all(|member| member.mail.channel.is_quiet() && !member.has_work())
             {
                 return Ok(());
             }
