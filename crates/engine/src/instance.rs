@@ -85,7 +85,7 @@ impl<F: NetworkFunction> Instance<F> {
     /// rest until [`Instance::next_due`] or until something arrives.
     pub fn turn(&mut self, now: Time) -> usize {
         self.begin(now);
-        if self.exchange.is_some() {
+        if self.is_behind() {
             self.apply();
         }
         if !self.parking.is_empty() {
@@ -145,7 +145,7 @@ impl<F: NetworkFunction> Instance<F> {
     fn has_log_room(&mut self) -> bool {
         self.exchange
             .as_mut()
-            .is_none_or(|exchange| exchange.up.free_bytes() >= BURST_LOG_BYTES)
+            .is_none_or(|exchange| exchange.up.has_free(BURST_LOG_BYTES))
     }
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {

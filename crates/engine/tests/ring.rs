@@ -65,6 +65,7 @@ impl Model {
             Step::Push(length) => {
                 let record = self.record(length);
                 let free = self.writer.free_bytes();
+                assert!(self.writer.has_free(free) && !self.writer.has_free(free + 1));
                 match self.writer.try_push(&record) {
                     Ok(()) => self.staged.push(record),
                     Err(Refused::TooLong) => assert!(length > self.writer.record_bytes_max()),

@@ -69,6 +69,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.state.digests()
     }
     /// Whether groups of others wait to be applied.
+    #[inline]
     pub fn is_behind(&self) -> bool {
         self.exchange
             .as_ref()

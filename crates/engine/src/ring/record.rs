@@ -209,6 +209,12 @@ impl RingWriter {
         (self.limit - self.position) as usize
     }
 
+    /// Whether so many bytes are free. Looks at the readers' cursors only where what was seen of them last is not enough.
+    #[inline]
+    pub fn has_free(&mut self, bytes: usize) -> bool {
+        self.position + bytes as u64 <= self.limit || self.refresh_limit(bytes)
+    }
+
     /// How many bytes of ring memory the slowest reader has not released: its lag.
     pub fn lag_bytes(&mut self) -> usize {
         self.mask + 1 - self.free_bytes()
