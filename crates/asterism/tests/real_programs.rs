@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use asterism_lab::Program;
 use asterism_lab::nat::{
     CLIENT, HostOptions, INSIDE, NatLab, NatLabConfig, SERVER, SERVER_OTHER, TRANSLATED,
 };
+use asterism_lab::{Offloads, Program};
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
@@ -389,4 +389,86 @@ fn programs_find_the_class_that_is_configured() {
         assert_eq!(stun.contains("will hairpin"), hairpins, "{stun}");
         cluster.end();
     }
+}
+
+/// A single host is killed while packets pass. The kernel keeps no socket, program or interface of it, and it can be started
+/// again at once; the ping goes on.
+#[test]
+fn a_killed_host_leaves_nothing_in_the_kernel() {
+    if !ready(&["ping"]) {
+        return;
+    }
+    for port in ["af_packet", "af_xdp"] {
+        // What a kernel leaves to the hardware, AF_XDP cannot finish.
+        let config = NatLabConfig::new(1, Duration::ZERO).offloads(Offloads::Off);
+        let options = HostOptions {
+            port: port.to_owned(),
+            ..HostOptions::default()
+        };
+        let mut cluster = Cluster::start(&config, &options);
+        let configuration = cluster.lab.lab.folder().join("asterism.toml");
+        // Programs and promiscuous interfaces, and packet sockets with their table's head.
+        let of_kernel = |cluster: &Cluster| {
+            let host = &cluster.lab.hosts[0];
+            let said = |program, arguments: &[&str]| {
+                host.program(program).args(arguments).run().unwrap().text()
+            };
+            let interfaces = said("ip", &["-details", "link", "show"]);
+            let uses = ["prog/xdp", "promiscuity 1"].map(|sign| interfaces.matches(sign).count());
+            let sockets = said("cat", &["/proc/net/packet"]).lines().count();
+            (uses.iter().sum::<usize>(), sockets)
+        };
+        let running = of_kernel(&cluster);
+        let ping = cluster.lab.client.program("ping");
+        let ping = ping.args(["-i", "0.01", "-c", "400", "-W", "1", &SERVER.to_string()]);
+        let ping = ping.start().unwrap();
+        ping.wait_for_output("icmp_seq=50 ", READY).unwrap();
+        for host in cluster.hosts.drain(..) {
+            host.kill();
+        }
+        let killed = of_kernel(&cluster);
+        assert!(
+            running.0 > 0 && killed == (0, 1),
+            "{port}: {running:?} {killed:?}"
+        );
+        let again = cluster
+            .lab
+            .start_host(Path::new(ASTERISM), &configuration, 0);
+        cluster.hosts.push(again.unwrap());
+        assert_eq!(of_kernel(&cluster), running, "{port}");
+        ping.wait_for_output("icmp_seq=400 ", READY).unwrap();
+        cluster.end();
+    }
+}
+
+/// Interfaces that a host made go with it, however it ends.
+#[test]
+fn a_killed_host_takes_its_taps_along() {
+    if !ready(&["ping"]) {
+        return;
+    }
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = NatLab::new(&NatLabConfig::new(1, Duration::ZERO)).unwrap();
+    asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+    let options = HostOptions {
+        port: "tap".to_owned(),
+        ..HostOptions::default()
+    };
+    let text = lab
+        .configuration(&options)
+        .replace("interface = \"in\"", "interface = \"tap-in\"")
+        .replace("interface = \"out\"", "interface = \"tap-out\"");
+    let configuration = lab.lab.file("asterism.toml", text).unwrap();
+    let taps = || {
+        let interfaces = lab.hosts[0].ip(&["link show"]).unwrap();
+        interfaces.matches(": tap-").count()
+    };
+    for _ in 0..2 {
+        let host = lab.start_host(Path::new(ASTERISM), &configuration, 0);
+        let host = host.unwrap();
+        assert_eq!(taps(), 2);
+        host.kill();
+        assert_eq!(taps(), 0);
+    }
+    drop(turn);
 }
