@@ -18,6 +18,7 @@ mod nat_churn;
 mod nat_oracle;
 mod pass_through;
 mod ports;
+mod relay;
 mod replication;
 mod replication_hosts;
 mod replication_inserts;

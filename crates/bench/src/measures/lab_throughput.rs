@@ -1,11 +1,14 @@
 //! `lab.throughput`: one iperf3 stream through one NAT host on AF_PACKET, with offloads on and off.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asterism_engine::port::AfPacketMode;
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
-use asterism_lab::{LabError, Offloads};
+use asterism_lab::{LabError, Offloads, Program};
 
 use super::lab::{absent, needs, product, start, unsound};
+use super::relay::relay;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 
@@ -27,6 +30,8 @@ const MARGIN: Duration = Duration::from_secs(8);
 #[derive(Clone, Copy, PartialEq)]
 enum Through {
     Asterism,
+    /// The product's ports with nothing between them.
+    Relay,
     Forwarding,
     Nftables,
 }
@@ -43,6 +48,8 @@ fn throughput(context: &Context) -> Result<Outcome, Failure> {
     let off = rate(Through::Asterism, Offloads::Off, "offloads off")?;
     let mut outcome = Outcome::new(on, 1).variant("offloads-off", off);
     for (name, through, offloads) in [
+        ("bare-relay-offloads-on", Through::Relay, Offloads::On),
+        ("bare-relay-offloads-off", Through::Relay, Offloads::Off),
         (
             "kernel-forwarding-offloads-on",
             Through::Forwarding,
@@ -74,9 +81,31 @@ fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<f64, Fai
             };
             hosts = start(&lab, &product()?, &options)?;
         }
+        Through::Relay => lab.use_routes(0).map_err(absent)?,
         Through::Forwarding => lab.use_forwarding(0).map_err(absent)?,
         Through::Nftables => lab.use_kernel(0).map_err(absent)?,
     }
+    if through != Through::Relay {
+        return iperf3(&lab, &hosts, seconds);
+    }
+    let ends = AtomicBool::new(false);
+    let mode = match offloads {
+        Offloads::On => AfPacketMode::Bulk,
+        Offloads::Off => AfPacketMode::Ring,
+    };
+    std::thread::scope(|scope| {
+        let relay = scope.spawn(|| relay(&lab, mode, &ends));
+        let rate = iperf3(&lab, &hosts, seconds);
+        ends.store(true, Ordering::Relaxed);
+        relay
+            .join()
+            .map_err(|_| Failure::Unsound("the relay panicked".into()))??;
+        rate
+    })
+}
+
+/// The stream itself.
+fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<f64, Failure> {
     let address = SERVER.to_string();
     let server = lab
         .server
@@ -98,7 +127,7 @@ fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<f64, Fai
     if hosts.iter().any(|host| !host.runs()) {
         return Err(unsound(LabError::Failed {
             what: "the NAT host".to_owned(),
-            said: hosts.iter().map(asterism_lab::Program::stderr).collect(),
+            said: hosts.iter().map(Program::stderr).collect(),
         }));
     }
     let document: serde_json::Value = serde_json::from_slice(&client.stdout)

@@ -25,12 +25,16 @@ impl NatLab {
 
     /// Lets the kernel of a host forward packets and change nothing, with routes for the server to answer by.
     pub fn use_forwarding(&self, place: usize) -> Result<(), LabError> {
-        let host = &self.hosts[place];
-        host.ip(&[
+        self.use_routes(place)?;
+        self.hosts[place].sysctl("net/ipv4/ip_forward", "1")
+    }
+
+    /// Addresses for the links of a host, and routes for the server to answer the client by. Who forwards is another matter.
+    pub fn use_routes(&self, place: usize) -> Result<(), LabError> {
+        self.hosts[place].ip(&[
             format!("address add {INSIDE}/24 dev in"),
             format!("address add {OUTSIDE}/24 dev out"),
         ])?;
-        host.sysctl("net/ipv4/ip_forward", "1")?;
         self.server.ip(&[format!(
             "route replace 10.77.0.0/24 via {OUTSIDE} dev nat{} onlink",
             place + 1

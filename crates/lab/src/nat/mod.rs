@@ -51,6 +51,10 @@ const NAT_INSIDE_MAC: &str = "02:00:00:00:01:01";
 const CLIENT_MAC: &str = "02:00:00:00:01:02";
 const NAT_OUTSIDE_MAC: &str = "02:00:00:00:02:01";
 const SERVER_MAC: &str = "02:00:00:00:02:02";
+/// Where packets that leave by the inside link go, and where from, as an Ethernet header has it.
+pub const INSIDE_MACS: [u8; 12] = [2, 0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 1];
+/// The same of the outside link.
+pub const OUTSIDE_MACS: [u8; 12] = [2, 0, 0, 0, 2, 2, 2, 0, 0, 0, 2, 1];
 /// How long a host may take from its start until it reads packets.
 const READY_TIME_MAX: Duration = Duration::from_secs(15);
 
