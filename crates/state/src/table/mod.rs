@@ -228,8 +228,8 @@ impl<R: Row, V: Value> Table<R, V> {
     ) -> impl Fn(u32) -> Option<(u32, &'t Record<R, V>)> {
         let records = &self.records;
         move |number| {
-            // SAFETY: lanes hold nothing but what `link` put there: numbers that `allocate` gave, all below `room`,
-            // which is the region's length.
+            // SAFETY: lanes give nothing but what `link` put there: numbers that `allocate` gave, all below `room`, for
+            // which the index was made and which is the region's length.
             let record = unsafe { records.item(number) };
             same(&record.row).then_some((number, record))
         }
