@@ -77,15 +77,22 @@ fn accept(listener: &UnixListener, view: &Arc<View>, commands: &SyncSender<Comma
             let _ = refuse(&stream, "there are too many connections already: try again");
             continue;
         }
-        let (view, commands, open_of) = (view.clone(), commands.clone(), open.clone());
+        let (view, commands, counted) = (view.clone(), commands.clone(), Open(open.clone()));
         let thread = std::thread::Builder::new().name("control-answer".into());
-        let spawned = thread.spawn(move || {
+        // A thread that cannot be made drops what it was to have: the connection is closed and not counted any more.
+        let _ = thread.spawn(move || {
+            let _counted = counted;
             let _ = serve(&stream, &view, &commands);
-            open_of.fetch_sub(1, Ordering::AcqRel);
         });
-        if spawned.is_err() {
-            open.fetch_sub(1, Ordering::AcqRel);
-        }
+    }
+}
+
+/// A connection that is counted as open until this is dropped, whatever becomes of its thread.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

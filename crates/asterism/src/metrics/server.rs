@@ -1,20 +1,20 @@
 //! A very small HTTP server: `GET /metrics`, and nothing else, one connection after the other. Requests and times are bounded:
-//! a silent client is left after a second, one that sends byte by byte after `READS_MAX` of them.
+//! a client has a second to ask and a second to take the answer, however small its steps.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+
+use asterism_engine::clock::MonotonicClock;
 
 use super::exposition;
 use crate::view::View;
 
 /// Bytes of a request's head at most.
 const REQUEST_BYTES_MAX: usize = 8_192;
-/// How long a client may take for each read or write.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// Reads of a request at most: a client that sends byte by byte is not waited for for long.
-const READS_MAX: usize = 64;
+/// How long a client may take to ask, and then to take the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Starts the thread that serves. It ends with the process.
 ///
@@ -45,18 +45,18 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
 }
 
 fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let clock = MonotonicClock::new();
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
     let mut whole = false;
-    for _ in 0..READS_MAX {
+    while !whole && request.len() <= REQUEST_BYTES_MAX {
+        stream.set_read_timeout(Some(left_of(PATIENCE, &clock)?))?;
         let length = stream.read(&mut buffer)?;
-        request.extend_from_slice(&buffer[..length]);
-        whole = request.windows(4).any(|window| window == b"\r\n\r\n");
-        if whole || length == 0 || request.len() > REQUEST_BYTES_MAX {
+        if length == 0 {
             break;
         }
+        request.extend_from_slice(&buffer[..length]);
+        whole = request.windows(4).any(|window| window == b"\r\n\r\n");
     }
     let (status, kind, body) = answer(&request, whole, text);
     let is_head = request.starts_with(b"HEAD ");
@@ -64,11 +64,28 @@ fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
+    let mut answer = head.into_bytes();
     if !is_head {
-        stream.write_all(body.as_bytes())?;
+        answer.extend_from_slice(body.as_bytes());
     }
-    stream.flush()
+    let clock = MonotonicClock::new();
+    let mut rest = &answer[..];
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left_of(PATIENCE, &clock)?))?;
+        match stream.write(rest)? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            written => rest = &rest[written..],
+        }
+    }
+    Ok(())
+}
+
+/// What is left of a time since the clock began; an error if nothing is.
+fn left_of(time: Duration, clock: &MonotonicClock) -> std::io::Result<Duration> {
+    let spent = Duration::from_micros(clock.now().as_micros());
+    time.checked_sub(spent)
+        .filter(|left| !left.is_zero())
+        .ok_or_else(|| ErrorKind::TimedOut.into())
 }
 
 fn answer(
@@ -143,5 +160,25 @@ mod tests {
         assert!(asked(b"GET /metrics").contains("400"));
         assert!(asked(b"").contains("400"));
         assert!(asked(&[0xFF; 20_000]).contains("400") || asked(&[0xFF; 20_000]).is_empty());
+    }
+
+    #[test]
+    fn a_client_that_sends_byte_by_byte_is_left_after_its_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let clock = MonotonicClock::new();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // Ends when the other side has hung up.
+                while client.write_all(b"x").is_ok() {
+                    std::thread::park_timeout(Duration::from_millis(20));
+                }
+            });
+            assert!(serve(&stream, &String::new).is_err());
+            drop(stream);
+        });
+        let spent = Duration::from_micros(clock.now().as_micros());
+        assert!(spent >= PATIENCE && spent < 10 * PATIENCE, "{spent:?}");
     }
 }
