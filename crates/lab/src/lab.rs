@@ -100,7 +100,8 @@ impl Lab {
         second.offloads(second_name, cable.offloads)
     }
 
-    /// A bridge in a node, with a cable to each of the others: `name0`, `name1`, … are its ports.
+    /// A bridge in a node, with a cable to each of the others: `name0`, `name1`, … are its ports. It is a switch: frames do not
+    /// pass the packet filter of its node, as a machine with `br_netfilter` has them do.
     pub fn bridge(
         &self,
         node: &Node,
@@ -112,6 +113,13 @@ impl Lab {
             format!("link add name {name} type bridge mcast_snooping 0"),
             format!("link set dev {name} up"),
         ])?;
+        node.enter(|| {
+            for filter in ["iptables", "ip6tables", "arptables"] {
+                // Not there where bridges have no packet filter at all.
+                let setting = format!("/proc/sys/net/bridge/bridge-nf-call-{filter}");
+                let _ = std::fs::write(setting, "0");
+            }
+        })?;
         for (number, (end, interface)) in ends.iter().enumerate() {
             let port = format!("{name}{number}");
             self.cable((end, interface), (node, &port), cable)?;
