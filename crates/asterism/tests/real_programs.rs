@@ -101,13 +101,15 @@ fn everything_works(cluster: &Cluster) {
     let said = cluster.client("ping", &format!("-c 5 -i 0.2 -W 3 {SERVER}"));
     assert!(said.contains("5 received"), "{said}");
 
-    let said = cluster.client("traceroute", &format!("-n -q 1 -w 3 -m 4 {SERVER}"));
-    assert!(
-        said.contains(&format!(" 1  {INSIDE}  ")) && said.contains(&format!(" 2  {SERVER}  ")),
-        "{said}"
-    );
-    let said = cluster.client("traceroute", &format!("-n -I -q 1 -w 3 -m 4 {SERVER}"));
-    assert!(said.contains(&format!(" 2  {SERVER}  ")), "{said}");
+    for how in ["", "-I"] {
+        // All probes leave at once: what the state channel loses then may come later than answers wait for it.
+        let mut said = String::new();
+        let is_traced = (0..3).any(|_| {
+            said = cluster.client("traceroute", &format!("-n {how} -q 1 -w 3 -m 4 {SERVER}"));
+            said.contains(&format!(" 1  {INSIDE}  ")) && said.contains(&format!(" 2  {SERVER}  "))
+        });
+        assert!(is_traced, "{said}");
+    }
 
     let _dns = cluster.server(
         "dnsmasq",
