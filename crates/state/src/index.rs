@@ -23,8 +23,8 @@ struct Bucket {
 }
 
 /// How a slot holds a record's number, and above it those bits of its hash by which the larger levels are split: as many
-/// as the number leaves room for. A table of 16 million entries has eight; below a 256th of its capacity, where its
-/// records are in the cache, they are read.
+/// as the number leaves room for. An index for 16,000,000 records keeps eight: up to a 256th of that, splits read the
+/// records.
 #[derive(Clone, Copy, Debug)]
 struct Packing {
     number_bits: u32,

@@ -198,8 +198,8 @@ impl<S: Space> Pool<S> {
         }
     }
 
-    /// Whether nobody can have put any item to use without that being known here: late while some other living member
-    /// may have, for at most the object's `absent` wait.
+    /// Whether nobody can have put any item to use without that being known here: late while some other member may have,
+    /// for at most the object's `absent` wait.
     pub fn settled_by_all(&self) -> Result<(), Late> {
         let shared = &*self.shared;
         match shared.settings.absence {

@@ -72,12 +72,13 @@ fn accept(listener: &UnixListener, view: &Arc<View>, commands: &SyncSender<Comma
             std::thread::park_timeout(Duration::from_millis(100));
             continue;
         };
-        if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            open.fetch_sub(1, Ordering::AcqRel);
+        let before = open.fetch_add(1, Ordering::AcqRel);
+        let counted = Open(open.clone());
+        if before >= CONNECTIONS_MAX {
             let _ = refuse(&stream, "there are too many connections already: try again");
             continue;
         }
-        let (view, commands, counted) = (view.clone(), commands.clone(), Open(open.clone()));
+        let (view, commands) = (view.clone(), commands.clone());
         let thread = std::thread::Builder::new().name("control-answer".into());
         // A thread that cannot be made drops what it was to have: the connection is closed and not counted any more.
         let _ = thread.spawn(move || {

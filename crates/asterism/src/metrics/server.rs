@@ -51,10 +51,12 @@ fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<(
     let mut whole = false;
     while !whole && request.len() <= REQUEST_BYTES_MAX {
         stream.set_read_timeout(Some(left_of(PATIENCE, &clock)?))?;
-        let length = stream.read(&mut buffer)?;
-        if length == 0 {
-            break;
-        }
+        let length = match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
         request.extend_from_slice(&buffer[..length]);
         whole = request.windows(4).any(|window| window == b"\r\n\r\n");
     }
@@ -72,9 +74,11 @@ fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<(
     let mut rest = &answer[..];
     while !rest.is_empty() {
         stream.set_write_timeout(Some(left_of(PATIENCE, &clock)?))?;
-        match stream.write(rest)? {
-            0 => return Err(ErrorKind::WriteZero.into()),
-            written => rest = &rest[written..],
+        match stream.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())

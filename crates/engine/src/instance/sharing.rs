@@ -55,7 +55,11 @@ impl<F: NetworkFunction> Instance<F> {
         while left > 0 {
             if approached == 0 {
                 approached = exchange.down.look_ahead(APPROACHED, |record| {
-                    if let Some(Down::Group { bytes, .. }) = Down::read(record) {
+                    if let Some(Down::Group {
+                        lane: from, bytes, ..
+                    }) = Down::read(record)
+                        && from != lane
+                    {
                         self.state.approach(&self.context, bytes);
                     }
                 });

@@ -29,12 +29,15 @@ impl NatLab {
         self.hosts[place].sysctl("net/ipv4/ip_forward", "1")
     }
 
-    /// Addresses for the links of a host, and routes for the server to answer the client by. Who forwards is another matter.
+    /// Addresses for the links of a host, whose kernel does not forward, and routes for the server to answer the client by.
     pub fn use_routes(&self, place: usize) -> Result<(), LabError> {
-        self.hosts[place].ip(&[
+        let host = &self.hosts[place];
+        host.ip(&[
             format!("address add {INSIDE}/24 dev in"),
             format!("address add {OUTSIDE}/24 dev out"),
         ])?;
+        // A namespace may have been born with what the machine has set.
+        host.sysctl("net/ipv4/ip_forward", "0")?;
         self.server.ip(&[format!(
             "route replace 10.77.0.0/24 via {OUTSIDE} dev nat{} onlink",
             place + 1

@@ -52,11 +52,25 @@ const CLIENT_MAC: &str = "02:00:00:00:01:02";
 const NAT_OUTSIDE_MAC: &str = "02:00:00:00:02:01";
 const SERVER_MAC: &str = "02:00:00:00:02:02";
 /// Where packets that leave by the inside link go, and where from, as an Ethernet header has it.
-pub const INSIDE_MACS: [u8; 12] = [2, 0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 1];
+pub const INSIDE_MACS: [u8; 12] = header_of(CLIENT_MAC, NAT_INSIDE_MAC);
 /// The same of the outside link.
-pub const OUTSIDE_MACS: [u8; 12] = [2, 0, 0, 0, 2, 2, 2, 0, 0, 0, 2, 1];
+pub const OUTSIDE_MACS: [u8; 12] = header_of(SERVER_MAC, NAT_OUTSIDE_MAC);
 /// How long a host may take from its start until it reads packets.
 const READY_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// The two addresses, each six pairs of digits below ten.
+const fn header_of(to: &str, from: &str) -> [u8; 12] {
+    let texts = [to.as_bytes(), from.as_bytes()];
+    let mut bytes = [0; 12];
+    let mut at = 0;
+    while at < bytes.len() {
+        let pair = at % 6 * 3;
+        let text = texts[at / 6];
+        bytes[at] = (text[pair] - b'0') << 4 | (text[pair + 1] - b'0');
+        at += 1;
+    }
+    bytes
+}
 
 /// What the laboratory is to be like.
 #[derive(Clone, Debug)]
@@ -423,4 +437,15 @@ fn segments(
 #[must_use]
 pub fn channel_address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 77, u8::try_from(place + 1).unwrap_or(u8::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_the_addresses_that_configurations_have() {
+        assert_eq!(INSIDE_MACS, [2, 0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 1]);
+        assert_eq!(OUTSIDE_MACS, [2, 0, 0, 0, 2, 2, 2, 0, 0, 0, 2, 1]);
+    }
 }
