@@ -15,6 +15,7 @@ mod sharing;
 mod trace;
 mod view;
 
+use core::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,7 +23,9 @@ use asterism_function::{
     Call, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
 };
 use asterism_placement::{MemberId, Time};
-use asterism_state::{Context, GiveBack, OriginName, PrefetchRecord, Settle, State, Tick};
+use asterism_state::{
+    BURST_MAX, Context, GiveBack, OriginName, PrefetchRecords, Settle, State, Tick,
+};
 
 use crate::exchange::origin;
 use crate::frame::{BURST, Burst, Frame, FramePool};
@@ -36,6 +39,9 @@ pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 pub use sharing::APPLY_GROUPS_PER_TURN;
 use sharing::{BURST_LOG_BYTES, Walk};
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
+
+/// Packets whose records the prefetch pass asks for together.
+const PREFETCHED_TOGETHER: usize = 8;
 
 /// One packet loop and its state. See the module.
 pub struct Instance<F: NetworkFunction> {
@@ -152,22 +158,49 @@ impl<F: NetworkFunction> Instance<F> {
         for frame in burst.as_slice() {
             self.pool.prefetch(frame);
         }
-        if self.prefetches {
-            self.prefetch(port, burst);
-        }
-        self.context.arrive(self.now_us);
         let port = PortNumber(port);
+        if self.prefetches {
+            self.handle_foreseen(port, burst);
+        } else {
+            self.handle_each(port, burst, |_, bytes| Packet::parse_plain(bytes));
+        }
+    }
+
+    /// In two passes, the first of which only prefetches. Apart, so that neither way takes the other's registers.
+    #[inline(never)]
+    fn handle_foreseen(&mut self, port: PortNumber, burst: &mut Burst) {
+        let mut parsed = [Layout::default(); BURST];
+        self.prefetch(port, burst, &mut parsed);
+        let context = self.context.clone();
+        context.recall(true);
+        self.handle_each(port, burst, |number, bytes| {
+            context.foresight().recall(number);
+            Packet::plain_with_layout(bytes, parsed[number % BURST])
+        });
+        context.recall(false);
+    }
+
+    /// Handles the packets of a burst. `plain` gives the packet in a frame, by its number in the burst, if it is a plain
+    /// one.
+    #[inline(always)]
+    fn handle_each(
+        &mut self,
+        port: PortNumber,
+        burst: &mut Burst,
+        plain: impl for<'f> Fn(usize, &'f mut [u8]) -> Option<Packet<'f>>,
+    ) {
+        self.context.arrive(self.now_us);
         // Held here, so that its address is known to the loop and not read for each packet.
         let function = self.function.clone();
         let function: &F = &function;
         self.context.begin(self.serial);
         self.serial += burst.len() as u64;
-        for slot in burst.as_mut_slice() {
+        for (number, slot) in burst.as_mut_slice().iter_mut().enumerate() {
             if !self.parking.is_empty() {
                 self.handle_uncommon(slot, port);
                 continue;
             }
-            let Some(packet) = Packet::parse_plain(self.pool.bytes_mut(slot)) else {
+            let Some(packet) = plain(number, self.pool.bytes_mut(slot)) else {
                 self.handle_uncommon(slot, port);
                 continue;
             };
@@ -212,27 +245,59 @@ impl<F: NetworkFunction> Instance<F> {
         self.call(slot, layout, port);
     }
 
-    /// The pass that only prefetches: first the index lines of the whole burst, then the records.
-    fn prefetch(&mut self, port: u16, burst: &mut Burst) {
-        let mut noted = [None; BURST];
+    /// The pass that only prefetches: index lines, then records. What it parsed and found is kept, so that neither is
+    /// done twice. Packets that are not plain do without.
+    ///
+    /// Some packets at a time: the records of some are asked for when the index lines of the next are on their way. All
+    /// at once would be more misses than the processor has places for.
+    #[inline(never)]
+    fn prefetch(&mut self, port: PortNumber, burst: &mut Burst, parsed: &mut [Layout; BURST]) {
+        const { assert!(BURST == BURST_MAX) };
+        let function = self.function.clone();
+        let function: &F = &function;
+        self.context.foresight().begin();
         self.context.prefetch();
-        for (frame, noted) in burst.as_mut_slice().iter_mut().zip(&mut noted) {
-            let Ok(packet) = Packet::parse(self.pool.bytes_mut(frame)) else {
-                continue;
-            };
-            let given = Call {
-                state: &mut self.state,
-                context: &self.context,
-                emissions: &mut self.emissions,
-                port: PortNumber(port),
-            };
-            // The verdict of a call that reads nothing is not taken: the packet is handled below.
-            let _ = call(&**self.function, packet, given);
-            *noted = self.context.take_prefetched();
+        let mut ahead = 0..0;
+        let some = burst.as_mut_slice().chunks_mut(PREFETCHED_TOGETHER);
+        for (frames, parsed) in some.zip(parsed.chunks_mut(PREFETCHED_TOGETHER)) {
+            let begin = ahead.end;
+            for (number, (frame, parsed)) in (begin..).zip(frames.iter_mut().zip(parsed)) {
+                let Some(packet) = Packet::parse_plain(self.pool.bytes_mut(frame)) else {
+                    continue;
+                };
+                *parsed = *packet.layout();
+                self.context.foresight().turn_to(number);
+                let given = Call {
+                    state: &mut self.state,
+                    context: &self.context,
+                    emissions: &mut self.emissions,
+                    port,
+                };
+                // The verdict of a call that reads nothing is not taken: the packet is handled later.
+                let _ = call(function, packet, given);
+            }
+            self.prefetch_records(ahead);
+            ahead = begin..begin + frames.len();
         }
+        self.prefetch_records(ahead);
         self.context.answer();
-        for noted in noted.into_iter().flatten() {
-            self.state.look(noted.object, PrefetchRecord(noted));
+    }
+
+    #[inline(always)]
+    fn prefetch_records(&self, packets: Range<usize>) {
+        let foresight = self.context.foresight();
+        let mut from = packets.start;
+        while let Some((number, object)) = foresight.first_probe(from..packets.end) {
+            let records = PrefetchRecords {
+                foresight,
+                packets: number..packets.end,
+            };
+            // At least the one, whatever the object says: this ends.
+            from = self
+                .state
+                .look(object, records)
+                .unwrap_or(0)
+                .max(number + 1);
         }
     }
 

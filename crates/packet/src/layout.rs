@@ -52,6 +52,13 @@ pub enum Fragment {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout(pub(crate) u64);
 
+impl Default for Layout {
+    /// Of a frame without a byte.
+    fn default() -> Self {
+        Self::opaque(Network::Other, 0, 0, 0)
+    }
+}
+
 // The fields of a layout in its word. One word is made with three `or`s and returned in a register, where a struct of
 // small fields is written and read byte by byte.
 // What is tested on the common path is in the low half, where a test needs no constant in a register.

@@ -67,6 +67,17 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// [`Packet::with_layout`] of a plain packet; `None` if the layout is not one, or reaches beyond the frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn plain_with_layout(frame: &'a mut [u8], layout: Layout) -> Option<Packet<'a>> {
+        let fits = layout.is_plain() && frame.len() >= PLAIN && layout.end() <= frame.len();
+        fits.then_some(Packet {
+            bytes: frame,
+            layout,
+        })
+    }
+
     /// Where the headers are.
     #[inline]
     #[must_use]

@@ -45,12 +45,3 @@ pub enum Wait {
         until_us: u64,
     },
 }
-
-/// A probe that was only prefetched: for the second step, the record behind it.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefetched {
-    /// The object's place in its state.
-    pub object: u8,
-    pub(crate) lane: u8,
-    pub(crate) hash: u64,
-}

@@ -7,7 +7,8 @@ use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::answer::{Late, Nearby, Prefetched, Wait};
+use crate::answer::{Late, Nearby, Wait};
+use crate::foresight::Foresight;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp};
 use crate::trace::Step;
@@ -127,6 +128,8 @@ const LATE: u8 = 2;
 const LATE_OBJECTS: u8 = 4;
 /// Reads and writes are noted, see `trace.rs`.
 pub(crate) const TRACED: u8 = 8;
+/// Reads answer, and look first at what was foreseen, see `foresight.rs`.
+const RECALLING: u8 = 16;
 
 /// The shared part of one instance's state.
 #[derive(Debug)]
@@ -136,11 +139,11 @@ pub struct Context {
     addresses: Vec<u32>,
     now_us: Cell<u64>,
     tick: Cell<Tick>,
-    /// How reads answer: see [`PLAINLY`], [`PREFETCHING`] and [`LATE`].
+    /// How reads answer: see [`PLAINLY`], [`PREFETCHING`], [`LATE`] and [`RECALLING`].
     pub(crate) asking: Cell<u8>,
     /// What is noted while [`TRACED`].
     pub(crate) steps: RefCell<Vec<Step>>,
-    prefetched: Cell<Option<Prefetched>>,
+    foresight: Foresight,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
     /// The call went on to write.
@@ -182,7 +185,7 @@ impl Context {
             tick: Cell::new(0),
             asking: Cell::new(PLAINLY),
             steps: RefCell::default(),
-            prefetched: Cell::new(None),
+            foresight: Foresight::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),
             arrived_us: Cell::new(0),
@@ -269,7 +272,7 @@ impl Context {
     /// Ends the asking of a packet: `Err` in the prefetch pass, which must write nothing.
     #[inline(always)]
     pub fn act(&self) -> Result<(), Late> {
-        if self.asking.get() != PLAINLY {
+        if !self.answers_plainly() {
             return self.act_after_late_read();
         }
         Ok(())
@@ -419,18 +422,30 @@ impl Context {
     /// in a call of which a read was late already.
     #[inline(always)]
     pub(crate) fn answers_plainly(&self) -> bool {
-        self.asking.get() == PLAINLY
+        self.asking.get() & !RECALLING == PLAINLY
     }
     /// Some object's reads are late by settings: reads look at their object's.
     pub(crate) fn expect_late_objects(&self) {
         self.asking.set(self.asking.get() | LATE_OBJECTS);
     }
-    pub(crate) fn note_prefetch(&self, noted: Prefetched) {
-        self.prefetched.set(Some(noted));
+    /// What the prefetch pass foresees of a burst's reads.
+    #[inline(always)]
+    pub fn foresight(&self) -> &Foresight {
+        &self.foresight
     }
-    /// What the last call prefetched.
-    pub fn take_prefetched(&self) -> Option<Prefetched> {
-        self.prefetched.take()
+    /// From here on reads look first at what was foreseen of their packet ([`Foresight::recall`]), or no longer.
+    pub fn recall(&self, recalling: bool) {
+        let others = self.asking.get() & !RECALLING;
+        self.asking
+            .set(others | if recalling { RECALLING } else { 0 });
+    }
+    /// The record that the packet being handled is likely to ask for.
+    #[inline(always)]
+    pub(crate) fn foreseen(&self, object: u8, lane: usize) -> Option<u32> {
+        if self.asking.get() & RECALLING == 0 {
+            return None;
+        }
+        self.foresight.record(object, lane)
     }
 
     /// Whether a read of `hash` was fetched already; else it is noted as missed.

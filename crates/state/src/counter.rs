@@ -5,10 +5,12 @@
 //! duplicates and reordering do no harm. What travels is bounded by what changed, not by traffic. Memory
 //! is instances × cells.
 
+use core::ops::Range;
 use std::rc::Rc;
 
 use crate::answer::Late;
 use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Zeroed};
@@ -389,12 +391,9 @@ impl<K: Key> Counters<K> {
     #[cold]
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
-            self.index.prefetch(hash);
-            self.context.note_prefetch(crate::answer::Prefetched {
-                object: self.object,
-                lane: 0,
-                hash,
-            });
+            let bucket = self.index.prefetch(hash);
+            let foresight = self.context.foresight();
+            foresight.note(self.object, 0, bucket, hash);
             return Err(Late::new());
         }
         late(&self.context, self.object, hash, self.settings.late_us)
@@ -627,10 +626,14 @@ impl<K: Key> Object for Counters<K> {
     fn capacity(&self) -> u32 {
         self.settings.capacity
     }
-    fn prefetch_record(&self, noted: crate::answer::Prefetched) {
-        if let Some(number) = self.index.likely(noted.hash) {
-            self.cells.prefetch(number as usize);
-        }
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        foresight.each_record(packets, |_| {
+            |bucket, hash| {
+                let number = self.index.likely(bucket, hash)?;
+                self.cells.prefetch(number as usize);
+                Some(number)
+            }
+        })
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         self.index.bytes_in_use() + self.used as usize * size_of::<Cell<K>>() > cache_bytes

@@ -83,6 +83,9 @@ pub(crate) struct Index {
     count: usize,
 }
 
+/// The bits of a hash from which its tag is made.
+pub(crate) const TAG_BITS: u64 = 0x7f << 57;
+
 #[inline(always)]
 fn tag_of(hash: u64) -> u8 {
     // Seven bits; the eighth tells a tag from 0, which means free.
@@ -198,16 +201,18 @@ impl Index {
         unsafe { self.buckets.get_unchecked(place) }
     }
 
-    /// Asks for the cache line that a probe for `hash` reads first.
+    /// Asks for the cache line that a probe for `hash` reads first: which bucket that is.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        self.buckets.prefetch(self.place(hash));
+    pub(crate) fn prefetch(&self, hash: u64) -> u32 {
+        let place = self.place(hash);
+        self.buckets.prefetch(place);
+        place as u32
     }
 
-    /// The first record in the home bucket whose tag fits, for prefetching it. May be wrong.
+    /// The first record in a bucket that fits the tag of `hash`, for prefetching it. May be wrong.
     #[inline(always)]
-    pub(crate) fn likely(&self, hash: u64) -> Option<u32> {
-        let bucket = self.home(hash);
+    pub(crate) fn likely(&self, bucket: u32, hash: u64) -> Option<u32> {
+        let bucket = self.buckets.get(bucket as usize)?;
         let matching = bucket.matching(tag_of(hash));
         (matching != 0).then(|| self.packing.number(bucket.first(matching)))
     }

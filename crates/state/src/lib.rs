@@ -12,6 +12,7 @@ mod answer;
 mod context;
 mod counter;
 mod endpoint_space;
+mod foresight;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod hash;
@@ -30,7 +31,7 @@ mod table;
 mod trace;
 mod wire;
 
-pub use answer::{Late, Nearby, Prefetched, Wait};
+pub use answer::{Late, Nearby, Wait};
 pub use asterism_state_macro::state_below as state;
 pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
@@ -38,11 +39,12 @@ pub use context::{
 };
 pub use counter::{Counter, CounterAct, Counters, CountersAct, Tally};
 pub use endpoint_space::EndpointSpace;
+pub use foresight::{BURST_MAX, Foresight};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Builder, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
-    ObjectSettings, OutgrewCache, PrefetchRecord, Settle, Show, Shown, Since, State, Sweep,
+    ObjectSettings, OutgrewCache, PrefetchRecords, Settle, Show, Shown, Since, State, Sweep,
     SweepLength, SweepSome, Visit,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};

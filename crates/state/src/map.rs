@@ -2,8 +2,10 @@
 
 use core::cmp::Ordering;
 use core::fmt::Debug;
+use core::ops::Range;
 
-use crate::answer::{Late, Prefetched};
+use crate::answer::Late;
+use crate::foresight::Foresight;
 use crate::object::{Object, Shown, Since};
 use crate::stamp::Stamp;
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, Value};
@@ -162,7 +164,7 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
     #[inline(always)]
     pub fn get(&self, key: &K) -> Result<Option<At<Single<K>, V>>, Late> {
         let key = *key;
-        self.find(0, key.hash(self.seed()), move |row| row.0 == key)
+        self.find(0, || key.hash(self.seed()), move |row| row.0 == key)
     }
 
     /// Whether there is an entry of `key`.
@@ -177,7 +179,7 @@ impl<R: Paired, V: Value> Table<R, V> {
     #[inline(always)]
     pub fn by_left(&self, key: &R::Left) -> Result<Option<At<R, V>>, Late> {
         let key = *key;
-        self.find(0, key.hash(self.seed()), move |row| row.left() == key)
+        self.find(0, || key.hash(self.seed()), move |row| row.left() == key)
     }
 
     /// [`Table::by_left`] without what is rare: `None` also where it would have to look further, so that nothing is
@@ -186,21 +188,21 @@ impl<R: Paired, V: Value> Table<R, V> {
     #[inline(always)]
     pub fn nearby_by_left(&self, key: &R::Left) -> FoundNearby<R, V> {
         let key = *key;
-        self.find_nearby(0, key.hash(self.seed()), move |row| row.left() == key)
+        self.find_nearby(0, || key.hash(self.seed()), move |row| row.left() == key)
     }
 
     /// [`Table::by_right`] as [`Table::nearby_by_left`] is to `by_left`.
     #[inline(always)]
     pub fn nearby_by_right(&self, key: &R::Right) -> FoundNearby<R, V> {
         let key = *key;
-        self.find_nearby(1, key.hash(self.seed()), move |row| row.right() == key)
+        self.find_nearby(1, || key.hash(self.seed()), move |row| row.right() == key)
     }
 
     /// The entry whose right key this is, also as an alias (see [`At::is_alias`]).
     #[inline(always)]
     pub fn by_right(&self, key: &R::Right) -> Result<Option<At<R, V>>, Late> {
         let key = *key;
-        self.find(1, key.hash(self.seed()), move |row| row.right() == key)
+        self.find(1, || key.hash(self.seed()), move |row| row.right() == key)
     }
 }
 
@@ -290,9 +292,8 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn capacity(&self) -> u32 {
         Table::capacity(self)
     }
-    #[inline(always)]
-    fn prefetch_record(&self, noted: Prefetched) {
-        Table::prefetch_record(self, noted);
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        Table::prefetch_records(self, foresight, packets)
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         Table::outgrew_cache(self, cache_bytes)

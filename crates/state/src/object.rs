@@ -1,9 +1,10 @@
 //! What every state object can do, what a whole state is, and how both are built.
 
+use core::ops::Range;
 use std::rc::Rc;
 
-use crate::answer::Prefetched;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
+use crate::foresight::Foresight;
 use crate::pool::{Pool, Space};
 use crate::stamp::{OriginName, Stamp};
 use crate::table::{Row, Table, Value};
@@ -114,8 +115,11 @@ pub trait Object {
     fn capacity(&self) -> u32 {
         0
     }
-    /// Prefetches the record behind a prefetched probe.
-    fn prefetch_record(&self, _noted: Prefetched) {}
+    /// Prefetches the records at which the probe of the first of these packets, and those of packets that follow and
+    /// probe the same, are likely to end. Returns the packet where it stopped.
+    fn prefetch_records(&self, _foresight: &Foresight, packets: Range<usize>) -> usize {
+        packets.start + 1
+    }
     /// Whether probes are likely to miss a cache of this size.
     fn outgrew_cache(&self, _cache_bytes: usize) -> bool {
         false
@@ -348,16 +352,18 @@ impl Look<u32> for SweepLength {
         object.sweep_length()
     }
 }
-/// [`Object::prefetch_record`] as a look.
+/// [`Object::prefetch_records`] as a look.
 #[derive(Debug)]
-pub struct PrefetchRecord(
-    /// What the prefetching call noted.
-    pub Prefetched,
-);
-impl Look<()> for PrefetchRecord {
+pub struct PrefetchRecords<'a> {
+    /// The burst.
+    pub foresight: &'a Foresight,
+    /// The packets.
+    pub packets: Range<usize>,
+}
+impl Look<usize> for PrefetchRecords<'_> {
     #[inline(always)]
-    fn look<O: Object>(self, object: &O) {
-        object.prefetch_record(self.0);
+    fn look<O: Object>(self, object: &O) -> usize {
+        object.prefetch_records(self.foresight, self.packets)
     }
 }
 /// [`Object::outgrew_cache`] as a look.

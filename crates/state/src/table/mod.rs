@@ -12,10 +12,12 @@ mod merge;
 mod record;
 mod saved;
 
+use core::ops::Range;
 use std::rc::Rc;
 
-use crate::answer::{Late, Nearby, Prefetched};
+use crate::answer::{Late, Nearby};
 use crate::context::Context;
+use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};
@@ -174,13 +176,15 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(crate) fn find(
         &self,
         lane: usize,
-        hash: u64,
+        hash: impl Fn() -> u64,
         same: impl Fn(&R) -> bool,
     ) -> Result<Option<At<R, V>>, Late> {
         if !self.context.answers_plainly() {
-            self.ahead(lane, hash)?;
+            self.ahead(lane, hash())?;
+        } else if let Some(found) = self.foreseen(lane, &same) {
+            return Ok(Some(found));
         }
-        let found = self.lanes[lane].find(hash, self.seek(same));
+        let found = self.lanes[lane].find(hash(), self.seek(same));
         if let Some((number, record)) = found
             && record.is_found_by(lane)
         {
@@ -196,14 +200,17 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(crate) fn find_nearby(
         &self,
         lane: usize,
-        hash: u64,
+        hash: impl Fn() -> u64,
         same: impl Fn(&R) -> bool,
     ) -> FoundNearby<R, V> {
         if !self.context.answers_plainly() {
-            self.only_prefetched(lane, hash)?;
+            self.only_prefetched(lane, hash())?;
             return Ok(None);
         }
-        let found = self.lanes[lane].find_nearby(hash, self.seek(same));
+        if let Some(found) = self.foreseen(lane, &same) {
+            return Ok(Some((found, Nearby::new())));
+        }
+        let found = self.lanes[lane].find_nearby(hash(), self.seek(same));
         if let Some((number, record)) = found
             && record.is_found_by(lane)
         {
@@ -212,13 +219,36 @@ impl<R: Row, V: Value> Table<R, V> {
         Ok(None)
     }
 
+    /// The entry that the prefetch pass foresaw, if it is the one: live and undisputed in all its unique lanes, so what the
+    /// lane's index would give.
+    #[inline(always)]
+    fn foreseen(&self, lane: usize, same: impl Fn(&R) -> bool) -> Option<At<R, V>> {
+        let number = self.context.foreseen(self.object, lane)?;
+        if number >= self.used {
+            return None;
+        }
+        // SAFETY: records below `used`, which is never above the region's length, hold rows and values.
+        let record = unsafe { self.records.item(number) };
+        let undisputed = record.header.flags & (LIVE | DOMINATED) == LIVE;
+        (undisputed && same(&record.row)).then(|| record.at(number))
+    }
+
     #[cold]
     #[inline(never)]
     fn only_prefetched(&self, lane: usize, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
-            self.ahead(lane, hash)?;
+            return Err(self.prefetch_probe(lane, hash));
         }
         Ok(())
+    }
+
+    /// In the prefetch pass: asks for what a probe reads first, and notes it for the second step.
+    #[inline(always)]
+    fn prefetch_probe(&self, lane: usize, hash: u64) -> Late {
+        let bucket = self.lanes[lane].prefetch(hash);
+        let foresight = self.context.foresight();
+        foresight.note(self.object, lane, bucket, hash);
+        Late::new()
     }
 
     #[inline(always)]
@@ -310,13 +340,7 @@ impl<R: Row, V: Value> Table<R, V> {
     #[cold]
     fn ahead(&self, lane: usize, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
-            self.lanes[lane].prefetch(hash);
-            self.context.note_prefetch(Prefetched {
-                object: self.object,
-                lane: lane as u8,
-                hash,
-            });
-            return Err(Late::new());
+            return Err(self.prefetch_probe(lane, hash));
         }
         if self.settings.late_us != 0
             && !self
@@ -342,12 +366,17 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Brings the record closer that a prefetching call spoke of.
+    /// Brings the records closer at which prefetched probes are likely to end: see [`Foresight::each_record`].
     #[inline]
-    pub(crate) fn prefetch_record(&self, noted: Prefetched) {
-        if let Some(record) = self.lanes[usize::from(noted.lane) % LANES_MAX].likely(noted.hash) {
-            self.records.prefetch(record as usize);
-        }
+    pub(crate) fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        foresight.each_record(packets, |lane| {
+            let index = &self.lanes[lane % LANES_MAX];
+            move |bucket, hash| {
+                let number = index.likely(bucket, hash)?;
+                self.records.prefetch(number as usize);
+                Some(number)
+            }
+        })
     }
 
     /// Whether a probe is likely to miss the cache, so that prefetching pays.

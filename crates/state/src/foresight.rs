@@ -1,0 +1,198 @@
+//! What the prefetch pass over a burst foresees of each packet's read, for the pass that handles the packets.
+//!
+//! First where a probe begins, so that its bucket is asked for; then, when all buckets were asked for, the record at which
+//! it is likely to end. The second call of a packet looks at that record first, and probes only if it is not the one: what
+//! is foreseen is never trusted.
+
+use core::cell::Cell;
+use core::ops::Range;
+
+use crate::index::TAG_BITS;
+
+/// Packets of one burst.
+pub const BURST_MAX: usize = 32;
+
+/// What is foreseen of a packet. One word, so that it is kept and compared as one. From below: bucket or record (32 bits),
+/// object, lane, step, and where a tag is taken from in a hash, at the top, the same bits of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Foreseen(u64);
+
+impl Foreseen {
+    const NOTHING: Self = Self(0);
+    const PROBE: u64 = 1 << 48;
+    const RECORD: u64 = 2 << 48;
+    /// The bits that probes of one kind have in common.
+    const KIND: u64 = 0x0003_ffff << 32;
+
+    #[inline(always)]
+    const fn kind(step: u64, object: u8, lane: usize) -> u64 {
+        step | (object as u64) << 32 | (lane as u64) << 40
+    }
+    #[inline(always)]
+    fn is_probe(self) -> bool {
+        self.0 & Self::PROBE != 0
+    }
+    #[inline(always)]
+    fn object(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+    #[inline(always)]
+    fn lane(self) -> usize {
+        usize::from((self.0 >> 40) as u8)
+    }
+}
+
+/// What is foreseen of the packets of a burst.
+#[derive(Debug)]
+pub struct Foresight {
+    burst: [Cell<Foreseen>; BURST_MAX],
+    /// The packet that the pass is at.
+    at: Cell<usize>,
+    /// Of the packet that is handled.
+    now: Cell<Foreseen>,
+}
+
+impl Default for Foresight {
+    fn default() -> Self {
+        Self {
+            burst: [const { Cell::new(Foreseen::NOTHING) }; BURST_MAX],
+            at: Cell::new(0),
+            now: Cell::new(Foreseen::NOTHING),
+        }
+    }
+}
+
+impl Foresight {
+    /// Begins the pass over a burst.
+    pub fn begin(&self) {
+        for foreseen in &self.burst {
+            foreseen.set(Foreseen::NOTHING);
+        }
+    }
+
+    /// The next call of the pass is for packet `number` of the burst.
+    #[inline(always)]
+    pub fn turn_to(&self, number: usize) {
+        self.at.set(number);
+    }
+
+    /// The first probe of some packets of the burst: whose, and of which object.
+    #[inline(always)]
+    pub fn first_probe(&self, packets: Range<usize>) -> Option<(usize, u8)> {
+        let of = self.burst.get(packets.clone())?;
+        let found = of.iter().position(|foreseen| foreseen.get().is_probe())?;
+        Some((packets.start + found, of[found].get().object()))
+    }
+
+    /// Packet `number` of the burst is handled next.
+    #[inline(always)]
+    pub fn recall(&self, number: usize) {
+        self.now.set(self.burst[number % BURST_MAX].get());
+    }
+
+    /// In the pass: a read of the packet probes `bucket` for the tag of `hash`. Of several reads the last one is kept.
+    #[inline(always)]
+    pub(crate) fn note(&self, object: u8, lane: usize, bucket: u32, hash: u64) {
+        let kind = Foreseen::kind(Foreseen::PROBE, object, lane);
+        let foreseen = Foreseen(kind | hash & TAG_BITS | u64::from(bucket));
+        self.burst[self.at.get() % BURST_MAX].set(foreseen);
+    }
+
+    /// Turns probes into records: that of the first of these packets, and of those that follow and probe the same object
+    /// and lane. `likely` gets the lane, and gives what tells the record of a bucket and a hash, of which there are the bits of the
+    /// tag. Returns where it stopped.
+    #[inline(always)]
+    pub(crate) fn each_record<L: Fn(u32, u64) -> Option<u32>>(
+        &self,
+        packets: Range<usize>,
+        likely: impl FnOnce(usize) -> L,
+    ) -> usize {
+        let of = self.burst.get(packets.clone()).unwrap_or(&[]);
+        let Some(first) = of.first().map(Cell::get) else {
+            return packets.end;
+        };
+        let likely = likely(first.lane());
+        let record_of = Foreseen::kind(Foreseen::RECORD, first.object(), first.lane());
+        for (place, number) in of.iter().zip(packets.clone()) {
+            let probe = place.get();
+            if (probe.0 ^ first.0) & Foreseen::KIND != 0 {
+                return number;
+            }
+            let record = likely(probe.0 as u32, probe.0);
+            let foreseen = record.map(|record| Foreseen(record_of | u64::from(record)));
+            place.set(foreseen.unwrap_or(Foreseen::NOTHING));
+        }
+        packets.end
+    }
+
+    /// The record that the packet being handled is likely to ask for, if it is one of this object and lane.
+    #[inline(always)]
+    pub(crate) fn record(&self, object: u8, lane: usize) -> Option<u32> {
+        let now = self.now.get().0;
+        let wanted = Foreseen::kind(Foreseen::RECORD, object, lane);
+        (now >> 32 == wanted >> 32).then_some(now as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_becomes_a_record_of_its_own_object_and_lane() {
+        let foresight = Foresight::default();
+        foresight.begin();
+        for (number, object, lane) in [(1, 3, 0), (2, 3, 0), (4, 3, 1), (5, 2, 1)] {
+            foresight.turn_to(number);
+            foresight.note(object, lane, 100 + number as u32, (number as u64) << 57);
+        }
+        let mut runs = Vec::new();
+        let mut from = 0;
+        while let Some((number, object)) = foresight.first_probe(from..BURST_MAX) {
+            let mut asked = Vec::new();
+            from = foresight.each_record(number..BURST_MAX, |lane| {
+                asked.push(lane as u32);
+                |bucket, hash| (hash >> 57 != 2).then_some(bucket * 2)
+            });
+            runs.push((number, object, from, asked));
+        }
+        assert_eq!(
+            runs,
+            [(1, 3, 3, vec![0]), (4, 3, 5, vec![1]), (5, 2, 6, vec![1])]
+        );
+        let seen = |number, object, lane| {
+            foresight.recall(number);
+            foresight.record(object, lane)
+        };
+        assert_eq!(seen(1, 3, 0), Some(202));
+        assert_eq!(seen(1, 3, 1), None, "another lane");
+        assert_eq!(seen(1, 2, 0), None, "another object");
+        assert_eq!(seen(2, 3, 0), None, "no record was likely");
+        assert_eq!(seen(3, 0, 0), None, "it read nothing");
+        assert_eq!(seen(5, 2, 1), Some(210));
+    }
+
+    #[test]
+    fn a_whole_burst_ends_and_the_next_one_begins_with_nothing() {
+        let foresight = Foresight::default();
+        foresight.begin();
+        for number in 0..BURST_MAX {
+            foresight.turn_to(number);
+            foresight.note(0, 0, number as u32, 0);
+        }
+        let all = 0..BURST_MAX;
+        assert_eq!(foresight.first_probe(all.clone()), Some((0, 0)));
+        assert_eq!(foresight.each_record(0..8, |_| |bucket, _| Some(bucket)), 8);
+        assert_eq!(foresight.first_probe(all), Some((8, 0)));
+        assert_eq!(
+            foresight.each_record(8..BURST_MAX, |_| |bucket, _| Some(bucket)),
+            BURST_MAX
+        );
+        assert_eq!(foresight.first_probe(BURST_MAX..BURST_MAX), None);
+        foresight.recall(31);
+        assert_eq!(foresight.record(0, 0), Some(31));
+        foresight.begin();
+        foresight.recall(31);
+        assert_eq!(foresight.record(0, 0), None);
+    }
+}
