@@ -161,13 +161,24 @@ impl<F: NetworkFunction> Cluster<F> {
 
     /// Hands a packet to an instance of a member, now. False if it could not be taken.
     pub fn inject(&mut self, member: usize, lane: usize, port: PortNumber, bytes: &[u8]) -> bool {
+        self.inject_burst(member, lane, port, [bytes]) == 1
+    }
+
+    /// Hands packets to an instance of a member, now, as one burst. Tells how many were taken.
+    pub fn inject_burst<'p>(
+        &mut self,
+        member: usize,
+        lane: usize,
+        port: PortNumber,
+        packets: impl IntoIterator<Item = &'p [u8]>,
+    ) -> usize {
         let now = self.now;
         let member = &mut self.members[member];
         if member.paused || member.stalled[lane] {
-            return false;
+            return 0;
         }
         member.due = now;
-        member.instances[lane].inject(now + member.skew, port, bytes)
+        member.instances[lane].inject_burst(now + member.skew, port, packets)
     }
 
     /// Moves the clock to `until`, doing everything that is due on the way.

@@ -68,6 +68,7 @@ pub struct Instance<F: NetworkFunction> {
     serial: u64,
     now_us: u64,
     prefetches: bool,
+    prefetch_above_bytes: usize,
     flush_us: u64,
     flushed_us: u64,
     flush_cursor: u8,
@@ -155,14 +156,19 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {
-        for frame in burst.as_slice() {
-            self.pool.prefetch(frame);
-        }
         let port = PortNumber(port);
         if self.prefetches {
             self.handle_foreseen(port, burst);
         } else {
+            self.prefetch_frames(burst.as_slice());
             self.handle_each(port, burst, |_, bytes| Packet::parse_plain(bytes));
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_frames(&self, frames: &[Frame]) {
+        for frame in frames {
+            self.pool.prefetch(frame);
         }
     }
 
@@ -258,10 +264,14 @@ impl<F: NetworkFunction> Instance<F> {
         self.context.foresight().begin();
         self.context.prefetch();
         let mut ahead = 0..0;
-        let some = burst.as_mut_slice().chunks_mut(PREFETCHED_TOGETHER);
-        for (frames, parsed) in some.zip(parsed.chunks_mut(PREFETCHED_TOGETHER)) {
-            let begin = ahead.end;
-            for (number, (frame, parsed)) in (begin..).zip(frames.iter_mut().zip(parsed)) {
+        let frames = burst.as_mut_slice();
+        self.prefetch_frames(&frames[..frames.len().min(PREFETCHED_TOGETHER)]);
+        for begin in (0..frames.len()).step_by(PREFETCHED_TOGETHER) {
+            let end = (begin + PREFETCHED_TOGETHER).min(frames.len());
+            let later = (end + PREFETCHED_TOGETHER).min(frames.len());
+            self.prefetch_frames(&frames[end..later]);
+            let some = frames[begin..end].iter_mut().zip(&mut parsed[begin..end]);
+            for (number, (frame, parsed)) in (begin..).zip(some) {
                 let Some(packet) = Packet::parse_plain(self.pool.bytes_mut(frame)) else {
                     continue;
                 };
@@ -277,7 +287,7 @@ impl<F: NetworkFunction> Instance<F> {
                 let _ = call(function, packet, given);
             }
             self.prefetch_records(ahead);
-            ahead = begin..begin + frames.len();
+            ahead = begin..end;
         }
         self.prefetch_records(ahead);
         self.context.answer();

@@ -23,5 +23,7 @@ pub use instance::{
     APPLY_GROUPS_PER_TURN, Instance, InstanceParts, ObjectUse, SAVED_PART_BYTES_MAX,
     TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep, origin_of,
 };
-pub use parking::{PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX};
+pub use parking::{
+    PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
+};
 pub use tally::Tally;

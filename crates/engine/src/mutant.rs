@@ -27,11 +27,13 @@ pub enum Mutant {
     HeldGroupsNotNamed,
     /// When the budget of a turn is used up the next group is skipped (HAProxy: "at most 100 per task", the rest late or never).
     BudgetSkipsGroup,
+    /// Packets that wait behind others of their flow are not counted (RULES 7: one flow fills the room of all, and no port is read).
+    FlowFillsParking,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 10] = [
+    pub const ALL: [Mutant; 11] = [
         Mutant::RecordDroppedWhenFull,
         Mutant::ProgressOvertakes,
         Mutant::SiblingSkipped,
@@ -42,6 +44,7 @@ impl Mutant {
         Mutant::SiblingsNotAwaited,
         Mutant::HeldGroupsNotNamed,
         Mutant::BudgetSkipsGroup,
+        Mutant::FlowFillsParking,
     ];
 }
 

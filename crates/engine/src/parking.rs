@@ -1,15 +1,24 @@
 //! Packets whose answers are late: kept in order for each flow, bounded, each with a deadline.
 
-use std::collections::VecDeque;
+use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::{HashMap, VecDeque};
 
+use asterism_function::Reason;
 use asterism_state::{Call, Wait};
 
 use crate::frame::Frame;
+use crate::mutant::{self, Mutant};
 
-/// Packets parked for reads at most. At the bound no port is read.
+/// Packets parked at most. At the bound no port is read; what waits for absent entries, or behind other packets, cannot
+/// reach it alone.
 pub const PARKED_MAX: usize = 1_024;
 /// Packets parked for entries that may be on their way, at most. At the bound the oldest is dropped.
 pub const PARKED_ABSENT_MAX: usize = 256;
+/// Packets parked behind others of their flows, at most. At the bound the newest is dropped.
+pub const PARKED_BEHIND_MAX: usize = 512;
+/// Packets of one flow parked at most, fragments between two hosts being one flow. At the bound the newest is dropped: six
+/// initial windows of TCP (RFC 6928).
+pub const PARKED_FLOW_MAX: usize = 64;
 /// Microseconds after which a parked packet is dropped, whatever it waits for.
 pub const PARKED_US_MAX: u64 = 2_000_000;
 
@@ -51,17 +60,29 @@ impl Until {
     }
 }
 
-/// A set of flows by 10 bits of their hashes: may say yes for another flow, which only delays it.
+/// What is known of a flow with parked packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FlowFilter([u64; 16]);
+struct OfFlow {
+    packets: usize,
+    /// The last pass in which one of its packets was put back: those behind it wait too.
+    held_in: u64,
+}
 
-impl FlowFilter {
-    pub(crate) fn add(&mut self, flow: u64) {
-        self.0[(flow >> 6 & 15) as usize] |= 1 << (flow & 63);
+/// Flows are known by hashes that nobody outside can predict: they need not be hashed again.
+#[derive(Clone, Copy, Debug, Default)]
+struct HashedAlready(u64);
+
+impl Hasher for HashedAlready {
+    fn finish(&self) -> u64 {
+        self.0
     }
-    #[inline]
-    pub(crate) fn may_hold(&self, flow: u64) -> bool {
-        self.0[(flow >> 6 & 15) as usize] & 1 << (flow & 63) != 0
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 
@@ -69,16 +90,24 @@ impl FlowFilter {
 #[derive(Debug)]
 pub(crate) struct Parking {
     packets: VecDeque<Parked>,
-    flows: FlowFilter,
+    /// Never grows: it has room for twice as many flows as packets can be parked.
+    flows: HashMap<u64, OfFlow, BuildHasherDefault<HashedAlready>>,
     absent: usize,
+    behind: usize,
+    pass: u64,
 }
 
 impl Default for Parking {
     fn default() -> Self {
         Self {
             packets: VecDeque::with_capacity(PARKED_MAX + 64),
-            flows: FlowFilter::default(),
+            flows: HashMap::with_capacity_and_hasher(
+                2 * (PARKED_MAX + 64),
+                BuildHasherDefault::default(),
+            ),
             absent: 0,
+            behind: 0,
+            pass: 0,
         }
     }
 }
@@ -96,43 +125,84 @@ impl Parking {
         self.packets.len() + crate::frame::BURST > PARKED_MAX
     }
     /// Whether a packet of this flow must wait behind one that is parked.
-    #[inline]
     pub(crate) fn must_follow(&self, flow: u64) -> bool {
-        self.flows.may_hold(flow)
+        self.flows.contains_key(&flow)
     }
 
-    /// Parks a packet. Gives back the oldest one that waits for an absent entry if there are too many.
-    pub(crate) fn park(&mut self, parked: Parked) -> Option<Parked> {
-        let is_absent = matches!(parked.until, Until::Absent { .. });
-        if !parked.is_fragment {
-            self.flows.add(parked.flow);
+    /// Parks a packet. Gives back the one that is too many, if one is, and why.
+    pub(crate) fn park(&mut self, parked: Parked) -> Option<(Parked, Reason)> {
+        let of_flow = self.flows.get(&parked.flow).map_or(0, |of| of.packets);
+        if of_flow >= PARKED_FLOW_MAX && !mutant::active(Mutant::FlowFillsParking) {
+            return Some((parked, Reason::ParkedFlow));
         }
-        self.packets.push_back(parked);
-        self.absent += usize::from(is_absent);
+        let is_behind = matches!(parked.until, Until::Turn { .. });
+        if is_behind
+            && self.behind >= PARKED_BEHIND_MAX
+            && !mutant::active(Mutant::FlowFillsParking)
+        {
+            return Some((parked, Reason::ParkedOverflow));
+        }
+        self.put(parked);
         if self.absent <= PARKED_ABSENT_MAX {
             return None;
         }
-        let oldest = self
-            .packets
-            .iter()
-            .position(|packet| matches!(packet.until, Until::Absent { .. }))?;
-        self.absent -= 1;
-        self.packets.remove(oldest)
+        let is_absent = |packet: &Parked| matches!(packet.until, Until::Absent { .. });
+        let oldest = self.packets.iter().position(is_absent)?;
+        let oldest = self.packets.remove(oldest)?;
+        self.forget(&oldest);
+        Some((oldest, Reason::ParkedOverflow))
+    }
+
+    fn put(&mut self, parked: Parked) {
+        self.flows.entry(parked.flow).or_default().packets += 1;
+        match parked.until {
+            Until::Absent { .. } => self.absent += 1,
+            Until::Turn { .. } => self.behind += 1,
+            Until::Fetched { .. } => {}
+        }
+        self.packets.push_back(parked);
+    }
+
+    fn forget(&mut self, parked: &Parked) {
+        match parked.until {
+            Until::Absent { .. } => self.absent -= 1,
+            Until::Turn { .. } => self.behind -= 1,
+            Until::Fetched { .. } => {}
+        }
+        if let Some(of) = self.flows.get_mut(&parked.flow) {
+            of.packets -= 1;
+            if of.packets == 0 {
+                self.flows.remove(&parked.flow);
+            }
+        }
     }
 
     /// Starts a pass over all packets: how many there are now.
     pub(crate) fn begin_pass(&mut self) -> usize {
-        self.flows = FlowFilter::default();
-        self.absent = 0;
+        self.pass += 1;
         self.packets.len()
     }
-    /// The next packet of the pass.
-    pub(crate) fn next(&mut self) -> Option<Parked> {
-        self.packets.pop_front()
+    /// The next packet of the pass, and whether one of its flow was put back before it.
+    pub(crate) fn next(&mut self) -> Option<(Parked, bool)> {
+        let parked = self.packets.pop_front()?;
+        let of = self.flows.get(&parked.flow);
+        let is_held = of.is_some_and(|of| of.held_in == self.pass);
+        self.forget(&parked);
+        Some((parked, is_held))
     }
     /// Puts a packet of the pass back.
-    pub(crate) fn keep(&mut self, parked: Parked) -> Option<Parked> {
-        self.park(parked)
+    pub(crate) fn keep(&mut self, parked: Parked) {
+        let (flow, is_fragment) = (parked.flow, parked.is_fragment);
+        self.put(parked);
+        if !is_fragment {
+            self.hold(flow);
+        }
+    }
+    /// One packet of this flow is parked on: in this pass those behind it are too.
+    pub(crate) fn hold(&mut self, flow: u64) {
+        if let Some(of) = self.flows.get_mut(&flow) {
+            of.held_in = self.pass;
+        }
     }
 
     /// When the next parked packet becomes ready by time alone.

@@ -7,7 +7,8 @@ use asterism_engine::frame::FramePool;
 use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{
-    Cluster, HostConfig, Instance, InstanceParts, PARKED_ABSENT_MAX, PARKED_MAX, host,
+    Cluster, HostConfig, Instance, InstanceParts, PARKED_ABSENT_MAX, PARKED_BEHIND_MAX,
+    PARKED_FLOW_MAX, PARKED_MAX, host,
 };
 use asterism_function::{
     Ask, BadBytes, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol,
@@ -375,6 +376,62 @@ fn what_nobody_wrote_is_not_waited_for_longer_than_a_round_trip() {
             "it waits for the deadline, not for the others"
         );
     }
+}
+
+/// Its second member waits for what it does not know; it knows flow 1.
+fn cluster_that_knows_flow_1() -> Cluster<Gate> {
+    let mut cluster = cluster(Absence::Wait { us: 500_000 }, Duration::from_millis(200));
+    assert!(cluster.inject(0, 0, PortNumber(0), &packet(1, 1, false)));
+    cluster.run_until(cluster.now() + Duration::from_millis(700));
+    cluster
+}
+
+#[test]
+fn a_flow_that_waits_stops_no_other() {
+    let mut cluster = cluster_that_knows_flow_1();
+    let packets = 2 * PARKED_MAX as u64;
+    for _ in 0..packets {
+        assert!(cluster.inject(1, 0, PortNumber(1), &packet(9, 1, true)));
+    }
+    let tally = cluster.members()[1].instances[0].tally();
+    assert_eq!(tally.parked, PARKED_FLOW_MAX);
+    assert_eq!(tally.held_by_parking, 0, "the port is read all the same");
+    let too_many = packets - PARKED_FLOW_MAX as u64;
+    assert_eq!(tally.dropped(Reason::ParkedFlow), too_many);
+    // Another flow is handled at once.
+    assert!(cluster.inject(1, 0, PortNumber(1), &packet(1, 1, true)));
+    assert_eq!(cluster.members()[1].instances[0].tally().forwarded, 1);
+    cluster.run_until(cluster.now() + Duration::from_millis(700));
+    let instance = &cluster.members()[1].instances[0];
+    assert_eq!(instance.frames_in_use(), 0);
+    assert_eq!(
+        instance.tally().dropped(Reason::NoBinding),
+        PARKED_FLOW_MAX as u64
+    );
+}
+
+#[test]
+fn many_flows_that_wait_stop_no_other() {
+    let mut cluster = cluster_that_knows_flow_1();
+    let flows = PARKED_ABSENT_MAX as u16;
+    for number in 0..8 * flows {
+        let flow = 100 + number % flows;
+        assert!(cluster.inject(1, 0, PortNumber(1), &packet(flow, 1, true)));
+    }
+    let tally = cluster.members()[1].instances[0].tally();
+    assert_eq!(tally.parked, PARKED_ABSENT_MAX + PARKED_BEHIND_MAX);
+    assert_eq!(tally.held_by_parking, 0, "the port is read all the same");
+    let parked = tally.parked as u64;
+    assert_eq!(
+        tally.dropped(Reason::ParkedOverflow),
+        8 * u64::from(flows) - parked
+    );
+    assert!(cluster.inject(1, 0, PortNumber(1), &packet(1, 1, true)));
+    assert_eq!(cluster.members()[1].instances[0].tally().forwarded, 1);
+    cluster.run_until(cluster.now() + Duration::from_millis(700));
+    let instance = &cluster.members()[1].instances[0];
+    assert_eq!(instance.frames_in_use(), 0);
+    assert_eq!(instance.tally().dropped(Reason::NoBinding), parked);
 }
 
 #[test]

@@ -59,7 +59,8 @@ reasons! {
     Blocked "blocked" "The source is blocked.";
     PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
     ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";
-    ParkedOverflow "parked-overflow" "Too many packets waited for late answers; the oldest was dropped.";
+    ParkedOverflow "parked-overflow" "Too many packets waited for late answers, or behind such; one was dropped.";
+    ParkedFlow "parked-flow" "Too many packets of one flow waited; the newest was dropped.";
     TruncatedCapture "truncated-capture" "The capture holds only a part of the packet.";
     PortDown "port-down" "The port that the packet was to leave by does not exist or is down.";
     EmissionOverflow "emission-overflow" "The function emitted more packets in a burst than fit.";

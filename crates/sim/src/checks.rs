@@ -94,12 +94,13 @@ pub fn a_call(
     Ok(())
 }
 
-/// Notes for [`a_call`] that a session was used.
+/// Notes for [`a_call`] that a session was used, in a burst before which its member had written as far as `before`.
 pub fn note_use(
     cluster: &Cluster<Exercise>,
     oracle: &mut Oracle,
     at: (usize, usize),
     now: Time,
+    before: u64,
     done: &Done,
 ) {
     if done.command.verb != Verb::Open || !(done.found || done.granted) {
@@ -109,7 +110,8 @@ pub fn note_use(
     let alone = cluster.members()[at.0].instances.len() == 1;
     let applied = (0..oracle.heads.len()).map(|member| match member == at.0 {
         // What a sibling closed may not be known here yet.
-        true if alone => oracle.heads[member],
+        // Nor in which order a burst used and closed it.
+        true if alone => before,
         true => 0,
         false => progress.applied(MemberId(member as u16)),
     });

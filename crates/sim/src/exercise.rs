@@ -86,9 +86,8 @@ pub struct Command {
 
 impl Command {
     /// The packet that says it. Commands of one verb and key are one flow.
-    pub fn packet(&self, out: &mut Vec<u8>) {
-        out.clear();
-        out.resize(64, 0);
+    pub fn packet(&self) -> Vec<u8> {
+        let mut out = vec![0; 64];
         let flow = Flow4 {
             source: [10, 0, 0, 1].into(),
             destination: [192, 0, 2, 1].into(),
@@ -96,8 +95,10 @@ impl Command {
             destination_port: 1_000 + self.verb as u16,
             protocol: 17,
         };
-        let length = build::flow4(&flow, &self.token.to_be_bytes(), out).expect("64 bytes hold it");
+        let length =
+            build::flow4(&flow, &self.token.to_be_bytes(), &mut out).expect("64 bytes hold it");
         out.truncate(length);
+        out
     }
 
     fn read(payload: &[u8], flow: &Flow4) -> Option<Self> {

@@ -185,6 +185,10 @@ fn complaint(name: &str) -> &'static str {
         "SiblingsNotAwaited" => "a NAT port given to two flows, by two cores of one host",
         "HeldGroupsNotNamed" => "a reply overtakes its binding and is dropped",
         "GivenUpFrameKept" => "buffers leak until the port starves",
+        "FlowFillsParking" => {
+            "RULES 7: one flow that waits fills the room of all, and no port is read"
+        }
+        "ForeseenTrusted" => "a stale cache answers for another flow",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",
     }

@@ -156,6 +156,10 @@ pub struct Scenario {
     pub clocks_step: bool,
     /// Whether tables have less room than there are keys, and members are cut off while they fill them.
     pub crowded: bool,
+    /// Instances are given bursts and prefetch, however small their tables are.
+    pub foresees: bool,
+    /// Very many packets of one flow come that waits for another member.
+    pub torrent: bool,
     /// Whether one instance stands still for most of the time, until memory must take what its ring cannot.
     pub slow_core: bool,
     /// Whether one member is of a later build, which sends frames that the others do not know.
@@ -286,6 +290,8 @@ impl Scenario {
             clocks_step: draws.percent(12),
             later_build: draws.percent(20),
             crowded: false,
+            foresees: false,
+            torrent: false,
             slow_core: draws.percent(8),
             stranger: match draws.within(0, 59) {
                 0 => Some(Stranger::OtherLife),
@@ -293,6 +299,10 @@ impl Scenario {
                 _ => None,
             },
         };
+        // Of a stream of their own, so that the draws above stay what they were.
+        let more = &mut Draws::new(seed, 3);
+        scenario.foresees = more.percent(50);
+        scenario.torrent = scenario.absent_us > 0 && more.percent(20);
         if scenario.later_build {
             // Its messages are longer than this build's bound.
             scenario.bounds.datagram_bytes = 1_400;

@@ -72,8 +72,7 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
                     key: 1,
                     token: TOKENS + told,
                 };
-                command.packet(&mut bytes);
-                instance.inject(local, PortNumber(0), &bytes);
+                instance.inject(local, PortNumber(0), &command.packet());
             }
         }
         channel.turn(local);

@@ -17,6 +17,7 @@ use crate::branches;
 use crate::checks;
 use crate::exercise::Exercise;
 use crate::faults::Before;
+use crate::load::TORRENT;
 use crate::oracle::Oracle;
 use crate::report::{Failure, Report};
 use crate::scenario::{Draws, Fault, Planned, Scenario};
@@ -49,7 +50,6 @@ pub struct World<'t> {
     pub(crate) trace: &'t mut Trace,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) next_token: u32,
-    pub(crate) packet: Vec<u8>,
     /// Ports lately granted, for replies.
     pub(crate) recent_ports: Vec<u16>,
     steps: u64,
@@ -126,13 +126,18 @@ pub(crate) fn build_host(
                 },
                 _ => ObjectSettings::REPLICATED,
             };
-            let pool = FramePool::new(64).expect("memory for 64 frames");
+            let frames = if scenario.torrent { 2 * TORRENT } else { 64 };
+            let pool = FramePool::new(frames).expect("memory for frames");
             #[allow(
                 clippy::arc_with_non_send_sync,
                 reason = "instances take an `Arc`; a seed's world stays on one thread"
             )]
             let function = Arc::new(Exercise::new(scenario.sizes.clone()));
-            parts.start(function, settings, pool, ports)
+            let mut instance = parts.start(function, settings, pool, ports);
+            if scenario.foresees {
+                instance.prefetch_above(0);
+            }
+            instance
         })
         .collect();
     (name, channel, instances)
@@ -168,7 +173,6 @@ impl<'t> World<'t> {
             trace,
             faults: BTreeMap::new(),
             next_token: 1,
-            packet: Vec::with_capacity(64),
             recent_ports: Vec::new(),
             steps: 0,
         }
@@ -181,6 +185,9 @@ impl<'t> World<'t> {
     pub fn run(mut self) -> Result<Report, Failure> {
         self.admit()?;
         self.safety()?;
+        if self.scenario.torrent {
+            self.torrent()?;
+        }
         if let Some(kind) = self.scenario.stranger {
             stranger::appear(&mut self, kind)?;
         }
@@ -530,7 +537,7 @@ impl<'t> World<'t> {
                 .iter()
                 .map(|instance| instance.tally().groups_written);
             let head: u64 = written.sum();
-            self.oracle.heads[place] = head;
+            let before = core::mem::replace(&mut self.oracle.heads[place], head);
             for (lane, instance) in member.instances.iter().enumerate() {
                 let mut failure = None;
                 instance.function().take_granted(|token, port| {
@@ -551,7 +558,14 @@ impl<'t> World<'t> {
                                 .err();
                     }
                     self.oracle.note(place, head, at, &done);
-                    checks::note_use(&self.cluster, &mut self.oracle, (place, lane), at, &done);
+                    checks::note_use(
+                        &self.cluster,
+                        &mut self.oracle,
+                        (place, lane),
+                        at,
+                        before,
+                        &done,
+                    );
                     if done.granted
                         && let Some(port) = done.port
                     {

@@ -42,11 +42,14 @@ pub enum Mutant {
     LeasesCountInstances,
     /// Each retry of a packet draws a fresh item (a NAT port leaked for every late read).
     GrantPerRetry,
+    /// What the prefetch pass foresaw is taken without looking whether it is the entry (a stale cache answers for another
+    /// flow).
+    ForeseenTrusted,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 15] = [
+    pub const ALL: [Mutant; 16] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -62,6 +65,7 @@ impl Mutant {
         Mutant::FloorForgotten,
         Mutant::LeasesCountInstances,
         Mutant::GrantPerRetry,
+        Mutant::ForeseenTrusted,
     ];
 }
 

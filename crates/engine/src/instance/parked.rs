@@ -84,8 +84,8 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     pub(super) fn put(&mut self, parked: Parked) {
-        if let Some(oldest) = self.parking.park(parked) {
-            self.give_up(oldest, Reason::ParkedOverflow);
+        if let Some((one, reason)) = self.parking.park(parked) {
+            self.give_up(one, reason);
         }
         self.tally.parked = self.parking.len();
         self.tally.parked_most = self.tally.parked_most.max(self.tally.parked);
@@ -107,14 +107,13 @@ impl<F: NetworkFunction> Instance<F> {
     #[cold]
     pub(super) fn retry(&mut self) {
         let count = self.parking.begin_pass();
-        let mut held = crate::parking::FlowFilter::default();
         // Those that were kept before a first fragment's turn came are called once more in the next pass.
         let mut more_news = false;
         for _ in 0..count {
-            let Some(mut parked) = self.parking.next() else {
+            let Some((mut parked, is_held)) = self.parking.next() else {
                 break;
             };
-            let ready = (parked.is_fragment || !held.may_hold(parked.flow))
+            let ready = (parked.is_fragment || !is_held)
                 && match parked.until {
                     Until::Fetched { at_us } => self.now_us >= at_us,
                     // Others' writes may have brought the entry itself, or cover the time.
@@ -126,12 +125,7 @@ impl<F: NetworkFunction> Instance<F> {
                 continue;
             }
             if !ready || !self.has_log_room() {
-                if !parked.is_fragment {
-                    held.add(parked.flow);
-                }
-                if let Some(oldest) = self.parking.keep(parked) {
-                    self.give_up(oldest, Reason::ParkedOverflow);
-                }
+                self.parking.keep(parked);
                 continue;
             }
             let Ok(layout) = Layout::parse(self.pool.bytes(&parked.frame)) else {
@@ -154,7 +148,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.parked_since_us = None;
             more_news |= layout.fragment() == Fragment::First;
             if self.parking.len() > before && !parked.is_fragment {
-                held.add(parked.flow);
+                self.parking.hold(parked.flow);
             }
         }
         self.tally.parked = self.parking.len();

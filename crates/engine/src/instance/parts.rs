@@ -8,7 +8,7 @@ use asterism_function::{Emissions, NetworkFunction};
 use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick};
 
 use super::Instance;
-use super::sharing::IMAGE_PART_BYTES;
+use super::sharing::{CACHE_BYTES, IMAGE_PART_BYTES};
 use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
 use crate::port::Port;
@@ -93,6 +93,7 @@ impl InstanceParts {
             serial: 0,
             now_us: 0,
             prefetches: false,
+            prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,
             flushed_us: 0,
             flush_cursor: 0,

@@ -26,7 +26,7 @@ const SWEEP_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 /// Tables larger than this are prefetched: about a core's own cache. Below it a first call for each packet costs more
 /// than the misses that it hides, unless something else needs the cache too.
-const CACHE_BYTES: usize = 1 << 20;
+pub(super) const CACHE_BYTES: usize = 1 << 20;
 /// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
 pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
 /// Bytes of one part of an image.
@@ -238,7 +238,7 @@ impl<F: NetworkFunction> Instance<F> {
         for object in 0..F::State::OBJECTS.len() as u8 {
             outgrew |= self
                 .state
-                .look(object, OutgrewCache(CACHE_BYTES))
+                .look(object, OutgrewCache(self.prefetch_above_bytes))
                 .unwrap_or(false);
             // In portions, each of which fits the room that was found even if all its entries end.
             let length = self.state.look(object, SweepLength).unwrap_or(0);

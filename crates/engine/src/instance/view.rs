@@ -87,26 +87,44 @@ impl<F: NetworkFunction> Instance<F> {
         let ports = self.ports.iter().filter_map(|port| port.next_due());
         ports.fold(Time::from_micros(due), Time::min)
     }
-    /// Handles one packet outside any port, as control-plane use and simulators do: it is read in the next
-    /// turn by no port but handled now. Returns false if it could not be taken (no buffer, no log room).
+    /// Handles one packet as [`Instance::inject_burst`] does; false if it could not be taken.
     pub fn inject(&mut self, now: Time, port: PortNumber, bytes: &[u8]) -> bool {
+        self.inject_burst(now, port, [bytes]) == 1
+    }
+    /// Handles packets of one burst outside any port, as control-plane use and simulators do: they are read in the next
+    /// turn by no port but handled now. Tells how many were taken: fewer than there are if there was no buffer or no log
+    /// room, or more came than a burst holds.
+    pub fn inject_burst<'p>(
+        &mut self,
+        now: Time,
+        port: PortNumber,
+        packets: impl IntoIterator<Item = &'p [u8]>,
+    ) -> usize {
         self.begin(now);
         if self.parking.is_full() || !self.has_log_room() {
-            return false;
+            return 0;
         }
-        let Some(frame) = self.pool.allocate_copy(bytes) else {
-            return false;
-        };
         let mut burst = Burst::default();
-        if let Err(frame) = burst.push(frame) {
-            self.pool.release(frame);
-            return false;
+        for bytes in packets {
+            let Some(frame) = self.pool.allocate_copy(bytes) else {
+                break;
+            };
+            if let Err(frame) = burst.push(frame) {
+                self.pool.release(frame);
+                break;
+            }
         }
-        self.tally.received += 1;
+        let taken = burst.len();
+        self.tally.received += taken as u64;
         self.handle_burst(port.0, &mut burst);
         self.commit();
         self.publish();
         self.send();
-        true
+        taken
+    }
+    /// Tables of more than so many bytes are prefetched, from the next sweep on; at first those that outgrow a core's own
+    /// cache.
+    pub fn prefetch_above(&mut self, bytes: usize) {
+        self.prefetch_above_bytes = bytes;
     }
 }

@@ -230,7 +230,8 @@ impl<R: Row, V: Value> Table<R, V> {
         // SAFETY: records below `used`, which is never above the region's length, hold rows and values.
         let record = unsafe { self.records.item(number) };
         let undisputed = record.header.flags & (LIVE | DOMINATED) == LIVE;
-        (undisputed && same(&record.row)).then(|| record.at(number))
+        let is_it = undisputed && same(&record.row);
+        (is_it || mutant::active(Mutant::ForeseenTrusted)).then(|| record.at(number))
     }
 
     #[cold]

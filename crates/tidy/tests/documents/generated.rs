@@ -9,7 +9,8 @@ use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };
 use asterism_engine::{
-    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_MAX, PARKED_US_MAX,
+    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_BEHIND_MAX,
+    PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
 };
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
@@ -201,6 +202,16 @@ fn bounds() -> String {
             "packets parked for absent entries",
             PARKED_ABSENT_MAX.to_string(),
             "the oldest is dropped: `parked-overflow`",
+        ),
+        (
+            "packets parked behind others of their flows",
+            PARKED_BEHIND_MAX.to_string(),
+            "the newest is dropped: `parked-overflow`",
+        ),
+        (
+            "packets of one flow parked",
+            PARKED_FLOW_MAX.to_string(),
+            "the newest is dropped: `parked-flow`",
         ),
         (
             "microseconds that a packet is parked",
