@@ -222,6 +222,39 @@ fn flows_keep_their_order_while_others_overtake() {
 }
 
 #[test]
+fn prefetching_changes_nothing_but_time() {
+    let run = |prefetches: bool, settings: ObjectSettings| {
+        let mut bench = Bench::new(settings);
+        if prefetches {
+            bench.instance.prefetch_above(0);
+        }
+        bench.turn(10_000);
+        // New flows and known ones, many to a burst, some of them twice.
+        for number in 0..2_000u16 {
+            let flow = (number / 2).wrapping_mul(7_919) % 300;
+            bench.feed.send(packet(flow, number, false)).unwrap();
+        }
+        let mut all = Vec::new();
+        for _ in 0..1_000 {
+            bench.turn(50);
+            all.extend(bench.sent());
+        }
+        let tally = bench.instance.tally();
+        let drops: Vec<_> = Reason::ALL
+            .iter()
+            .map(|&reason| tally.dropped(reason))
+            .collect();
+        assert_eq!(bench.instance.frames_in_use(), 0);
+        (all, drops, bench.instance.state().seen.len())
+    };
+    for settings in [ObjectSettings::LOCAL, LATE] {
+        let plain = run(false, settings);
+        assert!(plain.0.len() > 1_000 && plain.2 > 200);
+        assert_eq!(run(true, settings), plain);
+    }
+}
+
+#[test]
 fn a_full_park_stops_the_reading_and_loses_nothing() {
     let mut bench = Bench::new(LATE);
     let packets = 3 * PARKED_MAX as u16;

@@ -36,8 +36,8 @@ fn name((place, lane): (usize, usize)) -> String {
     format!("m{place}.{lane}")
 }
 
-/// After a call on an instance: a port that it took is no other flow's anywhere, and a session that was
-/// used lately was found.
+/// After a call on an instance: it was given the entry that it asked for, a port that it took is no other flow's
+/// anywhere, and a session that was used lately was found.
 pub fn a_call(
     cluster: &Cluster<Exercise>,
     oracle: &Oracle,
@@ -45,6 +45,18 @@ pub fn a_call(
     now: Time,
     done: &Done,
 ) -> Checked {
+    if let Some(given) = done.given
+        && given != done.command.key
+    {
+        return Err(Failure::new(
+            "a read gives what was asked for",
+            format!(
+                "{}: {:?} was given the entry of {given}",
+                name(at),
+                done.command
+            ),
+        ));
+    }
     if !done.granted {
         return Ok(());
     }

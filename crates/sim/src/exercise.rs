@@ -97,7 +97,8 @@ impl Command {
         };
         let length =
             build::flow4(&flow, &self.token.to_be_bytes(), &mut out).expect("64 bytes hold it");
-        out.truncate(length);
+        // Padded as Ethernet does: a shorter one is no plain packet.
+        out.truncate(length.max(60));
         out
     }
 
@@ -117,6 +118,8 @@ impl Command {
 pub struct Done {
     /// The command.
     pub command: Command,
+    /// The key of the entry that it was given, if it asked for one and there was one.
+    pub given: Option<u16>,
     /// Whether it found what it was about.
     pub found: bool,
     /// The value that was there, for those that write or remove values.
@@ -402,8 +405,12 @@ impl Exercise {
         let mut act = ask.act()?;
         act.tokens.insert(room, token, ());
         act.commands.add(1);
+        let given = winner.map(|at| at.row.0);
+        let given = given.or(joined.map(|at| at.row.0));
+        let given = given.or(banned.map(|at| at.row.0));
         let mut done = Done {
             command,
+            given: given.or(paired.map(|at| at.row.0)),
             found: false,
             before: winner.map(|at| at.value.0),
             port: None,
@@ -503,6 +510,10 @@ impl Exercise {
         act.commands.add(1);
         let mut done = Done {
             command,
+            given: found.map(|at| match verb {
+                Verb::Reply => at.row.1,
+                _ => at.row.0,
+            }),
             found: found.is_some(),
             before: None,
             port: found.map(|at| at.row.1),
@@ -537,6 +548,7 @@ impl Exercise {
         act.commands.add(1);
         let mut done = Done {
             command,
+            given: visited.map(|at| at.row.0),
             found: visited.is_some(),
             before: None,
             port: None,
@@ -583,6 +595,7 @@ impl Exercise {
         }
         self.note(Done {
             command,
+            given: None,
             found: true,
             before: None,
             port: None,

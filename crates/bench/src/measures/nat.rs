@@ -43,6 +43,10 @@ pub(super) const WORKLOADS: &[Workload] = &[
         prepare: || prepare(Placed::Local),
     },
     Workload {
+        name: "nat.local-prefetching",
+        prepare: || work(prepared(Placed::Local).prefetching()),
+    },
+    Workload {
         name: "nat.replicated",
         prepare: || prepare(Placed::Replicated(Duration::ZERO)),
     },
@@ -58,9 +62,15 @@ const SESSIONS: u32 = 1_000;
 const NEAR: Placed = Placed::Replicated(Duration::ZERO);
 
 fn prepare(placed: Placed) -> Work {
+    work(prepared(placed))
+}
+
+fn prepared(placed: Placed) -> NatBench {
     let flows = Flows::of_both(SESSIONS, 1);
-    let mut bench =
-        NatBench::new(&flows, placed, 1).unwrap_or_else(|failure| panic!("{failure:?}"));
+    NatBench::new(&flows, placed, 1).unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+fn work(mut bench: NatBench) -> Work {
     bench.refill();
     Box::new(move |packets| {
         let handled = bench.packets(packets as usize);
@@ -73,8 +83,9 @@ fn prepare(placed: Placed) -> Work {
 
 fn count_instructions(context: &Context) -> Result<Outcome, Failure> {
     context.say("stepping");
-    let local = instructions::per_packet("nat.local")?;
-    let mut outcome = Outcome::new(local, 1);
+    let [local, prefetching] =
+        instructions::per_packet_each(["nat.local", "nat.local-prefetching"])?;
+    let mut outcome = Outcome::new(local, 1).variant("prefetching", prefetching);
     if context.full
         && let Some(counted) = instructions::per_packet_by_callgrind("nat.local")
     {

@@ -271,6 +271,13 @@ impl NatBench {
         Ok(bench)
     }
 
+    /// As it is with tables that outgrow the cache.
+    pub(super) fn prefetching(mut self) -> Self {
+        self.instance().prefetch_above(0);
+        self.run(Duration::from_millis(10));
+        self
+    }
+
     /// What it draws its packets from.
     pub(super) fn drawn(&self) -> &Drawn {
         &self.drawn
