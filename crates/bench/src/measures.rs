@@ -22,6 +22,7 @@ mod relay;
 mod replication;
 mod replication_hosts;
 mod replication_inserts;
+mod replication_repair;
 mod sim;
 
 use crate::contract::{Document, Failure, Outcome};
@@ -43,6 +44,7 @@ const MEASURES: &[&[Measure]] = &[
     ports::MEASURES,
     replication::MEASURES,
     replication_inserts::MEASURES,
+    replication_repair::MEASURES,
     sim::MEASURES,
 ];
 const WORKLOADS: &[&[Workload]] = &[

@@ -45,6 +45,8 @@ pub enum Mutant {
     CoveredWhenHeard,
     /// The tail is never retransmitted on a timeout: only gaps are repaired.
     TailForgotten,
+    /// Whatever is heard of a member puts off the repair of what was lost after it (TCP before RFC 7765).
+    TimerRestarts,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.
@@ -53,7 +55,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 20] = [
+    pub const ALL: [Mutant; 21] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -72,6 +74,7 @@ impl Mutant {
         Mutant::AnyEpoch,
         Mutant::CoveredWhenHeard,
         Mutant::TailForgotten,
+        Mutant::TimerRestarts,
         Mutant::AppliedByFirstInstance,
         Mutant::WalkNotRestarted,
     ];

@@ -19,6 +19,7 @@ mod report;
 mod runs;
 mod scenario;
 mod stranger;
+mod tail;
 mod trace;
 pub mod witness;
 mod world;

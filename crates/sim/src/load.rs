@@ -65,18 +65,18 @@ impl World<'_> {
             return Ok(());
         };
         let parked_before = instance.tally().parked;
-        let command = Command {
-            verb: Verb::Reply,
-            key,
-            token: self.next_token,
-        };
-        self.next_token += 1;
         let now = self.cluster.now();
         self.trace
-            .line(|| format!("{now} m{member}.0 {TORRENT} times {command:?}"));
-        let packet = command.packet();
+            .line(|| format!("{now} m{member}.0 {TORRENT} times Reply to {key}"));
         for _ in 0..TORRENT {
-            self.cluster.inject(member, 0, PortNumber(0), &packet);
+            let command = Command {
+                verb: Verb::Reply,
+                key,
+                token: self.next_token,
+            };
+            self.next_token += 1;
+            self.cluster
+                .inject(member, 0, PortNumber(0), &command.packet());
         }
         self.take_done(now)?;
         let tally = self.cluster.members()[member].instances[0].tally();

@@ -163,6 +163,7 @@ fn complaint(name: &str) -> &'static str {
         "FullLogDropsOldest" => "HAProxy, VPP, joold: a full queue drops",
         "AnyEpoch" => "chitchat#161: the dead gossiped for ever",
         "CoveredWhenHeard" => "a reply overtakes its binding and is dropped",
+        "TimerRestarts" => "what is heard of earlier messages puts off the repair of the last",
         "TailForgotten" => "only gaps are repaired, never the tail",
         "AppliedByFirstInstance" => "one core's progress taken for the host's",
         "WalkNotRestarted" => "DPVS: a resync begins in the middle",

@@ -6,6 +6,7 @@ use asterism_engine::link::{LinkConditions, SeededRandom};
 use asterism_placement::replicated::Delivery;
 
 use crate::exercise::{BULK, Sizes};
+use crate::load::TORRENT;
 
 /// A stream of draws from a seed, with the few shapes that scenarios need.
 #[derive(Clone, Debug)]
@@ -204,6 +205,8 @@ pub struct Bounds {
     pub flush: Duration,
     /// Datagram bytes.
     pub datagram_bytes: usize,
+    /// Runs that acknowledgements name.
+    pub gap_runs: usize,
 }
 
 impl Scenario {
@@ -266,6 +269,7 @@ impl Scenario {
             silent_after: draws.micros(30_000, 200_000),
             flush: draws.micros(2_000, 12_000),
             datagram_bytes: draws.one_of(&[1_472, 1_400]),
+            gap_runs: 64,
         };
         let spacing = draws.micros(500, 3_000);
         let length = spacing * (commands / ((burst as u32).div_ceil(2)));
@@ -303,6 +307,11 @@ impl Scenario {
         let more = &mut Draws::new(seed, 3);
         scenario.foresees = more.percent(50);
         scenario.torrent = scenario.absent_us > 0 && more.percent(20);
+        if scenario.torrent {
+            // Each of its packets may find its session after all.
+            scenario.sizes.tokens += (members * TORRENT) as u32;
+        }
+        scenario.bounds.gap_runs = more.one_of(&[8, 24, 64]);
         if scenario.later_build {
             // Its messages are longer than this build's bound.
             scenario.bounds.datagram_bytes = 1_400;

@@ -22,6 +22,7 @@ use crate::oracle::Oracle;
 use crate::report::{Failure, Report};
 use crate::scenario::{Draws, Fault, Planned, Scenario};
 use crate::stranger;
+use crate::tail;
 use crate::trace::Trace;
 use crate::witness::Witness;
 
@@ -93,6 +94,7 @@ pub(crate) fn build_host(
     replica.log_bytes_max = bounds.log_bytes;
     replica.reorder_groups_max = bounds.reorder_groups;
     replica.unapplied_groups_max = bounds.unapplied_groups;
+    replica.gap_runs_max = bounds.gap_runs;
     replica.keep_alive = bounds.keep_alive;
     replica.retransmit_min = bounds.retransmit_min;
     replica.retransmit_max = bounds.retransmit_max;
@@ -192,6 +194,8 @@ impl<'t> World<'t> {
             stranger::appear(&mut self, kind)?;
         }
         let (healed, bound) = self.heal()?;
+        tail::lose(&mut self)?;
+        self.heal()?;
         if self.scenario.afterlife {
             self.afterlife()?;
         }

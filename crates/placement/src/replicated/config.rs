@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::wire::RUNS_MAX;
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 /// The longest operation group, in bytes: a group never spans two datagrams.
@@ -60,6 +61,9 @@ pub struct Config {
     /// dropped, counted, and repaired later: this bounds the memory of whoever applies (twice this many wait when an image
     /// is joined meanwhile). Sane: 262,144. Bound: 1 to [`GROUPS_LIMIT`]. The same at all members.
     pub unapplied_groups_max: usize,
+    /// The most runs above its gaps that an acknowledgement names of a member; what lies above them is repaired later. Sane:
+    /// 64, some 300 bytes of a message while so much is missing. Bound: 1 to 64. The same at all members.
+    pub gap_runs_max: usize,
     /// The longest silence: with nothing else to send, the latest acknowledgements go out this often. It also bounds how
     /// old `covered_until` grows in an idle cluster. Sane: 20 ms. Bound: 1 us to [`DURATION_LIMIT`].
     pub keep_alive: Duration,
@@ -106,6 +110,7 @@ impl Config {
             log_groups_max: 262_144,
             reorder_groups_max: 16_384,
             unapplied_groups_max: 262_144,
+            gap_runs_max: RUNS_MAX,
             keep_alive: Duration::from_millis(20),
             retransmit_min: Duration::from_millis(2),
             retransmit_max: Duration::from_secs(1),
@@ -161,6 +166,7 @@ impl Config {
                 1,
                 GROUPS_LIMIT,
             ),
+            ("gap_runs_max", self.gap_runs_max, 1, RUNS_MAX),
         ];
         for (field, value, least, most) in sizes {
             if value < least || value > most {

@@ -32,6 +32,8 @@ counters! {
     groups_sent,
     /// Own groups sent again, once per message that carries them.
     groups_retransmitted,
+    /// Runs of groups that were sent again twice, because few were to go again.
+    repair_copies,
     /// Own groups pruned from the log.
     groups_pruned,
     /// State messages written.

@@ -172,7 +172,7 @@ impl Replicator {
             return self.begin_walk(seat);
         }
         peer.return_to_log();
-        peer.rearm(now, self.sent_through, &self.config);
+        peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
         self.progress.members[index].standing = Standing::Current;
     }
 
@@ -259,7 +259,7 @@ impl Replicator {
             if origin == self.me {
                 let peer = &mut self.peers[seat];
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
-                    peer.rearm(now, self.sent_through, &self.config);
+                    peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
                 }
                 self.progress.members[index].acknowledged = peer.acknowledged;
                 self.end_walk(seat);

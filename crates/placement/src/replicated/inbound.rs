@@ -6,7 +6,7 @@ use crate::{Incarnation, MemberId};
 use super::Deliver;
 use super::config::Delivery;
 use super::counters::Counters;
-use super::wire::{Groups, RUNS_MAX};
+use super::wire::Groups;
 
 /// The receiving side of one stream.
 #[derive(Debug)]
@@ -241,14 +241,14 @@ impl Inbound {
     }
 
     /// The runs present above the prefix, at most [`RUNS_MAX`]. Whether all are there.
-    pub(super) fn runs(&self, out: &mut Vec<(u64, u64)>) -> bool {
+    pub(super) fn runs(&self, most: usize, out: &mut Vec<(u64, u64)>) -> bool {
         out.clear();
         let mut left = self.extras;
         let mut at = self.received + 2;
         while left > 0 {
             at = self.skip(at, false);
             let end = self.skip(at, true);
-            if out.len() == RUNS_MAX {
+            if out.len() == most {
                 return false;
             }
             left -= ((end - at) as usize).min(left);
@@ -284,7 +284,9 @@ impl Inbound {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{Frame, Frames, KIND_RECORDS, Reader, write_frame, write_varint};
+    use super::super::wire::{
+        Frame, Frames, KIND_RECORDS, RUNS_MAX, Reader, write_frame, write_varint,
+    };
     use super::*;
 
     struct Seen(Vec<u64>);
@@ -328,7 +330,7 @@ mod tests {
         take(&mut inbound, 8..=90, &mut seen);
         assert_eq!(seen.0, [1, 2]);
         let mut runs = Vec::new();
-        assert!(inbound.runs(&mut runs));
+        assert!(inbound.runs(RUNS_MAX, &mut runs));
         assert_eq!(runs, [(5, 6), (8, 90)]);
         let counters = take(&mut inbound, 100..=104, &mut seen);
         assert_eq!(
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(inbound.applied(), 90, "no more than was delivered");
         inbound.cover(Incarnation(1), 99, &mut Counters::default(), &mut seen);
         assert_eq!((inbound.received(), inbound.applied()), (102, 99));
-        assert!(inbound.runs(&mut runs) && runs.is_empty());
+        assert!(inbound.runs(RUNS_MAX, &mut runs) && runs.is_empty());
     }
 
     #[test]
@@ -389,7 +391,7 @@ mod tests {
                 at = last + 2 + (state >> 20) % 90;
             }
             let mut runs = Vec::new();
-            assert!(inbound.runs(&mut runs));
+            assert!(inbound.runs(RUNS_MAX, &mut runs));
             assert_eq!(runs, expected);
         }
     }

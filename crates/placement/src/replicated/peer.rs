@@ -15,6 +15,9 @@ use super::wire::{AcknowledgeEntry, RUNS_MAX};
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
 const AGAIN_BY_ECHO_MAX: usize = 64;
 const AGAIN_BY_TIMEOUT_MAX: usize = 4;
+/// Of at most so many runs that it was not heard to have, nothing later may come to tell of a loss: the timer counts from
+/// when the oldest was sent, not from when it was last heard (RFC 7765 section 4).
+const TAIL_RUNS_MAX: u64 = 3;
 
 /// Another member.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ pub(super) struct Peer {
     pub(super) inbound_image: InboundImage,
     reorder_max: u64,
     unapplied_max: u64,
+    gap_runs_max: usize,
 }
 
 impl Peer {
@@ -84,6 +88,7 @@ impl Peer {
             inbound_image: InboundImage::default(),
             reorder_max: window as u64,
             unapplied_max: unapplied as u64,
+            gap_runs_max: config.gap_runs_max,
         }
     }
 
@@ -168,10 +173,9 @@ impl Peer {
     fn keeps_through(&self) -> u64 {
         let keeps = (self.received + self.reorder_max).min(self.acknowledged + self.unapplied_max);
         // A list of gaps that is full may be cut: what lies above it is not known to be missing.
-        if self.runs.len() == RUNS_MAX {
-            keeps.min(self.runs[RUNS_MAX - 1].1)
-        } else {
-            keeps
+        match self.runs.last() {
+            Some(last) if self.runs.len() >= self.gap_runs_max => keeps.min(last.1),
+            _ => keeps,
         }
     }
 
@@ -223,10 +227,32 @@ impl Peer {
     }
 
     /// Starts the retransmission timer anew, or stops it when nothing is awaited.
-    pub(super) fn rearm(&mut self, now: Time, sent_through: u64, config: &Config) {
-        self.retransmit_at = self
-            .awaits(sent_through)
-            .then(|| now + self.timeout(config));
+    pub(super) fn rearm(
+        &mut self,
+        now: Time,
+        index: usize,
+        sent: &Sent,
+        sent_through: u64,
+        config: &Config,
+    ) {
+        self.retransmit_at = self.awaits(sent_through).then(|| {
+            let from = self.tail_sent_at(index, sent).unwrap_or(now);
+            from + self.timeout(config)
+        });
+    }
+
+    /// When the oldest went there of the few runs that it was not heard to have; `None` if they are not few.
+    fn tail_sent_at(&self, index: usize, sent: &Sent) -> Option<Time> {
+        let first = sent.find(self.received.max(self.floor) + 1);
+        if sent.end() - first > TAIL_RUNS_MAX || mutant::active(Mutant::TimerRestarts) {
+            return None;
+        }
+        let lacks = |number: &u64| {
+            let run = sent.run(*number);
+            self.lacks(run.first, run.last)
+        };
+        let oldest = (first..sent.end()).find(lacks)?;
+        Some(sent.sent_at(oldest, index))
     }
 
     pub(super) fn timeout(&self, config: &Config) -> core::time::Duration {
@@ -269,7 +295,15 @@ impl Peer {
             }
             number += 1;
         }
-        self.backoff += u32::from(left < AGAIN_BY_TIMEOUT_MAX);
-        self.rearm(now, sent_through, config);
+        let again = left < AGAIN_BY_TIMEOUT_MAX;
+        self.backoff += u32::from(again);
+        let timeout = self.timeout(config);
+        // The timeout may have grown since the timer was set: what is left of it is waited for, no more.
+        let tail = self.tail_sent_at(index, sent);
+        let left = tail.map(|from| from + timeout);
+        let left = left.filter(|at| !again && *at > now);
+        self.retransmit_at = self
+            .awaits(sent_through)
+            .then(|| left.unwrap_or(now + timeout));
     }
 }

@@ -17,8 +17,15 @@ pub(super) struct Run {
     /// Bit per member: it is to go to that member again.
     pub(super) wanted: u64,
     queued: bool,
+    /// What goes again now is the copy of a repair.
+    pub(super) copied: bool,
     pub(super) tries: u8,
 }
+
+/// While at most so many runs are to go again, each goes twice (as probes do, RFC 9002 section 6.2.4): a repair that is lost
+/// too costs its members another round trip and a half. More of them are a sign of a full path, which copies would only fill
+/// further.
+const COPIED_RUNS_MAX: usize = 8;
 
 /// The runs, numbered from 0 in the order of their sequences.
 #[derive(Debug)]
@@ -142,6 +149,19 @@ impl Sent {
         }
     }
 
+    /// The run just went again to the members of `mask`: whether it goes once more, because few do.
+    pub(super) fn want_copy(&mut self, number: u64, mask: u64) -> bool {
+        let few = self.again.len() < COPIED_RUNS_MAX;
+        let run = self.run_mut(number);
+        run.copied = !run.copied && few;
+        if run.copied {
+            run.wanted = mask;
+            run.queued = true;
+            self.again.push_back(number);
+        }
+        self.run(number).copied
+    }
+
     /// The next run that is to go again. It stays until [`Sent::pop_again`].
     pub(super) fn peek_again(&mut self) -> Option<u64> {
         while let Some(&number) = self.again.front() {
@@ -201,6 +221,16 @@ mod tests {
             (Time(2), Time(100))
         );
         sent.pop_again();
+        assert!(sent.want_copy(2, 0b10), "few go again: it goes twice");
+        assert!(sent.run(2).copied && sent.run(2).wanted == 0b10);
+        assert_eq!(sent.peek_again(), Some(0));
+        sent.resent(0, 0b10, Time(101));
+        sent.pop_again();
+        assert_eq!(sent.peek_again(), Some(2));
+        sent.resent(2, 0b10, Time(102));
+        sent.pop_again();
+        assert!(!sent.want_copy(2, 0b10), "but not three times");
+        sent.want(0, 1);
         sent.prune(19);
         assert_eq!(sent.peek_again(), None, "run 0 was pruned");
         assert_eq!(sent.find(1), 1);

@@ -150,7 +150,8 @@ impl Replicator {
             let Some(runs_room) = room.checked_sub(self.body.len() + ENTRY_BYTES_MAX) else {
                 break;
             };
-            let whole = peer.inbound.runs(&mut self.runs);
+            let most = self.config.gap_runs_max;
+            let whole = peer.inbound.runs(most, &mut self.runs);
             let fitting = self.runs.len().min(runs_room / RUN_BYTES_MAX);
             self.counters.gap_lists_cut += u64::from(!whole || fitting < self.runs.len());
             let received = peer.inbound.received();
@@ -212,6 +213,8 @@ impl Replicator {
             self.begin(buffer);
         }
         let mut any = false;
+        // A copy goes in another message than what it is a copy of.
+        let copies = self.sent.run(number).copied;
         loop {
             let run = *self.sent.run(number);
             // Of a run that was partly pruned only the rest is kept, and needed.
@@ -233,8 +236,11 @@ impl Replicator {
             self.sent
                 .resent(number, if one.is_none() { u64::MAX } else { mask }, now);
             self.sent.pop_again();
+            self.counters.repair_copies += u64::from(self.sent.want_copy(number, mask));
             match self.next_again() {
-                Some((next, same)) if same == mask => number = next,
+                Some((next, same)) if same == mask && self.sent.run(next).copied == copies => {
+                    number = next;
+                }
                 _ => break,
             }
         }
@@ -384,9 +390,9 @@ impl Replicator {
         self.sent_through = last;
         self.named_through = self.named_through.max(last);
         self.unsent_since = (last < head).then_some(since);
-        for peer in &mut self.peers {
+        for (seat, peer) in self.peers.iter_mut().enumerate() {
             if peer.retransmit_at.is_none() {
-                peer.rearm(now, last, &self.config);
+                peer.rearm(now, seat, &self.sent, last, &self.config);
             }
         }
         if self.sent.is_high() {

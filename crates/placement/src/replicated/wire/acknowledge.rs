@@ -149,8 +149,10 @@ mod tests {
     fn empty_gaps_and_too_many_runs_are_malformed() {
         assert!(Acknowledgements::read(&[1, 3, 1, 0, 1, 0, 1]).is_none());
         assert!(Acknowledgements::read(&[1, 3, 1, 0, 1, 1, 0]).is_none());
-        let mut body = vec![1, 3, 1, 0, 33];
-        body.extend([1; 66]);
-        assert!(Acknowledgements::read(&body).is_none());
+        for (runs, is_read) in [(RUNS_MAX, true), (RUNS_MAX + 1, false)] {
+            let mut body = vec![1, 3, 1, 0, runs as u8];
+            body.extend(vec![1; 2 * runs]);
+            assert_eq!(Acknowledgements::read(&body).is_some(), is_read);
+        }
     }
 }

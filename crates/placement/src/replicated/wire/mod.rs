@@ -45,7 +45,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = 1 + 3;
 /// The most bytes of one echo.
 pub(crate) const ECHO_BYTES_MAX: usize = 3 + 8 + 10;
 /// The most present runs in one entry of an acknowledgement.
-pub(crate) const RUNS_MAX: usize = 32;
+pub(crate) const RUNS_MAX: usize = 64;
 
 /// Bytes of a number as LEB128.
 pub(crate) const fn varint_bytes(value: u64) -> usize {

@@ -1,0 +1,124 @@
+//! The last message of a stream is lost: nothing that comes after it tells, so a timer must.
+//!
+//! What is heard meanwhile of earlier messages must not put that timer off.
+
+use std::time::Duration;
+
+use asterism_function::PortNumber;
+use asterism_placement::MemberId;
+use asterism_placement::replicated::Standing;
+
+use crate::exercise::{Command, Verb};
+use crate::report::Failure;
+use crate::world::World;
+
+/// Who writes, and who does not get it.
+const WRITER: usize = 0;
+const READER: usize = 1;
+/// Below it a turn of a host is as long as what is to be told apart.
+const DELAY_LEAST: Duration = Duration::from_millis(1);
+/// Longer than any fault holds up a message.
+const SPIKE_MOST: Duration = Duration::from_millis(120);
+/// Turns of both hosts, and the steps in which it is looked.
+const SLACK: Duration = Duration::from_micros(800);
+/// The steps.
+const STEP: Duration = Duration::from_micros(200);
+
+/// Over calm links of a cluster at rest, loses one message after another one, and waits until it was repaired.
+pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
+    let delay = world.scenario.link.delay;
+    if delay < DELAY_LEAST || world.scenario.slow_core {
+        return Ok(());
+    }
+    // What a fault held up is still on its way, and no message overtakes another.
+    world.run_for(SPIKE_MOST)?;
+    if !is_current(world) || write(world)?.is_none() {
+        return Ok(());
+    }
+    world.run_for(delay / 4)?;
+    let (from, to) = (WRITER as u16, READER as u16);
+    world.cluster.network_mut().link_mut(from, to).loss = 1.0;
+    let committed = world.cluster.now();
+    let before = timeout(world);
+    let written = write(world)?;
+    let lookahead = world.scenario.bounds.lookahead;
+    world.run_for(lookahead + SLACK)?;
+    let calm = world.calm_links();
+    world
+        .cluster
+        .network_mut()
+        .change_all(|all| *all = calm.clone());
+    let Some(head) = written else {
+        return Ok(());
+    };
+    // What is heard of the first message may change it.
+    let mut longest = before;
+    loop {
+        longest = longest.max(timeout(world));
+        let most = longest + lookahead * 2 + delay + calm.jitter + SLACK * 2;
+        let reader = &world.cluster.members()[READER];
+        let progress = reader.channel.replicator().progress();
+        if progress.applied(MemberId(from)) >= head {
+            return Ok(());
+        }
+        let waited = world.cluster.now() - committed;
+        if waited > most {
+            return Err(Failure::new(
+                "the last message is repaired within a timeout",
+                format!(
+                    "m{to} lacks it after {waited:?}; the timeout is {longest:?}, the way {delay:?}"
+                ),
+            ));
+        }
+        if !is_current(world) {
+            return Ok(());
+        }
+        world.run_for(STEP)?;
+    }
+}
+
+/// Whether the writer serves the reader from its log, not by a walk through its tables.
+fn is_current(world: &World<'_>) -> bool {
+    let writer = &world.cluster.members()[WRITER];
+    let progress = writer.channel.replicator().progress();
+    let mut reader = progress.members().iter();
+    reader
+        .any(|other| other.member == MemberId(READER as u16) && other.standing == Standing::Current)
+}
+
+/// A group of the writer: its number, if it could be written.
+fn write(world: &mut World<'_>) -> Result<Option<u64>, Failure> {
+    let before = world.oracle.heads[WRITER];
+    let command = Command {
+        verb: Verb::Note,
+        key: 0,
+        token: world.next_token,
+    };
+    world.next_token += 1;
+    let now = world.cluster.now();
+    world
+        .cluster
+        .inject(WRITER, 0, PortNumber(0), &command.packet());
+    world.take_done(now)?;
+    let head = world.oracle.heads[WRITER];
+    Ok((head > before).then_some(head))
+}
+
+/// The writer's retransmission timeout, not backed off (RFC 6298 section 2).
+fn timeout(world: &World<'_>) -> Duration {
+    let bounds = &world.scenario.bounds;
+    let progress = world.cluster.members()[WRITER]
+        .channel
+        .replicator()
+        .progress();
+    let reader = progress.members().iter();
+    let reader = reader.filter(|other| other.member == MemberId(READER as u16));
+    let measured = reader.map(|other| {
+        let round_trip = &other.round_trip;
+        round_trip.average + round_trip.deviation * 4 + bounds.acknowledge_delay
+    });
+    measured
+        .max()
+        .unwrap_or_default()
+        .max(bounds.retransmit_min)
+}
