@@ -194,7 +194,7 @@ fn bounds() -> String {
         ),
         ("items of a leased block", BLOCK_ITEMS.to_string(), ""),
         (
-            "packets parked for reads",
+            "packets parked in all",
             PARKED_MAX.to_string(),
             "no port is read; counted as `held_by_parking`",
         ),
