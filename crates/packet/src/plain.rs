@@ -191,6 +191,7 @@ mod tests {
     use super::*;
     use crate::build::{self, Header4, Segment};
     use crate::endpoint::Endpoint;
+    use crate::layout::Layout;
     use crate::mac::MacAddress;
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
@@ -259,6 +260,27 @@ mod tests {
             forwarded_step_by_step(&mut expected[..length], end, endpoint, macs);
             prop_assert_eq!(&frame[..length], &expected[..length]);
         }
+    }
+
+    #[test]
+    fn a_layout_kept_gives_the_plain_packet_and_no_other() {
+        let header = Header4::between(Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST);
+        let mut frame = [0; 80];
+        let segment = Segment::with_flags(TcpFlags::ACK);
+        let length = build::tcp4(&header, 1, 2, &segment, b"plain", &mut frame).unwrap();
+        let layout = *Packet::parse_plain(&mut frame[..length]).unwrap().layout();
+        let again = Packet::plain_with_layout(&mut frame[..length], layout).unwrap();
+        assert_eq!(
+            again.plain4().map(|plain| plain.ports()),
+            Some([0, 1, 0, 2])
+        );
+        // Another frame than the one that it was of.
+        assert!(Packet::plain_with_layout(&mut frame[..length - 1], layout).is_none());
+        assert!(Packet::plain_with_layout(&mut [], layout).is_none());
+        assert!(Packet::plain_with_layout(&mut frame, Layout::default()).is_none());
+        let length = build::icmp4(&header, 8, 0, [0; 4], b"not plain", &mut frame).unwrap();
+        let layout = Layout::parse(&frame[..length]).unwrap();
+        assert!(Packet::plain_with_layout(&mut frame[..length], layout).is_none());
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
         }
         world.run_for(Duration::from_millis(1))?;
     }
+    // What it sent last is still on its way; handled after the silence, it would count as a sign of life.
+    world.run_for(Duration::from_millis(100))?;
     let heard = world
         .cluster
         .members()
