@@ -69,8 +69,6 @@ pub struct Instance<F: NetworkFunction> {
     now_us: u64,
     prefetches: bool,
     prefetch_above_bytes: usize,
-    /// Records of others that were looked at ahead in the turn before and are next to be applied.
-    approached: usize,
     flush_us: u64,
     flushed_us: u64,
     flush_cursor: u8,

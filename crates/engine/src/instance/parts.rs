@@ -94,7 +94,6 @@ impl InstanceParts {
             now_us: 0,
             prefetches: false,
             prefetch_above_bytes: CACHE_BYTES,
-            approached: 0,
             flush_us: self.flush_us,
             flushed_us: 0,
             flush_cursor: 0,

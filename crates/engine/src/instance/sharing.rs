@@ -50,7 +50,7 @@ impl<F: NetworkFunction> Instance<F> {
             return;
         };
         let mut left = APPLY_GROUPS_PER_TURN;
-        let mut approached = core::mem::take(&mut self.approached);
+        let mut approached = 0;
         let lane = self.context.identity().lane.0 as u8;
         while left > 0 {
             if approached == 0 {
@@ -63,12 +63,6 @@ impl<F: NetworkFunction> Instance<F> {
                         self.state.approach(&self.context, bytes);
                     }
                 });
-                if approached < APPROACHED {
-                    // Few are waiting: what they need comes while this turn's packets are handled, and the next turn
-                    // applies them.
-                    self.approached = approached;
-                    break;
-                }
             }
             approached = approached.saturating_sub(1);
             left -= 1;
