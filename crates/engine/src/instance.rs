@@ -178,12 +178,12 @@ impl<F: NetworkFunction> Instance<F> {
         let mut parsed = [Layout::default(); BURST];
         self.prefetch(port, burst, &mut parsed);
         let context = self.context.clone();
-        context.recall(true);
+        context.set_recalling(true);
         self.handle_each(port, burst, |number, bytes| {
             context.foresight().recall(number);
             Packet::plain_with_layout(bytes, parsed[number % BURST])
         });
-        context.recall(false);
+        context.set_recalling(false);
     }
 
     /// Handles the packets of a burst. `plain` gives the packet in a frame, by its number in the burst, if it is a plain

@@ -434,7 +434,7 @@ impl Context {
         &self.foresight
     }
     /// From here on reads look first at what was foreseen of their packet ([`Foresight::recall`]), or no longer.
-    pub fn recall(&self, recalling: bool) {
+    pub fn set_recalling(&self, recalling: bool) {
         let others = self.asking.get() & !RECALLING;
         self.asking
             .set(others | if recalling { RECALLING } else { 0 });

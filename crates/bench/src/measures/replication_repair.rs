@@ -13,16 +13,17 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::{
-    Ask, Builder, Flow4, Late, NetworkFunction, PortNumber, Register, Verdict, Wire, build, state,
+    Ask, BadBytes, Builder, Late, NetworkFunction, PortNumber, Reader, Register, Value, Verdict,
+    Wire, Writer, state,
 };
-use asterism_function::{BadBytes, Reader, Value, Writer};
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::ObjectSettings;
 
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
-use crate::traffic::Random;
+use crate::traffic::frames::frame_between;
+use crate::traffic::{Endpoint, Protocol, Random};
 
 pub(super) const MEASURES: &[Measure] = &[Measure {
     name: "replication.repair",
@@ -145,16 +146,11 @@ fn latencies(
     cluster
         .network_mut()
         .change_all(|all| all.loss = LOST_PERCENT / 100.0);
-    let mut packet = vec![0; 64];
-    let flow = Flow4 {
-        source: [10, 0, 0, 1].into(),
-        destination: [192, 0, 2, 1].into(),
-        source_port: 1,
-        destination_port: 2,
-        protocol: 17,
+    let end = |port| Endpoint {
+        address: 0x0a00_0001,
+        port,
     };
-    let length = build::flow4(&flow, &[0; 22], &mut packet)
-        .ok_or_else(|| Failure::Unsound("64 bytes hold a frame".into()))?;
+    let packet = frame_between(Protocol::Udp, end(1), end(2));
     let mut random = Random::new(seed);
     let mut committed = Vec::with_capacity(operations);
     let mut found = Vec::with_capacity(operations);
@@ -177,7 +173,7 @@ fn latencies(
                 break;
             }
         }
-        if committed.len() < operations && cluster.inject(0, 0, PortNumber(0), &packet[..length]) {
+        if committed.len() < operations && cluster.inject(0, 0, PortNumber(0), &packet) {
             committed.push(cluster.now());
         }
         let last = Duration::from_micros(spacing_us * 2) * operations as u32;

@@ -299,11 +299,10 @@ impl Peer {
         self.backoff += u32::from(again);
         let timeout = self.timeout(config);
         // The timeout may have grown since the timer was set: what is left of it is waited for, no more.
-        let tail = self.tail_sent_at(index, sent);
-        let left = tail.map(|from| from + timeout);
-        let left = left.filter(|at| !again && *at > now);
+        let rest = self.tail_sent_at(index, sent).map(|from| from + timeout);
+        let rest = rest.filter(|at| !again && *at > now);
         self.retransmit_at = self
             .awaits(sent_through)
-            .then(|| left.unwrap_or(now + timeout));
+            .then(|| rest.unwrap_or(now + timeout));
     }
 }
