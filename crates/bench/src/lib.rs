@@ -10,6 +10,7 @@
 pub mod allocations;
 pub mod command_line;
 pub mod contract;
+mod cores;
 pub mod floor;
 pub mod instructions;
 pub mod machine;

@@ -18,6 +18,7 @@ use asterism_state::ObjectSettings;
 
 use super::replication_hosts::{configuration, refused};
 use crate::contract::Failure;
+use crate::cores::stay_on_core;
 use crate::timing::{GapRecorder, LostTime, thread_cpu_ns, wall_ns};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Endpoint, Flows, Protocol, Random, SmallFrame};
@@ -465,28 +466,6 @@ fn side(given: Given) -> Result<Side, Failure> {
     let packets = pair.instance.tally().received;
     settle(&mut pair, &mut watch, &shared)?;
     watch.end(pair, packets, &draws)
-}
-
-/// Keeps the thread on one of the cores that this process may use, so that the two are never on the same one while
-/// there are two.
-pub(super) fn stay_on_core(number: usize) {
-    // SAFETY: all zeros is an empty set, and both calls are given one of the size that they are told; a core's number
-    // is below the set's size.
-    unsafe {
-        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
-            return;
-        }
-        let cores: Vec<_> = (0..libc::CPU_SETSIZE as usize)
-            .filter(|&core| libc::CPU_ISSET(core, &allowed))
-            .collect();
-        let Some(&core) = cores.get(number % cores.len().max(1)) else {
-            return;
-        };
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut one);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
-    }
 }
 
 /// Turns until both sides have told and heard everything: a little longer than totals may be held back.

@@ -21,10 +21,10 @@ use asterism_lab::{Cable, Lab, LabError, Node, Offloads, permitted};
 use asterism_placement::MemberId;
 use asterism_state::ObjectSettings;
 
-use super::counters_pair::stay_on_core;
 use super::replication_hosts::{configuration, fed_ports, feed};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
+use crate::cores::stay_on_core;
 use crate::timing::{Spread, wall_ns};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Flows, Protocol, SmallFrame};
@@ -235,14 +235,14 @@ impl Bench {
         let clock = MonotonicClock::new();
         let mut channels = Vec::new();
         let mut parts = Vec::new();
-        // The sender's thread has a core of its own, where there are two; all others share the other one.
+        // All threads share one core. On another one receivers would be woken by an interrupt between cores, for which the
+        // sender pays here and would not if they were hosts of their own.
+        stay_on_core(0);
         for (number, node) in nodes.iter().enumerate() {
-            stay_on_core(usize::from(number > 0));
             let (channel, part) = Self::start(way, number as u16, node, clock)?;
             channels.push(channel);
             parts.push(part);
         }
-        stay_on_core(1);
         let mut parts = parts.into_iter();
         let (ports, feed) = fed_ports();
         let sender = start(

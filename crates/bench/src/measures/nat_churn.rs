@@ -14,11 +14,11 @@ use asterism_functions::nat::Nat;
 use asterism_placement::Time;
 use std::time::Duration;
 
-use super::counters_pair::stay_on_core;
 use super::nat_bench::{Placed, nat, settings};
 use super::replication_hosts::{Host, Hosts, Start, fed_ports, feed, provide_memory};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
+use crate::cores::stay_on_core;
 use crate::timing::{Spread, Stopwatch};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Flows, Protocol, Random, SmallFrame};

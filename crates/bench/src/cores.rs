@@ -1,0 +1,38 @@
+//! Which core a thread runs on: two threads that are timed apart share none while there are two.
+
+use std::sync::OnceLock;
+
+/// Keeps the thread on one of the cores that this process may use, so that the two are never on the same one while
+/// there are two.
+pub(crate) fn stay_on_core(number: usize) {
+    let cores = cores();
+    let Some(&core) = cores.get(number % cores.len().max(1)) else {
+        return;
+    };
+    // SAFETY: all zeros is an empty set; the call is given one of the size that it is told, and a core's number is below
+    // that size.
+    unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut one);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
+    }
+}
+
+/// The cores that this process may use, as the first who asks finds them: a thread started by one that stays on a core may
+/// use only that core, and would stay there whatever it asks for.
+fn cores() -> &'static [usize] {
+    static CORES: OnceLock<Vec<usize>> = OnceLock::new();
+    CORES.get_or_init(|| {
+        // SAFETY: all zeros is an empty set; the call is given one of the size that it is told, and a core's number is
+        // below that size.
+        unsafe {
+            let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+            if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
+                return Vec::new();
+            }
+            (0..libc::CPU_SETSIZE as usize)
+                .filter(|&core| libc::CPU_ISSET(core, &allowed))
+                .collect()
+        }
+    })
+}
