@@ -20,7 +20,7 @@ pub(crate) fn stay_on_core(number: usize) {
 
 /// The cores that this process may use, as the first who asks finds them: a thread started by one that stays on a core may
 /// use only that core, and would stay there whatever it asks for.
-fn cores() -> &'static [usize] {
+pub(crate) fn cores() -> &'static [usize] {
     static CORES: OnceLock<Vec<usize>> = OnceLock::new();
     CORES.get_or_init(|| {
         // SAFETY: all zeros is an empty set; the call is given one of the size that it is told, and a core's number is

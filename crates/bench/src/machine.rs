@@ -48,7 +48,7 @@ impl Machine {
                 ),
                 None => "unknown".to_owned(),
             },
-            cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+            cores: crate::cores::cores().len() as u32,
             kernel: format!(
                 "{} {} {}",
                 kernel("ostype"),

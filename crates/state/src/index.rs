@@ -93,6 +93,12 @@ fn tag_of(hash: u64) -> u8 {
 }
 
 impl Bucket {
+    const EMPTY: Self = Self {
+        tags: [0; SLOTS],
+        next: 0,
+        slots: [0; SLOTS],
+    };
+
     /// A bit for each slot whose tag is `tag`.
     #[inline(always)]
     fn matching(&self, tag: u8) -> u32 {
@@ -122,10 +128,26 @@ impl Bucket {
         let mut taken = !self.matching(0) & ((1 << SLOTS) - 1);
         core::iter::from_fn(move || {
             let slot = (taken != 0).then(|| self.first(taken))?;
-            let tag = self.tags[taken.trailing_zeros() as usize % SLOTS];
+            let tag = self.tags[(taken.trailing_zeros() as usize).min(SLOTS - 1)];
             taken &= taken - 1;
             Some((tag, slot))
         })
+    }
+
+    /// Two buckets without continuation: what stays, and what `moves`. Which of them an entry goes to is not to be guessed
+    /// either.
+    #[inline]
+    fn divide(&self, moves: impl Fn(u32) -> bool) -> [Self; 2] {
+        let mut halves = [Self::EMPTY; 2];
+        let mut used = [0; 2];
+        for (tag, slot) in self.held() {
+            let half = usize::from(moves(slot));
+            let at = used[half].min(SLOTS - 1);
+            halves[half].tags[at] = tag;
+            halves[half].slots[at] = slot;
+            used[half] += 1;
+        }
+        halves
     }
 
     /// What `seek` finds in the slots under a hash with this tag.
@@ -334,7 +356,7 @@ impl Index {
             let bucket = self.bucket_mut(at);
             let free = bucket.matching(0);
             if free != 0 {
-                let at = free.trailing_zeros() as usize % SLOTS;
+                let at = (free.trailing_zeros() as usize).min(SLOTS - 1);
                 bucket.tags[at] = tag;
                 bucket.slots[at] = slot;
                 return;
@@ -362,9 +384,8 @@ impl Index {
 
     fn give_overflow(&mut self, bucket: u32) {
         self.overflow[bucket as usize] = Bucket {
-            tags: [0; SLOTS],
             next: self.overflow_free,
-            slots: [0; SLOTS],
+            ..Bucket::EMPTY
         };
         self.overflow_free = bucket + 1;
     }
@@ -421,27 +442,24 @@ impl Index {
         let wide = self.mask * 2 + 1;
         let bit = self.level_bit();
         let mut chain = self.buckets[old];
-        self.buckets[old] = Bucket {
-            tags: [0; SLOTS],
-            next: 0,
-            slots: [0; SLOTS],
-        };
         self.split += 1;
         if self.split > self.mask {
             self.mask = wide;
             self.split = 0;
         }
-        loop {
-            for (tag, slot) in chain.held() {
-                let of_record = || hash_of(self.packing.number(slot)) >> bit & 1 != 0;
-                let moves = self.packing.bit(slot, bit).unwrap_or_else(of_record);
-                self.put(if moves { new } else { old }, tag, slot);
-            }
-            if chain.next == 0 {
-                return;
-            }
+        let packing = self.packing;
+        let moves = |slot: u32| {
+            let of_record = || hash_of(packing.number(slot)) >> bit & 1 != 0;
+            packing.bit(slot, bit).unwrap_or_else(of_record)
+        };
+        [self.buckets[old], self.buckets[new]] = chain.divide(moves);
+        // Most have no more.
+        while chain.next != 0 {
             let given = chain.next - 1;
             chain = self.overflow[given as usize];
+            for (tag, slot) in chain.held() {
+                self.put(if moves(slot) { new } else { old }, tag, slot);
+            }
             self.give_overflow(given);
         }
     }

@@ -17,7 +17,7 @@ use crate::mutant::{self, Mutant};
 /// Groups of others applied in one turn at most; the rest is reported as lag.
 pub const APPLY_GROUPS_PER_TURN: usize = 256;
 /// Records of which the cache lines are asked for before the first of them is applied.
-const APPROACHED: usize = 8;
+const APPROACHED: usize = 16;
 /// Turns over which one sweep for idle entries is spread, per second of sweeping.
 const SWEEP_STEPS: u32 = 256;
 /// Entries swept before their operations are handed on: all may end at once and still fit [`BURST_LOG_BYTES`].

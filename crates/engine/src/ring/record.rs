@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub const RECORD_BYTES_MAX: usize = 64 * 1024;
 /// Records begin at multiples of this, so that a mark always fits before the end of the memory.
 const ALIGNMENT: usize = 8;
+/// Bytes of waiting records asked for at once when a reader looks ahead.
+const LOOKED_AHEAD_BYTES: u64 = 1 << 10;
+const CACHE_LINE_BYTES: usize = 64;
 const LENGTH_BYTES: usize = 4;
 /// Where a length would be: the rest of the memory is unused.
 const SKIP: u32 = u32::MAX;
@@ -56,7 +59,7 @@ struct Alone<T>(T);
 #[derive(Debug)]
 struct Shared {
     /// Never used by name: it keeps the memory that both ends' `base` points to.
-    _pages: Pages,
+    pages: Pages,
     published: Alone<AtomicU64>,
     writer_gone: Alone<AtomicBool>,
     cursors: Box<[Alone<AtomicU64>]>,
@@ -79,7 +82,7 @@ pub(super) fn ends(capacity: usize, readers: usize) -> io::Result<(RingWriter, V
     let pages = Pages::new(capacity, Backing::Populated)?;
     let base = pages.as_ptr();
     let shared = Arc::new(Shared {
-        _pages: pages,
+        pages,
         published: Alone(AtomicU64::new(0)),
         writer_gone: Alone(AtomicBool::new(false)),
         cursors: (0..readers).map(|_| Alone(AtomicU64::new(0))).collect(),
@@ -131,7 +134,7 @@ pub struct RingWriter {
     shared: Arc<Shared>,
 }
 
-// SAFETY: `base` points into `shared._pages`, which lives as long as this; the bytes it may write are this end's alone
+// SAFETY: `base` points into `shared.pages`, which lives as long as this; the bytes it may write are this end's alone
 // (module documentation), on whatever thread it is.
 unsafe impl Send for RingWriter {}
 
@@ -293,7 +296,7 @@ pub struct RingReader {
     shared: Arc<Shared>,
 }
 
-// SAFETY: `base` points into `shared._pages`, which lives as long as this; what it reads is published and not yet
+// SAFETY: `base` points into `shared.pages`, which lives as long as this; what it reads is published and not yet
 // released, which the writer leaves alone (module documentation), on whatever thread it is.
 unsafe impl Send for RingReader {}
 
@@ -324,6 +327,12 @@ impl RingReader {
     pub fn look_ahead(&mut self, records_max: usize, mut look: impl FnMut(&[u8])) -> usize {
         if self.position == self.published && !self.refresh() {
             return 0;
+        }
+        // Another core wrote them: their lines are asked for together, not one when the record before it is read.
+        let waiting = (self.published - self.position).min(LOOKED_AHEAD_BYTES);
+        for ahead in (0..waiting).step_by(CACHE_LINE_BYTES) {
+            let offset = (self.position + ahead) as usize & self.mask;
+            self.shared.pages.prefetch(offset);
         }
         let mut position = self.position;
         let mut seen = 0;
