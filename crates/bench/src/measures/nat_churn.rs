@@ -129,9 +129,13 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
     let pairs = if context.full { 41 } else { 9 };
     let mut found = Found::default();
     stay_on_core(0);
+    provide_memory(MEMORY_BYTES);
+    // Kept until the end, or the next one would lie where the one before lay.
+    let mut set_ups = Vec::new();
     for set_up in 0..SET_UPS {
         context.say(&format!("opening flows, {} of {SET_UPS}", set_up + 1));
-        measure(context.seed + set_up * 1_000, pairs, &mut found)?;
+        let seed = context.seed + set_up * 1_000;
+        set_ups.push(measure(seed, pairs, &mut found)?);
     }
     Ok(Outcome::of(&Spread::of(&found.ratios))
         .variant(
@@ -148,12 +152,17 @@ fn churn(context: &Context) -> Result<Outcome, Failure> {
         .lost(found.packet_thread.lost()))
 }
 
+/// A cluster, and the two that it is held against.
+struct SetUp {
+    _hosts: Hosts<Nat>,
+    _alone: [Alone; 2],
+}
+
 /// Pairs of windows of one set-up.
-fn measure(seed: u64, pairs: usize, found: &mut Found) -> Result<(), Failure> {
+fn measure(seed: u64, pairs: usize, found: &mut Found) -> Result<SetUp, Failure> {
     let flows = KNOWN + (pairs + WARM_ROUNDS + 1) * NEW_FLOWS + 16;
     let function = || Arc::new(nat((flows * MEMBERS) as u32, MEMBERS as u32));
     let source = |member: usize| Source::new(seed + 100 * member as u64, flows);
-    provide_memory(MEMORY_BYTES);
     let mut alone = Alone::new(function(), seed, source(0), (1..MEMBERS).map(source))?;
     let mut smaller = Alone::new(function(), seed, source(0), None)?;
     let mut members = Vec::new();
@@ -215,7 +224,10 @@ fn measure(seed: u64, pairs: usize, found: &mut Found) -> Result<(), Failure> {
             "{opened} flows were opened, {known} are known in the cluster and {known_alone} alone"
         )));
     }
-    Ok(())
+    Ok(SetUp {
+        _hosts: hosts,
+        _alone: [alone, smaller],
+    })
 }
 
 /// One window of all members: first the others in full, then the first, its two threads in turn and timed apart. Hosts share
