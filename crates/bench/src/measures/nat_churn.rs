@@ -253,37 +253,58 @@ fn window(
     hosts.deliver();
     let (Host { instance, mail, .. }, Fed { source, feed }) =
         (&mut hosts.members[0], &mut members[0]);
+    in_turns(
+        |pass| {
+            let now = start + PASS_TIME * pass;
+            // What the others sent comes evenly over the window.
+            let some = mail.waiting().div_ceil(PASSES - pass as usize);
+            channel_thread.window(|| mail.pass(now, some));
+        },
+        |pass, hand_over| {
+            source.pass(feed)?;
+            hand_over()?;
+            let now = start + PASS_TIME * pass;
+            packet_thread.window(|| {
+                for _ in 0..turns {
+                    instance.turn(now);
+                }
+            });
+            Ok(())
+        },
+    )?;
+    hosts.deliver();
+    hosts.now = start + PASS_TIME * PASSES as u32;
+    Ok(())
+}
+
+/// The passes of a window, for each of which `packets` hands over once to a thread on the other core and waits until `channel` is
+/// done there. The NAT that is alone hands over too, to a thread that does nothing: a core that slept has forgotten much.
+fn in_turns(
+    mut channel: impl FnMut(u32) + Send,
+    mut packets: impl FnMut(u32, &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     std::thread::scope(|scope| {
         let (begin, begun) = sync_channel(1);
         let (end, ended) = sync_channel(1);
         scope.spawn(move || {
             stay_on_core(1);
-            for (pass, now) in begun.into_iter().enumerate() {
-                // What the others sent comes evenly over the window.
-                let waiting = mail.waiting().div_ceil(PASSES - pass);
-                channel_thread.window(|| mail.pass(now, waiting));
+            for pass in begun {
+                channel(pass);
                 if end.send(()).is_err() {
                     break;
                 }
             }
         });
         for pass in 0..PASSES as u32 {
-            source.pass(feed)?;
-            let now = start + PASS_TIME * pass;
-            if begin.send(now).is_err() || ended.recv().is_err() {
-                return Err(Failure::Unsound("the state channel's thread ended".into()));
-            }
-            packet_thread.window(|| {
-                for _ in 0..turns {
-                    instance.turn(now);
+            packets(pass, &mut || {
+                if begin.send(pass).is_err() || ended.recv().is_err() {
+                    return Err(Failure::Unsound("the state channel's thread ended".into()));
                 }
-            });
+                Ok(())
+            })?;
         }
         Ok(())
-    })?;
-    hosts.deliver();
-    hosts.now = start + PASS_TIME * PASSES as u32;
-    Ok(())
+    })
 }
 
 impl Alone {
@@ -328,13 +349,18 @@ impl Alone {
 
     fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
         watch.take_cpu_ns();
-        for _ in 0..PASSES {
-            // As the members come to know them; not timed.
-            self.open_of_others(NEW_FLOWS / PASSES)?;
-            self.fed.source.pass(&mut self.fed.feed)?;
-            watch.window(|| self.turns(PASS));
-            self.now = self.now + PASS_TIME;
-        }
+        in_turns(
+            |_| {},
+            |_, hand_over| {
+                // As the members come to know them; not timed.
+                self.open_of_others(NEW_FLOWS / PASSES)?;
+                self.fed.source.pass(&mut self.fed.feed)?;
+                hand_over()?;
+                watch.window(|| self.turns(PASS));
+                self.now = self.now + PASS_TIME;
+                Ok(())
+            },
+        )?;
         let tally = self.instance.tally();
         if tally.dropped_total() > 0 {
             return Err(Failure::Unsound(format!(
