@@ -12,7 +12,7 @@ use asterism_placement::{MemberId, Time};
 
 use asterism_state::State;
 
-use crate::exercise::{Done, Exercise, Exercised, Joined, Verb};
+use crate::exercise::{Done, Exercise, Exercised, Joined, PLACES, Verb};
 use crate::oracle::Oracle;
 use crate::report::Failure;
 use crate::witness::Witness;
@@ -477,6 +477,29 @@ fn differences(cluster: &Cluster<Exercise>, instance: &Instance<Exercise>) -> St
     out.join("; ")
 }
 
+/// A vector says what was added and taken away in each place, a sketch no less than was added, a filter knows every key.
+fn sums(oracle: &Oracle, state: &Exercised) -> Result<(), String> {
+    for place in 0..PLACES {
+        let (load, said) = (
+            oracle.loads.get(&place).copied().unwrap_or(0),
+            state.loads.get(place),
+        );
+        if said != Ok(load) {
+            return Err(format!("a load of {said:?} in place {place}, added {load}"));
+        }
+    }
+    for (key, &volume) in &oracle.volumes {
+        let said = state.volumes.get(key);
+        if !said.is_ok_and(|said| said >= volume) {
+            return Err(format!("a volume of {said:?} for {key}, added {volume}"));
+        }
+        if state.counted.contains(key) != Ok(true) {
+            return Err(format!("{key} was counted and is not found"));
+        }
+    }
+    Ok(())
+}
+
 /// The objects that nothing ends hold exactly what was done.
 fn contents(oracle: &Oracle, at: (usize, usize), instance: &Instance<Exercise>) -> Checked {
     let fault = |check, what: String| Err(Failure::new(check, format!("{}: {what}", name(at))));
@@ -505,6 +528,7 @@ fn contents(oracle: &Oracle, at: (usize, usize), instance: &Instance<Exercise>) 
             format!("tallies {tallies:?}, added {:?}", oracle.tallies),
         );
     }
+    sums(oracle, state).or_else(|what| fault("no effect twice or never", what))?;
     let mut joined: BTreeMap<u16, Joined> = BTreeMap::new();
     state.joined.for_each(|row, value| {
         joined.insert(row.0, *value);

@@ -8,9 +8,9 @@ use core::cell::RefCell;
 use core::cmp::Ordering;
 
 use asterism_function::{
-    Ask, BadBytes, BiMap, Builder, Counter, Counters, Flow4, Late, Map, NetworkFunction, Pool,
-    PortNumber, Reader, Reason, Register, Set, Space, Tick, Value, Verdict, Wire, Writer, build,
-    state,
+    Ask, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, Flow4, Late, Map,
+    NetworkFunction, Pool, PortNumber, Reader, Reason, Register, Set, Space, Tick, Value, Vector,
+    Verdict, Wire, Writer, build, state,
 };
 
 /// What a command does.
@@ -41,7 +41,7 @@ pub enum Verb {
     Elect,
     /// Raises a register that joins.
     Raise,
-    /// Adds to the counter of a key.
+    /// Adds to the counter of a key, a place's load and a sketch.
     Tally,
     /// Reads what may be late, then writes it.
     Visit,
@@ -246,6 +246,12 @@ pub struct Exercised {
     pub visited: Map<u16, Joined>,
     /// Pairs that no lease keeps apart.
     pub pairs: BiMap<u16, u16>,
+    /// By place, rising and falling.
+    pub loads: Vector,
+    /// By key, estimated.
+    pub volumes: CountMin<u16>,
+    /// Keys that were counted.
+    pub counted: Bloom<u16>,
 }
 
 /// Sizes and times of the function's objects.
@@ -273,6 +279,17 @@ pub struct Exercise {
 
 /// Tokens and writes of one [`Verb::Bulk`].
 pub const BULK: u32 = 48;
+
+/// Places of the vector.
+pub const PLACES: u32 = 5;
+
+/// What a [`Verb::Tally`] adds in which place: as often less as more.
+pub fn load_of(command: &Command) -> (u32, i64) {
+    (
+        u32::from(command.key) % PLACES,
+        i64::from(command.token % 9) - 4,
+    )
+}
 
 impl Exercise {
     /// A function with objects of these sizes.
@@ -327,6 +344,9 @@ impl NetworkFunction for Exercise {
             tallies: builder.counters("tallies", keys * 16),
             visited: builder.table("visited", entries, &idle[1..]),
             pairs: builder.table("pairs", entries, &idle[1..]),
+            loads: builder.vector("loads", PLACES),
+            volumes: builder.count_min("volumes", 0.1, 0.1),
+            counted: builder.bloom("counted", keys, 0.1),
         };
         let returns = state.ports.returns();
         state.sessions.on_forget(1, move |pair, last| {
@@ -463,7 +483,13 @@ impl Exercise {
             }
             Verb::Raise => act.raised.set(Joined::of(token)),
             Verb::Tally => match &tally {
-                Some(tally) => act.tallies.add(tally, u64::from(token % 5 + 1)),
+                Some(tally) => {
+                    act.tallies.add(tally, u64::from(token % 5 + 1));
+                    let (place, load) = load_of(&done.command);
+                    act.loads.add(place, load);
+                    act.volumes.add(&key, u64::from(token % 5 + 1));
+                    act.counted.add(&key);
+                }
                 None => done.command.verb = Verb::Note,
             },
             _ => {}

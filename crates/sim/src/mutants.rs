@@ -171,6 +171,7 @@ fn complaint(name: &str) -> &'static str {
             "Akka ORMap, Cassandra: the removed return"
         }
         "ExpiryRestartsOnReceipt" => "haproxy@8f06c8fda: expiry restarts at every resync",
+        "FallIgnored" => "a balancer's peer sees loads that only rise, and sends a server nobody",
         "ValuesOverwritten" => "HAProxy: conn_cur is overwritten, not merged",
         "RemoteEntryNotLogged" => "haproxy#3161: instances see no entries other than their own",
         "BlocksDealtByShelf" | "LeasesCountInstances" | "CapacityNotLeased" => {

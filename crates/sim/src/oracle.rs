@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use asterism_placement::Time;
 
-use crate::exercise::{BULK, Done, Joined, Verb};
+use crate::exercise::{BULK, Done, Joined, Verb, load_of};
 
 /// One acting call of the function.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,10 @@ pub struct Oracle {
     pub commands: u64,
     /// Sums by key.
     pub tallies: BTreeMap<u16, u64>,
+    /// Loads by place.
+    pub loads: BTreeMap<u32, i64>,
+    /// What the sketch was told, by key.
+    pub volumes: BTreeMap<u16, u64>,
     /// Values that join, by key.
     pub joined: BTreeMap<u16, Joined>,
     /// The register that joins.
@@ -131,7 +135,13 @@ impl Oracle {
                 self.raised.bits |= contribution.bits;
                 self.raised.most = self.raised.most.max(contribution.most);
             }
-            Verb::Tally => *self.tallies.entry(key).or_default() += u64::from(token % 5 + 1),
+            Verb::Tally => {
+                let amount = u64::from(token % 5 + 1);
+                *self.tallies.entry(key).or_default() += amount;
+                *self.volumes.entry(key).or_default() += amount;
+                let (place, load) = load_of(&done.command);
+                *self.loads.entry(place).or_default() += load;
+            }
             Verb::Visit => {
                 *self.tallies.entry(key).or_default() += u64::from(token % 5 + 1);
                 join(&mut self.visited, key, token);

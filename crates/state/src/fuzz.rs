@@ -7,7 +7,8 @@ use crate::stamp::OriginName;
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
-    BiMap, Builder, Context, Counter, Counters, Map, ObjectSettings, Register, Set, State, Sweep,
+    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Map,
+    ObjectSettings, Register, Set, State, Sweep, Vector,
 };
 
 /// Longer inputs are cut.
@@ -46,12 +47,18 @@ struct Everything {
     register: Register<Bits>,
     counter: Counter,
     counters: Counters<u16>,
+    vector: Vector,
+    sketch: CountMin<u16>,
+    filter: Bloom<u16>,
+    counting: CountingBloom<u16>,
 }
 
 /// By hand what `#[state]` generates: the attribute names this crate from outside.
 impl State for Everything {
-    const OBJECTS: &'static [&'static str] =
-        &["map", "pairs", "set", "register", "counter", "counters"];
+    const OBJECTS: &'static [&'static str] = &[
+        "map", "pairs", "set", "register", "counter", "counters", "vector", "sketch", "filter",
+        "counting",
+    ];
     type Act<'a> = ();
     fn act(&mut self) {}
     fn with<T>(&mut self, object: u8, visit: impl crate::Visit<T>) -> Option<T> {
@@ -62,6 +69,10 @@ impl State for Everything {
             3 => visit.visit(&mut self.register),
             4 => visit.visit(&mut self.counter),
             5 => visit.visit(&mut self.counters),
+            6 => visit.visit(&mut self.vector),
+            7 => visit.visit(&mut self.sketch),
+            8 => visit.visit(&mut self.filter),
+            9 => visit.visit(&mut self.counting),
             _ => return None,
         })
     }
@@ -73,6 +84,10 @@ impl State for Everything {
             3 => look.look(&self.register),
             4 => look.look(&self.counter),
             5 => look.look(&self.counters),
+            6 => look.look(&self.vector),
+            7 => look.look(&self.sketch),
+            8 => look.look(&self.filter),
+            9 => look.look(&self.counting),
             _ => return None,
         })
     }
@@ -94,6 +109,10 @@ pub fn fuzz_apply(data: &[u8]) {
         register: builder.register("register", Bits(0)),
         counter: builder.counter("counter"),
         counters: builder.counters("counters", CAPACITY),
+        vector: builder.vector("vector", CAPACITY),
+        sketch: builder.count_min("sketch", 0.1, 0.1),
+        filter: builder.bloom("filter", CAPACITY, 0.1),
+        counting: builder.counting_bloom("counting", CAPACITY, 0.1),
     };
     let from = OriginName {
         member: 9,
@@ -149,6 +168,15 @@ fn write_over(state: &mut Everything, context: &Context) {
     }
     state.register.act().set(Bits(1));
     state.counter.act().add(1);
+    state.vector.act().add(3, -1);
+    state.sketch.act().add(&3, 1);
+    state.filter.act().add(&3);
+    state.counting.act().remove(&3);
+    assert_eq!(
+        state.filter.contains(&3),
+        Ok(true),
+        "an own write is seen at once"
+    );
 }
 
 /// The walk ends, and what it says can be read by a fresh state of the same kind.
@@ -177,7 +205,7 @@ mod tests {
     fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..bits() % 24 {
-            out.push((bits() % 7) as u8 * 8 + (bits() % 8) as u8);
+            out.push((bits() % 11) as u8 * 8 + (bits() % 8) as u8);
             for _ in 0..bits() % 40 {
                 out.push(match bits() % 4 {
                     0 => 0,

@@ -5,12 +5,12 @@
 //! through [`State::apply`], whole states through [`State::apply_image`].
 //!
 //! Read first: `object.rs` (what an object can do), then `table/mod.rs` (the table behind maps and sets),
-//! `counter.rs` (accumulators), `pool.rs` (what can run out), `context.rs` (what one instance's objects
+//! `accumulator/mod.rs` (sums and sketches), `pool.rs` (what can run out), `context.rs` (what one instance's objects
 //! share).
 
+mod accumulator;
 mod answer;
 mod context;
-mod counter;
 mod endpoint_space;
 mod foresight;
 #[doc(hidden)]
@@ -31,13 +31,16 @@ mod table;
 mod trace;
 mod wire;
 
+pub use accumulator::{
+    Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,
+    CountingBloom, CountingBloomAct, Tally, Vector, VectorAct,
+};
 pub use answer::{Late, Nearby, Wait};
 pub use asterism_state_macro::state_below as state;
 pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
     OPERATION_BYTES_MAX, Sequencer, Tick,
 };
-pub use counter::{Counter, CounterAct, Counters, CountersAct, Tally};
 pub use endpoint_space::EndpointSpace;
 pub use foresight::{BURST_MAX, Foresight};
 pub use keys::{Flow4Key, flow_digest};

@@ -28,6 +28,9 @@ pub enum Mutant {
     /// A received total is added to the last one instead of replacing it (haproxy#1497: counters "significantly
     /// increase").
     TotalAdded,
+    /// Of two totals of a cell the greater is taken for the newer one, also where totals fall (a server's load that only rises
+    /// on the peer, until nobody is sent there).
+    FallIgnored,
     /// A two-way map decides each side for itself (RULES 19: e1 sends from e2's port).
     SidesSeparate,
     /// A tombstone is forgotten without stability (Cassandra's zombies after `gc_grace_seconds`).
@@ -49,7 +52,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 16] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -59,6 +62,7 @@ impl Mutant {
         Mutant::ReturnedBeforeStability,
         Mutant::TouchNotAnnounced,
         Mutant::TotalAdded,
+        Mutant::FallIgnored,
         Mutant::SidesSeparate,
         Mutant::TombstoneForgottenEarly,
         Mutant::CapacityNotLeased,

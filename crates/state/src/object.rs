@@ -57,6 +57,15 @@ impl ObjectSettings {
         absence: Absence::Answer,
         capacity: 0,
     };
+
+    /// What the operator says of the capacity, or else what the function asks for.
+    fn capacity_or(&self, asked: u32) -> u32 {
+        if self.capacity > 0 {
+            self.capacity
+        } else {
+            asked
+        }
+    }
 }
 
 /// What a table is built with.
@@ -523,11 +532,7 @@ impl Builder {
         for (class, &seconds) in classes.iter_mut().zip(idle) {
             *class = seconds;
         }
-        let capacity = if settings.capacity > 0 {
-            settings.capacity
-        } else {
-            capacity
-        };
+        let capacity = settings.capacity_or(capacity);
         let settings = TableSettings {
             logged: settings.logged,
             late_us: settings.late_us,
@@ -554,10 +559,46 @@ impl Builder {
     /// A counter for each key.
     pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
         let (object, mut settings) = self.object(name);
-        if settings.capacity == 0 {
-            settings.capacity = capacity;
-        }
+        settings.capacity = settings.capacity_or(capacity);
         crate::Counters::new(self.context.clone(), object, settings)
+    }
+
+    /// A sum, which may also fall, for each of `length` places.
+    pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
+        let (object, settings) = self.object(name);
+        crate::Vector::new(self.context.clone(), object, settings, length)
+    }
+
+    /// A sketch of a sum for each of any number of keys: one is too large by more than `error` × all that was added with a
+    /// probability of `doubt`. Both lie between 0 and 1.
+    pub fn count_min<K: crate::Key>(
+        &self,
+        name: &str,
+        error: f64,
+        doubt: f64,
+    ) -> crate::CountMin<K> {
+        let (object, settings) = self.object(name);
+        crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
+    }
+
+    /// A filter for `keys` keys (or as many as the operator says), of which others are found with a probability of `mistaken`,
+    /// which lies between 0 and 1.
+    pub fn bloom<K: crate::Key>(&self, name: &str, keys: u32, mistaken: f64) -> crate::Bloom<K> {
+        let (object, settings) = self.object(name);
+        let sizes = (settings.capacity_or(keys), mistaken);
+        crate::Bloom::new(self.context.clone(), object, settings, sizes)
+    }
+
+    /// As [`Builder::bloom`], with keys that can be taken away.
+    pub fn counting_bloom<K: crate::Key>(
+        &self,
+        name: &str,
+        keys: u32,
+        mistaken: f64,
+    ) -> crate::CountingBloom<K> {
+        let (object, settings) = self.object(name);
+        let sizes = (settings.capacity_or(keys), mistaken);
+        crate::CountingBloom::new(self.context.clone(), object, settings, sizes)
     }
 
     /// One value.

@@ -9,6 +9,7 @@ use asterism_state::{
     Context, Flush, GiveBack, Identity, Late, OriginName, Sequencer, Settle, State, Sweep,
 };
 
+use crate::accumulated::Accumulated;
 use crate::shared::{Chance, Score, Seen, Session, Shared};
 
 /// What one member acknowledged when its own stream was `head` long.
@@ -40,6 +41,7 @@ pub struct Cluster {
     pub clock: u32,
     pub added: u64,
     pub added_keyed: u64,
+    pub accumulated: Accumulated,
     ordered: bool,
 }
 
@@ -49,6 +51,7 @@ const SKEW_TICKS_MAX: usize = 3;
 impl Cluster {
     pub fn new(seed: u64, members: usize, ordered: bool) -> Self {
         let mut chance = Chance(seed);
+        let hashes = chance.bits();
         let names: Vec<u16> = (0..members as u16).map(|place| 10 + 7 * place).collect();
         let replicas = (0..members)
             .map(|place| {
@@ -62,7 +65,7 @@ impl Cluster {
                     lane: (0, 1),
                 };
                 let sequencer = Sequencer::Own(Cell::new(0));
-                let context = Rc::new(Context::new(identity, sequencer, chance.bits(), vec![]));
+                let context = Rc::new(Context::new(identity, sequencer, hashes, vec![]));
                 let skew = chance.below(SKEW_TICKS_MAX + 1) as u32;
                 context.set_now(0, CLOCK_START + skew);
                 Replica {
@@ -85,6 +88,7 @@ impl Cluster {
             clock: CLOCK_START,
             added: 0,
             added_keyed: 0,
+            accumulated: Accumulated::default(),
             ordered,
         }
     }
@@ -165,7 +169,7 @@ impl Cluster {
                 }
             }};
         }
-        match chance.below(11) {
+        match chance.below(12) {
             0 | 1 => write!(winners, replica.state.winners.get(&key)?, key, Score(value)),
             2 | 3 => write!(
                 joins,
@@ -209,6 +213,7 @@ impl Cluster {
                     self.added_keyed += u64::from(value);
                 }
             }
+            10 => self.accumulated.write(&mut replica.state, chance),
             _ => self.take_port(at, chance)?,
         }
         Ok(())

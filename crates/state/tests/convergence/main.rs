@@ -5,6 +5,7 @@
 
 #![allow(unreachable_pub, reason = "modules of one test, not a library")]
 
+mod accumulated;
 mod cluster;
 mod leases;
 mod oracle;
@@ -72,6 +73,7 @@ fn equal(cluster: &Cluster) {
         let mut keyed = 0;
         state.keyed.for_each(|_, total| keyed += total);
         assert_eq!(keyed, cluster.added_keyed, "the sum of all adding by key");
+        cluster.accumulated.check(state).expect("nothing is late");
         assert_eq!(state.latest.get(), first.latest.get());
         assert_eq!(state.flags.get(), first.flags.get());
         for tally in [

@@ -173,6 +173,15 @@ pub fn check(cluster: &Cluster) {
                         input.varint().expect("a total");
                     }
                     9 => read(flags, input, stamp, &mut users),
+                    11..=13 => {
+                        input.varint().expect("a lane");
+                        input.varint().expect("a place");
+                        input.varint().expect("a total");
+                    }
+                    14 => {
+                        input.varint().expect("a word's number");
+                        input.u64().expect("its bits");
+                    }
                     other => panic!("operations of object {other}"),
                 }
             }

@@ -3,10 +3,13 @@
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, BiMap, Builder, Context, Counter, Counters, Grouped, Key, Map, ObjectSettings,
-    Paired, Pool, Reader, Register, Row, Set, Space, Table, Value, Wire, Writer, state,
+    BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Grouped,
+    Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Table, Value,
+    Vector, Wire, Writer, state,
 };
 use core::cmp::Ordering;
+
+use crate::accumulated::{FILTER, PLACES, SKETCH};
 
 /// A value of which the greater one wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -154,6 +157,10 @@ pub struct Shared {
     pub keyed: Counters<u32>,
     pub users: Map<u32, Score>,
     pub ports: Pool<Ports>,
+    pub loads: Vector,
+    pub volumes: CountMin<u32>,
+    pub present: CountingBloom<u32>,
+    pub seen: Bloom<u32>,
 }
 
 /// Entries of each table over all members.
@@ -174,6 +181,10 @@ impl Shared {
             keyed: builder.counters("keyed", CAPACITY),
             users: builder.table("users", 4 * CAPACITY, &[8, 8]),
             ports: builder.pool("ports", Ports),
+            loads: builder.vector("loads", PLACES),
+            volumes: builder.count_min("volumes", SKETCH.0, SKETCH.1),
+            present: builder.counting_bloom("present", FILTER.0, FILTER.1),
+            seen: builder.bloom("seen", FILTER.0, FILTER.1),
         };
         let returns = shared.ports.returns();
         shared.users.on_forget(0, move |row, last| {

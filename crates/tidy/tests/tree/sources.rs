@@ -23,7 +23,7 @@ const UNSAFE: &[&str] = &[
     "crates/lab/src/wire/socket.rs",
     "crates/oracle/src/live/socket.rs",
     "crates/placement/tests/replicated_allocations.rs",
-    "crates/state/src/counter.rs",
+    "crates/state/src/accumulator/cells.rs",
     "crates/state/src/index.rs",
     "crates/state/src/memory.rs",
     "crates/state/src/table/mod.rs",

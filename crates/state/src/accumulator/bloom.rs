@@ -1,0 +1,204 @@
+//! A set of keys in little memory, which only grows.
+
+use core::marker::PhantomData;
+use std::rc::Rc;
+
+use super::grid::Grid;
+use super::late;
+use super::vector::read_place;
+use crate::answer::Late;
+use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::map::Key;
+use crate::memory::Region;
+use crate::object::{Object, ObjectSettings, Since};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// A set of keys that may find one that is not in it, but none too few (Bloom 1970). Copies join by "or", so it needs neither
+/// totals nor stamps: a bit for each place, about 1.44 log₂(1/mistaken) for each key.
+#[derive(Debug)]
+pub struct Bloom<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    grid: Grid,
+    words: Region<u64>,
+    /// Words whose bits this instance has set and not told yet: a bit for each, and their numbers.
+    is_changed: Region<u64>,
+    changed: Vec<u32>,
+    keys: PhantomData<K>,
+}
+
+impl<K: Key> Bloom<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        (keys, mistaken): (u32, f64),
+    ) -> Self {
+        let grid = Grid::for_keys(keys, mistaken);
+        let words = grid.len().div_ceil(u64::BITS);
+        Self {
+            context,
+            object,
+            settings,
+            grid,
+            words: Region::new(words as usize),
+            is_changed: Region::new(words.div_ceil(u64::BITS) as usize),
+            changed: Vec::with_capacity(words as usize),
+            keys: PhantomData,
+        }
+    }
+
+    /// Whether the key is in the set, as far as it is known here; for a share of the keys that are not, too.
+    #[inline(always)]
+    pub fn contains(&self, key: &K) -> Result<bool, Late> {
+        let hash = key.hash(self.context.seed());
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        let mut places = self.grid.places(hash);
+        Ok(places.all(|place| {
+            let (word, bit) = split(place);
+            self.words[word as usize] & bit != 0
+        }))
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            for place in self.grid.places(hash) {
+                self.words.prefetch(split(place).0 as usize);
+            }
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.settings.late_us)
+    }
+
+    fn join(&mut self, word: u32, bits: u64) {
+        self.words[word as usize] |= bits;
+    }
+
+    /// Bits that this instance sets.
+    fn set(&mut self, word: u32, bits: u64) {
+        if self.words[word as usize] & bits == bits {
+            return;
+        }
+        self.join(word, bits);
+        let (of, flag) = split(word);
+        if self.settings.logged && self.is_changed[of as usize] & flag == 0 {
+            self.is_changed[of as usize] |= flag;
+            self.changed.push(word);
+        }
+    }
+
+    fn read(&self, input: &mut Reader<'_>) -> Result<(u32, u64), BadBytes> {
+        Ok((read_place(input, self.words.len() as u32)?, input.u64()?))
+    }
+
+    fn write(&self, word: u32, out: &mut Writer<'_>) {
+        out.varint(word.into());
+        out.u64(self.words[word as usize]);
+    }
+}
+
+/// The word that a bit is in, and the bit.
+#[inline(always)]
+fn split(place: u32) -> (u32, u64) {
+    (place / u64::BITS, 1 << (place % u64::BITS))
+}
+
+/// The writes of a [`Bloom`].
+#[derive(Debug)]
+pub struct BloomAct<'a, K: Key>(&'a mut Bloom<K>);
+
+impl<K: Key> BloomAct<'_, K> {
+    /// Adds a key.
+    #[inline(always)]
+    pub fn add(&mut self, key: &K) {
+        for place in self.0.grid.places(key.hash(self.0.context.seed())) {
+            let (word, bit) = split(place);
+            self.0.set(word, bit);
+        }
+    }
+}
+
+impl<K: Key> Object for Bloom<K> {
+    type Act<'a> = BloomAct<'a, K>;
+
+    fn act(&mut self) -> BloomAct<'_, K> {
+        BloomAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, _: Stamp) -> Result<(), BadBytes> {
+        let (word, bits) = self.read(input)?;
+        self.join(word, bits);
+        Ok(())
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        if self.context.accumulators_held() {
+            return true;
+        }
+        while let Some(&word) = self.changed.last() {
+            if *bytes < OPERATION_BYTES_MAX {
+                return false;
+            }
+            self.changed.pop();
+            let (of, flag) = split(word);
+            self.is_changed[of as usize] &= !flag;
+            self.context.stamp(true);
+            let length = self.context.log(|out| {
+                out.u8(self.object << 3);
+                self.write(word, out);
+            });
+            *bytes = bytes.saturating_sub(length);
+        }
+        true
+    }
+    fn digest(&self) -> u64 {
+        let words = self
+            .words
+            .iter()
+            .enumerate()
+            .filter(|&(_, &bits)| bits != 0);
+        words.fold(0, |digest, (word, &bits)| {
+            digest.wrapping_add(crate::hash::words(word as u64, bits, 0))
+        })
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        let mark = self.grid.mark(self.context.seed());
+        for word in cursor..self.words.len() as u32 {
+            if self.words[word as usize] == 0 {
+                continue;
+            }
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return Some(word);
+            }
+            let mut writer = Writer::new(out, self.context.addresses());
+            writer.u8(self.object << 3);
+            writer.u16(mark);
+            self.write(word, &mut writer);
+        }
+        None
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        if input.u16()? != self.grid.mark(self.context.seed()) {
+            return Err(BadBytes);
+        }
+        let (word, bits) = self.read(input)?;
+        self.join(word, bits);
+        Ok(())
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        // Places mean nothing in another grid, as of a cluster with another key.
+        let same = input.u16()? == self.grid.mark(self.context.seed());
+        let (word, bits) = (input.varint()?, input.u64()?);
+        if !same || word >= self.words.len() as u64 {
+            return Ok(false);
+        }
+        self.set(word as u32, bits);
+        Ok(true)
+    }
+    fn entries(&self) -> usize {
+        self.grid.len() as usize
+    }
+}

@@ -1,0 +1,252 @@
+//! Totals by place: what an accumulator with many cells is made of.
+
+use std::rc::Rc;
+
+use super::{CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, write_cell};
+use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::memory::{Region, Zeroed};
+use crate::mutant::{self, Mutant};
+use crate::stamp::{Origin, Origins, Stamp};
+use crate::wire::{BadBytes, Writer};
+
+/// What all instances added in one place.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Cell<T> {
+    own: u64,
+    others: u64,
+    /// The group of the last flush of `own`; 0 before the first.
+    flushed: u64,
+    changed: bool,
+    tag: T,
+}
+
+// SAFETY: zero is a cell that nobody added to. A tag of which zero is no value is read only where one was set before.
+unsafe impl<T: Copy> Zeroed for Cell<T> {}
+
+/// Totals of one other writer, by place: (total, group that said so).
+#[derive(Debug)]
+struct Totals {
+    writing: Writing,
+    cells: Region<[u64; 2]>,
+}
+
+/// Which totals a writer's are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    /// This instance's: it knows better.
+    Own,
+    /// Those of a writer that was heard before.
+    Known(usize),
+    /// Of one that was not.
+    New(Writing),
+}
+
+/// A number of cells, each with a tag beside it: of counters by key, the key.
+#[derive(Debug)]
+pub(super) struct Cells<T: Copy> {
+    context: Rc<Context>,
+    object: u8,
+    logged: bool,
+    /// Totals only grow. Others may shrink, and are told in the order of their groups alone.
+    grows: bool,
+    cells: Region<Cell<T>>,
+    changed: Vec<u32>,
+    totals: Vec<Totals>,
+}
+
+impl<T: Copy> Cells<T> {
+    pub(super) fn new(
+        context: Rc<Context>,
+        object: u8,
+        (room, logged, grows): (u32, bool, bool),
+    ) -> Self {
+        assert!(
+            !logged || room <= CELLS_MAX,
+            "a shared accumulator has at most {CELLS_MAX} cells"
+        );
+        Self {
+            context,
+            object,
+            logged,
+            grows,
+            cells: Region::new(room as usize),
+            changed: Vec::with_capacity(room as usize),
+            totals: Vec::with_capacity(64),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> u32 {
+        self.cells.len() as u32
+    }
+
+    /// The sum over all instances, as far as it is known here.
+    #[inline(always)]
+    pub(super) fn sum(&self, place: u32) -> u64 {
+        let cell = &self.cells[place as usize];
+        cell.own.wrapping_add(cell.others)
+    }
+
+    #[inline(always)]
+    pub(super) fn tag(&self, place: u32) -> &T {
+        &self.cells[place as usize].tag
+    }
+
+    pub(super) fn set_tag(&mut self, place: u32, tag: T) {
+        self.cells[place as usize].tag = tag;
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch(&self, place: u32) {
+        self.cells.prefetch(place as usize);
+    }
+
+    pub(super) const CELL_BYTES: usize = size_of::<Cell<T>>();
+
+    /// Adds, as this instance; wraps at 2⁶⁴.
+    #[inline(always)]
+    pub(super) fn add(&mut self, place: u32, amount: u64) {
+        let cell = &mut self.cells[place as usize];
+        cell.own = cell.own.wrapping_add(amount);
+        if !cell.changed {
+            self.mark(place);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark(&mut self, place: u32) {
+        self.cells[place as usize].changed = true;
+        if self.logged {
+            self.changed.push(place);
+        }
+    }
+
+    /// Whose totals are spoken of.
+    pub(super) fn whose(&self, writing: Writing) -> Result<Whose, BadBytes> {
+        if is_own(&self.context, writing) {
+            return Ok(Whose::Own);
+        }
+        let known = self
+            .totals
+            .iter()
+            .position(|totals| totals.writing == writing);
+        match known {
+            Some(place) => Ok(Whose::Known(place)),
+            None if self.totals.len() >= WRITERS_MAX => Err(BadBytes),
+            None => Ok(Whose::New(writing)),
+        }
+    }
+
+    /// What group `sequence` of a writer said of its total.
+    pub(super) fn learn(&mut self, whose: Whose, place: u32, total: u64, sequence: u64) {
+        let of = match whose {
+            Whose::Own => return,
+            Whose::Known(of) => of,
+            Whose::New(writing) => {
+                self.totals.push(Totals {
+                    writing,
+                    cells: Region::new(self.cells.len()),
+                });
+                self.totals.len() - 1
+            }
+        };
+        let known = &mut self.totals[of].cells[place as usize];
+        let replaces = if mutant::active(Mutant::FallIgnored) {
+            total > known[0]
+        } else if self.grows {
+            newer((total, sequence), (known[0], known[1]))
+        } else {
+            sequence >= known[1]
+        };
+        if replaces {
+            let cell = &mut self.cells[place as usize];
+            cell.others = cell.others.wrapping_add(change(total, known[0]));
+            *known = [total, sequence];
+        }
+    }
+
+    /// Logs the totals that changed. `name` writes what a place is called by.
+    pub(super) fn flush(
+        &mut self,
+        bytes: &mut usize,
+        name: impl Fn(u32, &T, &mut Writer<'_>),
+    ) -> bool {
+        if self.context.accumulators_held() {
+            return true;
+        }
+        let lane = self.context.identity().lane.0;
+        while let Some(&place) = self.changed.last() {
+            if *bytes < OPERATION_BYTES_MAX {
+                return false;
+            }
+            self.changed.pop();
+            let stamp = self.context.stamp(true);
+            let cell = &mut self.cells[place as usize];
+            cell.changed = false;
+            cell.flushed = stamp.sequence;
+            let length = self.context.log(|out| {
+                out.u8(self.object << 3);
+                out.varint(lane.into());
+                name(place, &cell.tag, out);
+                out.varint(cell.own);
+            });
+            *bytes = bytes.saturating_sub(length);
+        }
+        true
+    }
+
+    /// The totals of all writers in the first `used` places, from `cursor` on. Writer by writer, each in strides of the whole
+    /// room, so that a cell used first during the walk does not shift the cursor.
+    pub(super) fn image(
+        &self,
+        cursor: u32,
+        used: u32,
+        (bytes_max, out): (usize, &mut Vec<u8>),
+        name: impl Fn(u32, &T, &mut Writer<'_>),
+    ) -> Option<u32> {
+        let room = self.len().max(1);
+        let (mut writer, mut first) = (cursor / room, cursor % room);
+        while writer as usize <= self.totals.len() {
+            for place in first..used {
+                let Some((writing, total, sequence)) = self.total(writer, place) else {
+                    continue;
+                };
+                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                    return Some(writer * room + place);
+                }
+                let mut bytes = Writer::new(out, self.context.addresses());
+                bytes.u8(self.object << 3);
+                name(place, &self.cells[place as usize].tag, &mut bytes);
+                let stamp = Stamp {
+                    origin: Origin(writing.origin),
+                    sequence,
+                };
+                write_cell(&self.context, writing, total, stamp, &mut bytes);
+            }
+            (writer, first) = (writer + 1, 0);
+        }
+        None
+    }
+
+    /// What is known of a writer's total: (whose, total, group); `None` if it was never told. Writer 0 is this instance.
+    fn total(&self, writer: u32, place: u32) -> Option<(Writing, u64, u64)> {
+        let (writing, total, sequence) = match writer.checked_sub(1) {
+            None => {
+                let cell = &self.cells[place as usize];
+                let own = Writing {
+                    origin: Origins::OWN.0,
+                    lane: self.context.identity().lane.0,
+                };
+                (own, cell.own, cell.flushed)
+            }
+            Some(other) => {
+                let totals = self.totals.get(other as usize)?;
+                let [total, sequence] = totals.cells[place as usize];
+                (totals.writing, total, sequence)
+            }
+        };
+        (sequence != 0).then_some((writing, total, sequence))
+    }
+}

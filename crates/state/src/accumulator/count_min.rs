@@ -1,0 +1,88 @@
+//! Sums by key in little memory, never too small.
+
+use std::rc::Rc;
+
+use super::grid::Grid;
+use super::sketch::Sketch;
+use crate::answer::Late;
+use crate::context::Context;
+use crate::map::Key;
+use crate::object::{Object, ObjectSettings, Since};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader};
+
+/// A sum for each of any number of keys, in memory that does not grow with them (a count-min sketch, Cormode and Muthukrishnan
+/// 2005): never less than what was added for the key, and more by `error` × all that was added with a probability of at most
+/// `doubt`. Costs as many cache lines as it has rows, ln(1/doubt).
+#[derive(Debug)]
+pub struct CountMin<K: Key> {
+    sketch: Sketch<K>,
+    error: f64,
+}
+
+impl<K: Key> CountMin<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        (error, doubt): (f64, f64),
+    ) -> Self {
+        let grid = (Grid::for_sums(error, doubt), true);
+        Self {
+            sketch: Sketch::new(context, object, settings, grid),
+            error,
+        }
+    }
+
+    /// What was added for a key over all instances, as far as it is known here, or more.
+    #[inline(always)]
+    pub fn get(&self, key: &K) -> Result<u64, Late> {
+        Ok(self.sketch.sums(key)?.min().unwrap_or(0))
+    }
+
+    /// What a sum is too large by, at most, but for the doubt: its share of all that was added. For people, not packets.
+    pub fn excess(&self) -> f64 {
+        self.error * self.sketch.total() as f64
+    }
+}
+
+/// The writes of a [`CountMin`].
+#[derive(Debug)]
+pub struct CountMinAct<'a, K: Key>(&'a mut CountMin<K>);
+
+impl<K: Key> CountMinAct<'_, K> {
+    /// Adds for a key.
+    #[inline(always)]
+    pub fn add(&mut self, key: &K, amount: u64) {
+        self.0.sketch.add(key, amount);
+    }
+}
+
+impl<K: Key> Object for CountMin<K> {
+    type Act<'a> = CountMinAct<'a, K>;
+
+    fn act(&mut self) -> CountMinAct<'_, K> {
+        CountMinAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        self.sketch.apply(input, stamp)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.sketch.flush(bytes)
+    }
+    fn digest(&self) -> u64 {
+        self.sketch.digest()
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        self.sketch.image(cursor, bytes_max, out)
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.sketch.apply_image(input)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        self.sketch.restore(input)
+    }
+    fn entries(&self) -> usize {
+        self.sketch.len() as usize
+    }
+}

@@ -1,0 +1,164 @@
+//! One sum.
+
+use std::rc::Rc;
+
+use super::{
+    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, read_cell, read_lane, write_cell,
+};
+use crate::answer::Late;
+use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::stamp::{Origins, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// One counter. Read and add cost a few instructions; other instances see an addition after the flush
+/// interval and the lag.
+#[derive(Debug)]
+pub struct Counter {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    /// Reads are late by settings; a byte of its own, since every read looks at it.
+    is_late: bool,
+    own: u64,
+    others: u64,
+    /// The total that was last flushed.
+    told: u64,
+    /// (writer, its total, the group that said so)
+    cells: Vec<(Writing, u64, Stamp)>,
+    flushed: Stamp,
+}
+
+impl Counter {
+    pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
+        let cells = Vec::with_capacity(64);
+        Self {
+            context,
+            object,
+            is_late: settings.late_us != 0,
+            settings,
+            own: 0,
+            others: 0,
+            told: 0,
+            cells,
+            flushed: NEVER,
+        }
+    }
+
+    /// The sum over all instances, as far as it is known here. Additions of this instance count at once.
+    #[inline(always)]
+    pub fn get(&self) -> Result<u64, Late> {
+        if self.is_late {
+            late(&self.context, self.object, 0, self.settings.late_us)?;
+        }
+        Ok(self.own.wrapping_add(self.others))
+    }
+
+    fn learn(&mut self, writing: Writing, total: u64, stamp: Stamp) -> Result<(), BadBytes> {
+        if is_own(&self.context, writing) {
+            return Ok(());
+        }
+        let full = self.cells.len() >= WRITERS_MAX;
+        match self.cells.iter_mut().find(|cell| cell.0 == writing) {
+            Some((_, known, said)) => {
+                if newer((total, stamp.sequence), (*known, said.sequence)) {
+                    self.others = self.others.wrapping_add(change(total, *known));
+                    (*known, *said) = (total, stamp);
+                }
+            }
+            None if full => return Err(BadBytes),
+            None => {
+                self.others = self.others.wrapping_add(total);
+                self.cells.push((writing, total, stamp));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The writes of a [`Counter`].
+#[derive(Debug)]
+pub struct CounterAct<'a>(&'a mut Counter);
+
+impl CounterAct<'_> {
+    /// Adds; wraps at 2⁶⁴.
+    #[inline(always)]
+    pub fn add(&mut self, amount: u64) {
+        self.0.own = self.0.own.wrapping_add(amount);
+    }
+}
+
+impl Object for Counter {
+    type Act<'a> = CounterAct<'a>;
+
+    fn act(&mut self) -> CounterAct<'_> {
+        CounterAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let lane = read_lane(input)?;
+        let total = input.varint()?;
+        self.learn(
+            Writing {
+                origin: stamp.origin.0,
+                lane,
+            },
+            total,
+            stamp,
+        )
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        if self.own == self.told || !self.settings.logged || self.context.accumulators_held() {
+            return true;
+        }
+        if *bytes < OPERATION_BYTES_MAX {
+            return false;
+        }
+        self.flushed = self.context.stamp(true);
+        let lane = self.context.identity().lane.0;
+        let length = self.context.log(|out| {
+            out.u8(self.object << 3);
+            out.varint(lane.into());
+            out.varint(self.own);
+        });
+        *bytes = bytes.saturating_sub(length);
+        self.told = self.own;
+        true
+    }
+    fn digest(&self) -> u64 {
+        crate::hash::word(self.own.wrapping_add(self.others), 0)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        // Place 0 is this instance's own cell as last flushed: later changes follow in the log.
+        let own = (self.flushed != NEVER).then(|| {
+            let writing = Writing {
+                origin: Origins::OWN.0,
+                lane: self.context.identity().lane.0,
+            };
+            (writing, self.own, self.flushed)
+        });
+        let cells = own.iter().chain(&self.cells).enumerate();
+        for (place, (writing, total, stamp)) in cells.skip(cursor as usize) {
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return Some(place as u32);
+            }
+            let mut writer = Writer::new(out, self.context.addresses());
+            writer.u8(self.object << 3);
+            write_cell(&self.context, *writing, *total, *stamp, &mut writer);
+        }
+        None
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        self.learn(writing, total, stamp)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        self.own = self.own.wrapping_add(total);
+        Ok(total > 0)
+    }
+    fn entries(&self) -> usize {
+        1
+    }
+}

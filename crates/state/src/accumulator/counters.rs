@@ -1,0 +1,273 @@
+//! Sums by key.
+
+use core::ops::Range;
+use std::rc::Rc;
+
+use super::cells::{Cells, Whose};
+use super::{Writing, late, read_cell, read_lane};
+use crate::answer::Late;
+use crate::context::Context;
+use crate::foresight::Foresight;
+use crate::index::Index;
+use crate::map::Key;
+use crate::mutant::{self, Mutant};
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::reservations::Reservations;
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// A counter for each key. Keys are never forgotten; there are at most `capacity` of them.
+#[derive(Debug)]
+pub struct Counters<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    index: Index,
+    /// All shares together.
+    cells: Cells<K>,
+    used: u32,
+    /// Keys that this instance added, and how many it may: applying others' keys never runs out.
+    own: u32,
+    own_max: u32,
+    reserved: Reservations,
+    refused_full: u64,
+}
+
+/// A key's counter as it was found, or the permission to start one.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally<K> {
+    number: Option<u32>,
+    key: K,
+    /// The sum over all instances, as far as it is known here.
+    pub total: u64,
+}
+
+impl<K: Key> Counters<K> {
+    pub(crate) fn new(context: Rc<Context>, object: u8, settings: ObjectSettings) -> Self {
+        let capacity = settings.capacity;
+        let (_, shares) = context.identity().share();
+        let (own_max, room) = if settings.logged {
+            let own_max = capacity.div_ceil(shares);
+            let room = own_max.checked_mul(shares);
+            (own_max, room.expect("there are fewer than 2^32 counters"))
+        } else {
+            (capacity, capacity)
+        };
+        let cells = Cells::new(context.clone(), object, (room, settings.logged, true));
+        Self {
+            context,
+            object,
+            settings,
+            index: Index::new(room as usize),
+            cells,
+            used: 0,
+            own: 0,
+            own_max: if mutant::active(Mutant::CapacityNotLeased) {
+                capacity
+            } else {
+                own_max
+            },
+            reserved: Reservations::default(),
+            refused_full: 0,
+        }
+    }
+
+    /// The key's counter: found, or about to be started by the first `add`. `None` when there is no room
+    /// for another key.
+    #[inline(always)]
+    pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
+        if let Some(number) = self.look(key)? {
+            return Ok(Some(Tally {
+                number: Some(number),
+                key: *key,
+                total: self.cells.sum(number),
+            }));
+        }
+        Ok(self.room().then_some(Tally {
+            number: None,
+            key: *key,
+            total: 0,
+        }))
+    }
+
+    /// The sum for a key; 0 if it has no counter.
+    #[inline(always)]
+    pub fn get(&self, key: &K) -> Result<u64, Late> {
+        Ok(self.look(key)?.map_or(0, |number| self.cells.sum(number)))
+    }
+
+    /// Keys of others that found no room, which leases should make impossible.
+    pub fn refused_full(&self) -> u64 {
+        self.refused_full
+    }
+
+    #[inline(always)]
+    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+        let hash = key.hash(self.context.seed());
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        Ok(self.index.find(hash, |number| {
+            (self.cells.tag(number) == key).then_some(number)
+        }))
+    }
+
+    /// Calls `each` for every key and its sum; for control-plane use.
+    pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
+        for number in 0..self.used {
+            each(self.cells.tag(number), self.cells.sum(number));
+        }
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            let bucket = self.index.prefetch(hash);
+            let foresight = self.context.foresight();
+            foresight.note(self.object, 0, bucket, hash);
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.settings.late_us)
+    }
+
+    #[cold]
+    fn room(&self) -> bool {
+        let limits = [
+            (self.own, self.own_max),
+            (self.used, self.settings.capacity),
+        ];
+        self.reserved.take(&self.context, limits)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn start(&mut self, key: K, own: bool) -> Option<u32> {
+        let hash = key.hash(self.context.seed());
+        if let Some(number) = self.index.find(hash, |number| {
+            (*self.cells.tag(number) == key).then_some(number)
+        }) {
+            return Some(number);
+        }
+        if self.used >= self.cells.len() {
+            self.refused_full += 1;
+            return None;
+        }
+        let number = self.used;
+        self.used += 1;
+        self.own += u32::from(own);
+        self.cells.set_tag(number, key);
+        let (cells, seed) = (&self.cells, self.context.seed());
+        self.index
+            .insert(hash, number, |number| cells.tag(number).hash(seed));
+        Some(number)
+    }
+
+    fn learn(
+        &mut self,
+        key: K,
+        writing: Writing,
+        total: u64,
+        sequence: u64,
+    ) -> Result<(), BadBytes> {
+        let whose = self.cells.whose(writing)?;
+        if !matches!(whose, Whose::Own)
+            && let Some(number) = self.start(key, false)
+        {
+            self.cells.learn(whose, number, total, sequence);
+        }
+        Ok(())
+    }
+}
+
+/// The writes of [`Counters`].
+#[derive(Debug)]
+pub struct CountersAct<'a, K: Key>(&'a mut Counters<K>);
+
+impl<K: Key> CountersAct<'_, K> {
+    /// Adds to the key's counter; starts it if it is new.
+    #[inline(always)]
+    pub fn add(&mut self, tally: &Tally<K>, amount: u64) {
+        let Some(number) = tally.number.or_else(|| self.0.start(tally.key, true)) else {
+            return;
+        };
+        self.0.cells.add(number, amount);
+    }
+}
+
+impl<K: Key> Object for Counters<K> {
+    type Act<'a> = CountersAct<'a, K>;
+
+    fn act(&mut self) -> CountersAct<'_, K> {
+        CountersAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let lane = read_lane(input)?;
+        let key = K::decode(input)?;
+        let total = input.varint()?;
+        self.learn(
+            key,
+            Writing {
+                origin: stamp.origin.0,
+                lane,
+            },
+            total,
+            stamp.sequence,
+        )
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.cells.flush(bytes, |_, key, out| key.encode(out))
+    }
+    fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let mut digest = 0u64;
+        self.for_each(|key, total| {
+            bytes.clear();
+            let mut out = Writer::new(&mut bytes, self.context.addresses());
+            key.encode(&mut out);
+            out.u64(total);
+            digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
+        });
+        digest
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
+        self.cells.image(cursor, self.used, (bytes_max, out), name)
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let key = K::decode(input)?;
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        self.learn(key, writing, total, stamp.sequence)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        let key = K::decode(input)?;
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        let Some(number) = self.start(key, false).filter(|_| total > 0) else {
+            return Ok(false);
+        };
+        self.cells.add(number, total);
+        Ok(true)
+    }
+    fn capacity(&self) -> u32 {
+        self.settings.capacity
+    }
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        foresight.each_record(packets, |_| {
+            |bucket, hash| {
+                let number = self.index.likely(bucket, hash)?;
+                self.cells.prefetch(number);
+                Some(number)
+            }
+        })
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.index.bytes_in_use() + self.used as usize * Cells::<K>::CELL_BYTES > cache_bytes
+    }
+    fn settle(&self) {
+        self.reserved.clear();
+    }
+    fn entries(&self) -> usize {
+        self.used as usize
+    }
+}

@@ -1,0 +1,83 @@
+//! A set of keys in little memory, from which they can be taken.
+
+use std::rc::Rc;
+
+use super::grid::Grid;
+use super::sketch::Sketch;
+use crate::answer::Late;
+use crate::context::Context;
+use crate::map::Key;
+use crate::object::{Object, ObjectSettings, Since};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader};
+
+/// A set of keys that may find one that is not in it, but none too few (a counting Bloom filter, Fan et al. 2000). Each key is in
+/// it as often as it was added and not removed, by whichever instance. Removing what was never added takes other keys away.
+#[derive(Debug)]
+pub struct CountingBloom<K: Key>(Sketch<K>);
+
+impl<K: Key> CountingBloom<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        (keys, mistaken): (u32, f64),
+    ) -> Self {
+        let grid = (Grid::for_keys(keys, mistaken), false);
+        Self(Sketch::new(context, object, settings, grid))
+    }
+
+    /// Whether the key is in the set, as far as it is known here; for a share of the keys that are not, too. Where a removal is
+    /// known here and the adding of another instance is not yet, a key is not.
+    #[inline(always)]
+    pub fn contains(&self, key: &K) -> Result<bool, Late> {
+        Ok(self.0.sums(key)?.all(|sum| sum as i64 > 0))
+    }
+}
+
+/// The writes of a [`CountingBloom`].
+#[derive(Debug)]
+pub struct CountingBloomAct<'a, K: Key>(&'a mut CountingBloom<K>);
+
+impl<K: Key> CountingBloomAct<'_, K> {
+    /// Adds a key once more.
+    #[inline(always)]
+    pub fn add(&mut self, key: &K) {
+        self.0.0.add(key, 1);
+    }
+
+    /// Takes a key away once, which was added before.
+    #[inline(always)]
+    pub fn remove(&mut self, key: &K) {
+        self.0.0.add(key, 1u64.wrapping_neg());
+    }
+}
+
+impl<K: Key> Object for CountingBloom<K> {
+    type Act<'a> = CountingBloomAct<'a, K>;
+
+    fn act(&mut self) -> CountingBloomAct<'_, K> {
+        CountingBloomAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        self.0.apply(input, stamp)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.0.flush(bytes)
+    }
+    fn digest(&self) -> u64 {
+        self.0.digest()
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        self.0.image(cursor, bytes_max, out)
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.0.apply_image(input)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        self.0.restore(input)
+    }
+    fn entries(&self) -> usize {
+        self.0.len() as usize
+    }
+}

@@ -1,0 +1,113 @@
+//! What all instances add to, exact once the adding stops.
+//!
+//! An accumulator never logs an operation per packet. Each instance keeps its own totals (*cells*) and
+//! now and then logs those that changed; a newer total of a cell replaces an older one, so that
+//! duplicates and reordering do no harm. What travels is bounded by what changed, not by traffic. Memory
+//! is instances × cells.
+//!
+//! `counter.rs` is a single sum. `cells.rs` is what those with many cells are made of: `counters.rs` (by key), `vector.rs` (by
+//! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
+//! totals: bits only grow.
+
+mod bloom;
+mod cells;
+mod count_min;
+mod counter;
+mod counters;
+mod counting_bloom;
+mod grid;
+mod sketch;
+mod vector;
+
+use crate::answer::Late;
+use crate::context::Context;
+use crate::mutant::{self, Mutant};
+use crate::object::{read_stamp, write_stamp};
+use crate::stamp::{Origins, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
+
+pub use bloom::{Bloom, BloomAct};
+pub use count_min::{CountMin, CountMinAct};
+pub use counter::{Counter, CounterAct};
+pub use counters::{Counters, CountersAct, Tally};
+pub use counting_bloom::{CountingBloom, CountingBloomAct};
+pub use vector::{Vector, VectorAct};
+
+/// Instances of one host at most.
+const LANES_OF_HOST_MAX: u64 = 256;
+/// Writers (hosts × instances × incarnations) of one accumulator at most. What further ones say is refused, so
+/// that bytes gone wrong cannot use up the memory.
+const WRITERS_MAX: usize = 1024;
+/// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
+pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
+
+/// Whose cell it is: an instance (lane) of an origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Writing {
+    origin: u16,
+    lane: u16,
+}
+
+/// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was
+/// not flushed yet; totals grow, so of one group the greater is the newer.
+fn newer((total, sequence): (u64, u64), (known, said): (u64, u64)) -> bool {
+    sequence > said || sequence == said && total > known
+}
+
+/// What a sum changes by when a cell's total replaces the known one.
+fn change(total: u64, known: u64) -> u64 {
+    if mutant::active(Mutant::TotalAdded) {
+        total
+    } else {
+        total.wrapping_sub(known)
+    }
+}
+
+const NEVER: Stamp = Stamp {
+    origin: Origins::OWN,
+    sequence: 0,
+};
+
+fn is_own(context: &Context, writing: Writing) -> bool {
+    writing
+        == Writing {
+            origin: Origins::OWN.0,
+            lane: context.identity().lane.0,
+        }
+}
+
+fn write_cell(context: &Context, writing: Writing, total: u64, stamp: Stamp, out: &mut Writer<'_>) {
+    out.varint(writing.lane.into());
+    out.varint(total);
+    write_stamp(context, stamp, out);
+}
+
+fn read_lane(input: &mut Reader<'_>) -> Result<u16, BadBytes> {
+    match input.varint()? {
+        lane if lane < LANES_OF_HOST_MAX => Ok(lane as u16),
+        _ => Err(BadBytes),
+    }
+}
+
+fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64, Stamp), BadBytes> {
+    let lane = read_lane(input)?;
+    let total = input.varint()?;
+    let stamp = read_stamp(context, input)?;
+    Ok((
+        Writing {
+            origin: stamp.origin.0,
+            lane,
+        },
+        total,
+        stamp,
+    ))
+}
+
+#[cold]
+fn late(context: &Context, object: u8, hash: u64, late_us: u32) -> Result<(), Late> {
+    if late_us == 0 || context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
+        Ok(())
+    } else {
+        Err(Late::new())
+    }
+}

@@ -1,0 +1,143 @@
+//! Cells that keys share: what a sketch of sums and a filter that forgets are made of.
+
+use core::marker::PhantomData;
+use std::rc::Rc;
+
+use super::cells::Cells;
+use super::grid::Grid;
+use super::vector::{digest, read_place, write_place};
+use super::{Writing, late, read_cell, read_lane};
+use crate::answer::Late;
+use crate::context::Context;
+use crate::map::Key;
+use crate::object::{ObjectSettings, skip_stamp};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// Cells in a grid, by keys.
+#[derive(Debug)]
+pub(super) struct Sketch<K> {
+    context: Rc<Context>,
+    object: u8,
+    late_us: u32,
+    pub(super) grid: Grid,
+    cells: Cells<()>,
+    keys: PhantomData<K>,
+}
+
+impl<K: Key> Sketch<K> {
+    /// `grows` says that nothing is ever taken away.
+    pub(super) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        (grid, grows): (Grid, bool),
+    ) -> Self {
+        let cells = Cells::new(
+            context.clone(),
+            object,
+            (grid.len(), settings.logged, grows),
+        );
+        Self {
+            context,
+            object,
+            late_us: settings.late_us,
+            grid,
+            cells,
+            keys: PhantomData,
+        }
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.cells.len()
+    }
+
+    /// The sums in a key's places.
+    #[inline(always)]
+    pub(super) fn sums(&self, key: &K) -> Result<impl Iterator<Item = u64>, Late> {
+        let hash = key.hash(self.context.seed());
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        Ok(self.grid.places(hash).map(|place| self.cells.sum(place)))
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            for place in self.grid.places(hash) {
+                self.cells.prefetch(place);
+            }
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.late_us)
+    }
+
+    #[inline(always)]
+    pub(super) fn add(&mut self, key: &K, amount: u64) {
+        for place in self.grid.places(key.hash(self.context.seed())) {
+            self.cells.add(place, amount);
+        }
+    }
+
+    /// All that was ever added: the sum over a row. For people, not packets.
+    pub(super) fn total(&self) -> u64 {
+        (0..self.grid.width()).fold(0, |sum, place| sum.wrapping_add(self.cells.sum(place)))
+    }
+
+    pub(super) fn apply(&mut self, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let lane = read_lane(input)?;
+        let place = read_place(input, self.len())?;
+        let total = input.varint()?;
+        let writing = Writing {
+            origin: stamp.origin.0,
+            lane,
+        };
+        let whose = self.cells.whose(writing)?;
+        self.cells.learn(whose, place, total, stamp.sequence);
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.cells.flush(bytes, write_place)
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        digest(&self.cells)
+    }
+
+    /// Each entry says of which grid it is: places mean nothing in another.
+    pub(super) fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        let mark = self.grid.mark(self.context.seed());
+        let name = |place, tag: &(), out: &mut Writer<'_>| {
+            out.u16(mark);
+            write_place(place, tag, out);
+        };
+        self.cells.image(cursor, self.len(), (bytes_max, out), name)
+    }
+
+    pub(super) fn apply_image(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        if input.u16()? != self.grid.mark(self.context.seed()) {
+            return Err(BadBytes);
+        }
+        let place = read_place(input, self.len())?;
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        let whose = self.cells.whose(writing)?;
+        self.cells.learn(whose, place, total, stamp.sequence);
+        Ok(())
+    }
+
+    /// Not what was saved of another grid, as of a cluster with another key.
+    pub(super) fn restore(&mut self, input: &mut Reader<'_>) -> Result<bool, BadBytes> {
+        let same = input.u16()? == self.grid.mark(self.context.seed());
+        let place = input.varint()?;
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        if !same || place >= self.len().into() || total == 0 {
+            return Ok(false);
+        }
+        self.cells.add(place as u32, total);
+        Ok(true)
+    }
+}

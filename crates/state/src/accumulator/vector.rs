@@ -1,0 +1,180 @@
+//! Sums by place, that may also fall.
+
+use std::rc::Rc;
+
+use super::cells::Cells;
+use super::{Writing, late, read_cell, read_lane};
+use crate::answer::Late;
+use crate::context::Context;
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// A sum for each place of a fixed number of them, as the load of servers: what all instances added and took away. What a host
+/// added before it died stays, until others take it away.
+#[derive(Debug)]
+pub struct Vector {
+    context: Rc<Context>,
+    object: u8,
+    late_us: u32,
+    cells: Cells<()>,
+}
+
+impl Vector {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        length: u32,
+    ) -> Self {
+        let cells = Cells::new(context.clone(), object, (length, settings.logged, false));
+        Self {
+            context,
+            object,
+            late_us: settings.late_us,
+            cells,
+        }
+    }
+
+    /// How many places there are.
+    pub fn len(&self) -> u32 {
+        self.cells.len()
+    }
+
+    /// Whether there is no place at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sum in a place over all instances, as far as it is known here; what this instance does counts at once. 0 where there
+    /// is no such place.
+    #[inline(always)]
+    pub fn get(&self, place: u32) -> Result<i64, Late> {
+        if place >= self.len() {
+            return Ok(0);
+        }
+        if !self.context.answers_plainly() {
+            self.ahead(place)?;
+        }
+        Ok(self.cells.sum(place) as i64)
+    }
+
+    /// The first of these places in which the sum is lowest: the server that is used least. Those that do not exist are passed
+    /// over.
+    pub fn lowest(&self, places: impl IntoIterator<Item = u32>) -> Result<Option<u32>, Late> {
+        let mut lowest = None;
+        for place in places {
+            if place < self.len() {
+                let sum = self.get(place)?;
+                if lowest.is_none_or(|(least, _)| sum < least) {
+                    lowest = Some((sum, place));
+                }
+            }
+        }
+        Ok(lowest.map(|(_, place)| place))
+    }
+
+    #[cold]
+    fn ahead(&self, place: u32) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.cells.prefetch(place);
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, place.into(), self.late_us)
+    }
+
+    fn learn(
+        &mut self,
+        place: u32,
+        writing: Writing,
+        total: u64,
+        sequence: u64,
+    ) -> Result<(), BadBytes> {
+        let whose = self.cells.whose(writing)?;
+        self.cells.learn(whose, place, total, sequence);
+        Ok(())
+    }
+}
+
+/// The writes of a [`Vector`].
+#[derive(Debug)]
+pub struct VectorAct<'a>(&'a mut Vector);
+
+impl VectorAct<'_> {
+    /// Adds; wraps at 2⁶³. Nothing where there is no such place.
+    #[inline(always)]
+    pub fn add(&mut self, place: u32, amount: i64) {
+        if place < self.0.len() {
+            self.0.cells.add(place, amount as u64);
+        }
+    }
+}
+
+/// A place, which must be one of those that there are.
+pub(super) fn read_place(input: &mut Reader<'_>, places: u32) -> Result<u32, BadBytes> {
+    match input.varint()? {
+        place if place < places.into() => Ok(place as u32),
+        _ => Err(BadBytes),
+    }
+}
+
+pub(super) fn write_place(place: u32, (): &(), out: &mut Writer<'_>) {
+    out.varint(place.into());
+}
+
+/// The sum of a hash for each place that holds something: equal sums, equal digests.
+pub(super) fn digest(cells: &Cells<()>) -> u64 {
+    (0..cells.len())
+        .map(|place| (place, cells.sum(place)))
+        .filter(|&(_, sum)| sum != 0)
+        .fold(0, |digest, (place, sum)| {
+            digest.wrapping_add(crate::hash::words(place.into(), sum, 0))
+        })
+}
+
+impl Object for Vector {
+    type Act<'a> = VectorAct<'a>;
+
+    fn act(&mut self) -> VectorAct<'_> {
+        VectorAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let lane = read_lane(input)?;
+        let place = read_place(input, self.len())?;
+        let total = input.varint()?;
+        let writing = Writing {
+            origin: stamp.origin.0,
+            lane,
+        };
+        self.learn(place, writing, total, stamp.sequence)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.cells.flush(bytes, write_place)
+    }
+    fn digest(&self) -> u64 {
+        digest(&self.cells)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        self.cells
+            .image(cursor, self.len(), (bytes_max, out), write_place)
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let place = read_place(input, self.len())?;
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        self.learn(place, writing, total, stamp.sequence)
+    }
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        let place = read_place(input, self.len())?;
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        self.cells.add(place, total);
+        Ok(total != 0)
+    }
+    fn capacity(&self) -> u32 {
+        self.len()
+    }
+    fn entries(&self) -> usize {
+        self.len() as usize
+    }
+}
