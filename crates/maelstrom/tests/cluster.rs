@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asterism_engine::link::{LinkConditions, Network};
-use asterism_maelstrom::{Node, Output, Start, Workload};
+use asterism_maelstrom::{ELEMENTS_MAX, Node, Output, Start, Workload};
 use asterism_placement::{Incarnation, Time};
 use serde_json::{Value, json};
 
@@ -219,6 +219,7 @@ fn a_node_that_was_cut_off_catches_up_both_ways() {
         referee.network.set_partitioned(from, to, true);
     }
     referee.write_all(|number| json!({"type": "add", "element": number}), "add_ok");
+    referee.run_for(Duration::from_secs(10));
     let known = |value: Value| value.as_array().unwrap().len();
     assert_eq!(known(referee.read(2, "value")), REQUESTS as usize);
     for (from, to) in [(&[2][..], &[0, 1][..]), (&[0, 1], &[2])] {
@@ -287,4 +288,49 @@ fn a_seed_gives_the_same_run() {
         (referee.network.statistics_total(), tallies)
     };
     assert_eq!(run(), run());
+}
+
+/// A node alone of as many as a cluster may have: its share of the set is the smallest.
+#[test]
+fn what_finds_no_room_is_certainly_not_done() {
+    let mut node = Node::new(Start {
+        workload: Workload::GSet,
+        incarnation: Incarnation(1),
+        secrets: [1; 48],
+        tick_at_zero: 1_000,
+    });
+    let now = Time::ZERO;
+    let mut ask = |mut body: Value| -> Value {
+        body["msg_id"] = 1.into();
+        let line = json!({"src": "c1", "dest": "n1", "body": body}).to_string();
+        node.handle_line(now, &line);
+        node.turn(now);
+        let mut answer = Value::Null;
+        while let Some(output) = node.poll_output(now) {
+            // The rest is for 63 nodes that are not there.
+            if let Output::Line(line) = output
+                && line.contains(r#""dest":"c1""#)
+            {
+                let mut message: Value = serde_json::from_str(&line).unwrap();
+                answer = message["body"].take();
+            }
+        }
+        answer
+    };
+    let init = |count: u32| {
+        let names: Vec<_> = (1..=count).map(|number| format!("n{number}")).collect();
+        json!({"type": "init", "node_id": "n1", "node_ids": names})
+    };
+    assert_eq!(ask(init(65))["code"], 10);
+    assert_eq!(ask(init(64))["type"], "init_ok");
+    let share = ELEMENTS_MAX / 64;
+    for element in 0..share {
+        let answer = ask(json!({"type": "add", "element": element}));
+        assert_eq!(answer["type"], "add_ok", "{element}");
+    }
+    assert_eq!(ask(json!({"type": "add", "element": share}))["code"], 11);
+    // What is there already needs no room.
+    assert_eq!(ask(json!({"type": "add", "element": 0}))["type"], "add_ok");
+    let all: Vec<_> = (0..share).collect();
+    assert_eq!(ask(json!({"type": "read"}))["value"], json!(all));
 }
