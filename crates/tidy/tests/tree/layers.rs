@@ -39,6 +39,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "maelstrom",
+        &["packet", "state", "placement", "function", "engine"],
+    ),
+    (
         "oracle",
         &[
             "packet",
