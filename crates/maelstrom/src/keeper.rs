@@ -4,7 +4,7 @@
 //! [`Command`].
 
 use asterism_function::{
-    Ask, Builder, Counter, Flow4, Late, NetworkFunction, Reason, Set, Verdict, build, state,
+    Ask, Builder, Counter, Flow4, Late, NetworkFunction, Reason, Set, Vector, Verdict, build, state,
 };
 
 /// Elements of the set at most, over all nodes; each node may add its share of them. What goes beyond is refused.
@@ -15,10 +15,10 @@ pub const ELEMENTS_MAX: u32 = 1 << 18;
 pub(crate) struct Kept {
     /// Elements of the set, or messages that were broadcast: the bits of signed numbers.
     pub(crate) elements: Set<u64>,
-    /// What was added to the sum.
-    pub(crate) added: Counter,
-    /// What was taken from it: a counter of ours only grows.
-    pub(crate) taken: Counter,
+    /// The sum of what only grows.
+    pub(crate) total: Counter,
+    /// The sum of what may fall, in its one place.
+    pub(crate) level: Vector,
 }
 
 impl Kept {
@@ -31,10 +31,10 @@ impl Kept {
         elements
     }
 
-    /// The sum; it wraps at 64 bits, as counters do.
+    /// Both sums, of which a workload uses one; they wrap at 64 bits.
     pub(crate) fn sum(&self) -> Result<i64, Late> {
-        let (added, taken) = (self.added.get()?, self.taken.get()?);
-        Ok(added.wrapping_sub(taken).cast_signed())
+        let total = self.total.get()?.cast_signed();
+        Ok(total.wrapping_add(self.level.get(0)?))
     }
 }
 
@@ -43,8 +43,10 @@ impl Kept {
 pub(crate) enum Command {
     /// The set has this element.
     Insert(i64),
-    /// The sum changes by this.
-    Add(i64),
+    /// The sum that only grows does so by this.
+    Add(u64),
+    /// The sum that may fall changes by this.
+    Change(i64),
 }
 
 /// Bytes of a command: which it is, and its number.
@@ -57,7 +59,8 @@ impl Command {
     pub(crate) fn packet(self) -> Vec<u8> {
         let (which, number) = match self {
             Self::Insert(element) => (0, element),
-            Self::Add(delta) => (1, delta),
+            Self::Add(amount) => (1, amount.cast_signed()),
+            Self::Change(amount) => (2, amount),
         };
         let mut payload = [which; COMMAND_BYTES];
         payload[1..].copy_from_slice(&number.to_be_bytes());
@@ -80,7 +83,8 @@ impl Command {
         let number = i64::from_be_bytes(number.try_into().ok()?);
         match which {
             0 => Some(Self::Insert(number)),
-            1 => Some(Self::Add(number)),
+            1 => Some(Self::Add(number.cast_unsigned())),
+            2 => Some(Self::Change(number)),
             _ => None,
         }
     }
@@ -96,8 +100,8 @@ impl NetworkFunction for Keeper {
     fn state(&self, builder: &Builder) -> Kept {
         Kept {
             elements: builder.table("elements", ELEMENTS_MAX, &[]),
-            added: builder.counter("added"),
-            taken: builder.counter("taken"),
+            total: builder.counter("total"),
+            level: builder.vector("level", 1),
         }
     }
 
@@ -112,10 +116,8 @@ impl NetworkFunction for Keeper {
                     ask.act()?.elements.insert(room, element, ());
                 }
             }
-            Some(Command::Add(delta)) if delta < 0 => {
-                ask.act()?.taken.add(delta.unsigned_abs());
-            }
-            Some(Command::Add(delta)) => ask.act()?.added.add(delta.unsigned_abs()),
+            Some(Command::Add(amount)) => ask.act()?.total.add(amount),
+            Some(Command::Change(amount)) => ask.act()?.level.add(0, amount),
             None => return Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
         }
         Ok(Verdict::Consumed)
@@ -135,21 +137,22 @@ mod tests {
         for element in [7, -1, i64::MIN, 7, i64::MAX] {
             assert_eq!(say(&Command::Insert(element).packet()), Verdict::Consumed);
         }
-        for delta in [5, -9, 0, 2] {
-            assert_eq!(say(&Command::Add(delta).packet()), Verdict::Consumed);
+        for amount in [5, -9, 0, 2] {
+            assert_eq!(say(&Command::Change(amount).packet()), Verdict::Consumed);
         }
+        assert_eq!(say(&Command::Add(4).packet()), Verdict::Consumed);
         let mut other = Command::Add(1).packet();
         other[42] = 9;
         assert_eq!(say(&other), Verdict::Drop(Reason::UnsupportedProtocol));
         assert_eq!(kit.state().elements(), [i64::MIN, -1, 7, i64::MAX]);
-        assert_eq!(kit.state().sum(), Ok(-2));
+        assert_eq!(kit.state().sum(), Ok(2));
     }
 
     #[test]
-    fn sums_wrap_as_their_counters_do() {
+    fn sums_wrap() {
         let mut kit = Testkit::new(Keeper);
         for delta in [i64::MIN, -1, i64::MAX, 2] {
-            kit.packet(PortNumber(0), &Command::Add(delta).packet());
+            kit.packet(PortNumber(0), &Command::Change(delta).packet());
         }
         assert_eq!(kit.state().sum(), Ok(0));
     }

@@ -180,9 +180,13 @@ impl Node {
                 Ok(json!({"type": "add_ok"}))
             }
             (GSet, "read") => Ok(json!({"type": "read_ok", "value": life.host.elements()})),
-            (workload @ (GCounter | PnCounter), "add") => {
-                let least = if workload == GCounter { 0 } else { i64::MIN };
-                life.perform(now, Command::Add(delta(message, least)?))?;
+            (GCounter, "add") => {
+                let delta = delta(message, 0)?.unsigned_abs();
+                life.perform(now, Command::Add(delta))?;
+                Ok(json!({"type": "add_ok"}))
+            }
+            (PnCounter, "add") => {
+                life.perform(now, Command::Change(delta(message, i64::MIN)?))?;
                 Ok(json!({"type": "add_ok"}))
             }
             (GCounter | PnCounter, "read") => match life.host.sum() {

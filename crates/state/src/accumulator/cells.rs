@@ -6,6 +6,7 @@ use super::{CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, write_cell};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, Zeroed};
 use crate::mutant::{self, Mutant};
+use crate::object::ObjectSettings;
 use crate::stamp::{Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Writer};
 
@@ -24,9 +25,18 @@ struct Cell<T> {
 // SAFETY: zero is a cell that nobody added to. A tag of which zero is no value is read only where one was set before.
 unsafe impl<T: Copy> Zeroed for Cell<T> {}
 
+/// What becomes of an instance's total in a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Totals {
+    /// It only grows, so that of one group the greater one is the newer.
+    Grow,
+    /// It may fall too: only groups tell which one is newer.
+    Fall,
+}
+
 /// Totals of one other writer, by place: (total, group that said so).
 #[derive(Debug)]
-struct Totals {
+struct Others {
     writing: Writing,
     cells: Region<[u64; 2]>,
 }
@@ -48,19 +58,20 @@ pub(super) struct Cells<T: Copy> {
     context: Rc<Context>,
     object: u8,
     logged: bool,
-    /// Totals only grow. Others may shrink, and are told in the order of their groups alone.
-    grows: bool,
+    totals: Totals,
     cells: Region<Cell<T>>,
     changed: Vec<u32>,
-    totals: Vec<Totals>,
+    others: Vec<Others>,
 }
 
 impl<T: Copy> Cells<T> {
     pub(super) fn new(
         context: Rc<Context>,
         object: u8,
-        (room, logged, grows): (u32, bool, bool),
+        settings: &ObjectSettings,
+        (room, totals): (u32, Totals),
     ) -> Self {
+        let logged = settings.logged;
         assert!(
             !logged || room <= CELLS_MAX,
             "a shared accumulator has at most {CELLS_MAX} cells"
@@ -69,10 +80,10 @@ impl<T: Copy> Cells<T> {
             context,
             object,
             logged,
-            grows,
+            totals,
             cells: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
-            totals: Vec::with_capacity(64),
+            others: Vec::with_capacity(64),
         }
     }
 
@@ -129,12 +140,12 @@ impl<T: Copy> Cells<T> {
             return Ok(Whose::Own);
         }
         let known = self
-            .totals
+            .others
             .iter()
-            .position(|totals| totals.writing == writing);
+            .position(|others| others.writing == writing);
         match known {
             Some(place) => Ok(Whose::Known(place)),
-            None if self.totals.len() >= WRITERS_MAX => Err(BadBytes),
+            None if self.others.len() >= WRITERS_MAX => Err(BadBytes),
             None => Ok(Whose::New(writing)),
         }
     }
@@ -145,20 +156,21 @@ impl<T: Copy> Cells<T> {
             Whose::Own => return,
             Whose::Known(of) => of,
             Whose::New(writing) => {
-                self.totals.push(Totals {
+                self.others.push(Others {
                     writing,
                     cells: Region::new(self.cells.len()),
                 });
-                self.totals.len() - 1
+                self.others.len() - 1
             }
         };
-        let known = &mut self.totals[of].cells[place as usize];
+        let known = &mut self.others[of].cells[place as usize];
         let replaces = if mutant::active(Mutant::FallIgnored) {
             total > known[0]
-        } else if self.grows {
-            newer((total, sequence), (known[0], known[1]))
         } else {
-            sequence >= known[1]
+            match self.totals {
+                Totals::Grow => newer((total, sequence), (known[0], known[1])),
+                Totals::Fall => sequence >= known[1],
+            }
         };
         if replaces {
             let cell = &mut self.cells[place as usize];
@@ -208,7 +220,7 @@ impl<T: Copy> Cells<T> {
     ) -> Option<u32> {
         let room = self.len().max(1);
         let (mut writer, mut first) = (cursor / room, cursor % room);
-        while writer as usize <= self.totals.len() {
+        while writer as usize <= self.others.len() {
             for place in first..used {
                 let Some((writing, total, sequence)) = self.total(writer, place) else {
                     continue;
@@ -242,9 +254,9 @@ impl<T: Copy> Cells<T> {
                 (own, cell.own, cell.flushed)
             }
             Some(other) => {
-                let totals = self.totals.get(other as usize)?;
-                let [total, sequence] = totals.cells[place as usize];
-                (totals.writing, total, sequence)
+                let others = self.others.get(other as usize)?;
+                let [total, sequence] = others.cells[place as usize];
+                (others.writing, total, sequence)
             }
         };
         (sequence != 0).then_some((writing, total, sequence))

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::cells::Totals;
 use super::grid::Grid;
 use super::sketch::Sketch;
 use crate::answer::Late;
@@ -27,7 +28,7 @@ impl<K: Key> CountMin<K> {
         settings: ObjectSettings,
         (error, doubt): (f64, f64),
     ) -> Self {
-        let grid = (Grid::for_sums(error, doubt), true);
+        let grid = (Grid::for_sums(error, doubt), Totals::Grow);
         Self {
             sketch: Sketch::new(context, object, settings, grid),
             error,

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::rc::Rc;
 
-use super::cells::{Cells, Whose};
+use super::cells::{Cells, Totals, Whose};
 use super::{Writing, late, read_cell, read_lane};
 use crate::answer::Late;
 use crate::context::Context;
@@ -53,7 +53,7 @@ impl<K: Key> Counters<K> {
         } else {
             (capacity, capacity)
         };
-        let cells = Cells::new(context.clone(), object, (room, settings.logged, true));
+        let cells = Cells::new(context.clone(), object, &settings, (room, Totals::Grow));
         Self {
             context,
             object,

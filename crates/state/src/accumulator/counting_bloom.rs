@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::cells::Totals;
 use super::grid::Grid;
 use super::sketch::Sketch;
 use crate::answer::Late;
@@ -23,7 +24,7 @@ impl<K: Key> CountingBloom<K> {
         settings: ObjectSettings,
         (keys, mistaken): (u32, f64),
     ) -> Self {
-        let grid = (Grid::for_keys(keys, mistaken), false);
+        let grid = (Grid::for_keys(keys, mistaken), Totals::Fall);
         Self(Sketch::new(context, object, settings, grid))
     }
 

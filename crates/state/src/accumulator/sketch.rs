@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::Cells;
+use super::cells::{Cells, Totals};
 use super::grid::Grid;
 use super::vector::{digest, read_place, write_place};
 use super::{Writing, late, read_cell, read_lane};
@@ -26,18 +26,13 @@ pub(super) struct Sketch<K> {
 }
 
 impl<K: Key> Sketch<K> {
-    /// `grows` says that nothing is ever taken away.
     pub(super) fn new(
         context: Rc<Context>,
         object: u8,
         settings: ObjectSettings,
-        (grid, grows): (Grid, bool),
+        (grid, totals): (Grid, Totals),
     ) -> Self {
-        let cells = Cells::new(
-            context.clone(),
-            object,
-            (grid.len(), settings.logged, grows),
-        );
+        let cells = Cells::new(context.clone(), object, &settings, (grid.len(), totals));
         Self {
             context,
             object,

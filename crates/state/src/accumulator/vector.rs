@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::cells::Cells;
+use super::cells::{Cells, Totals};
 use super::{Writing, late, read_cell, read_lane};
 use crate::answer::Late;
 use crate::context::Context;
@@ -27,7 +27,7 @@ impl Vector {
         settings: ObjectSettings,
         length: u32,
     ) -> Self {
-        let cells = Cells::new(context.clone(), object, (length, settings.logged, false));
+        let cells = Cells::new(context.clone(), object, &settings, (length, Totals::Fall));
         Self {
             context,
             object,
