@@ -1,9 +1,8 @@
 //! `nat.churn`: known and new flows mixed at three members, each of which applies what the others open.
 //!
 //! Against a NAT with local state that gets the packets of one member. Its tables hold as many flows as the members', in the
-//! same order, or the measure would compare caches: against one that knows only the flows of its own, members were at 0.75
-//! when no flow at all was opened, and at 0.97 against one where these lie side by side, which members' do not. The first
-//! of these comparisons is a variant.
+//! same order, or the measure would compare caches: members were at 0.97 against one whose own flows lie side by side, when
+//! no flow at all was opened. A comparison with one that knows only its own flows is a variant.
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
