@@ -22,17 +22,42 @@ pub(crate) fn stay_on_core(number: usize) {
 /// use only that core, and would stay there whatever it asks for.
 pub(crate) fn cores() -> &'static [usize] {
     static CORES: OnceLock<Vec<usize>> = OnceLock::new();
-    CORES.get_or_init(|| {
-        // SAFETY: all zeros is an empty set; the call is given one of the size that it is told, and a core's number is
-        // below that size.
-        unsafe {
-            let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-            if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
-                return Vec::new();
-            }
-            (0..libc::CPU_SETSIZE as usize)
-                .filter(|&core| libc::CPU_ISSET(core, &allowed))
-                .collect()
+    CORES.get_or_init(of_this_thread)
+}
+
+/// The cores that this thread may use now; none if the kernel does not tell.
+fn of_this_thread() -> Vec<usize> {
+    // SAFETY: all zeros is an empty set; the call is given one of the size that it is told, and a core's number is below
+    // that size.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) != 0 {
+            return Vec::new();
         }
-    })
+        (0..libc::CPU_SETSIZE as usize)
+            .filter(|&core| libc::CPU_ISSET(core, &allowed))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_leaves_the_core_of_the_one_that_started_it() {
+        let all = cores();
+        let inner = std::thread::spawn(|| {
+            stay_on_core(0);
+            let first = of_this_thread();
+            let started = std::thread::spawn(|| {
+                stay_on_core(1);
+                of_this_thread()
+            });
+            (first, started.join().expect("it only asks"))
+        });
+        let (first, second) = inner.join().expect("it only asks");
+        assert_eq!(first, all[..1]);
+        assert_eq!(second, [all[1 % all.len()]]);
+    }
 }

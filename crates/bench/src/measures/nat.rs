@@ -122,9 +122,13 @@ fn at_size(context: &Context, sessions: u32) -> Result<Outcome, Failure> {
         .lost(watch.lost()))
 }
 
-/// Set-ups of each size, each with memory of its own: where tables happen to lie is worth up to a tenth, the same for all pairs of
-/// one.
-const SET_UPS: u64 = 3;
+/// Sessions, the name of their number, and set-ups, each with memory of its own: where tables happen to lie is worth up to a tenth, the
+/// same for all pairs of one, and most where they are about as large as a cache.
+const SIZES: [(u32, &str, u64); 3] = [
+    (10_000, "10k", 9),
+    (100_000, "100k", 3),
+    (1_000_000, "1m", 3),
+];
 
 /// What the pairs of all set-ups of a size gave: ratios, and nanoseconds of the NAT, of the floor on the same ports, and of the NAT
 /// over the floor in place.
@@ -143,12 +147,12 @@ fn over_floor(context: &Context) -> Result<Outcome, Failure> {
     let mut worst = 0.0;
     let mut outcome = Outcome::new(0.0, 0);
     let mut found = Vec::new();
-    for (sessions, name) in [(10_000, "10k"), (100_000, "100k"), (1_000_000, "1m")] {
+    for (sessions, name, count) in SIZES {
         let mut of_size = OverFloor::default();
         // Kept until the size is done, or the next set-up would lie where the one before lay.
         let mut set_ups = Vec::new();
-        for set_up in 0..SET_UPS {
-            context.say(&format!("{name}, {} of {SET_UPS}", set_up + 1));
+        for set_up in 0..count {
+            context.say(&format!("{name}, {} of {count}", set_up + 1));
             set_ups.push(of_size.measure(context, sessions, set_up)?);
         }
         let spread = Spread::of(&of_size.ratios);

@@ -58,7 +58,7 @@ struct Alone<T>(T);
 
 #[derive(Debug)]
 struct Shared {
-    /// Never used by name: it keeps the memory that both ends' `base` points to.
+    /// Keeps the memory that both ends' `base` points to.
     pages: Pages,
     published: Alone<AtomicU64>,
     writer_gone: Alone<AtomicBool>,
