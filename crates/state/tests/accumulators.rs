@@ -1,13 +1,17 @@
 //! Vectors, sketches and filters: what they promise at their sizes, what they refuse, and what comes back after a stop. That
 //! replicas of them agree is tested in `convergence/`.
 
+mod by_hand;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Bloom, Builder, Context, CountMin, CountingBloom, Flush, Identity, ObjectSettings, OriginName,
+    Bloom, Builder, Context, CountMin, CountingBloom, Identity, ObjectSettings, OriginName,
     Sequencer, Since, State, Vector, hash, state,
 };
+
+use by_hand::{groups, image};
 
 #[state]
 struct Sums {
@@ -50,29 +54,6 @@ fn member(place: u16, seed: u64, settings: ObjectSettings) -> Member {
 }
 
 impl Member {
-    fn groups(&mut self) -> Vec<(u64, Vec<u8>)> {
-        let mut bytes = usize::MAX;
-        for object in 0..Sums::OBJECTS.len() as u8 {
-            self.state.with(object, Flush(&mut bytes));
-        }
-        self.context.end(|_, _| {});
-        let mut groups = Vec::new();
-        self.context
-            .take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
-        groups
-    }
-
-    fn image(&self) -> Vec<Vec<u8>> {
-        let mut parts = Vec::new();
-        let mut cursor = Some((0, 0));
-        while let Some(from) = cursor {
-            let mut part = Vec::new();
-            cursor = self.state.image(from, 1_100, &mut part);
-            parts.push(part);
-        }
-        parts
-    }
-
     fn add_some(&mut self) {
         let mut act = self.state.act();
         act.loads.add(1, 5);
@@ -189,7 +170,7 @@ fn what_names_no_place_is_refused() {
     let mut reader = member(1, 5, ObjectSettings::REPLICATED);
     writer.add_some();
     let from = writer.context.identity().own;
-    for (sequence, group) in writer.groups() {
+    for (sequence, group) in groups(&mut writer.state, &writer.context) {
         reader
             .state
             .apply(&reader.context, from, sequence, &group)
@@ -214,8 +195,8 @@ fn what_names_no_place_is_refused() {
 fn an_image_of_other_sizes_or_of_another_cluster_is_refused() {
     let mut writer = member(0, 5, ObjectSettings::REPLICATED);
     writer.add_some();
-    writer.groups();
-    let parts = writer.image();
+    groups(&mut writer.state, &writer.context);
+    let parts = image(&writer.state, 1_100);
     for (seed, joins) in [(5, true), (6, false)] {
         let mut reader = member(1, seed, ObjectSettings::REPLICATED);
         // Others are known by their first group.
@@ -235,8 +216,8 @@ fn an_image_of_other_sizes_or_of_another_cluster_is_refused() {
 fn what_was_saved_goes_on_unless_its_places_mean_nothing_now() {
     let mut writer = member(0, 5, ObjectSettings::REPLICATED);
     writer.add_some();
-    writer.groups();
-    let parts = writer.image();
+    groups(&mut writer.state, &writer.context);
+    let parts = image(&writer.state, 1_100);
     let since = Since {
         saved: 100,
         away: 1,
@@ -254,6 +235,6 @@ fn what_was_saved_goes_on_unless_its_places_mean_nothing_now() {
         assert_eq!(restored.state.seen.contains(&7), Ok(found));
         assert_eq!(restored.state.present.contains(&7), Ok(found));
         // As writes of its own, which reach others.
-        assert!(!restored.groups().is_empty());
+        assert!(!groups(&mut restored.state, &restored.context).is_empty());
     }
 }

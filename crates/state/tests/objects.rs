@@ -1,17 +1,21 @@
 //! Laws of each object, one by one: operations commute and repeat without harm, images equal logs, and what
 //! cannot run out does not.
 
+mod by_hand;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_packet::{Endpoint, Protocol};
 use asterism_state::{
-    BadBytes, BiMap, Builder, Context, Counter, Counters, Flow4Key, Flush, Identity, Map,
-    ObjectSettings, OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value,
-    Wire, Writer, laws, state,
+    BadBytes, BiMap, Builder, Context, Counter, Counters, Flow4Key, Identity, Map, ObjectSettings,
+    OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value, Wire, Writer, laws,
+    state,
 };
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
+
+use by_hand::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bits(u8);
@@ -138,30 +142,7 @@ impl Member {
                     .for_each(|tally| act.sums.add(tally, value.into()));
             }
         }
-        let mut bytes = usize::MAX;
-        for object in 0..Objects::OBJECTS.len() as u8 {
-            self.state.with(object, Flush(&mut bytes));
-        }
-        self.context.end(|_, _| {});
-        let mut groups = Vec::new();
-        self.context
-            .take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
-        groups
-    }
-
-    fn image(&self, bytes_max: usize) -> Vec<Vec<u8>> {
-        let mut parts = vec![Vec::new()];
-        let mut cursor = (0, 0);
-        while let Some(next) =
-            self.state
-                .image(cursor, bytes_max, parts.last_mut().expect("one part"))
-        {
-            assert!(next > cursor, "a part gets further than the one before");
-            cursor = next;
-            parts.push(Vec::new());
-        }
-        assert!(parts.iter().all(|part| part.len() <= bytes_max));
-        parts
+        groups(&mut self.state, &self.context)
     }
 }
 
@@ -217,7 +198,7 @@ proptest! {
         // The image alone, and the image on top of a part of the log.
         for known in [0, groups.len() / 2] {
             let mut reader = applied(&shuffled[..known].to_vec());
-            for part in straight.image(bytes_max) {
+            for part in image(&straight.state, bytes_max) {
                 prop_assert!(reader.state.apply_image(&reader.context, &part).is_ok());
             }
             prop_assert_eq!(&digests, &reader.state.digests(), "an image is the log's join");
@@ -289,7 +270,7 @@ fn the_image_of_many_writers_moves_on_in_small_parts() {
     }
     assert_eq!(reader.state.sum.get(), Ok(350));
     let mut fresh = member(2, ObjectSettings::REPLICATED);
-    for part in reader.image(300) {
+    for part in image(&reader.state, 300) {
         fresh
             .state
             .apply_image(&fresh.context, &part)
@@ -318,7 +299,7 @@ fn what_is_local_stays_out_of_images_and_logs() {
     for what in 0..8 {
         assert!(here.write(what, 1, 3).is_empty(), "nothing is logged");
     }
-    assert!(here.image(1_100).iter().all(Vec::is_empty));
+    assert!(image(&here.state, 1_100).iter().all(Vec::is_empty));
 }
 
 #[test]
@@ -402,7 +383,7 @@ fn only_an_item_s_last_user_returns_it_and_only_once() {
             }
         }
     }
-    let image = other.image(1_100);
+    let image = image(&other.state, 1_100);
     owner.context.set_stable(asterism_state::Origins::OWN, 2);
     owner.state.with(0, Sweep { turns: 1 });
     assert_eq!((owner.state.words.held(), calls.get()), (0, 1));

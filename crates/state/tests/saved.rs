@@ -1,13 +1,17 @@
 //! A state that was saved and comes back: what still lives is written anew by who restores it, what ended or idled out is not,
 //! and what restored rows use is granted to nobody.
 
+mod by_hand;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, Builder, Context, Counter, Flush, Identity, Map, ObjectSettings, OriginName, Reader,
+    BadBytes, Builder, Context, Counter, Identity, Map, ObjectSettings, OriginName, Reader,
     Register, Sequencer, Show, Since, State, Wire, Writer, state,
 };
+
+use by_hand::{groups, image};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Word(u32);
@@ -86,29 +90,6 @@ impl Host {
         self.context.end(|_, _| {});
     }
 
-    fn groups(&mut self) -> Vec<(u64, Vec<u8>)> {
-        let mut bytes = usize::MAX;
-        for object in 0..Saved::OBJECTS.len() as u8 {
-            self.state.with(object, Flush(&mut bytes));
-        }
-        self.context.end(|_, _| {});
-        let mut groups = Vec::new();
-        self.context
-            .take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
-        groups
-    }
-
-    fn image(&self) -> Vec<Vec<u8>> {
-        let mut parts = Vec::new();
-        let mut cursor = Some((0, 0));
-        while let Some(from) = cursor {
-            let mut part = Vec::new();
-            cursor = self.state.image(from, 300, &mut part);
-            parts.push(part);
-        }
-        parts
-    }
-
     fn restore(&mut self, parts: &[Vec<u8>], since: &Since) -> u32 {
         let context = self.context.clone();
         parts
@@ -127,9 +108,9 @@ fn saved() -> Vec<Vec<u8>> {
     host.put(3);
     let at = host.state.short.get(&2).unwrap().unwrap();
     host.state.act().short.remove(&at);
-    host.groups();
+    groups(&mut host.state, &host.context);
     host.context.set_now(0, 1_000);
-    host.image()
+    image(&host.state, 300)
 }
 
 #[test]
@@ -157,7 +138,7 @@ fn what_lives_comes_back_as_writes_that_reach_others() {
     );
     let mut other = host(1, 1, 5_000);
     let own = restored.context.identity().own;
-    for (sequence, bytes) in restored.groups() {
+    for (sequence, bytes) in groups(&mut restored.state, &restored.context) {
         let context = other.context.clone();
         other.state.apply(&context, own, sequence, &bytes).unwrap();
     }

@@ -3,9 +3,9 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
+use super::cells::read_place;
 use super::grid::Grid;
 use super::late;
-use super::vector::read_place;
 use crate::answer::Late;
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
-use super::{CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, write_cell};
+use super::{
+    CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, read_cell, read_writing, write_cell,
+};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, Zeroed};
 use crate::mutant::{self, Mutant};
 use crate::object::ObjectSettings;
 use crate::stamp::{Origin, Origins, Stamp};
-use crate::wire::{BadBytes, Writer};
+use crate::wire::{BadBytes, Reader, Writer};
 
 /// What all instances added in one place.
 #[derive(Clone, Copy, Debug)]
@@ -261,4 +263,46 @@ impl<T: Copy> Cells<T> {
         };
         (sequence != 0).then_some((writing, total, sequence))
     }
+}
+
+/// Cells that are called by their place.
+impl Cells<()> {
+    pub(super) fn apply(&mut self, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let writing = read_writing(input, stamp)?;
+        let place = read_place(input, self.len())?;
+        let total = input.varint()?;
+        let whose = self.whose(writing)?;
+        self.learn(whose, place, total, stamp.sequence);
+        Ok(())
+    }
+
+    pub(super) fn apply_image(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let place = read_place(input, self.len())?;
+        let (writing, total, stamp) = read_cell(&self.context, input)?;
+        let whose = self.whose(writing)?;
+        self.learn(whose, place, total, stamp.sequence);
+        Ok(())
+    }
+
+    /// The sum of a hash for each place that holds something: equal sums, equal digests.
+    pub(super) fn digest(&self) -> u64 {
+        (0..self.len())
+            .map(|place| (place, self.sum(place)))
+            .filter(|&(_, sum)| sum != 0)
+            .fold(0, |digest, (place, sum)| {
+                digest.wrapping_add(crate::hash::words(place.into(), sum, 0))
+            })
+    }
+}
+
+/// A place, which must be one of those that there are.
+pub(super) fn read_place(input: &mut Reader<'_>, places: u32) -> Result<u32, BadBytes> {
+    match input.varint()? {
+        place if place < places.into() => Ok(place as u32),
+        _ => Err(BadBytes),
+    }
+}
+
+pub(super) fn write_place(place: u32, (): &(), out: &mut Writer<'_>) {
+    out.varint(place.into());
 }

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::{
-    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, read_cell, read_lane, write_cell,
+    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, read_cell, read_lane, read_writing,
+    write_cell,
 };
 use crate::answer::Late;
 use crate::context::{Context, OPERATION_BYTES_MAX};
@@ -95,16 +96,9 @@ impl Object for Counter {
         CounterAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let lane = read_lane(input)?;
+        let writing = read_writing(input, stamp)?;
         let total = input.varint()?;
-        self.learn(
-            Writing {
-                origin: stamp.origin.0,
-                lane,
-            },
-            total,
-            stamp,
-        )
+        self.learn(writing, total, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         if self.own == self.told || !self.settings.logged || self.context.accumulators_held() {

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use super::cells::{Cells, Totals, Whose};
-use super::{Writing, late, read_cell, read_lane};
+use super::{Writing, late, read_cell, read_lane, read_writing};
 use crate::answer::Late;
 use crate::context::Context;
 use crate::foresight::Foresight;
@@ -201,18 +201,10 @@ impl<K: Key> Object for Counters<K> {
         CountersAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let lane = read_lane(input)?;
+        let writing = read_writing(input, stamp)?;
         let key = K::decode(input)?;
         let total = input.varint()?;
-        self.learn(
-            key,
-            Writing {
-                origin: stamp.origin.0,
-                lane,
-            },
-            total,
-            stamp.sequence,
-        )
+        self.learn(key, writing, total, stamp.sequence)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.cells.flush(bytes, |_, key, out| key.encode(out))

@@ -82,6 +82,14 @@ fn write_cell(context: &Context, writing: Writing, total: u64, stamp: Stamp, out
     write_stamp(context, stamp, out);
 }
 
+/// Whose cell an operation of a group speaks of.
+fn read_writing(input: &mut Reader<'_>, stamp: Stamp) -> Result<Writing, BadBytes> {
+    Ok(Writing {
+        origin: stamp.origin.0,
+        lane: read_lane(input)?,
+    })
+}
+
 fn read_lane(input: &mut Reader<'_>) -> Result<u16, BadBytes> {
     match input.varint()? {
         lane if lane < LANES_OF_HOST_MAX => Ok(lane as u16),

@@ -3,10 +3,9 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals};
+use super::cells::{Cells, Totals, write_place};
 use super::grid::Grid;
-use super::vector::{digest, read_place, write_place};
-use super::{Writing, late, read_cell, read_lane};
+use super::{late, read_lane};
 use crate::answer::Late;
 use crate::context::Context;
 use crate::map::Key;
@@ -81,16 +80,7 @@ impl<K: Key> Sketch<K> {
     }
 
     pub(super) fn apply(&mut self, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let lane = read_lane(input)?;
-        let place = read_place(input, self.len())?;
-        let total = input.varint()?;
-        let writing = Writing {
-            origin: stamp.origin.0,
-            lane,
-        };
-        let whose = self.cells.whose(writing)?;
-        self.cells.learn(whose, place, total, stamp.sequence);
-        Ok(())
+        self.cells.apply(input, stamp)
     }
 
     pub(super) fn flush(&mut self, bytes: &mut usize) -> bool {
@@ -98,7 +88,7 @@ impl<K: Key> Sketch<K> {
     }
 
     pub(super) fn digest(&self) -> u64 {
-        digest(&self.cells)
+        self.cells.digest()
     }
 
     /// Each entry says of which grid it is: places mean nothing in another.
@@ -115,11 +105,7 @@ impl<K: Key> Sketch<K> {
         if input.u16()? != self.grid.mark(self.context.seed()) {
             return Err(BadBytes);
         }
-        let place = read_place(input, self.len())?;
-        let (writing, total, stamp) = read_cell(&self.context, input)?;
-        let whose = self.cells.whose(writing)?;
-        self.cells.learn(whose, place, total, stamp.sequence);
-        Ok(())
+        self.cells.apply_image(input)
     }
 
     /// Not what was saved of another grid, as of a cluster with another key.

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals};
-use super::{Writing, late, read_cell, read_lane};
+use super::cells::{Cells, Totals, read_place, write_place};
+use super::{late, read_lane};
 use crate::answer::Late;
 use crate::context::Context;
 use crate::object::{Object, ObjectSettings, Since, skip_stamp};
 use crate::stamp::Stamp;
-use crate::wire::{BadBytes, Reader, Writer};
+use crate::wire::{BadBytes, Reader};
 
 /// A sum for each place of a fixed number of them, as the load of servers: what all instances added and took away. What a host
 /// added before it died stays, until others take it away.
@@ -82,18 +82,6 @@ impl Vector {
         }
         late(&self.context, self.object, place.into(), self.late_us)
     }
-
-    fn learn(
-        &mut self,
-        place: u32,
-        writing: Writing,
-        total: u64,
-        sequence: u64,
-    ) -> Result<(), BadBytes> {
-        let whose = self.cells.whose(writing)?;
-        self.cells.learn(whose, place, total, sequence);
-        Ok(())
-    }
 }
 
 /// The writes of a [`Vector`].
@@ -110,28 +98,6 @@ impl VectorAct<'_> {
     }
 }
 
-/// A place, which must be one of those that there are.
-pub(super) fn read_place(input: &mut Reader<'_>, places: u32) -> Result<u32, BadBytes> {
-    match input.varint()? {
-        place if place < places.into() => Ok(place as u32),
-        _ => Err(BadBytes),
-    }
-}
-
-pub(super) fn write_place(place: u32, (): &(), out: &mut Writer<'_>) {
-    out.varint(place.into());
-}
-
-/// The sum of a hash for each place that holds something: equal sums, equal digests.
-pub(super) fn digest(cells: &Cells<()>) -> u64 {
-    (0..cells.len())
-        .map(|place| (place, cells.sum(place)))
-        .filter(|&(_, sum)| sum != 0)
-        .fold(0, |digest, (place, sum)| {
-            digest.wrapping_add(crate::hash::words(place.into(), sum, 0))
-        })
-}
-
 impl Object for Vector {
     type Act<'a> = VectorAct<'a>;
 
@@ -139,29 +105,20 @@ impl Object for Vector {
         VectorAct(self)
     }
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
-        let lane = read_lane(input)?;
-        let place = read_place(input, self.len())?;
-        let total = input.varint()?;
-        let writing = Writing {
-            origin: stamp.origin.0,
-            lane,
-        };
-        self.learn(place, writing, total, stamp.sequence)
+        self.cells.apply(input, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.cells.flush(bytes, write_place)
     }
     fn digest(&self) -> u64 {
-        digest(&self.cells)
+        self.cells.digest()
     }
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
         self.cells
             .image(cursor, self.len(), (bytes_max, out), write_place)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        let place = read_place(input, self.len())?;
-        let (writing, total, stamp) = read_cell(&self.context, input)?;
-        self.learn(place, writing, total, stamp.sequence)
+        self.cells.apply_image(input)
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         let place = read_place(input, self.len())?;

@@ -1,0 +1,28 @@
+//! What a host does with a state, done by hand: taking what was written, and walking over it.
+
+use asterism_state::{Context, Flush, State};
+
+/// What was written since the last time, flushed: groups with their numbers.
+pub(crate) fn groups<S: State>(state: &mut S, context: &Context) -> Vec<(u64, Vec<u8>)> {
+    let mut bytes = usize::MAX;
+    for object in 0..S::OBJECTS.len() as u8 {
+        state.with(object, Flush(&mut bytes));
+    }
+    context.end(|_, _| {});
+    let mut groups = Vec::new();
+    context.take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
+    groups
+}
+
+/// The whole state, in parts of at most `bytes_max` bytes.
+pub(crate) fn image(state: &impl State, bytes_max: usize) -> Vec<Vec<u8>> {
+    let mut parts = vec![Vec::new()];
+    let mut cursor = (0, 0);
+    while let Some(next) = state.image(cursor, bytes_max, parts.last_mut().expect("one part")) {
+        assert!(next > cursor, "a part gets further than the one before");
+        cursor = next;
+        parts.push(Vec::new());
+    }
+    assert!(parts.iter().all(|part| part.len() <= bytes_max));
+    parts
+}
