@@ -16,7 +16,7 @@ pub(crate) type Group = (Life, u64);
 /// What a host knows.
 pub(crate) type Known = BTreeSet<Group>;
 
-const KEYS: u64 = 30;
+const KEYS: u64 = 600;
 
 /// A stamped entry: the greater stamp (sequence, then life) wins, so that merging is a join.
 pub(crate) type Stamp = (u64, Life);
@@ -96,6 +96,9 @@ pub(crate) struct Host {
     /// For each life up to where its groups are known without a gap.
     prefixes: BTreeMap<Life, u64>,
     pub(crate) head: u64,
+    /// What was stable when the roster in force was installed.
+    pub(crate) stable_at_install: BTreeMap<Life, u64>,
+    /// Lives that were closed since the last look.
     pub(crate) closed: BTreeSet<Life>,
     walks: BTreeMap<MemberId, Walk>,
     /// How far each life's stream is applied, without a gap or by an image.
@@ -117,6 +120,7 @@ impl Host {
             head_when_known: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             head: 0,
+            stable_at_install: BTreeMap::new(),
             closed: BTreeSet::new(),
             walks: BTreeMap::new(),
             applied: BTreeMap::new(),
@@ -256,7 +260,7 @@ impl Host {
             if self.replicator.image_room(member) == 0 {
                 continue;
             }
-            let bucket = walk.next_key..walk.next_key + 5;
+            let bucket = walk.next_key..walk.next_key + 40;
             let mut chunk = Vec::new();
             for (key, (sequence, (member, incarnation))) in self.table.range(bucket.clone()) {
                 chunk.extend(key.to_le_bytes());

@@ -9,11 +9,12 @@ mod host;
 mod planted;
 #[path = "../random/mod.rs"]
 mod random;
+mod scenarios;
 mod world;
 
 use world::{Report, World};
 
-const SEEDS: u64 = 600;
+const SEEDS: u64 = 300;
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable)

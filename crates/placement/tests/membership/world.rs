@@ -29,6 +29,8 @@ enum Happening {
     Commit(usize),
     /// The next change of membership.
     Change,
+    /// A host dies, if another has what it had.
+    Die(usize),
     /// A host is handed a roster.
     Install(usize, Roster),
     /// A host starts in a new life.
@@ -174,7 +176,7 @@ impl World {
                 | Happening::Commit(place)
                 | Happening::Install(place, _)
                 | Happening::Start(place) => Some(place),
-                Happening::Change => None,
+                Happening::Change | Happening::Die(_) => None,
             };
             self.happened(happening)?;
             let Some(place) = place.filter(|&place| self.hosts[place].is_some()) else {
@@ -224,6 +226,12 @@ impl World {
                 }
             }
             Happening::Change => self.change(),
+            Happening::Die(place) => {
+                if self.is_storm() && self.joined().iter().any(|&other| other != place) {
+                    self.report.deaths += u64::from(self.hosts[place].is_some());
+                    self.hosts[place] = None;
+                }
+            }
             Happening::Start(place) => {
                 self.start(place, true);
                 self.report.returns += 1;
@@ -241,7 +249,14 @@ impl World {
         };
         // Only for the life that it was meant for: another was handed its own.
         match host.replicator.install(self.now, roster, &mut host.inbox) {
-            Ok(()) | Err(InstallError::NotNewer { .. }) => Ok(()),
+            Ok(()) => {
+                let members = host.replicator.progress().members().iter();
+                host.stable_at_install = members
+                    .filter_map(|known| Some(((known.member, known.incarnation?), known.stable)))
+                    .collect();
+                Ok(())
+            }
+            Err(InstallError::NotNewer { .. }) => Ok(()),
             Err(InstallError::OtherLife { named }) if named < host.life.1 => Ok(()),
             Err(why) if why.is_end() => {
                 self.hosts[place] = None;
@@ -344,7 +359,16 @@ impl World {
             return Ok(());
         };
         let busy = host.apply(now, budget, &self.walks);
+        let walks_begun = host.walks_begun;
         host.serve(now, &mut self.walks);
+        if host.walks_begun > walks_begun && self.random.chance(8) {
+            // Who walks dies in the middle of it.
+            let soon = now + Duration::from_micros(self.random.below(8_000));
+            self.happens(soon, Happening::Die(place));
+        }
+        let Some(host) = &mut self.hosts[place] else {
+            return Ok(());
+        };
         host.replicator.handle_timeout(now);
         let mut messages = Vec::new();
         let mut message = Vec::new();
@@ -397,7 +421,10 @@ impl World {
     // --- what must hold
 
     /// What a host says of the others, held against the truth.
-    fn check(&self, place: usize) -> Result<(), String> {
+    fn check(&mut self, place: usize) -> Result<(), String> {
+        let closed = self.hosts[place]
+            .as_mut()
+            .map(|host| std::mem::take(&mut host.closed));
         let Some(host) = &self.hosts[place] else {
             return Ok(());
         };
@@ -413,7 +440,7 @@ impl World {
             let life = (member.member, incarnation);
             self.check_stable(host, life, member.stable)?;
         }
-        for &life in &host.closed {
+        for life in closed.unwrap_or_default() {
             let own = of(&host.known, life);
             if host.replicator.epoch() == self.roster.epoch {
                 for witness in self.living(host) {
@@ -448,11 +475,12 @@ impl World {
             return Ok(());
         }
         for witness in self.living(host) {
-            // Who joins is known to lack what was stable before it came.
-            if !witness.replicator.is_ready() {
+            // Who joins is known to lack what was stable before it came, and no more than that.
+            let before = host.stable_at_install.get(&life).copied().unwrap_or(0);
+            if !witness.replicator.is_ready() && stable <= before {
                 continue;
             }
-            if !witness.known.contains(&(life, stable)) {
+            if witness.prefix(life) < stable {
                 return Err(format!(
                     "{:?} calls {life:?}:{stable} stable; {:?} lacks it",
                     host.life, witness.life
