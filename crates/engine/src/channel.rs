@@ -7,18 +7,19 @@
 mod outlet;
 
 use asterism_placement::replicated::{
-    Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, SubmitError,
+    Destination as ReplicaDestination, Event, ImageError, ImageKind, InstallError, Replicator,
+    Roster, Standing, SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
 };
-use asterism_placement::{MemberId, Time, mutant as placed};
+use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::exchange::{Down, Up, WALK_PARTS, origin};
+use crate::exchange::{Down, Up, WALK_PARTS, origin, write_lives};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
@@ -43,6 +44,14 @@ pub enum ChannelEvent {
     Laggard(MemberId),
     /// It is served from the log again.
     CaughtUp(MemberId),
+    /// An epoch is in force.
+    Epoch(Epoch),
+    /// It ended this life of a member.
+    Ended(MemberId, Incarnation),
+    /// All members have the same of that life.
+    Closed(MemberId, Incarnation),
+    /// This host has joined.
+    Ready,
 }
 
 /// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
@@ -86,6 +95,8 @@ struct Lane {
     /// Up to where the instance has applied each member's stream, by place.
     applied: Vec<u64>,
     images_applied: Vec<(MemberId, u32)>,
+    /// Lives that have ended of which it has applied all that was delivered.
+    ended_applied: Vec<OriginName>,
 }
 
 /// A walk for a laggard: parts of its image on their way from the instance to the placement.
@@ -111,10 +122,14 @@ pub struct StateChannel {
     committed: Arc<AtomicU64>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
+    /// Of which life of each member that was, by place.
+    told_of: Vec<Option<OriginName>>,
     /// Walks for laggards under way here.
     walks: Vec<Walk>,
     /// Walks whose end every instance must report.
     images: Vec<(MemberId, u32)>,
+    /// Lives that have ended and that not every instance has applied as far as they were delivered.
+    ended: Vec<OriginName>,
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
@@ -153,6 +168,7 @@ impl StateChannel {
                 held_bytes: Vec::new(),
                 applied: vec![0; members],
                 images_applied: Vec::new(),
+                ended_applied: Vec::new(),
             })
             .collect();
         Self {
@@ -163,8 +179,10 @@ impl StateChannel {
             outlet: Outlet::new(down),
             committed,
             told: vec![(0, 0, 0); members],
+            told_of: vec![None; members],
             walks: Vec::new(),
             images: Vec::new(),
+            ended: Vec::new(),
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
@@ -213,6 +231,54 @@ impl StateChannel {
         {
             self.tally.refused_opened += 1;
         }
+        Ok(())
+    }
+
+    /// Puts a roster in force: it is what whoever runs the cluster decided, and is never guessed. Lives that it does not name
+    /// are refused from here on; instances are told, and end what was left of them.
+    ///
+    /// # Errors
+    /// See [`InstallError`]; nothing changed. When [`InstallError::is_end`], this host must stop at once.
+    pub fn install(&mut self, now: Time, roster: &Roster) -> Result<(), InstallError> {
+        let mut deliver = Delivering {
+            outlet: &mut self.outlet,
+            images: &mut self.images,
+        };
+        self.replicator.install(now, roster, &mut deliver)?;
+        self.secure.set_epoch(roster.epoch);
+        let own = self.replicator.config().member;
+        let places = self.replicator.config().members.iter().enumerate();
+        for (place, &member) in places.filter(|(_, member)| **member != own) {
+            let named = roster.named(member);
+            match named {
+                None => self.secure.revoke(member),
+                Some(Some(incarnation)) => {
+                    self.secure.admit_by_epoch(now, member, incarnation, None);
+                }
+                Some(None) => {}
+            }
+            let alive = self.replicator.progress().member(member);
+            let alive = alive
+                .and_then(|progress| progress.incarnation)
+                .map(|life| origin(member, life));
+            if self.told_of[place] != alive {
+                self.told_of[place] = alive;
+                self.told[place] = (0, 0, 0);
+                for lane in &mut self.lanes {
+                    lane.applied[place] = 0;
+                    lane.images_applied.retain(|&(from, _)| from != member);
+                }
+                self.images.retain(|&(from, _)| from != member);
+                self.walks.retain(|walk| walk.member != member);
+            }
+        }
+        let named = roster
+            .members
+            .iter()
+            .filter_map(|&(member, life)| Some(origin(member, life?)));
+        let lives = write_lives(named);
+        self.outlet.push(&Down::Epoch { lives: &lives });
+        self.note(ChannelEvent::Epoch(roster.epoch));
         Ok(())
     }
 
@@ -322,12 +388,15 @@ impl StateChannel {
         let progress = self.replicator.progress();
         let own = self.replicator.config().member;
         self.outlet.is_clear()
+            && self.replicator.is_ready()
+            && self.replicator.ended().all(|ended| ended.closed)
             && self
                 .lanes
                 .iter()
                 .all(|lane| lane.held.is_none() && lane.up.is_empty())
             && progress.members().iter().all(|member| {
                 member.member == own
+                    || member.standing == Standing::Out
                     || member.acknowledged >= self.replicator.head()
                         && member.applied >= member.head
             })
@@ -395,6 +464,7 @@ impl StateChannel {
             held_bytes,
             applied,
             images_applied,
+            ended_applied,
         } = lane;
         let Some(up) = up.next().and_then(Up::read) else {
             return false;
@@ -418,17 +488,15 @@ impl StateChannel {
                     return false;
                 }
             },
-            Up::Applied { member, sequence } => {
-                if let Some(place) = self
-                    .replicator
-                    .config()
-                    .members
-                    .iter()
-                    .position(|&known| known == member)
-                {
+            Up::Applied { origin, sequence } => {
+                // Of a life that has ended it says nothing about the one after it.
+                let told_of = self.told_of.iter();
+                let place = told_of.into_iter().position(|&told| told == Some(origin));
+                if let Some(place) = place {
                     applied[place] = applied[place].max(sequence);
                 }
             }
+            Up::EndedApplied { origin } => ended_applied.push(origin),
             Up::ImagePart {
                 member,
                 walk,
@@ -507,6 +575,7 @@ impl StateChannel {
                 self.replicator.applied(now, member, applied);
             }
         }
+        self.report_ended(now);
         let mut number = 0;
         while let Some(&(from, walk)) = self.images.get(number) {
             if !self
@@ -548,7 +617,49 @@ impl StateChannel {
                 self.outlet.push(&Down::StopWalk { member, walk });
                 self.note(ChannelEvent::CaughtUp(member));
             }
+            Event::Ended {
+                member,
+                incarnation,
+            } => {
+                let origin = origin(member, incarnation);
+                self.ended.push(origin);
+                self.outlet.push(&Down::Ended { origin });
+                self.note(ChannelEvent::Ended(member, incarnation));
+            }
+            Event::Closed {
+                member,
+                incarnation,
+            } => {
+                let origin = origin(member, incarnation);
+                self.outlet.push(&Down::Closed { origin });
+                self.note(ChannelEvent::Closed(member, incarnation));
+            }
+            Event::Ready => {
+                self.outlet.push(&Down::Ready);
+                self.note(ChannelEvent::Ready);
+            }
             Event::Heard { .. } => {}
+        }
+    }
+
+    /// Tells the placement of which ended lives every instance has applied what was delivered.
+    fn report_ended(&mut self, now: Time) {
+        let mut number = 0;
+        while let Some(&life) = self.ended.get(number) {
+            if !self
+                .lanes
+                .iter()
+                .all(|lane| lane.ended_applied.contains(&life))
+            {
+                number += 1;
+                continue;
+            }
+            self.ended.remove(number);
+            for lane in &mut self.lanes {
+                lane.ended_applied.retain(|&applied| applied != life);
+            }
+            let (member, incarnation) = (MemberId(life.member), Incarnation(life.incarnation));
+            self.replicator.ended_applied(now, member, incarnation);
         }
     }
 
@@ -588,6 +699,7 @@ impl StateChannel {
                 return;
             }
             self.told[place] = now;
+            self.told_of[place] = Some(origin(member, incarnation));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::pool::{Pool, Space};
-use crate::stamp::{OriginName, Stamp};
+use crate::stamp::{Origin, OriginName, Stamp};
 use crate::table::{Row, Table, Value};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -609,28 +609,41 @@ impl Builder {
 }
 
 pub(crate) fn write_stamp(context: &Context, stamp: Stamp, out: &mut Writer<'_>) {
-    let name = context.origin_name(stamp.origin);
+    write_origin(context, stamp.origin, out);
+    out.varint(stamp.sequence);
+}
+
+pub(crate) fn write_origin(context: &Context, origin: Origin, out: &mut Writer<'_>) {
+    let name = context.origin_name(origin);
     out.u16(name.member);
     out.u64(name.incarnation);
-    out.varint(stamp.sequence);
 }
 
 /// Passes over a stamp whose writer does not matter any more.
 pub(crate) fn skip_stamp(input: &mut Reader<'_>) -> Result<(), BadBytes> {
-    input.u16()?;
-    input.u64()?;
+    skip_origin(input)?;
     input.varint()?;
     Ok(())
 }
 
+/// Passes over the name of a writer.
+pub(crate) fn skip_origin(input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    input.u16()?;
+    input.u64()?;
+    Ok(())
+}
+
 pub(crate) fn read_stamp(context: &Context, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
+    Ok(Stamp {
+        origin: read_origin(context, input)?,
+        sequence: input.varint()?,
+    })
+}
+
+pub(crate) fn read_origin(context: &Context, input: &mut Reader<'_>) -> Result<Origin, BadBytes> {
     let name = OriginName {
         member: input.u16()?,
         incarnation: input.u64()?,
     };
-    let origin = context.origin(name).ok_or(BadBytes)?;
-    Ok(Stamp {
-        origin,
-        sequence: input.varint()?,
-    })
+    context.origin(name).ok_or(BadBytes)
 }

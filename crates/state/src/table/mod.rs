@@ -33,8 +33,9 @@ pub const LANES_MAX: usize = 4;
 
 /// Memory of a shared table, in multiples of its capacity. A member's share is free again once it has
 /// forgotten an entry; the others may hear only later that they can forget theirs, and must have room for
-/// the entry that follows in the meantime. Reserved address space costs nothing until it is touched.
-const SLACK: u32 = 2;
+/// the entry that follows in the meantime. And a host that restarts finds room again for what it wrote before and others
+/// have changed since, which nobody counts as its own any more. Reserved address space costs nothing until it is touched.
+const SLACK: u32 = 3;
 
 /// Permission to add one entry: got while asking, spent by `insert`.
 #[derive(Debug)]
