@@ -99,6 +99,9 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
         members: with,
     };
     hand_out(world, &mut draws, &all, &roster)?;
+    // Numbers of one life's stream say nothing of the next.
+    world.oracle.used.clear();
+    world.oracle.closed.clear();
     let known = known_to(world, &survivors);
     for _ in 0..ROUNDS {
         spend(world, 0..members)?;

@@ -50,13 +50,11 @@ pub enum Mutant {
     ForeseenTrusted,
     /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
     OrphansLiveOn,
-    /// What a host wrote before it restarted does not count against its share, so that it writes more than its share.
-    EarlierLivesForgotten,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 19] = [
+    pub const ALL: [Mutant; 18] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -75,7 +73,6 @@ impl Mutant {
         Mutant::GrantPerRetry,
         Mutant::ForeseenTrusted,
         Mutant::OrphansLiveOn,
-        Mutant::EarlierLivesForgotten,
     ];
 }
 

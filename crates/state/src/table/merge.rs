@@ -500,8 +500,7 @@ impl<R: Row, V: Value> Table<R, V> {
             toucher,
             own: false,
             earlier: self.context.is_earlier_life(stamp.origin)
-                && self.context.falls_to_lane(row.lane_hash(0, 0))
-                && !mutant::active(Mutant::EarlierLivesForgotten),
+                && self.context.falls_to_lane(row.lane_hash(0, 0)),
         });
         Ok(())
     }
