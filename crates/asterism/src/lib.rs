@@ -9,6 +9,7 @@ pub mod command_line;
 pub mod config;
 pub mod control;
 pub mod demo;
+pub mod epochs;
 pub mod fleet;
 pub mod key_file;
 pub mod lab;
