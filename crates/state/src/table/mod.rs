@@ -16,12 +16,13 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use crate::answer::{Late, Nearby};
+use crate::builder::TableSettings;
 use crate::context::Context;
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};
-use crate::object::{Absence, TableSettings};
+use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
