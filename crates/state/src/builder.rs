@@ -65,20 +65,16 @@ impl Builder {
     /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
     pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
         let (object, settings) = self.object(name);
-        let mut classes = [0; IDLE_CLASSES];
-        for (class, &seconds) in classes.iter_mut().zip(idle) {
-            *class = seconds;
-        }
-        let capacity = settings.capacity_or(capacity);
-        let settings = TableSettings {
-            logged: settings.logged,
-            late_us: settings.late_us,
-            absence: settings.absence,
-            capacity,
-            expected: capacity.min(1 << 14),
-            idle: classes,
-        };
+        let settings = table_settings(&settings, capacity, idle);
         Table::new(self.context.clone(), object, settings)
+    }
+
+    /// A graph: `capacity` is in edges as instances see them, so that one that three instances see counts three times; edges that
+    /// nobody uses for `idle` seconds end, 0 for never.
+    pub fn graph<N: crate::Key>(&self, name: &str, capacity: u32, idle: Tick) -> crate::Graph<N> {
+        let (object, settings) = self.object(name);
+        let settings = table_settings(&settings, capacity, &[idle]);
+        crate::Graph::new(self.context.clone(), object, settings)
     }
 
     /// A pool of the items of `space`, leased in blocks to the members by their place in the epoch.
@@ -142,5 +138,21 @@ impl Builder {
     pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
         let (object, settings) = self.object(name);
         crate::Register::new(self.context.clone(), object, settings, initial)
+    }
+}
+
+fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> TableSettings {
+    let mut classes = [0; IDLE_CLASSES];
+    for (class, &seconds) in classes.iter_mut().zip(idle) {
+        *class = seconds;
+    }
+    let capacity = settings.capacity_or(capacity);
+    TableSettings {
+        logged: settings.logged,
+        late_us: settings.late_us,
+        absence: settings.absence,
+        capacity,
+        expected: capacity.min(1 << 14),
+        idle: classes,
     }
 }

@@ -7,7 +7,7 @@ use crate::stamp::OriginName;
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
-    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Map,
+    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map,
     ObjectSettings, Register, Set, State, Sweep, Vector,
 };
 
@@ -51,13 +51,14 @@ struct Everything {
     sketch: CountMin<u16>,
     filter: Bloom<u16>,
     counting: CountingBloom<u16>,
+    graph: Graph<u8>,
 }
 
 /// By hand what `#[state]` generates: the attribute names this crate from outside.
 impl State for Everything {
     const OBJECTS: &'static [&'static str] = &[
         "map", "pairs", "set", "register", "counter", "counters", "vector", "sketch", "filter",
-        "counting",
+        "counting", "graph",
     ];
     type Act<'a> = ();
     fn act(&mut self) {}
@@ -73,6 +74,7 @@ impl State for Everything {
             7 => visit.visit(&mut self.sketch),
             8 => visit.visit(&mut self.filter),
             9 => visit.visit(&mut self.counting),
+            10 => visit.visit(&mut self.graph),
             _ => return None,
         })
     }
@@ -88,6 +90,7 @@ impl State for Everything {
             7 => look.look(&self.sketch),
             8 => look.look(&self.filter),
             9 => look.look(&self.counting),
+            10 => look.look(&self.graph),
             _ => return None,
         })
     }
@@ -113,6 +116,7 @@ pub fn fuzz_apply(data: &[u8]) {
         sketch: builder.count_min("sketch", 0.1, 0.1),
         filter: builder.bloom("filter", CAPACITY, 0.1),
         counting: builder.counting_bloom("counting", CAPACITY, 0.1),
+        graph: builder.graph("graph", CAPACITY, 5),
     };
     let from = OriginName {
         member: 9,
@@ -136,6 +140,7 @@ pub fn fuzz_apply(data: &[u8]) {
     context.end(|_, _| {});
     context.take_groups(|_, _| {});
     assert!(state.map.held() <= 2 * CAPACITY as usize);
+    assert!(state.graph.nodes() <= 4 * CAPACITY as usize);
     walk(&state, &context);
 }
 
@@ -165,6 +170,12 @@ fn write_over(state: &mut Everything, context: &Context) {
             Ok(true),
             "an own write is seen at once, whatever came before"
         );
+    }
+    let weight = state.graph.weight(&1, &2).ok().flatten().unwrap_or(0);
+    if let Ok(Some(link)) = state.graph.link(&1, &2) {
+        state.graph.act().add(link, 5);
+        let raised = Some(weight.saturating_add(5));
+        assert_eq!(state.graph.weight(&1, &2), Ok(raised));
     }
     state.register.act().set(Bits(1));
     state.counter.act().add(1);
@@ -205,7 +216,7 @@ mod tests {
     fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..bits() % 24 {
-            out.push((bits() % 11) as u8 * 8 + (bits() % 8) as u8);
+            out.push((bits() % 12) as u8 * 8 + (bits() % 8) as u8);
             for _ in 0..bits() % 40 {
                 out.push(match bits() % 4 {
                     0 => 0,

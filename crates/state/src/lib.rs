@@ -5,7 +5,7 @@
 //! through [`State::apply`], whole states through [`State::apply_image`].
 //!
 //! Read first: `object.rs` (what an object can do), `builder.rs` (how a state's objects are made), then `table/mod.rs`
-//! (the table behind maps and sets), `accumulator/mod.rs` (sums and sketches),
+//! (the table behind maps and sets), `graph/mod.rs` (who talks to whom), `accumulator/mod.rs` (sums and sketches),
 //! `pool.rs` (what can run out), `context.rs` (what one instance's objects share).
 
 mod accumulator;
@@ -16,6 +16,7 @@ mod endpoint_space;
 mod foresight;
 #[doc(hidden)]
 pub mod fuzz;
+mod graph;
 pub mod hash;
 mod index;
 mod keys;
@@ -45,6 +46,7 @@ pub use context::{
 };
 pub use endpoint_space::EndpointSpace;
 pub use foresight::{BURST_MAX, Foresight};
+pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{

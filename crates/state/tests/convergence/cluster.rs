@@ -169,7 +169,7 @@ impl Cluster {
                 }
             }};
         }
-        match chance.below(12) {
+        match chance.below(13) {
             0 | 1 => write!(winners, replica.state.winners.get(&key)?, key, Score(value)),
             2 | 3 => write!(
                 joins,
@@ -214,6 +214,12 @@ impl Cluster {
                 }
             }
             10 => self.accumulated.write(&mut replica.state, chance),
+            11 => {
+                let link = replica.state.talk.link(&(key as u8 % 4), &(value % 3))?;
+                if let Some(link) = link {
+                    replica.state.act().talk.add(link, u64::from(value));
+                }
+            }
             _ => self.take_port(at, chance)?,
         }
         Ok(())

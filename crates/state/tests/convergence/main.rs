@@ -7,6 +7,7 @@
 
 mod accumulated;
 mod cluster;
+mod graph;
 mod leases;
 mod oracle;
 mod shared;
@@ -16,7 +17,7 @@ mod planted;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use asterism_state::State;
+use asterism_state::{Object, State};
 use cluster::Cluster;
 use shared::{CAPACITY, Chance, Shared};
 
@@ -49,6 +50,8 @@ pub fn run(seed: u64) {
         ] {
             assert_eq!(held, 0, "what idled out is forgotten");
         }
+        assert_eq!(state.talk.entries_held(), 0, "edges are forgotten");
+        assert_eq!((state.talk.edges(), state.talk.nodes()), (0, 0));
         assert_eq!(state.ports.usage().in_use, 0, "every port came back");
     }
 }
@@ -83,6 +86,7 @@ fn equal(cluster: &Cluster) {
             state.pairs.tally(),
             state.sessions.tally(),
             state.users.tally(),
+            state.talk.tally(),
         ] {
             assert_eq!(tally.refused_full, 0, "leased capacity never runs out");
         }

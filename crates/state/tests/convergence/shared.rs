@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Grouped,
-    Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Table, Value,
-    Vector, Wire, Writer, state,
+    BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph,
+    Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Table,
+    Value, Vector, Wire, Writer, state,
 };
 use core::cmp::Ordering;
 
@@ -161,6 +161,7 @@ pub struct Shared {
     pub volumes: CountMin<u32>,
     pub present: CountingBloom<u32>,
     pub seen: Bloom<u32>,
+    pub talk: Graph<u8>,
 }
 
 /// Entries of each table over all members.
@@ -185,6 +186,7 @@ impl Shared {
             volumes: builder.count_min("volumes", SKETCH.0, SKETCH.1),
             present: builder.counting_bloom("present", FILTER.0, FILTER.1),
             seen: builder.bloom("seen", FILTER.0, FILTER.1),
+            talk: builder.graph("talk", 2 * CAPACITY, 10),
         };
         let returns = shared.ports.returns();
         shared.users.on_forget(0, move |row, last| {
