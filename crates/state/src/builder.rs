@@ -96,6 +96,30 @@ impl Builder {
         crate::Counters::new(self.context.clone(), object, settings)
     }
 
+    /// A counter for each key of what was added in a window of time.
+    pub fn windowed_counters<K: crate::Key>(
+        &self,
+        name: &str,
+        capacity: u32,
+        window: crate::Window,
+    ) -> crate::WindowedCounters<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(capacity);
+        crate::WindowedCounters::new(self.context.clone(), object, settings, window)
+    }
+
+    /// As [`Builder::count_min`], of what was added in a window of time.
+    pub fn windowed_count_min<K: crate::Key>(
+        &self,
+        name: &str,
+        (error, doubt): (f64, f64),
+        window: crate::Window,
+    ) -> crate::WindowedCountMin<K> {
+        let (object, settings) = self.object(name);
+        let sizes = ((error, doubt), window);
+        crate::WindowedCountMin::new(self.context.clone(), object, settings, sizes)
+    }
+
     /// A sum, which may also fall, for each of `length` places.
     pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, settings) = self.object(name);

@@ -7,8 +7,9 @@ use crate::stamp::OriginName;
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
-    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map,
-    ObjectSettings, Register, Set, State, Sweep, Vector,
+    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map, Object,
+    ObjectSettings, Register, Set, State, Sweep, Vector, Window, WindowedCountMin,
+    WindowedCounters,
 };
 
 /// Longer inputs are cut.
@@ -52,13 +53,26 @@ struct Everything {
     filter: Bloom<u16>,
     counting: CountingBloom<u16>,
     graph: Graph<u8>,
+    recent: WindowedCounters<u16>,
+    recent_sketch: WindowedCountMin<u16>,
 }
 
 /// By hand what `#[state]` generates: the attribute names this crate from outside.
 impl State for Everything {
     const OBJECTS: &'static [&'static str] = &[
-        "map", "pairs", "set", "register", "counter", "counters", "vector", "sketch", "filter",
-        "counting", "graph",
+        "map",
+        "pairs",
+        "set",
+        "register",
+        "counter",
+        "counters",
+        "vector",
+        "sketch",
+        "filter",
+        "counting",
+        "graph",
+        "recent",
+        "recent_sketch",
     ];
     type Act<'a> = ();
     fn act(&mut self) {}
@@ -75,6 +89,8 @@ impl State for Everything {
             8 => visit.visit(&mut self.filter),
             9 => visit.visit(&mut self.counting),
             10 => visit.visit(&mut self.graph),
+            11 => visit.visit(&mut self.recent),
+            12 => visit.visit(&mut self.recent_sketch),
             _ => return None,
         })
     }
@@ -91,10 +107,18 @@ impl State for Everything {
             8 => look.look(&self.filter),
             9 => look.look(&self.counting),
             10 => look.look(&self.graph),
+            11 => look.look(&self.recent),
+            12 => look.look(&self.recent_sketch),
             _ => return None,
         })
     }
 }
+
+/// What the windowed objects sum here: as far as to buckets near the fuzzed clock.
+const WINDOW: Window = Window {
+    buckets: 3,
+    bucket_seconds: 100,
+};
 
 /// Entries that each table has room for here.
 const CAPACITY: u32 = 64;
@@ -117,6 +141,8 @@ pub fn fuzz_apply(data: &[u8]) {
         filter: builder.bloom("filter", CAPACITY, 0.1),
         counting: builder.counting_bloom("counting", CAPACITY, 0.1),
         graph: builder.graph("graph", CAPACITY, 5),
+        recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
+        recent_sketch: builder.windowed_count_min("recent_sketch", (0.1, 0.1), WINDOW),
     };
     let from = OriginName {
         member: 9,
@@ -140,13 +166,13 @@ pub fn fuzz_apply(data: &[u8]) {
     context.end(|_, _| {});
     context.take_groups(|_, _| {});
     assert!(state.map.held() <= 2 * CAPACITY as usize);
+    assert!(state.recent.entries() <= 2 * CAPACITY as usize);
     assert!(state.graph.nodes() <= 4 * CAPACITY as usize);
     walk(&state, &context);
 }
 
 /// Writes over, refreshes and removes what the bytes left behind.
 fn write_over(state: &mut Everything, context: &Context) {
-    use crate::Object;
     context.begin(1);
     let mut rows = Vec::new();
     state.map.for_each(|row, _| rows.push(row.0));
@@ -177,6 +203,14 @@ fn write_over(state: &mut Everything, context: &Context) {
         let raised = Some(weight.saturating_add(5));
         assert_eq!(state.graph.weight(&1, &2), Ok(raised));
     }
+    context.arrive(0);
+    let before = (state.recent.get(&3), state.recent_sketch.get(&3));
+    if let Ok(Some(tally)) = state.recent.find(&3) {
+        state.recent.act().add(&tally, 1);
+        let raised = before.0.map(|sum| sum.wrapping_add(1));
+        assert_eq!(state.recent.get(&3), raised);
+    }
+    state.recent_sketch.act().add(&3, 1);
     state.register.act().set(Bits(1));
     state.counter.act().add(1);
     state.vector.act().add(3, -1);
@@ -216,7 +250,7 @@ mod tests {
     fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..bits() % 24 {
-            out.push((bits() % 12) as u8 * 8 + (bits() % 8) as u8);
+            out.push((bits() % 14) as u8 * 8 + (bits() % 8) as u8);
             for _ in 0..bits() % 40 {
                 out.push(match bits() % 4 {
                     0 => 0,

@@ -35,7 +35,8 @@ mod wire;
 
 pub use accumulator::{
     Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,
-    CountingBloom, CountingBloomAct, Tally, Vector, VectorAct,
+    CountingBloom, CountingBloomAct, SKEW_SECONDS_MAX, Tally, Vector, VectorAct, Window,
+    WindowTally, WindowedCountMin, WindowedCountMinAct, WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};
 pub use asterism_state_macro::state_below as state;

@@ -64,6 +64,11 @@ pub(crate) struct Slot<T: Copy> {
 unsafe impl<T: Copy> Zeroed for Slot<T> {}
 
 impl<T: Copy> Slot<T> {
+    pub(crate) const NONE: Self = Self {
+        value: MaybeUninit::uninit(),
+        is_set: false,
+    };
+
     #[inline(always)]
     pub(crate) fn of(value: T) -> Self {
         Self {

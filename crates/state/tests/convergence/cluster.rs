@@ -11,6 +11,7 @@ use asterism_state::{
 
 use crate::accumulated::Accumulated;
 use crate::shared::{Chance, Score, Seen, Session, Shared};
+use crate::windowed::Windowed;
 
 /// What one member acknowledged when its own stream was `head` long.
 #[derive(Clone, Debug)]
@@ -42,6 +43,7 @@ pub struct Cluster {
     pub added: u64,
     pub added_keyed: u64,
     pub accumulated: Accumulated,
+    pub windowed: Windowed,
     ordered: bool,
 }
 
@@ -89,6 +91,7 @@ impl Cluster {
             added: 0,
             added_keyed: 0,
             accumulated: Accumulated::default(),
+            windowed: Windowed::default(),
             ordered,
         }
     }
@@ -120,6 +123,7 @@ impl Cluster {
         let late = chance.one_in(3);
         let replica = &mut self.replicas[at];
         replica.serial += 1;
+        replica.context.arrive(0);
         replica.context.begin(replica.serial);
         if late {
             // A first call reserves and is late; another packet comes in between.
@@ -169,7 +173,7 @@ impl Cluster {
                 }
             }};
         }
-        match chance.below(13) {
+        match chance.below(15) {
             0 | 1 => write!(winners, replica.state.winners.get(&key)?, key, Score(value)),
             2 | 3 => write!(
                 joins,
@@ -214,7 +218,10 @@ impl Cluster {
                 }
             }
             10 => self.accumulated.write(&mut replica.state, chance),
-            11 => {
+            11 | 12 => self
+                .windowed
+                .write(&replica.context, &mut replica.state, chance)?,
+            13 => {
                 let link = replica.state.talk.link(&(key as u8 % 4), &(value % 3))?;
                 if let Some(link) = link {
                     replica.state.act().talk.add(link, u64::from(value));

@@ -11,6 +11,7 @@ mod graph;
 mod leases;
 mod oracle;
 mod shared;
+mod windowed;
 
 #[cfg(asterism_mutants)]
 mod planted;
@@ -50,6 +51,7 @@ pub fn run(seed: u64) {
         ] {
             assert_eq!(held, 0, "what idled out is forgotten");
         }
+        assert_eq!(state.recent.entries(), 0, "old keys are forgotten");
         assert_eq!(state.talk.entries_held(), 0, "edges are forgotten");
         assert_eq!((state.talk.edges(), state.talk.nodes()), (0, 0));
         assert_eq!(state.ports.usage().in_use, 0, "every port came back");
@@ -77,6 +79,8 @@ fn equal(cluster: &Cluster) {
         state.keyed.for_each(|_, total| keyed += total);
         assert_eq!(keyed, cluster.added_keyed, "the sum of all adding by key");
         cluster.accumulated.check(state).expect("nothing is late");
+        let windowed = cluster.windowed.check(&replica.context, state);
+        windowed.expect("nothing is late");
         assert_eq!(state.latest.get(), first.latest.get());
         assert_eq!(state.flags.get(), first.flags.get());
         for tally in [
@@ -91,6 +95,7 @@ fn equal(cluster: &Cluster) {
             assert_eq!(tally.refused_full, 0, "leased capacity never runs out");
         }
         assert_eq!(state.keyed.refused_full(), 0);
+        assert_eq!(state.recent.refused_full(), 0);
         assert!(state.winners.len() <= CAPACITY as usize);
     }
 }

@@ -185,6 +185,19 @@ pub fn check(cluster: &Cluster) {
                         input.u64().expect("its bits");
                     }
                     15 => read(flags, input, stamp, &mut talk),
+                    16 | 17 if flags != 0 => {
+                        input.varint().expect("a bucket");
+                    }
+                    16 | 17 => {
+                        input.varint().expect("a lane");
+                        match tag >> 3 {
+                            16 => input.u32().map(u64::from),
+                            _ => input.varint(),
+                        }
+                        .expect("a key or a place");
+                        input.varint().expect("a bucket");
+                        input.varint().expect("a total");
+                    }
                     other => panic!("operations of object {other}"),
                 }
             }

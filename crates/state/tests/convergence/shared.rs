@@ -5,11 +5,12 @@ use std::rc::Rc;
 use asterism_state::{
     BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph,
     Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Table,
-    Value, Vector, Wire, Writer, state,
+    Value, Vector, WindowedCountMin, WindowedCounters, Wire, Writer, state,
 };
 use core::cmp::Ordering;
 
 use crate::accumulated::{FILTER, PLACES, SKETCH};
+use crate::windowed::WINDOW;
 
 /// A value of which the greater one wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -162,6 +163,8 @@ pub struct Shared {
     pub present: CountingBloom<u32>,
     pub seen: Bloom<u32>,
     pub talk: Graph<u8>,
+    pub recent: WindowedCounters<u32>,
+    pub recent_volumes: WindowedCountMin<u32>,
 }
 
 /// Entries of each table over all members.
@@ -187,6 +190,8 @@ impl Shared {
             present: builder.counting_bloom("present", FILTER.0, FILTER.1),
             seen: builder.bloom("seen", FILTER.0, FILTER.1),
             talk: builder.graph("talk", 2 * CAPACITY, 10),
+            recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
+            recent_volumes: builder.windowed_count_min("recent_volumes", SKETCH, WINDOW),
         };
         let returns = shared.ports.returns();
         shared.users.on_forget(0, move |row, last| {
