@@ -120,6 +120,20 @@ impl Builder {
         crate::WindowedCountMin::new(self.context.clone(), object, settings, sizes)
     }
 
+    /// A token bucket for each of `keys` keys (or as many as the operator says): those of the whole cluster where instances spend
+    /// from the same bucket, of each instance where they have shares.
+    pub fn token_bucket<K: crate::Key>(
+        &self,
+        name: &str,
+        keys: u32,
+        rate: crate::TokenRate,
+        spending: crate::Spending,
+    ) -> crate::TokenBucket<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(keys);
+        crate::TokenBucket::new(self.context.clone(), object, settings, (rate, spending))
+    }
+
     /// A sum, which may also fall, for each of `length` places.
     pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, settings) = self.object(name);

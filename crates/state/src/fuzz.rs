@@ -8,8 +8,8 @@ use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
     BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map, Object,
-    ObjectSettings, Register, Set, State, Sweep, Vector, Window, WindowedCountMin,
-    WindowedCounters,
+    ObjectSettings, Register, Set, Spending, State, Sweep, TokenBucket, TokenRate, Vector, Window,
+    WindowedCountMin, WindowedCounters,
 };
 
 /// Longer inputs are cut.
@@ -55,6 +55,8 @@ struct Everything {
     graph: Graph<u8>,
     recent: WindowedCounters<u16>,
     recent_sketch: WindowedCountMin<u16>,
+    limits: TokenBucket<u16>,
+    shares: TokenBucket<u16>,
 }
 
 /// By hand what `#[state]` generates: the attribute names this crate from outside.
@@ -73,6 +75,8 @@ impl State for Everything {
         "graph",
         "recent",
         "recent_sketch",
+        "limits",
+        "shares",
     ];
     type Act<'a> = ();
     fn act(&mut self) {}
@@ -91,6 +95,8 @@ impl State for Everything {
             10 => visit.visit(&mut self.graph),
             11 => visit.visit(&mut self.recent),
             12 => visit.visit(&mut self.recent_sketch),
+            13 => visit.visit(&mut self.limits),
+            14 => visit.visit(&mut self.shares),
             _ => return None,
         })
     }
@@ -109,6 +115,8 @@ impl State for Everything {
             10 => look.look(&self.graph),
             11 => look.look(&self.recent),
             12 => look.look(&self.recent_sketch),
+            13 => look.look(&self.limits),
+            14 => look.look(&self.shares),
             _ => return None,
         })
     }
@@ -118,6 +126,11 @@ impl State for Everything {
 const WINDOW: Window = Window {
     buckets: 3,
     bucket_seconds: 100,
+};
+
+const RATE: TokenRate = TokenRate {
+    tokens_per_second: 10,
+    burst_tokens: 1_000,
 };
 
 /// Entries that each table has room for here.
@@ -143,6 +156,8 @@ pub fn fuzz_apply(data: &[u8]) {
         graph: builder.graph("graph", CAPACITY, 5),
         recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
         recent_sketch: builder.windowed_count_min("recent_sketch", (0.1, 0.1), WINDOW),
+        limits: builder.token_bucket("limits", CAPACITY, RATE, Spending::Approximate),
+        shares: builder.token_bucket("shares", CAPACITY, RATE, Spending::Escrow),
     };
     let from = OriginName {
         member: 9,
@@ -167,6 +182,7 @@ pub fn fuzz_apply(data: &[u8]) {
     context.take_groups(|_, _| {});
     assert!(state.map.held() <= 2 * CAPACITY as usize);
     assert!(state.recent.entries() <= 2 * CAPACITY as usize);
+    assert!(state.limits.entries() <= 2 * CAPACITY as usize);
     assert!(state.graph.nodes() <= 4 * CAPACITY as usize);
     walk(&state, &context);
 }
@@ -211,6 +227,12 @@ fn write_over(state: &mut Everything, context: &Context) {
         assert_eq!(state.recent.get(&3), raised);
     }
     state.recent_sketch.act().add(&3, 1);
+    let available = state.limits.available(&3);
+    if let Ok(Some(tokens)) = state.limits.tokens(&3, 1) {
+        state.limits.act().spend(tokens);
+        let left = available.map(|tokens| tokens - 1);
+        assert_eq!(state.limits.available(&3), left);
+    }
     state.register.act().set(Bits(1));
     state.counter.act().add(1);
     state.vector.act().add(3, -1);
@@ -250,7 +272,7 @@ mod tests {
     fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..bits() % 24 {
-            out.push((bits() % 14) as u8 * 8 + (bits() % 8) as u8);
+            out.push((bits() % 16) as u8 * 8 + (bits() % 8) as u8);
             for _ in 0..bits() % 40 {
                 out.push(match bits() % 4 {
                     0 => 0,

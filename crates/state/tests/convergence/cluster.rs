@@ -69,7 +69,7 @@ impl Cluster {
                 let sequencer = Sequencer::Own(Cell::new(0));
                 let context = Rc::new(Context::new(identity, sequencer, hashes, vec![]));
                 let skew = chance.below(SKEW_TICKS_MAX + 1) as u32;
-                context.set_now(0, CLOCK_START + skew);
+                context.set_now(u64::from(CLOCK_START) * 1_000_000, CLOCK_START + skew);
                 Replica {
                     state: Shared::new(&context),
                     context,
@@ -113,7 +113,8 @@ impl Cluster {
     fn tick(&mut self) {
         self.clock += 1;
         for replica in &self.replicas {
-            replica.context.set_now(0, self.clock + replica.skew);
+            let now_us = u64::from(self.clock) * 1_000_000;
+            replica.context.set_now(now_us, self.clock + replica.skew);
         }
     }
 
@@ -123,7 +124,7 @@ impl Cluster {
         let late = chance.one_in(3);
         let replica = &mut self.replicas[at];
         replica.serial += 1;
-        replica.context.arrive(0);
+        replica.context.arrive(replica.context.now_us());
         replica.context.begin(replica.serial);
         if late {
             // A first call reserves and is late; another packet comes in between.
@@ -173,7 +174,7 @@ impl Cluster {
                 }
             }};
         }
-        match chance.below(15) {
+        match chance.below(16) {
             0 | 1 => write!(winners, replica.state.winners.get(&key)?, key, Score(value)),
             2 | 3 => write!(
                 joins,
@@ -222,6 +223,11 @@ impl Cluster {
                 .windowed
                 .write(&replica.context, &mut replica.state, chance)?,
             13 => {
+                if let Some(tokens) = replica.state.limits.tokens(&key, value.into())? {
+                    replica.state.act().limits.spend(tokens);
+                }
+            }
+            14 => {
                 let link = replica.state.talk.link(&(key as u8 % 4), &(value % 3))?;
                 if let Some(link) = link {
                     replica.state.act().talk.add(link, u64::from(value));

@@ -52,6 +52,7 @@ pub fn run(seed: u64) {
             assert_eq!(held, 0, "what idled out is forgotten");
         }
         assert_eq!(state.recent.entries(), 0, "old keys are forgotten");
+        assert_eq!(state.limits.entries(), 0, "full buckets are forgotten");
         assert_eq!(state.talk.entries_held(), 0, "edges are forgotten");
         assert_eq!((state.talk.edges(), state.talk.nodes()), (0, 0));
         assert_eq!(state.ports.usage().in_use, 0, "every port came back");
@@ -96,6 +97,7 @@ fn equal(cluster: &Cluster) {
         }
         assert_eq!(state.keyed.refused_full(), 0);
         assert_eq!(state.recent.refused_full(), 0);
+        assert_eq!(state.limits.tally().refused_full, 0);
         assert!(state.winners.len() <= CAPACITY as usize);
     }
 }

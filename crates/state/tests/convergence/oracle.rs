@@ -185,14 +185,14 @@ pub fn check(cluster: &Cluster) {
                         input.u64().expect("its bits");
                     }
                     15 => read(flags, input, stamp, &mut talk),
-                    16 | 17 if flags != 0 => {
+                    16..=18 if flags != 0 => {
                         input.varint().expect("a bucket");
                     }
-                    16 | 17 => {
+                    16..=18 => {
                         input.varint().expect("a lane");
                         match tag >> 3 {
-                            16 => input.u32().map(u64::from),
-                            _ => input.varint(),
+                            17 => input.varint(),
+                            _ => input.u32().map(u64::from),
                         }
                         .expect("a key or a place");
                         input.varint().expect("a bucket");

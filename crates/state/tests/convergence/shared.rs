@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use asterism_state::{
     BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph,
-    Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Table,
-    Value, Vector, WindowedCountMin, WindowedCounters, Wire, Writer, state,
+    Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Spending,
+    Table, TokenBucket, TokenRate, Value, Vector, WindowedCountMin, WindowedCounters, Wire, Writer,
+    state,
 };
 use core::cmp::Ordering;
 
@@ -165,7 +166,14 @@ pub struct Shared {
     pub talk: Graph<u8>,
     pub recent: WindowedCounters<u32>,
     pub recent_volumes: WindowedCountMin<u32>,
+    pub limits: TokenBucket<u32>,
 }
+
+/// A full bucket's worth every three seconds.
+const RATE: TokenRate = TokenRate {
+    tokens_per_second: 7,
+    burst_tokens: 20,
+};
 
 /// Entries of each table over all members.
 pub const CAPACITY: u32 = 48;
@@ -192,6 +200,7 @@ impl Shared {
             talk: builder.graph("talk", 2 * CAPACITY, 10),
             recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
             recent_volumes: builder.windowed_count_min("recent_volumes", SKETCH, WINDOW),
+            limits: builder.token_bucket("limits", CAPACITY, RATE, Spending::Approximate),
         };
         let returns = shared.ports.returns();
         shared.users.on_forget(0, move |row, last| {
