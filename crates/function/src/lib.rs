@@ -25,9 +25,9 @@ pub use asterism_packet::{
 pub use asterism_state as objects;
 pub use asterism_state::{
     Absence, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom,
-    EndpointSpace, Flow4Key, Grant, Graph, Grouped, Key, Late, Link, Map, Nearby, Pair, Paired,
-    Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table, Tally, Tick,
-    TokenBucket, TokenRate, Tokens, Vacancy, Value, Vector, Window, WindowedCountMin,
+    EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, Key, Late, Link, Map, Nearby, Pair,
+    Paired, Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table, Tally, Tick,
+    TokenBucket, TokenRate, Tokens, TopK, Vacancy, Value, Vector, Window, WindowedCountMin,
     WindowedCounters, Wire, Writer, laws,
 };
 pub use asterism_state_macro::state;

@@ -152,6 +152,14 @@ impl Builder {
         crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
     }
 
+    /// The keys for which most is added, of each instance in `places` places (or as many as the operator says): a sum is off by
+    /// 1/`places` of all that was added at most.
+    pub fn top_k<K: crate::Key>(&self, name: &str, places: u32) -> crate::TopK<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(places);
+        crate::TopK::new(self.context.clone(), object, settings, settings.capacity)
+    }
+
     /// A filter for `keys` keys (or as many as the operator says), of which others are found with a probability of `mistaken`,
     /// which lies between 0 and 1.
     pub fn bloom<K: crate::Key>(&self, name: &str, keys: u32, mistaken: f64) -> crate::Bloom<K> {

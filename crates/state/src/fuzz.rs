@@ -8,8 +8,8 @@ use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
     BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map, Object,
-    ObjectSettings, Register, Set, Spending, State, Sweep, TokenBucket, TokenRate, Vector, Window,
-    WindowedCountMin, WindowedCounters,
+    ObjectSettings, Register, Set, Spending, State, Sweep, TokenBucket, TokenRate, TopK, Vector,
+    Window, WindowedCountMin, WindowedCounters,
 };
 
 /// Longer inputs are cut.
@@ -57,6 +57,7 @@ struct Everything {
     recent_sketch: WindowedCountMin<u16>,
     limits: TokenBucket<u16>,
     shares: TokenBucket<u16>,
+    heavy: TopK<u16>,
 }
 
 /// By hand what `#[state]` generates: the attribute names this crate from outside.
@@ -77,6 +78,7 @@ impl State for Everything {
         "recent_sketch",
         "limits",
         "shares",
+        "heavy",
     ];
     type Act<'a> = ();
     fn act(&mut self) {}
@@ -97,6 +99,7 @@ impl State for Everything {
             12 => visit.visit(&mut self.recent_sketch),
             13 => visit.visit(&mut self.limits),
             14 => visit.visit(&mut self.shares),
+            15 => visit.visit(&mut self.heavy),
             _ => return None,
         })
     }
@@ -117,6 +120,7 @@ impl State for Everything {
             12 => look.look(&self.recent_sketch),
             13 => look.look(&self.limits),
             14 => look.look(&self.shares),
+            15 => look.look(&self.heavy),
             _ => return None,
         })
     }
@@ -158,6 +162,7 @@ pub fn fuzz_apply(data: &[u8]) {
         recent_sketch: builder.windowed_count_min("recent_sketch", (0.1, 0.1), WINDOW),
         limits: builder.token_bucket("limits", CAPACITY, RATE, Spending::Approximate),
         shares: builder.token_bucket("shares", CAPACITY, RATE, Spending::Escrow),
+        heavy: builder.top_k("heavy", 8),
     };
     let from = OriginName {
         member: 9,
@@ -227,6 +232,12 @@ fn write_over(state: &mut Everything, context: &Context) {
         assert_eq!(state.recent.get(&3), raised);
     }
     state.recent_sketch.act().add(&3, 1);
+    state.heavy.act().add(&3, 1);
+    let listed = state.heavy.heaviest(usize::MAX);
+    assert!(
+        listed.iter().any(|heavy| heavy.key == 3),
+        "an own key has a place"
+    );
     let available = state.limits.available(&3);
     if let Ok(Some(tokens)) = state.limits.tokens(&3, 1) {
         state.limits.act().spend(tokens);
@@ -272,7 +283,7 @@ mod tests {
     fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..bits() % 24 {
-            out.push((bits() % 16) as u8 * 8 + (bits() % 8) as u8);
+            out.push((bits() % 17) as u8 * 8 + (bits() % 8) as u8);
             for _ in 0..bits() % 40 {
                 out.push(match bits() % 4 {
                     0 => 0,

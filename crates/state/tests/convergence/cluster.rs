@@ -103,7 +103,9 @@ impl Cluster {
             0..=8 => self.packet(at),
             9..=12 => self.deliver(at),
             13 => self.sweep(at),
-            14 => self.flush(at),
+            14 => {
+                self.flush(at);
+            }
             15..=16 => self.acknowledge(at),
             17 => self.image(at),
             _ => self.tick(),
@@ -285,14 +287,16 @@ impl Cluster {
         self.collect(at);
     }
 
-    fn flush(&mut self, at: usize) {
+    /// Tells some of what a member accumulated; whether that was all.
+    fn flush(&mut self, at: usize) -> bool {
         let replica = &mut self.replicas[at];
-        let mut bytes = 600;
+        let (mut bytes, mut all) = (600, true);
         for object in 0..Shared::OBJECTS.len() as u8 {
-            replica.state.with(object, Flush(&mut bytes));
+            all &= replica.state.with(object, Flush(&mut bytes)) == Some(true);
         }
         end(replica);
         self.collect(at);
+        all
     }
 
     /// Some of what others wrote arrives at `at`.
@@ -421,10 +425,8 @@ impl Cluster {
     pub fn settle(&mut self) {
         let members = self.replicas.len();
         for at in 0..members {
-            // Twice: the bytes of one flush may not do.
-            for _ in 0..4 {
-                self.flush(at);
-            }
+            // Again: the bytes of one flush may not do.
+            while !self.flush(at) {}
         }
         for at in 0..members {
             for from in (0..members).filter(|&from| from != at) {

@@ -185,6 +185,13 @@ pub fn check(cluster: &Cluster) {
                         input.u64().expect("its bits");
                     }
                     15 => read(flags, input, stamp, &mut talk),
+                    19 => {
+                        input.varint().expect("a lane");
+                        input.varint().expect("a place");
+                        input.u32().expect("a key");
+                        input.varint().expect("an error");
+                        input.varint().expect("a count");
+                    }
                     16..=18 if flags != 0 => {
                         input.varint().expect("a bucket");
                     }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use asterism_state::{
     BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph,
     Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Spending,
-    Table, TokenBucket, TokenRate, Value, Vector, WindowedCountMin, WindowedCounters, Wire, Writer,
-    state,
+    Table, TokenBucket, TokenRate, TopK, Value, Vector, WindowedCountMin, WindowedCounters, Wire,
+    Writer, state,
 };
 use core::cmp::Ordering;
 
-use crate::accumulated::{FILTER, PLACES, SKETCH};
+use crate::accumulated::{FILTER, HEAVY, PLACES, SKETCH};
 use crate::windowed::WINDOW;
 
 /// A value of which the greater one wins.
@@ -167,6 +167,7 @@ pub struct Shared {
     pub recent: WindowedCounters<u32>,
     pub recent_volumes: WindowedCountMin<u32>,
     pub limits: TokenBucket<u32>,
+    pub heavy: TopK<u32>,
 }
 
 /// A full bucket's worth every three seconds.
@@ -201,6 +202,7 @@ impl Shared {
             recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
             recent_volumes: builder.windowed_count_min("recent_volumes", SKETCH, WINDOW),
             limits: builder.token_bucket("limits", CAPACITY, RATE, Spending::Approximate),
+            heavy: builder.top_k("heavy", HEAVY),
         };
         let returns = shared.ports.returns();
         shared.users.on_forget(0, move |row, last| {

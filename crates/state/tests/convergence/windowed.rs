@@ -51,25 +51,27 @@ impl Windowed {
         context.arrive(0);
         let now = bucket(context);
         let first = (now + 1).saturating_sub(WINDOW.buckets);
-        let shown = |truth: &BTreeMap<(u32, u32), u64>, key: Option<u32>| -> u64 {
-            let of = |&(place, _): &(&(u32, u32), &u64)| {
-                place.1 >= first && key.is_none_or(|key| place.0 == key)
-            };
-            truth.iter().filter(of).map(|(_, amount)| amount).sum()
+        let shown = |truth: &BTreeMap<(u32, u32), u64>| {
+            let mut sums = BTreeMap::<u32, u64>::new();
+            for (place, amount) in truth.iter().filter(|(place, _)| place.1 >= first) {
+                *sums.entry(place.0).or_default() += amount;
+            }
+            sums
         };
+        let (counted, volumes) = (shown(&self.counted), shown(&self.volumes));
         let mut listed = BTreeMap::new();
         state
             .recent
             .for_each(|&key, sum| assert!(listed.insert(key, sum).is_none()));
-        let total = shown(&self.volumes, None);
+        let total: u64 = volumes.values().sum();
         let excess = state.recent_volumes.excess();
         assert!((excess - SKETCH.0 * total as f64).abs() < 1e-6 * total as f64 + 1e-9);
         let mut over = 0;
         for key in 0..200 {
-            let counted = shown(&self.counted, Some(key));
+            let counted = counted.get(&key).copied().unwrap_or(0);
             assert_eq!(state.recent.get(&key)?, counted, "key {key} at {now}");
             assert_eq!(listed.get(&key).copied().unwrap_or(0), counted);
-            let volume = shown(&self.volumes, Some(key));
+            let volume = volumes.get(&key).copied().unwrap_or(0);
             let said = state.recent_volumes.get(&key)?;
             assert!(said >= volume, "{said} of {volume} for key {key}");
             over += u32::from((said - volume) as f64 > excess);
