@@ -558,6 +558,10 @@ impl Context {
         );
         length
     }
+    /// Bytes of operations that wait to be taken.
+    pub(crate) fn bytes_written(&self) -> usize {
+        self.groups.borrow().bytes.len()
+    }
     /// Whether operations wait to be taken.
     pub fn wrote(&self) -> bool {
         !self.groups.borrow().starts.is_empty()

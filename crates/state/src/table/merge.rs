@@ -87,6 +87,9 @@ impl<R: Row, V: Value> Table<R, V> {
             self.own += 1;
         }
         self.live += u32::from(live);
+        if live {
+            self.turned = Some((number, true));
+        }
         if !live {
             self.links[number as usize].set_death(copy.death);
         }
@@ -159,6 +162,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         if was_live != live {
             self.live = if live { self.live + 1 } else { self.live - 1 };
+            self.turned = Some((number, live));
             self.tally.revived += u64::from(live);
             self.relink(number);
             if live && !copy.own {
@@ -300,7 +304,13 @@ impl<R: Row, V: Value> Table<R, V> {
         self.publish(Some(number), copy);
     }
 
-    fn copy_of(&self, number: u32, value: V, generation: u32, seen: Tick) -> Copied<R, V> {
+    pub(super) fn copy_of(
+        &self,
+        number: u32,
+        value: V,
+        generation: u32,
+        seen: Tick,
+    ) -> Copied<R, V> {
         let row = self.records[number as usize].row;
         Copied {
             row,
