@@ -134,7 +134,7 @@ const RECALLING: u8 = 16;
 /// The shared part of one instance's state.
 #[derive(Debug)]
 pub struct Context {
-    identity: Identity,
+    pub(crate) identity: Identity,
     seed: u64,
     addresses: Vec<u32>,
     now_us: Cell<u64>,
@@ -160,10 +160,10 @@ pub struct Context {
     group_open: Cell<bool>,
     origins: RefCell<Origins>,
     stable: RefCell<Vec<u64>>,
-    covered_us: RefCell<Vec<u64>>,
+    pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
     /// The lives that the epoch names, by name; empty until one was told of.
-    living: RefCell<Vec<OriginName>>,
+    pub(crate) living: RefCell<Vec<OriginName>>,
 }
 
 #[derive(Debug, Default)]
@@ -612,50 +612,6 @@ impl Context {
             .borrow()
             .get(usize::from(stamp.origin.0))
             .is_some_and(|&until| until >= stamp.sequence)
-    }
-    /// Reports which lives the epoch names.
-    pub fn set_living(&self, lives: impl Iterator<Item = OriginName>) {
-        let mut living = self.living.borrow_mut();
-        living.clear();
-        living.extend(lives);
-        living.sort_unstable();
-        let mut covered = self.covered_us.borrow_mut();
-        for (place, until) in covered.iter_mut().enumerate() {
-            let member = self.identity.members[place];
-            // Of a member that takes no part nothing is on its way once its life is closed; of one that does, what is.
-            if *until == u64::MAX && living.iter().any(|life| life.member == member) {
-                *until = 0;
-            }
-        }
-    }
-    /// Reports that all members have the same of an ended life: nothing of it is on its way.
-    pub fn set_closed(&self, life: OriginName) {
-        let living = self.living.borrow();
-        if living.iter().any(|living| living.member == life.member) {
-            return;
-        }
-        let mut members = self.identity.members.iter();
-        if let Some(place) = members.position(|&member| member == life.member) {
-            self.covered_us.borrow_mut()[place] = u64::MAX;
-        }
-    }
-    /// Whether an entry that was last used by `toucher` has nobody who says when it idled out, and this instance is to say
-    /// it: whoever of the epoch the entry's hash falls to.
-    pub(crate) fn inherits(&self, toucher: Origin, hash: u64) -> bool {
-        let living = self.living.borrow();
-        if living.is_empty() || living.contains(&self.origin_name(toucher)) {
-            return false;
-        }
-        living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
-    }
-    /// Whether of this host's instances this one is meant by a hash.
-    pub(crate) fn falls_to_lane(&self, hash: u64) -> bool {
-        let (lane, lanes) = self.identity.lane;
-        (hash >> 32) % u64::from(lanes.max(1)) == u64::from(lane)
-    }
-    /// Whether an origin is this host before it was started anew.
-    pub(crate) fn is_earlier_life(&self, origin: Origin) -> bool {
-        origin != Origins::OWN && self.origin_name(origin).member == self.identity.own.member
     }
     /// While set, accumulators keep their changes: the log has no room to spare for them.
     pub fn hold_accumulators(&self, hold: bool) {

@@ -21,6 +21,7 @@ pub mod hash;
 mod index;
 mod keys;
 pub mod laws;
+mod lives;
 mod map;
 pub mod memory;
 pub mod mutant;
