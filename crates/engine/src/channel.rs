@@ -45,12 +45,16 @@ pub enum ChannelEvent {
     Laggard(MemberId),
     /// It is served from the log again.
     CaughtUp(MemberId),
+    /// A member is sent an image for another reason than lagging: it joins, or lacks something of a life that ended.
+    Served(MemberId),
     /// An epoch is in force.
     Epoch(Epoch),
     /// It ended this life of a member.
     Ended(MemberId, Incarnation),
     /// All members have the same of that life.
     Closed(MemberId, Incarnation),
+    /// A member says that it commits nothing more and leaves.
+    Leaving(MemberId),
     /// This host has joined.
     Ready,
 }
@@ -342,6 +346,7 @@ impl StateChannel {
         let own = self.replicator.config().member;
         self.outlet.is_clear()
             && self.replicator.is_ready()
+            && self.replicator.has_left()
             && self.replicator.ended().all(|ended| ended.closed)
             && self
                 .lanes
@@ -563,7 +568,15 @@ impl StateChannel {
                     done: false,
                 });
                 self.outlet.push(&Down::Walk { member, walk });
-                self.note(ChannelEvent::Laggard(member));
+                let progress = self.replicator.progress().member(member);
+                let lags = progress.is_none_or(|progress| {
+                    progress.standing == Standing::Imaging && !progress.joining
+                });
+                self.note(if lags {
+                    ChannelEvent::Laggard(member)
+                } else {
+                    ChannelEvent::Served(member)
+                });
             }
             Event::CaughtUp { member, walk } => {
                 self.walks.retain(|known| known.member != member);
@@ -587,6 +600,7 @@ impl StateChannel {
                 self.outlet.push(&Down::Closed { origin });
                 self.note(ChannelEvent::Closed(member, incarnation));
             }
+            Event::Leaving { member } => self.note(ChannelEvent::Leaving(member)),
             Event::Ready => {
                 self.outlet.push(&Down::Ready);
                 self.note(ChannelEvent::Ready);

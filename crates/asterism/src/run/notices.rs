@@ -45,6 +45,11 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             .with("member", name(*member))
             .effect("it is sent the whole state instead of the log")
             .cure("see its load and the network's; a longer log (log_max) bridges longer silence"),
+        Notice::Channel(ChannelEvent::Served(member)) => Event::info("member-is-served")
+            .with("member", name(*member))
+            .effect(
+                "it is sent the whole state: it joins, or lacks something of a life that ended",
+            ),
         Notice::Channel(ChannelEvent::CaughtUp(member)) => {
             Event::info("member-caught-up").with("member", name(*member))
         }
@@ -57,6 +62,9 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             .with("member", name(*member))
             .with("incarnation", format!("{:016x}", life.0))
             .effect("all members have the same of it"),
+        Notice::Channel(ChannelEvent::Leaving(member)) => Event::info("member-leaves")
+            .with("member", name(*member))
+            .effect("it writes nothing more; it stays a member until an epoch leaves it out"),
         Notice::Channel(ChannelEvent::Ready) => Event::info("joined"),
         Notice::NotInstalled { epoch, why } => Event::error("epoch-refused")
             .with("epoch", epoch.0)

@@ -159,6 +159,10 @@ fn whoever_an_epoch_leaves_out_stops_and_comes_back_as_another() {
     });
     agree(&[a, b, &again], 4);
     again.stop();
+    wait("the word that it leaves", || {
+        a.log().contains("event=member-leaves").then_some(())
+    });
+    assert!(!a.log().contains("event=member-lags"), "{}", a.log());
     a.stop();
     b.stop();
 }

@@ -56,6 +56,11 @@ impl StateChannel {
         Ok(())
     }
 
+    /// Says to all that this host commits nothing more: its instances have stopped.
+    pub fn leave(&mut self, now: Time) {
+        self.replicator.leave(now);
+    }
+
     /// Tells the placement of which ended lives every instance has applied what was delivered.
     pub(super) fn report_ended(&mut self, now: Time) {
         let mut number = 0;

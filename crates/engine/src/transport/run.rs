@@ -332,6 +332,7 @@ impl Turner {
             }
             if stop_at.is_none() && self.stop.load(Ordering::Acquire) {
                 stop_at = Some(now + self.run.flush_max);
+                self.channel.leave(now);
             }
             if let Some(stop_at) = stop_at {
                 let is_done = sent == 0 && !self.transport.is_waiting() && self.channel.is_quiet();

@@ -175,7 +175,13 @@ impl Replicator {
                 }
             }
             Membership::Close { held } => self.take_held(seat, head, held, true),
-            Membership::Leave { .. } => self.peers[seat].leaving = true,
+            Membership::Leave { .. } => {
+                let peer = &mut self.peers[seat];
+                let member = peer.member;
+                if !core::mem::replace(&mut peer.leaving, true) {
+                    self.push_event(member, Event::Leaving { member });
+                }
+            }
             Membership::LeaveConfirm { .. } => self.counters.frames_inert += 1,
         }
         self.newcomers |= self.peers[seat].announced;
@@ -327,7 +333,8 @@ impl Replicator {
         }
         if self.leaving {
             let head = self.named_head();
-            self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer);
+            self.leave_said |=
+                self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer);
         }
         if self.ready {
             self.write_closings(bytes_max, buffer);
@@ -350,18 +357,16 @@ impl Replicator {
         fits
     }
 
-    /// Says to all, with every acknowledgement, that this member commits nothing more and leaves.
-    pub fn leave(&mut self, now: Time) {
-        self.leaving = true;
-        self.want_acknowledge(now, true);
+    /// Whether all that this member was to say of its leaving was said at least once.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        !self.leaving || self.leave_said
     }
 
-    /// Whether a member said that it leaves.
-    #[must_use]
-    pub fn is_leaving(&self, member: MemberId) -> bool {
-        match self.seat(member) {
-            Some(seat) => self.peers[seat].leaving,
-            None => member == self.config.member && self.leaving,
-        }
+    /// Says to all, with every acknowledgement, that this member commits nothing more and leaves.
+    pub fn leave(&mut self, now: Time) {
+        self.leave_said = self.is_alone();
+        self.leaving = true;
+        self.want_acknowledge(now, true);
     }
 }

@@ -138,6 +138,11 @@ pub enum Event {
         /// Which life.
         incarnation: Incarnation,
     },
+    /// A member says that it commits nothing more and leaves; what it wrote is acknowledged as ever. Only an epoch ends it.
+    Leaving {
+        /// Who.
+        member: MemberId,
+    },
     /// This member has joined: it holds what the others hold, and may write.
     Ready,
     /// A member that was served by a walk is served from the log again; a walk still under way can stop.

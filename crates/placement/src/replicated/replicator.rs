@@ -57,6 +57,8 @@ pub struct Replicator {
     pub(super) newcomers: bool,
     /// This member commits nothing more.
     pub(super) leaving: bool,
+    /// And said so.
+    pub(super) leave_said: bool,
     /// Lives that epochs ended, oldest first.
     pub(super) closings: Vec<Closing>,
     /// Of a member that the roster being installed ends, part of an image was joined.
@@ -128,6 +130,7 @@ impl Replicator {
             imaged: false,
             newcomers: false,
             leaving: false,
+            leave_said: false,
             closings: Vec::new(),
             half_images: false,
             closing_rotation: 0,
@@ -426,7 +429,7 @@ impl Replicator {
     }
 
     /// Whether no other member takes part.
-    fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         let others = self.peers.iter();
         others
             .into_iter()

@@ -252,7 +252,7 @@ impl Host {
                 } => {
                     self.closed.insert((member, incarnation));
                 }
-                Event::Heard { .. } | Event::Ready => {}
+                Event::Heard { .. } | Event::Leaving { .. } | Event::Ready => {}
             }
         }
         let mut done = Vec::new();

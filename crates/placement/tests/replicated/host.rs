@@ -258,8 +258,11 @@ impl Host {
                 Event::CaughtUp { member, .. } => {
                     self.walks.remove(&member);
                 }
-                Event::Heard { .. } | Event::Ended { .. } | Event::Closed { .. } | Event::Ready => {
-                }
+                Event::Heard { .. }
+                | Event::Ended { .. }
+                | Event::Closed { .. }
+                | Event::Leaving { .. }
+                | Event::Ready => {}
             }
         }
         let mut done = Vec::new();
