@@ -20,6 +20,8 @@
 
 mod acknowledge;
 mod frame;
+#[cfg(test)]
+mod golden;
 mod header;
 mod image;
 mod membership;

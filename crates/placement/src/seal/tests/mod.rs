@@ -1,8 +1,9 @@
-//! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `admission` (hosts in memory under a virtual
+//! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `golden` (against the public vectors), `admission` (hosts in memory under a virtual
 //! clock, by `hosts`), `hostile` (floods, replays, bytes of any kind).
 
 mod admission;
 mod datagrams;
+mod golden;
 mod hostile;
 mod hosts;
 
