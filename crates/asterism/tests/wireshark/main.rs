@@ -5,6 +5,7 @@
 mod decrypt;
 mod dissector;
 mod frames;
+mod hostile;
 #[path = "../validator/mod.rs"]
 mod validator;
 // What another crate has for its tests cannot be imported: the file is.
