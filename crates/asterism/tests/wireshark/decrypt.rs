@@ -194,7 +194,7 @@ fn cut_packets_are_counted() {
     let golden = Golden::read();
     let folder = Folder::new(&golden);
     let frame = udp4(&golden.datagram(HELLO), PORT);
-    let input = folder.capture("in.pcap", &[frame.clone()]);
+    let input = folder.capture("in.pcap", core::slice::from_ref(&frame));
     let mut bytes = fs::read(&input).unwrap();
     // The record says that the packet was longer.
     bytes[24 + 12] += 1;

@@ -79,7 +79,7 @@ fn check_recorded(damaged: bool, genuine: &[u8], datagram: &[u8]) {
     let is_handshake = recorded.learn(genuine).expect("it is genuine");
     let mut opened = datagram.to_vec();
     let result = recorded.open(&mut opened);
-    let lengths: usize = segments(datagram).iter().map(ExactSizeIterator::len).sum();
+    let lengths: usize = segments(datagram).map(|range| range.len()).sum();
     assert_eq!(lengths, datagram.len());
     match result {
         Ok(_) => assert!(is_handshake && !damaged, "damaged: {damaged}, but opened"),

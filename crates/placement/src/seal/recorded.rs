@@ -224,30 +224,29 @@ fn copy(to: &mut Vec<u8>, from: &[u8]) {
     to.extend_from_slice(from);
 }
 
-/// The lengths of the datagrams in what the kernel handed on as one: a sender gives it several of one length, the last
-/// perhaps shorter, and a capture on that host sees them before they are cut. Their headers differ in the counter alone,
-/// by which the first length is found; any other bytes are one datagram.
-#[must_use]
-pub fn segments(joined: &[u8]) -> Vec<Range<usize>> {
+/// The datagrams in what the kernel handed on as one: a sender gives it several of one length, the last perhaps shorter,
+/// and a capture on that host sees them before they are cut. Any other bytes are one datagram, and none is none.
+pub fn segments(joined: &[u8]) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (end, length) = (joined.len(), segment_length(joined).max(1));
+    (0..end)
+        .step_by(length)
+        .map(move |start| start..end.min(start + length))
+}
+
+/// The length of all datagrams but the last. Their headers differ in the counter alone, by which the second is found.
+fn segment_length(joined: &[u8]) -> usize {
     /// All of the header but the counter.
     const ALIKE: usize = HEADER_BYTES - 8;
-    let whole = || vec![0..joined.len()];
-    let Some(first) = Header::decode(joined) else {
-        return whole();
+    let (Some(first), Some(rest)) = (Header::decode(joined), joined.get(OVERHEAD_BYTES..)) else {
+        return joined.len();
     };
     let alike = &joined[..ALIKE];
-    let rest = joined.get(OVERHEAD_BYTES..).unwrap_or_default();
-    let Some(length) = rest
-        .windows(ALIKE)
-        .position(|window| window == alike)
-        .map(|at| at + OVERHEAD_BYTES)
-    else {
-        return whole();
+    let Some(second) = rest.windows(ALIKE).position(|window| window == alike) else {
+        return joined.len();
     };
-    let starts = (0..joined.len()).step_by(length);
+    let length = second + OVERHEAD_BYTES;
     let mut before = first.counter;
-    for start in starts.clone().skip(1) {
-        let segment = &joined[start..joined.len().min(start + length)];
+    for segment in joined.chunks(length).skip(1) {
         match Header::decode(segment) {
             Some(header)
                 if segment.len() >= OVERHEAD_BYTES
@@ -256,10 +255,8 @@ pub fn segments(joined: &[u8]) -> Vec<Range<usize>> {
             {
                 before = header.counter;
             }
-            _ => return whole(),
+            _ => return joined.len(),
         }
     }
-    starts
-        .map(|start| start..joined.len().min(start + length))
-        .collect()
+    length
 }
