@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::control::client::Which;
 use crate::control::{Ask, commands};
 use crate::output::Output;
-use crate::{check, decrypt, demo, key_file, lab, replay, run as host, scaffold};
+use crate::{check, decrypt, demo, epochs, key_file, lab, replay, run as host, scaffold};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -139,6 +139,8 @@ pub enum Command {
         #[arg(long, default_value_t = 1)]
         id: u8,
     },
+    /// Say who takes part in the cluster and in which life: show the file of epochs, or write the next one
+    Epoch(epochs::command::Arguments),
     /// Print completions for a shell, to be saved where the shell looks for them
     Completions {
         /// The shell
@@ -181,6 +183,7 @@ pub fn run(
             asterism,
         } => scaffold::run(&name, &into, asterism.as_deref(), &mut output),
         Command::Keygen { file, id } => key_file::run(&file, id, &mut output),
+        Command::Epoch(arguments) => epochs::command::run(&arguments, &mut output),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "asterism", &mut script);

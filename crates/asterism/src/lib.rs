@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 pub mod decrypt;
 pub mod demo;
+pub mod epochs;
 pub mod fleet;
 pub mod key_file;
 pub mod lab;

@@ -14,7 +14,8 @@ use asterism_engine::clock::MonotonicClock;
 use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_function::Reason;
-use asterism_placement::Incarnation;
+use asterism_placement::replicated::{Ended, Standing};
+use asterism_placement::{Incarnation, MemberId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -257,7 +258,14 @@ impl View {
             host: self.names.host.clone(),
             member: channel.member.0,
             incarnation: format!("{:016x}", self.names.incarnation.0),
-            epoch: 1,
+            epoch: channel.epoch.0,
+            joined: channel.is_ready,
+            ended: channel
+                .ended
+                .iter()
+                .filter(|life| !life.closed)
+                .map(|life| self.ended(life))
+                .collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             function: self.names.function.to_owned(),
             phase: phase_word(self.phase()).to_owned(),
@@ -283,6 +291,19 @@ impl View {
             },
             peers: self.peers(&channel),
             log_lines_suppressed: self.suppressed(),
+        }
+    }
+
+    fn ended(&self, life: &Ended) -> EndedDocument {
+        let name = |member: MemberId| {
+            let place = usize::from(member.0).wrapping_sub(1);
+            self.names.members.get(place).cloned().unwrap_or_default()
+        };
+        EndedDocument {
+            name: name(life.member),
+            incarnation: format!("{:016x}", life.incarnation.0),
+            whole: life.whole,
+            waits_for: life.waits_for.map(name),
         }
     }
 
@@ -328,6 +349,7 @@ impl View {
                     welcomes: member.has_welcomed,
                     unreachable: member.traffic.is_some_and(|traffic| traffic.is_unreachable),
                     laggard: member.is_laggard(),
+                    takes_part: progress.standing != Standing::Out,
                     heard_us_ago: progress.heard.map(age),
                     round_trip_us: (progress.round_trip.samples > 0)
                         .then_some(progress.round_trip.average.as_micros() as u64),
@@ -385,8 +407,25 @@ pub struct StatusDocument {
     pub channel: ChannelDocument,
     /// The other members.
     pub peers: Vec<PeerDocument>,
+    /// Whether it holds what the others hold.
+    pub joined: bool,
+    /// Lives of members that an epoch ended, and that not all members have alike yet.
+    pub ended: Vec<EndedDocument>,
     /// Lines that its log left out because there were too many of their kind.
     pub log_lines_suppressed: u64,
+}
+
+/// A life of a member that an epoch ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedDocument {
+    /// Whose.
+    pub name: String,
+    /// Which.
+    pub incarnation: String,
+    /// Whether this host has all that anybody has of it.
+    pub whole: bool,
+    /// A member that has not said what it has.
+    pub waits_for: Option<String>,
 }
 
 /// A packet loop.
@@ -494,6 +533,8 @@ pub struct PeerDocument {
     pub unreachable: bool,
     /// Whether it fell off the log.
     pub laggard: bool,
+    /// Whether it is a member of the epoch.
+    pub takes_part: bool,
     /// When it was last heard.
     pub heard_us_ago: Option<u64>,
     /// The average round trip to it.

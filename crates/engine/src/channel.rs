@@ -2,17 +2,19 @@
 //! touches a table.
 //!
 //! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
-//! it and the instances are rings; `outlet.rs` beside this file is the way down.
+//! it and the instances are rings; beside this file `outlet.rs` is the way down, `lives.rs` what a new epoch changes.
 
+mod lives;
 mod outlet;
 
 use asterism_placement::replicated::{
-    Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, SubmitError,
+    Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, Standing,
+    SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
 };
-use asterism_placement::{MemberId, Time, mutant as placed};
+use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +45,14 @@ pub enum ChannelEvent {
     Laggard(MemberId),
     /// It is served from the log again.
     CaughtUp(MemberId),
+    /// An epoch is in force.
+    Epoch(Epoch),
+    /// It ended this life of a member.
+    Ended(MemberId, Incarnation),
+    /// All members have the same of that life.
+    Closed(MemberId, Incarnation),
+    /// This host has joined.
+    Ready,
 }
 
 /// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
@@ -86,6 +96,8 @@ struct Lane {
     /// Up to where the instance has applied each member's stream, by place.
     applied: Vec<u64>,
     images_applied: Vec<(MemberId, u32)>,
+    /// Lives that have ended of which it has applied all that was delivered.
+    ended_applied: Vec<OriginName>,
 }
 
 /// A walk for a laggard: parts of its image on their way from the instance to the placement.
@@ -111,10 +123,14 @@ pub struct StateChannel {
     committed: Arc<AtomicU64>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
+    /// Of which life of each member that was, by place.
+    told_of: Vec<Option<OriginName>>,
     /// Walks for laggards under way here.
     walks: Vec<Walk>,
     /// Walks whose end every instance must report.
     images: Vec<(MemberId, u32)>,
+    /// Lives that have ended and that not every instance has applied as far as they were delivered.
+    ended: Vec<OriginName>,
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
@@ -153,6 +169,7 @@ impl StateChannel {
                 held_bytes: Vec::new(),
                 applied: vec![0; members],
                 images_applied: Vec::new(),
+                ended_applied: Vec::new(),
             })
             .collect();
         Self {
@@ -163,8 +180,10 @@ impl StateChannel {
             outlet: Outlet::new(down),
             committed,
             told: vec![(0, 0, 0); members],
+            told_of: vec![None; members],
             walks: Vec::new(),
             images: Vec::new(),
+            ended: Vec::new(),
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
@@ -322,12 +341,15 @@ impl StateChannel {
         let progress = self.replicator.progress();
         let own = self.replicator.config().member;
         self.outlet.is_clear()
+            && self.replicator.is_ready()
+            && self.replicator.ended().all(|ended| ended.closed)
             && self
                 .lanes
                 .iter()
                 .all(|lane| lane.held.is_none() && lane.up.is_empty())
             && progress.members().iter().all(|member| {
                 member.member == own
+                    || member.standing == Standing::Out
                     || member.acknowledged >= self.replicator.head()
                         && member.applied >= member.head
             })
@@ -395,6 +417,7 @@ impl StateChannel {
             held_bytes,
             applied,
             images_applied,
+            ended_applied,
         } = lane;
         let Some(up) = up.next().and_then(Up::read) else {
             return false;
@@ -418,17 +441,15 @@ impl StateChannel {
                     return false;
                 }
             },
-            Up::Applied { member, sequence } => {
-                if let Some(place) = self
-                    .replicator
-                    .config()
-                    .members
-                    .iter()
-                    .position(|&known| known == member)
-                {
+            Up::Applied { origin, sequence } => {
+                // Of a life that has ended it says nothing about the one after it.
+                let told_of = self.told_of.iter();
+                let place = told_of.into_iter().position(|&told| told == Some(origin));
+                if let Some(place) = place {
                     applied[place] = applied[place].max(sequence);
                 }
             }
+            Up::EndedApplied { origin } => ended_applied.push(origin),
             Up::ImagePart {
                 member,
                 walk,
@@ -507,6 +528,7 @@ impl StateChannel {
                 self.replicator.applied(now, member, applied);
             }
         }
+        self.report_ended(now);
         let mut number = 0;
         while let Some(&(from, walk)) = self.images.get(number) {
             if !self
@@ -548,6 +570,27 @@ impl StateChannel {
                 self.outlet.push(&Down::StopWalk { member, walk });
                 self.note(ChannelEvent::CaughtUp(member));
             }
+            Event::Ended {
+                member,
+                incarnation,
+            } => {
+                let origin = origin(member, incarnation);
+                self.ended.push(origin);
+                self.outlet.push(&Down::Ended { origin });
+                self.note(ChannelEvent::Ended(member, incarnation));
+            }
+            Event::Closed {
+                member,
+                incarnation,
+            } => {
+                let origin = origin(member, incarnation);
+                self.outlet.push(&Down::Closed { origin });
+                self.note(ChannelEvent::Closed(member, incarnation));
+            }
+            Event::Ready => {
+                self.outlet.push(&Down::Ready);
+                self.note(ChannelEvent::Ready);
+            }
             Event::Heard { .. } => {}
         }
     }
@@ -588,6 +631,7 @@ impl StateChannel {
                 return;
             }
             self.told[place] = now;
+            self.told_of[place] = Some(origin(member, incarnation));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! simulator run. The parts are the shipped ones; only time, threads and the network are replaced.
 
 use asterism_function::{NetworkFunction, PortNumber};
+use asterism_placement::replicated::{InstallError, Roster};
 use asterism_placement::{MemberId, Time};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -139,6 +140,25 @@ impl<F: NetworkFunction> Cluster<F> {
         &self.network
     }
 
+    /// Puts another host in a member's place: the one there ends at once, and what it sent is still on its way.
+    pub fn replace(&mut self, place: usize, host: (MemberId, StateChannel, Vec<Instance<F>>)) {
+        let now = self.now;
+        let member = &mut self.members[place];
+        (member.name, member.channel, member.instances) = host;
+        member.stalled = vec![false; member.instances.len()];
+        member.inbox.clear();
+        member.due = now;
+    }
+    /// Hands a member a roster, now.
+    ///
+    /// # Errors
+    /// See [`InstallError`]; nothing changed.
+    pub fn install(&mut self, place: usize, roster: &Roster) -> Result<(), InstallError> {
+        let now = self.now;
+        let member = &mut self.members[place];
+        member.due = now;
+        member.channel.install(now + member.skew, roster)
+    }
     /// Stops a member's loop, or lets it go on. What arrives meanwhile waits in its socket's buffer
     /// ([`INBOX_DATAGRAMS_MAX`]).
     pub fn set_paused(&mut self, member: usize, paused: bool) {

@@ -14,8 +14,8 @@ use crate::ring::{Refused, RingWriter};
 pub(crate) enum Up<'a> {
     /// An operation group that it committed.
     Group { sequence: u64, bytes: &'a [u8] },
-    /// It has applied `member`'s stream up to here.
-    Applied { member: MemberId, sequence: u64 },
+    /// It has applied that life's stream up to here.
+    Applied { origin: OriginName, sequence: u64 },
     /// A part of the image for a laggard.
     ImagePart {
         member: MemberId,
@@ -28,6 +28,8 @@ pub(crate) enum Up<'a> {
     ImageApplied { from: MemberId, walk: u32 },
     /// A packet waits for what others may have written: ask them how far they are.
     Probe,
+    /// It has applied all that was delivered of that life, which has ended.
+    EndedApplied { origin: OriginName },
 }
 
 /// What a state channel tells its host's instances.
@@ -58,6 +60,14 @@ pub(crate) enum Down<'a> {
     ImagePart { bytes: &'a [u8] },
     /// All parts of an image came before this record.
     ImageEnd { from: MemberId, walk: u32 },
+    /// An epoch: which lives it names, ten bytes each.
+    Epoch { lives: &'a [u8] },
+    /// An epoch ended that life; all that was delivered of it came before this record.
+    Ended { origin: OriginName },
+    /// All members have the same of that life, and it is stable.
+    Closed { origin: OriginName },
+    /// This host holds what the others hold: it may read packets, and write.
+    Ready,
 }
 
 /// The lane of a group that came from another member.
@@ -164,8 +174,8 @@ impl<'a> Up<'a> {
                 head[1..].copy_from_slice(&sequence.to_le_bytes());
                 ring.put(&head, bytes)
             }
-            Self::Applied { member, sequence } => Head::new(1)
-                .and(&member.0.to_le_bytes())
+            Self::Applied { origin, sequence } => Head::new(1)
+                .origin(*origin)
                 .and(&sequence.to_le_bytes())
                 .push(ring, &[]),
             Self::ImagePart {
@@ -179,6 +189,7 @@ impl<'a> Up<'a> {
             } => walk(3, member, number).push(ring, &[]),
             Self::ImageApplied { from, walk: number } => walk(4, from, number).push(ring, &[]),
             Self::Probe => Head::new(5).push(ring, &[]),
+            Self::EndedApplied { origin } => Head::new(6).origin(*origin).push(ring, &[]),
         }
     }
 
@@ -191,7 +202,7 @@ impl<'a> Up<'a> {
                 bytes: fields.0,
             },
             1 => Self::Applied {
-                member: fields.member()?,
+                origin: fields.origin()?,
                 sequence: fields.u64()?,
             },
             2 => Self::ImagePart {
@@ -208,6 +219,9 @@ impl<'a> Up<'a> {
                 walk: fields.u32()?,
             },
             5 => Self::Probe,
+            6 => Self::EndedApplied {
+                origin: fields.origin()?,
+            },
             _ => return None,
         })
     }
@@ -263,6 +277,10 @@ impl<'a> Down<'a> {
                 member,
                 walk: number,
             } => walk(6, member, number).push(ring, &[]),
+            Self::Epoch { lives } => Head::new(7).push(ring, lives),
+            Self::Ended { origin } => Head::new(8).origin(*origin).push(ring, &[]),
+            Self::Closed { origin } => Head::new(9).origin(*origin).push(ring, &[]),
+            Self::Ready => Head::new(10).push(ring, &[]),
         }
     }
 
@@ -303,9 +321,34 @@ impl<'a> Down<'a> {
                 member: fields.member()?,
                 walk: fields.u32()?,
             },
+            7 => Self::Epoch { lives: fields.0 },
+            8 => Self::Ended {
+                origin: fields.origin()?,
+            },
+            9 => Self::Closed {
+                origin: fields.origin()?,
+            },
+            10 => Self::Ready,
             _ => return None,
         })
     }
+}
+
+/// Writes which lives an epoch names, as [`Down::Epoch`] carries it.
+pub(crate) fn write_lives(lives: impl Iterator<Item = OriginName>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for life in lives {
+        bytes.extend(life.member.to_le_bytes());
+        bytes.extend(life.incarnation.to_le_bytes());
+    }
+    bytes
+}
+
+/// Reads them back.
+pub(crate) fn read_lives(bytes: &[u8]) -> impl Iterator<Item = OriginName> + '_ {
+    bytes
+        .chunks_exact(10)
+        .filter_map(|life| Fields(life).origin())
 }
 
 /// The state layer's name for one life of a member.
@@ -334,7 +377,7 @@ mod tests {
                 bytes: b"group",
             },
             Up::Applied {
-                member: MemberId(3),
+                origin: name,
                 sequence: 1 << 40,
             },
             Up::ImagePart {
@@ -351,6 +394,7 @@ mod tests {
                 walk: 5,
             },
             Up::Probe,
+            Up::EndedApplied { origin: name },
         ];
         let downs = [
             Down::Group {
@@ -378,6 +422,12 @@ mod tests {
                 walk: 7,
             },
             Down::ImagePart { bytes: b"part" },
+            Down::Epoch {
+                lives: b"ten bytes.",
+            },
+            Down::Ended { origin: name },
+            Down::Closed { origin: name },
+            Down::Ready,
             Down::ImageEnd {
                 from: MemberId(6),
                 walk: 7,

@@ -28,7 +28,10 @@ pub struct HostConfig {
     pub member: MemberId,
     /// This start of it: from a store or a synced file, or random; never from a clock.
     pub incarnation: Incarnation,
-    /// All members, this host included, in the same order on every host: leases are dealt by it.
+    /// Whether other hosts may run already: then nothing is read or written before a
+    /// [`Roster`](asterism_placement::replicated::Roster) names this host and it has what they have.
+    pub joins: bool,
+    /// All who may ever be members, this host included, in the same order on every host: leases are dealt by it.
     pub members: Vec<MemberId>,
     /// The cluster's key.
     pub key: ClusterKey,
@@ -63,6 +66,7 @@ impl HostConfig {
         Self {
             cluster,
             epoch: Epoch(1),
+            joins: false,
             member,
             incarnation,
             key,
@@ -124,6 +128,7 @@ pub fn host(
     let replica = ReplicaConfig {
         cluster: config.cluster,
         epoch: config.epoch,
+        joins: config.joins,
         member: config.member,
         incarnation: config.incarnation,
         members: config.members.clone(),
@@ -184,6 +189,7 @@ pub fn host(
                 down: reader,
                 committed: shared.clone(),
             }),
+            joins: config.joins,
         });
     }
     Ok((

@@ -64,6 +64,8 @@ pub struct Instance<F: NetworkFunction> {
     news: bool,
     parking: Parking,
     exchange: Option<Exchange>,
+    /// The host holds what the others hold.
+    serving: bool,
     tick_at_zero: Tick,
     serial: u64,
     now_us: u64,
@@ -98,7 +100,7 @@ impl<F: NetworkFunction> Instance<F> {
         if !self.parking.is_empty() {
             self.retry();
         }
-        let read = self.read_ports();
+        let read = if self.serving { self.read_ports() } else { 0 };
         // Before the packets leave: a reply to one of them must not overtake what it is known by.
         self.publish();
         self.send();

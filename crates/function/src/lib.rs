@@ -25,9 +25,10 @@ pub use asterism_packet::{
 pub use asterism_state as objects;
 pub use asterism_state::{
     Absence, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom,
-    EndpointSpace, Flow4Key, Grant, Grouped, Key, Late, Map, Nearby, Pair, Paired, Pool, Reader,
-    Register, Row, Set, Single, Space, State, Table, Tally, Tick, Vacancy, Value, Vector, Wire,
-    Writer, laws,
+    EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, Key, Late, Link, Map, Nearby, Pair,
+    Paired, Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table, Tally, Tick,
+    TokenBucket, TokenRate, Tokens, TopK, Vacancy, Value, Vector, Window, WindowedCountMin,
+    WindowedCounters, Wire, Writer, laws,
 };
 pub use asterism_state_macro::state;
 pub use emissions::Emissions;

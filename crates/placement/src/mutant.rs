@@ -51,11 +51,22 @@ pub enum Mutant {
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.
     WalkNotRestarted,
+    /// A survivor takes an ended life as it has it, without asking the others (what one of two had of the dead is lost to
+    /// the other for good).
+    ClosesAlone,
+    /// A newcomer's image is cut before all members keep what follows for it.
+    CutBeforeConfirmed,
+    /// A newcomer acknowledges as applied what came after streams began for it, before it has what was before.
+    NewcomerAcknowledges,
+    /// What was said of a member's stream before its restart counts for the stream after it.
+    MarksOutliveLives,
+    /// What a member got of an image whose server died before the end is kept, and nobody is told.
+    HalfImageForgotten,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 26] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -77,6 +88,11 @@ impl Mutant {
         Mutant::TimerRestarts,
         Mutant::AppliedByFirstInstance,
         Mutant::WalkNotRestarted,
+        Mutant::ClosesAlone,
+        Mutant::CutBeforeConfirmed,
+        Mutant::NewcomerAcknowledges,
+        Mutant::MarksOutliveLives,
+        Mutant::HalfImageForgotten,
     ];
 }
 

@@ -8,9 +8,9 @@ use core::cell::RefCell;
 use core::cmp::Ordering;
 
 use asterism_function::{
-    Ask, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, Flow4, Late, Map,
-    NetworkFunction, Pool, PortNumber, Reader, Reason, Register, Set, Space, Tick, Value, Vector,
-    Verdict, Wire, Writer, build, state,
+    Ask, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, Flow4, Graph, Late, Map,
+    NetworkFunction, Pool, PortNumber, Reader, Reason, Register, Set, Space, Tick, TopK, Value,
+    Vector, Verdict, Window, WindowedCounters, Wire, Writer, build, state,
 };
 
 /// What a command does.
@@ -41,7 +41,7 @@ pub enum Verb {
     Elect,
     /// Raises a register that joins.
     Raise,
-    /// Adds to the counter of a key, a place's load and a sketch.
+    /// Adds to the counter of a key, a place's load, a sketch, an edge, a window and the heaviest keys.
     Tally,
     /// Reads what may be late, then writes it.
     Visit,
@@ -252,6 +252,12 @@ pub struct Exercised {
     pub volumes: CountMin<u16>,
     /// Keys that were counted.
     pub counted: Bloom<u16>,
+    /// From keys to what tokens say; for ever.
+    pub talk: Graph<u16>,
+    /// By key, over the last while.
+    pub recent: WindowedCounters<u16>,
+    /// The keys for which most was added.
+    pub heavy: TopK<u16>,
 }
 
 /// Sizes and times of the function's objects.
@@ -282,6 +288,16 @@ pub const BULK: u32 = 48;
 
 /// Places of the vector.
 pub const PLACES: u32 = 5;
+
+/// Nodes that an edge of [`Exercised::talk`] leads to.
+const FRIENDS: u32 = 7;
+
+/// So long that at a run's end there is something to compare, and that nobody needs to say that time passes: a cluster at rest
+/// writes nothing.
+const WINDOW: Window = Window {
+    buckets: 2,
+    bucket_seconds: 100_000,
+};
 
 /// What a [`Verb::Tally`] adds in which place: as often less as more.
 pub fn load_of(command: &Command) -> (u32, i64) {
@@ -347,6 +363,9 @@ impl NetworkFunction for Exercise {
             loads: builder.vector("loads", PLACES),
             volumes: builder.count_min("volumes", 0.1, 0.1),
             counted: builder.bloom("counted", keys, 0.1),
+            talk: builder.graph("talk", keys * FRIENDS * 16, 0),
+            recent: builder.windowed_counters("recent", keys * 16, WINDOW),
+            heavy: builder.top_k("heavy", 8),
         };
         let returns = state.ports.returns();
         state.sessions.on_forget(1, move |pair, last| {
@@ -410,6 +429,14 @@ impl Exercise {
         };
         let tally = match verb {
             Verb::Tally => ask.tallies.find(&key)?,
+            _ => None,
+        };
+        let recent = match verb {
+            Verb::Tally => ask.recent.find(&key)?,
+            _ => None,
+        };
+        let link = match verb {
+            Verb::Tally => ask.talk.link(&key, &((token % FRIENDS) as u16))?,
             _ => None,
         };
         let partner = (token.wrapping_mul(7) >> 3) as u16 % 16;
@@ -489,6 +516,13 @@ impl Exercise {
                     act.loads.add(place, load);
                     act.volumes.add(&key, u64::from(token % 5 + 1));
                     act.counted.add(&key);
+                    act.heavy.add(&key, u64::from(token % 5 + 1));
+                    if let Some(recent) = &recent {
+                        act.recent.add(recent, u64::from(token % 5 + 1));
+                    }
+                    if let Some(link) = link {
+                        act.talk.add(link, u64::from(token % 5 + 1));
+                    }
                 }
                 None => done.command.verb = Verb::Note,
             },

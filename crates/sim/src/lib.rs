@@ -15,6 +15,7 @@ mod load;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;
+mod rebirth;
 mod report;
 mod runs;
 mod scenario;

@@ -19,6 +19,7 @@ use crate::exercise::Exercise;
 use crate::faults::Before;
 use crate::load::TORRENT;
 use crate::oracle::Oracle;
+use crate::rebirth;
 use crate::report::{Failure, Report};
 use crate::scenario::{Draws, Fault, Planned, Scenario};
 use crate::stranger;
@@ -196,7 +197,9 @@ impl<'t> World<'t> {
         let (healed, bound) = self.heal()?;
         tail::lose(&mut self)?;
         self.heal()?;
-        if self.scenario.afterlife {
+        if rebirth::is_due(&self) {
+            rebirth::live_through(&mut self)?;
+        } else if self.scenario.afterlife {
             self.afterlife()?;
         }
         self.trace.digest(&self.cluster);
@@ -387,7 +390,7 @@ impl<'t> World<'t> {
     /// walked through the tables, 32 chunks a round trip. Three times that for one more gap. To know it, the
     /// last acknowledgement must come, which only the next keep-alive repeats. A member that fell off a log
     /// is served once it is heard, by its keep-alive if it has nothing to say.
-    fn heal_bounds(&self) -> (Duration, Duration) {
+    pub(crate) fn heal_bounds(&self) -> (Duration, Duration) {
         let bounds = &self.scenario.bounds;
         let link = &self.scenario.link;
         let round_trip = (link.delay + link.jitter) * 2;

@@ -134,7 +134,7 @@ const RECALLING: u8 = 16;
 /// The shared part of one instance's state.
 #[derive(Debug)]
 pub struct Context {
-    identity: Identity,
+    pub(crate) identity: Identity,
     seed: u64,
     addresses: Vec<u32>,
     now_us: Cell<u64>,
@@ -160,8 +160,10 @@ pub struct Context {
     group_open: Cell<bool>,
     origins: RefCell<Origins>,
     stable: RefCell<Vec<u64>>,
-    covered_us: RefCell<Vec<u64>>,
+    pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
+    /// The lives that the epoch names, by name; empty until one was told of.
+    pub(crate) living: RefCell<Vec<OriginName>>,
 }
 
 #[derive(Debug, Default)]
@@ -202,6 +204,7 @@ impl Context {
             stable: RefCell::new(vec![0; 64]),
             covered_us: RefCell::new(vec![0; members]),
             hold_accumulators: Cell::new(false),
+            living: RefCell::default(),
         }
     }
 
@@ -554,6 +557,10 @@ impl Context {
             "an operation of {length} bytes: keys and values must be smaller"
         );
         length
+    }
+    /// Bytes of operations that wait to be taken.
+    pub(crate) fn bytes_written(&self) -> usize {
+        self.groups.borrow().bytes.len()
     }
     /// Whether operations wait to be taken.
     pub fn wrote(&self) -> bool {

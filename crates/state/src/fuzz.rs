@@ -7,8 +7,9 @@ use crate::stamp::OriginName;
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 use crate::{
-    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Map,
-    ObjectSettings, Register, Set, State, Sweep, Vector,
+    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Map, Object,
+    ObjectSettings, Register, Set, Spending, State, Sweep, TokenBucket, TokenRate, TopK, Vector,
+    Window, WindowedCountMin, WindowedCounters,
 };
 
 /// Longer inputs are cut.
@@ -51,13 +52,33 @@ struct Everything {
     sketch: CountMin<u16>,
     filter: Bloom<u16>,
     counting: CountingBloom<u16>,
+    graph: Graph<u8>,
+    recent: WindowedCounters<u16>,
+    recent_sketch: WindowedCountMin<u16>,
+    limits: TokenBucket<u16>,
+    shares: TokenBucket<u16>,
+    heavy: TopK<u16>,
 }
 
 /// By hand what `#[state]` generates: the attribute names this crate from outside.
 impl State for Everything {
     const OBJECTS: &'static [&'static str] = &[
-        "map", "pairs", "set", "register", "counter", "counters", "vector", "sketch", "filter",
+        "map",
+        "pairs",
+        "set",
+        "register",
+        "counter",
+        "counters",
+        "vector",
+        "sketch",
+        "filter",
         "counting",
+        "graph",
+        "recent",
+        "recent_sketch",
+        "limits",
+        "shares",
+        "heavy",
     ];
     type Act<'a> = ();
     fn act(&mut self) {}
@@ -73,6 +94,12 @@ impl State for Everything {
             7 => visit.visit(&mut self.sketch),
             8 => visit.visit(&mut self.filter),
             9 => visit.visit(&mut self.counting),
+            10 => visit.visit(&mut self.graph),
+            11 => visit.visit(&mut self.recent),
+            12 => visit.visit(&mut self.recent_sketch),
+            13 => visit.visit(&mut self.limits),
+            14 => visit.visit(&mut self.shares),
+            15 => visit.visit(&mut self.heavy),
             _ => return None,
         })
     }
@@ -88,10 +115,27 @@ impl State for Everything {
             7 => look.look(&self.sketch),
             8 => look.look(&self.filter),
             9 => look.look(&self.counting),
+            10 => look.look(&self.graph),
+            11 => look.look(&self.recent),
+            12 => look.look(&self.recent_sketch),
+            13 => look.look(&self.limits),
+            14 => look.look(&self.shares),
+            15 => look.look(&self.heavy),
             _ => return None,
         })
     }
 }
+
+/// What the windowed objects sum here: as far as to buckets near the fuzzed clock.
+const WINDOW: Window = Window {
+    buckets: 3,
+    bucket_seconds: 100,
+};
+
+const RATE: TokenRate = TokenRate {
+    tokens_per_second: 10,
+    burst_tokens: 1_000,
+};
 
 /// Entries that each table has room for here.
 const CAPACITY: u32 = 64;
@@ -113,6 +157,12 @@ pub fn fuzz_apply(data: &[u8]) {
         sketch: builder.count_min("sketch", 0.1, 0.1),
         filter: builder.bloom("filter", CAPACITY, 0.1),
         counting: builder.counting_bloom("counting", CAPACITY, 0.1),
+        graph: builder.graph("graph", CAPACITY, 5),
+        recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
+        recent_sketch: builder.windowed_count_min("recent_sketch", (0.1, 0.1), WINDOW),
+        limits: builder.token_bucket("limits", CAPACITY, RATE, Spending::Approximate),
+        shares: builder.token_bucket("shares", CAPACITY, RATE, Spending::Escrow),
+        heavy: builder.top_k("heavy", 8),
     };
     let from = OriginName {
         member: 9,
@@ -136,12 +186,14 @@ pub fn fuzz_apply(data: &[u8]) {
     context.end(|_, _| {});
     context.take_groups(|_, _| {});
     assert!(state.map.held() <= 2 * CAPACITY as usize);
+    assert!(state.recent.entries() <= 2 * CAPACITY as usize);
+    assert!(state.limits.entries() <= 2 * CAPACITY as usize);
+    assert!(state.graph.nodes() <= 4 * CAPACITY as usize);
     walk(&state, &context);
 }
 
 /// Writes over, refreshes and removes what the bytes left behind.
 fn write_over(state: &mut Everything, context: &Context) {
-    use crate::Object;
     context.begin(1);
     let mut rows = Vec::new();
     state.map.for_each(|row, _| rows.push(row.0));
@@ -165,6 +217,32 @@ fn write_over(state: &mut Everything, context: &Context) {
             Ok(true),
             "an own write is seen at once, whatever came before"
         );
+    }
+    let weight = state.graph.weight(&1, &2).ok().flatten().unwrap_or(0);
+    if let Ok(Some(link)) = state.graph.link(&1, &2) {
+        state.graph.act().add(link, 5);
+        let raised = Some(weight.saturating_add(5));
+        assert_eq!(state.graph.weight(&1, &2), Ok(raised));
+    }
+    context.arrive(0);
+    let before = (state.recent.get(&3), state.recent_sketch.get(&3));
+    if let Ok(Some(tally)) = state.recent.find(&3) {
+        state.recent.act().add(&tally, 1);
+        let raised = before.0.map(|sum| sum.wrapping_add(1));
+        assert_eq!(state.recent.get(&3), raised);
+    }
+    state.recent_sketch.act().add(&3, 1);
+    state.heavy.act().add(&3, 1);
+    let listed = state.heavy.heaviest(usize::MAX);
+    assert!(
+        listed.iter().any(|heavy| heavy.key == 3),
+        "an own key has a place"
+    );
+    let available = state.limits.available(&3);
+    if let Ok(Some(tokens)) = state.limits.tokens(&3, 1) {
+        state.limits.act().spend(tokens);
+        let left = available.map(|tokens| tokens - 1);
+        assert_eq!(state.limits.available(&3), left);
     }
     state.register.act().set(Bits(1));
     state.counter.act().add(1);
@@ -205,7 +283,7 @@ mod tests {
     fn likely(bits: &mut impl FnMut() -> u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..bits() % 24 {
-            out.push((bits() % 11) as u8 * 8 + (bits() % 8) as u8);
+            out.push((bits() % 17) as u8 * 8 + (bits() % 8) as u8);
             for _ in 0..bits() % 40 {
                 out.push(match bits() % 4 {
                     0 => 0,

@@ -4,21 +4,24 @@
 //! change is applied here at once and logged as an operation; operations of other instances come in
 //! through [`State::apply`], whole states through [`State::apply_image`].
 //!
-//! Read first: `object.rs` (what an object can do), then `table/mod.rs` (the table behind maps and sets),
-//! `accumulator/mod.rs` (sums and sketches), `pool.rs` (what can run out), `context.rs` (what one instance's objects
-//! share).
+//! Read first: `object.rs` (what an object can do), `builder.rs` (how a state's objects are made), then `table/mod.rs`
+//! (the table behind maps and sets), `graph/mod.rs` (who talks to whom), `accumulator/mod.rs` (sums and sketches),
+//! `pool.rs` (what can run out), `context.rs` (what one instance's objects share).
 
 mod accumulator;
 mod answer;
+mod builder;
 mod context;
 mod endpoint_space;
 mod foresight;
 #[doc(hidden)]
 pub mod fuzz;
+mod graph;
 pub mod hash;
 mod index;
 mod keys;
 pub mod laws;
+mod lives;
 mod map;
 pub mod memory;
 pub mod mutant;
@@ -33,20 +36,24 @@ mod wire;
 
 pub use accumulator::{
     Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,
-    CountingBloom, CountingBloomAct, Tally, Vector, VectorAct,
+    CountingBloom, CountingBloomAct, Heavy, SKEW_SECONDS_MAX, Spending, Tally, TokenBucket,
+    TokenBucketAct, TokenRate, TokenTally, Tokens, TopK, TopKAct, Vector, VectorAct, Window,
+    WindowTally, WindowedCountMin, WindowedCountMinAct, WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};
 pub use asterism_state_macro::state_below as state;
+pub use builder::Builder;
 pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
     OPERATION_BYTES_MAX, Sequencer, Tick,
 };
 pub use endpoint_space::EndpointSpace;
 pub use foresight::{BURST_MAX, Foresight};
+pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Builder, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
+    Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
     ObjectSettings, OutgrewCache, PrefetchRecords, Settle, Show, Shown, Since, State, Sweep,
     SweepLength, SweepSome, Visit,
 };

@@ -3,7 +3,9 @@
 //! A table never allocates on the packet's path: its whole range is reserved when it is built, costs
 //! nothing until touched, and grows in place. This is the crate's one place that talks to the kernel.
 
+use core::fmt::Debug;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
@@ -21,6 +23,81 @@ unsafe impl Zeroed for u32 {}
 unsafe impl Zeroed for u64 {}
 // SAFETY: an array of zeroes is a valid array of such types.
 unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {}
+
+// SAFETY: zero is `false`.
+unsafe impl Zeroed for bool {}
+
+/// Declares a struct of which all fields are [`Zeroed`], so that it is itself.
+macro_rules! zeroed {
+    (
+        $(#[$about:meta])*
+        struct $name:ident $(<$parameter:ident: $bound:path>)? {
+            $($(#[$about_field:meta])* $field:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
+        struct $name $(<$parameter: $bound>)? {
+            $($(#[$about_field])* $field: $type,)*
+        }
+        // SAFETY: zero is a valid value of every field, which is all there is but padding.
+        #[allow(trivial_bounds, reason = "fields that are no parameter's")]
+        unsafe impl $(<$parameter: $bound>)? $crate::memory::Zeroed for $name $(<$parameter>)?
+        where
+            $($type: $crate::memory::Zeroed,)*
+        {
+        }
+    };
+}
+pub(crate) use zeroed;
+
+/// A value of a type of which zero may be none: absent where memory is zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Slot<T: Copy> {
+    value: MaybeUninit<T>,
+    is_set: bool,
+}
+
+// SAFETY: zero is a slot that is not set, whose value is not read.
+unsafe impl<T: Copy> Zeroed for Slot<T> {}
+
+impl<T: Copy> Slot<T> {
+    pub(crate) const NONE: Self = Self {
+        value: MaybeUninit::uninit(),
+        is_set: false,
+    };
+
+    #[inline(always)]
+    pub(crate) fn of(value: T) -> Self {
+        Self {
+            value: MaybeUninit::new(value),
+            is_set: true,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<&T> {
+        // SAFETY: `of` is all that sets a slot, with a value.
+        self.is_set.then(|| unsafe { self.value.assume_init_ref() })
+    }
+
+    /// Whether it holds this value.
+    #[inline(always)]
+    pub(crate) fn is(&self, value: &T) -> bool
+    where
+        T: PartialEq,
+    {
+        self.get().is_some_and(|held| held == value)
+    }
+}
+
+impl<T: Copy + Debug> Debug for Slot<T> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.get().fmt(formatter)
+    }
+}
 
 /// A fixed-length array of zeroed memory, reserved from the kernel rather than the heap.
 #[derive(Debug)]
@@ -170,6 +247,26 @@ unsafe impl<T: Zeroed + Send> Send for Region<T> {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    zeroed! {
+        struct Named<T: Copy> {
+            name: Slot<T>,
+            count: u32,
+        }
+    }
+
+    #[test]
+    fn slots_are_empty_until_they_are_set() {
+        // Zero is no character of this type's.
+        let mut region = Region::<Named<core::num::NonZeroU32>>::new(3);
+        let one = core::num::NonZeroU32::MIN;
+        assert!(region.iter().all(|named| named.name.get().is_none()));
+        region[1].name = Slot::of(one);
+        region[1].count = 4;
+        assert!(region[1].name.is(&one) && !region[0].name.is(&one));
+        assert_eq!((region[1].count, region[2].count), (4, 0));
+        assert_eq!(format!("{:?}", region[0].name), "None");
+    }
 
     #[test]
     fn is_zeroed_writable_and_aligned() {

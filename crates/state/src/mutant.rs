@@ -48,11 +48,13 @@ pub enum Mutant {
     /// What the prefetch pass foresaw is taken without looking whether it is the entry (a stale cache answers for another
     /// flow).
     ForeseenTrusted,
+    /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
+    OrphansLiveOn,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 18] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -70,6 +72,7 @@ impl Mutant {
         Mutant::LeasesCountInstances,
         Mutant::GrantPerRetry,
         Mutant::ForeseenTrusted,
+        Mutant::OrphansLiveOn,
     ];
 }
 

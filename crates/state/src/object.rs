@@ -1,13 +1,10 @@
-//! What every state object can do, what a whole state is, and how both are built.
+//! What every state object can do, and what a whole state is.
 
 use core::ops::Range;
-use std::rc::Rc;
 
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::foresight::Foresight;
-use crate::pool::{Pool, Space};
-use crate::stamp::{OriginName, Stamp};
-use crate::table::{Row, Table, Value};
+use crate::stamp::{Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Most objects of one state (their number shares a byte with three flags).
@@ -59,25 +56,13 @@ impl ObjectSettings {
     };
 
     /// What the operator says of the capacity, or else what the function asks for.
-    fn capacity_or(&self, asked: u32) -> u32 {
+    pub(crate) fn capacity_or(&self, asked: u32) -> u32 {
         if self.capacity > 0 {
             self.capacity
         } else {
             asked
         }
     }
-}
-
-/// What a table is built with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TableSettings {
-    pub(crate) logged: bool,
-    pub(crate) late_us: u32,
-    pub(crate) absence: Absence,
-    pub(crate) capacity: u32,
-    /// Entries whose memory is touched at start.
-    pub(crate) expected: u32,
-    pub(crate) idle: [Tick; IDLE_CLASSES],
 }
 
 /// What every state object can do for the engine. Network functions do not see this.
@@ -482,155 +467,42 @@ impl core::fmt::Debug for Shown<'_> {
     }
 }
 
-/// Builds the objects of a state with what the operator chose for each, by name.
-pub struct Builder {
-    context: Rc<Context>,
-    settings: Box<dyn Fn(&str) -> ObjectSettings>,
-    next: core::cell::Cell<u8>,
-}
-
-impl core::fmt::Debug for Builder {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.write_str("Builder")
-    }
-}
-
-impl Builder {
-    /// A builder that asks `settings` what the operator chose for the object of a name.
-    pub fn new(context: Rc<Context>, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Self {
-        Self {
-            context,
-            settings: Box::new(settings),
-            next: core::cell::Cell::new(0),
-        }
-    }
-
-    /// The context that all objects share.
-    pub fn context(&self) -> &Rc<Context> {
-        &self.context
-    }
-
-    fn object(&self, name: &str) -> (u8, ObjectSettings) {
-        let number = self.next.get();
-        assert!(
-            usize::from(number) < OBJECTS_MAX,
-            "a state has at most {OBJECTS_MAX} objects"
-        );
-        self.next.set(number + 1);
-        let settings = (self.settings)(name);
-        if settings.late_us != 0 {
-            self.context.expect_late_objects();
-        }
-        (number, settings)
-    }
-
-    /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times
-    /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
-    pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
-        let (object, settings) = self.object(name);
-        let mut classes = [0; IDLE_CLASSES];
-        for (class, &seconds) in classes.iter_mut().zip(idle) {
-            *class = seconds;
-        }
-        let capacity = settings.capacity_or(capacity);
-        let settings = TableSettings {
-            logged: settings.logged,
-            late_us: settings.late_us,
-            absence: settings.absence,
-            capacity,
-            expected: capacity.min(1 << 14),
-            idle: classes,
-        };
-        Table::new(self.context.clone(), object, settings)
-    }
-
-    /// A pool of the items of `space`, leased in blocks to the members by their place in the epoch.
-    pub fn pool<S: Space>(&self, name: &str, space: S) -> Pool<S> {
-        let (object, settings) = self.object(name);
-        Pool::new(self.context.clone(), object, settings, space)
-    }
-
-    /// A counter that all instances add to.
-    pub fn counter(&self, name: &str) -> crate::Counter {
-        let (object, settings) = self.object(name);
-        crate::Counter::new(self.context.clone(), object, settings)
-    }
-
-    /// A counter for each key.
-    pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
-        let (object, mut settings) = self.object(name);
-        settings.capacity = settings.capacity_or(capacity);
-        crate::Counters::new(self.context.clone(), object, settings)
-    }
-
-    /// A sum, which may also fall, for each of `length` places.
-    pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
-        let (object, settings) = self.object(name);
-        crate::Vector::new(self.context.clone(), object, settings, length)
-    }
-
-    /// A sketch of a sum for each of any number of keys: one is too large by more than `error` × all that was added with a
-    /// probability of `doubt`. Both lie between 0 and 1.
-    pub fn count_min<K: crate::Key>(
-        &self,
-        name: &str,
-        error: f64,
-        doubt: f64,
-    ) -> crate::CountMin<K> {
-        let (object, settings) = self.object(name);
-        crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
-    }
-
-    /// A filter for `keys` keys (or as many as the operator says), of which others are found with a probability of `mistaken`,
-    /// which lies between 0 and 1.
-    pub fn bloom<K: crate::Key>(&self, name: &str, keys: u32, mistaken: f64) -> crate::Bloom<K> {
-        let (object, settings) = self.object(name);
-        let sizes = (settings.capacity_or(keys), mistaken);
-        crate::Bloom::new(self.context.clone(), object, settings, sizes)
-    }
-
-    /// As [`Builder::bloom`], with keys that can be taken away.
-    pub fn counting_bloom<K: crate::Key>(
-        &self,
-        name: &str,
-        keys: u32,
-        mistaken: f64,
-    ) -> crate::CountingBloom<K> {
-        let (object, settings) = self.object(name);
-        let sizes = (settings.capacity_or(keys), mistaken);
-        crate::CountingBloom::new(self.context.clone(), object, settings, sizes)
-    }
-
-    /// One value.
-    pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
-        let (object, settings) = self.object(name);
-        crate::Register::new(self.context.clone(), object, settings, initial)
-    }
-}
-
 pub(crate) fn write_stamp(context: &Context, stamp: Stamp, out: &mut Writer<'_>) {
-    let name = context.origin_name(stamp.origin);
+    write_origin(context, stamp.origin, out);
+    out.varint(stamp.sequence);
+}
+
+pub(crate) fn write_origin(context: &Context, origin: Origin, out: &mut Writer<'_>) {
+    let name = context.origin_name(origin);
     out.u16(name.member);
     out.u64(name.incarnation);
-    out.varint(stamp.sequence);
 }
 
 /// Passes over a stamp whose writer does not matter any more.
 pub(crate) fn skip_stamp(input: &mut Reader<'_>) -> Result<(), BadBytes> {
-    input.u16()?;
-    input.u64()?;
+    skip_origin(input)?;
     input.varint()?;
     Ok(())
 }
 
+/// Passes over the name of a writer.
+pub(crate) fn skip_origin(input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    input.u16()?;
+    input.u64()?;
+    Ok(())
+}
+
 pub(crate) fn read_stamp(context: &Context, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
+    Ok(Stamp {
+        origin: read_origin(context, input)?,
+        sequence: input.varint()?,
+    })
+}
+
+pub(crate) fn read_origin(context: &Context, input: &mut Reader<'_>) -> Result<Origin, BadBytes> {
     let name = OriginName {
         member: input.u16()?,
         incarnation: input.u64()?,
     };
-    let origin = context.origin(name).ok_or(BadBytes)?;
-    Ok(Stamp {
-        origin,
-        sequence: input.varint()?,
-    })
+    context.origin(name).ok_or(BadBytes)
 }

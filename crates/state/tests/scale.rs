@@ -6,8 +6,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    BiMap, Builder, Context, Counters, Identity, ObjectSettings, OriginName, Sequencer, State,
-    Sweep, state,
+    BiMap, Builder, Context, Counters, Graph, Identity, ObjectSettings, OriginName, Sequencer,
+    Spending, State, Sweep, TokenBucket, TokenRate, TopK, Window, WindowedCountMin,
+    WindowedCounters, state,
 };
 
 struct Counting;
@@ -125,4 +126,133 @@ fn applying_others_operations_allocates_nothing() {
     }
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations while applying");
     assert_eq!(reader.digests(), state.digests());
+}
+
+#[state]
+struct Observed {
+    talk: Graph<u32>,
+    recent: WindowedCounters<u32>,
+    sketch: WindowedCountMin<u32>,
+    limits: TokenBucket<u32>,
+    shares: TokenBucket<u32>,
+    heavy: TopK<u32>,
+}
+
+fn observed(member: u16) -> (Rc<Context>, Observed) {
+    let identity = Identity {
+        own: OriginName {
+            member,
+            incarnation: 1,
+        },
+        members: vec![1, 2],
+        lane: (0, 1),
+    };
+    let context = Context::new(identity, Sequencer::Own(Cell::new(0)), 99, vec![]);
+    let context = Rc::new(context);
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    let window = Window {
+        buckets: 6,
+        bucket_seconds: 5,
+    };
+    let rate = TokenRate {
+        tokens_per_second: 100,
+        burst_tokens: 200,
+    };
+    let state = Observed {
+        talk: builder.graph("talk", 20_000, 10),
+        recent: builder.windowed_counters("recent", 20_000, window),
+        sketch: builder.windowed_count_min("sketch", (0.01, 0.01), window),
+        limits: builder.token_bucket("limits", 20_000, rate, Spending::Approximate),
+        shares: builder.token_bucket("shares", 20_000, rate, Spending::Escrow),
+        heavy: builder.top_k("heavy", 100),
+    };
+    (context, state)
+}
+
+impl Observed {
+    fn packet(&mut self, source: u32, destination: u32, bytes: u64) {
+        let link = self.talk.link(&source, &destination).expect("local");
+        let tally = self.recent.find(&source).expect("local");
+        let tokens = self.limits.tokens(&source, 1).expect("local");
+        let share = self.shares.tokens(&source, 1).expect("local");
+        let degree = self.talk.out_degree(&source).expect("local");
+        let known = self.sketch.get(&source).expect("local") + u64::from(degree);
+        let mut act = self.act();
+        link.into_iter().for_each(|link| act.talk.add(link, bytes));
+        tally.iter().for_each(|tally| act.recent.add(tally, bytes));
+        tokens
+            .into_iter()
+            .for_each(|tokens| act.limits.spend(tokens));
+        share.into_iter().for_each(|share| act.shares.spend(share));
+        act.sketch.add(&source, 1 + known % 2);
+        act.heavy.add(&destination, bytes);
+    }
+}
+
+#[test]
+fn observing_traffic_allocates_nothing_here_and_where_it_is_heard_of() {
+    let (context, mut state) = observed(1);
+    let (far, mut reader) = observed(2);
+    let name = context.identity().own;
+    let mut group = Vec::with_capacity(64 << 10);
+    let mut sequences = Vec::with_capacity(1_024);
+    let mut allocations = [0, 0];
+    for step in 0..200u32 {
+        let now_us = u64::from(step) * 500_000;
+        for context in [&context, &far] {
+            context.set_now(now_us, 1_000 + step / 2);
+            context.arrive(now_us);
+        }
+        let before = ALLOCATIONS.get();
+        for packet in 0..100 {
+            let draw = asterism_state::hash::word(u64::from(step * 100 + packet), 7);
+            context.begin(u64::from(step * 100 + packet));
+            state.packet(step * 7 + packet % 50, (draw % 400) as u32, draw % 1_500);
+            context.end(|_, _| {});
+        }
+        let mut bytes = 60_000;
+        for object in 0..Observed::OBJECTS.len() as u8 {
+            state.with(object, asterism_state::Flush(&mut bytes));
+            state.with(object, Sweep { turns: 4 });
+        }
+        context.end(|_, _| {});
+        sequences.clear();
+        group.clear();
+        context.take_groups(|sequence, bytes| {
+            sequences.push((sequence, group.len()..group.len() + bytes.len()));
+            group.extend_from_slice(bytes);
+        });
+        context.set_stable(
+            asterism_state::Origins::OWN,
+            sequences.last().map_or(0, |last| last.0),
+        );
+        allocations[0] += ALLOCATIONS.get() - before;
+        let before = ALLOCATIONS.get();
+        for (sequence, range) in &sequences {
+            let applied = reader.apply(&far, name, *sequence, &group[range.clone()]);
+            applied.expect("good bytes");
+        }
+        for object in 0..Observed::OBJECTS.len() as u8 {
+            reader.with(object, Sweep { turns: 4 });
+        }
+        far.take_groups(|_, _| {});
+        // The first step hears of a new writer: its totals get memory of their own.
+        if step > 0 {
+            allocations[1] += ALLOCATIONS.get() - before;
+        }
+    }
+    assert_eq!(
+        allocations,
+        [0, 0],
+        "allocations on packets' path, and hearing"
+    );
+    assert!(state.talk.edges() > 0 && state.recent.tally().expired == 0);
+    for (object, (here, there)) in state
+        .digests()
+        .into_iter()
+        .zip(reader.digests())
+        .enumerate()
+    {
+        assert_eq!(here, there, "{}", Observed::OBJECTS[object]);
+    }
 }

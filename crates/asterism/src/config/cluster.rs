@@ -31,6 +31,8 @@ pub struct Cluster {
     pub name: String,
     /// The key file, as written.
     pub key: Option<PathBuf>,
+    /// The file of epochs, as written.
+    pub epochs: Option<PathBuf>,
     /// All hosts, in order.
     pub members: Vec<String>,
     /// Where each member's state channel is, in the same order; `None` where it is not written.
@@ -141,6 +143,7 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
     Some(Cluster {
         name: values.text("name")?,
         key: values.text("key").map(PathBuf::from),
+        epochs: values.text("epochs").map(PathBuf::from),
         members: members.into_iter().map(|(name, _)| name).collect(),
         addresses,
         channel: channel?,

@@ -37,6 +37,14 @@ pub static CLUSTER: Section = Section {
             meaning: "The file with the key that the hosts share (`asterism keygen` writes one). Its mode must be 0600.",
         },
         Field {
+            name: "epochs",
+            kind: Kind::File,
+            default: Default::Unset(
+                "all members take part, each in the life that is heard first; none can be started again while others run",
+            ),
+            meaning: "The file that says who takes part, and in which life: then members can come, go and be started again. `asterism epoch` writes it.",
+        },
+        Field {
             name: "members",
             kind: Kind::List {
                 of: &Kind::Name,

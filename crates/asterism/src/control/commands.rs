@@ -352,6 +352,19 @@ fn status_text(status: &StatusDocument) -> String {
         "member {}, incarnation {}, epoch {}, state channel at {}\n",
         status.member, status.incarnation, status.epoch, status.channel.address
     ));
+    if !status.joined {
+        text.push_str("joins: it reads no packets before it has what the others have\n");
+    }
+    for life in &status.ended {
+        let waits = life.waits_for.as_ref().map_or_else(
+            || "members take over what others have of it".to_owned(),
+            |name| format!("{name} has not said what it has of it"),
+        );
+        text.push_str(&format!(
+            "life {} of {} has ended: {waits}\n",
+            life.incarnation, life.name
+        ));
+    }
     for instance in &status.instances {
         let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
         text.push_str(&format!(
@@ -398,6 +411,7 @@ fn status_text(status: &StatusDocument) -> String {
     ));
     for peer in &status.peers {
         let state = match peer {
+            peer if !peer.takes_part => "takes no part",
             peer if peer.unreachable => "unreachable",
             peer if !peer.admitted || !peer.welcomes => "not joined",
             peer if peer.laggard => "lags",

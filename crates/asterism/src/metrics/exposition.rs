@@ -9,6 +9,7 @@ use asterism_engine::ChannelTally;
 use asterism_engine::port::{PortDrop, PortStatistics};
 use asterism_function::Reason;
 use asterism_placement::Time;
+use asterism_placement::replicated::Standing;
 
 use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
 use crate::view::{View, phase_word};
@@ -373,7 +374,7 @@ fn channel(page: &mut Page, view: &View) {
         page.sample(name, &[("reason", reason)], value);
     }
     let (groups, bytes) = view.names.log;
-    let gauges: [(&str, &str, u64); 8] = [
+    let gauges: [(&str, &str, u64); 11] = [
         (
             "asterism_log_head",
             "The last group that this host wrote.",
@@ -413,6 +414,21 @@ fn channel(page: &mut Page, view: &View) {
             "asterism_channel_quiet",
             "Whether all that was written is applied everywhere.",
             snapshot.is_quiet.into(),
+        ),
+        (
+            "asterism_epoch",
+            "The epoch in force.",
+            snapshot.epoch.0.into(),
+        ),
+        (
+            "asterism_joined",
+            "Whether this host holds what the others hold.",
+            snapshot.is_ready.into(),
+        ),
+        (
+            "asterism_lives_not_closed",
+            "Lives of members that an epoch ended, and that not all members have alike yet.",
+            snapshot.ended.iter().filter(|life| !life.closed).count() as u64,
         ),
     ];
     for (name, help, value) in gauges {
@@ -460,6 +476,11 @@ fn peers(page: &mut Page, view: &View) {
         "asterism_peer_joined",
         "Whether both hosts admitted each other.",
         &|one| u8::from(one.admitted.is_some() && one.has_welcomed).to_string(),
+    );
+    each(
+        "asterism_peer_takes_part",
+        "Whether it is a member of the epoch.",
+        &|one| u8::from(one.progress.standing != Standing::Out).to_string(),
     );
     each(
         "asterism_peer_laggard",

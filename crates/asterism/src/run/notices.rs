@@ -48,6 +48,19 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
         Notice::Channel(ChannelEvent::CaughtUp(member)) => {
             Event::info("member-caught-up").with("member", name(*member))
         }
+        Notice::Channel(ChannelEvent::Epoch(epoch)) => Event::info("epoch").with("epoch", epoch.0),
+        Notice::Channel(ChannelEvent::Ended(member, life)) => Event::info("life-ended")
+            .with("member", name(*member))
+            .with("incarnation", format!("{:016x}", life.0))
+            .effect("nothing more of it is taken; what any member has of it reaches all"),
+        Notice::Channel(ChannelEvent::Closed(member, life)) => Event::info("life-closed")
+            .with("member", name(*member))
+            .with("incarnation", format!("{:016x}", life.0))
+            .effect("all members have the same of it"),
+        Notice::Channel(ChannelEvent::Ready) => Event::info("joined"),
+        Notice::NotInstalled { epoch, why } => Event::error("epoch-refused")
+            .with("epoch", epoch.0)
+            .with("why", why),
         Notice::Transport(TransportEvent::Heard { member }) => {
             Event::info("member-reachable").with("member", name(*member))
         }

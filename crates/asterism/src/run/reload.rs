@@ -20,6 +20,7 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
     let (a, b) = (&now.cluster, &wanted.cluster);
     refuse(a.name == b.name, "[cluster] name", ALL_ANEW);
     refuse(a.key == b.key, "[cluster] key", ALL_ANEW);
+    refuse(a.epochs == b.epochs, "[cluster] epochs", ALL_ANEW);
     refuse(
         a.members == b.members,
         "[cluster] members",

@@ -10,12 +10,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
-use asterism_engine::transport::{self, ChannelSnapshot, RunConfig, RunMode, StateChannelThread};
+use asterism_engine::transport::{
+    self, ChannelSnapshot, Notice, RunConfig, RunMode, StateChannelThread,
+};
 use asterism_engine::{HostConfig, host};
 use asterism_function::{NetworkFunction, State};
-use asterism_placement::replicated::Refused;
-use asterism_placement::{Incarnation, MemberId, Time};
+use asterism_placement::replicated::{Refused, Standing};
+use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
+use super::epochs::Watch;
 use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::saved::Identity;
@@ -54,6 +57,7 @@ pub struct Service<'a, 'o> {
     commands: Receiver<Command>,
     journal: Journal<'o>,
     manager: Manager,
+    epochs: Option<Watch>,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
@@ -111,14 +115,30 @@ impl Service<'_, '_> {
         let clock = MonotonicClock::new();
         let mut secrets = [0; 48];
         random(&mut secrets)?;
-        let mut incarnation = [0; 8];
-        random(&mut incarnation)?;
-        let incarnation = Incarnation(u64::from_le_bytes(incarnation) | 1);
+        let style = prepared.arguments.log;
+        let mut journal = Journal::new(output.progress(), style, &config.host.name);
+        let manager = Manager::from_environment(std::process::id());
+        let mut begun = None;
+        if let Some(epochs) = Watch::of(prepared) {
+            let mut log = |event: &Event| journal.write(clock.now(), clock.wall(), event);
+            begun = Some(epochs.begin_life(&stop, &manager, &mut log)?);
+        }
+        let (incarnation, joins) = match &begun {
+            Some(begun) => (begun.life, begun.joins),
+            None => {
+                let mut incarnation = [0; 8];
+                random(&mut incarnation)?;
+                (Incarnation(u64::from_le_bytes(incarnation) | 1), false)
+            }
+        };
         let schema = function.schema();
         let host_config = HostConfig {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero(),
             flush_us: FLUSH_US,
+            joins,
+            // Before the first epoch there is none.
+            epoch: Epoch(u32::from(begun.is_none())),
             ..cluster.host(member, incarnation, prepared.key.clone(), secrets, schema)
         };
         let identity = Identity {
@@ -132,7 +152,13 @@ impl Service<'_, '_> {
             let ports = ports::open(&config.ports, file, config.host.instances, salt);
             opened.push(ports.map_err(|error| format!("the host was not started: {error}"))?);
         }
-        let (channel, parts) = host(host_config, clock.now()).map_err(|error| error.to_string())?;
+        let (mut channel, parts) =
+            host(host_config, clock.now()).map_err(|error| error.to_string())?;
+        if let Some(begun) = &begun {
+            channel
+                .install(clock.now(), &begun.roster)
+                .map_err(|why| format!("the host was not started: {why}"))?;
+        }
         let run = RunConfig {
             mode: match config.host.idle {
                 Idle::Spin => RunMode::Spin,
@@ -187,8 +213,6 @@ impl Service<'_, '_> {
             metrics::server::start(address, view.clone())
                 .map_err(|error| format!("the host was not started: {error}"))?;
         }
-        let style = prepared.arguments.log;
-        let mut journal = Journal::new(output.progress(), style, &config.host.name);
         let started = Event::info("started")
             .with("cluster", &cluster.name)
             .with("function", config.function.name)
@@ -209,7 +233,11 @@ impl Service<'_, '_> {
             events,
             commands,
             journal,
-            manager: Manager::from_environment(std::process::id()),
+            manager,
+            epochs: Watch::of(prepared).zip(begun).map(|(mut watch, begun)| {
+                watch.installed = begun.roster.epoch;
+                watch
+            }),
             stop,
             hang_up,
             stop_asked: false,
@@ -241,13 +269,17 @@ impl Service<'_, '_> {
 
     /// Waits until everything is here that other hosts have. Tells whether nobody has anything.
     fn listen(&mut self) -> Result<bool, Interrupted> {
+        if !self.channel.snapshot().is_ready {
+            self.join()?;
+            return Ok(false);
+        }
         let start = self.clock.now();
         let wait = self.config.host.join_wait;
         let mut targets: Vec<(MemberId, u64)> = Vec::new();
-        let members = self.config.cluster.members.len();
         loop {
             self.look()?;
             let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
+            let members = others(&snapshot, self.member).count() + 1;
             for other in others(&snapshot, self.member).filter(|other| other.heard) {
                 if !targets.iter().any(|(member, _)| *member == other.member) {
                     targets.push((other.member, other.head));
@@ -285,6 +317,52 @@ impl Service<'_, '_> {
         }
     }
 
+    /// Waits until this host has what the others have: it writes nothing before.
+    fn join(&mut self) -> Result<(), Interrupted> {
+        self.manager.status("joining");
+        self.log(
+            &Event::info("joining")
+                .effect("the host reads no packets before it has what the others have"),
+        );
+        let mut patient_until = self.clock.now() + self.config.host.join_wait * JOIN_FACTOR;
+        while !self.channel.snapshot().is_ready {
+            self.look()?;
+            if self.clock.now() >= patient_until {
+                patient_until = self.clock.now() + self.config.host.join_wait * JOIN_FACTOR;
+                let snapshot = self.channel.snapshot();
+                let silent = others(&snapshot, self.member).filter(|other| !other.is_alive);
+                self.log(&Event::warning("join-takes-long")
+                    .with("members_silent", silent.count())
+                    .effect("the host reads no packets")
+                    .cure("see that all members of the epoch run and were handed the same epoch (`asterism status`); one that is dead keeps others from joining until an epoch leaves it out"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether the file of epochs has another, and puts it in force.
+    fn watch_epochs(&mut self) {
+        let now = self.clock.now();
+        let Some(epochs) = &mut self.epochs else {
+            return;
+        };
+        match epochs.look(now) {
+            Some(Ok(roster)) => {
+                let epoch = roster.epoch;
+                if self.channel.install(roster) {
+                    epochs.installed = epoch;
+                }
+            }
+            Some(Err(why)) => self.log(
+                &Event::warning("epochs-unreadable")
+                    .with("why", why)
+                    .effect("the epoch in force stays")
+                    .cure("write it with `asterism epoch`, and copy it to every host"),
+            ),
+            None => {}
+        }
+    }
+
     /// A short rest, and everything that may have come meanwhile.
     fn look(&mut self) -> Result<(), Interrupted> {
         if let Ok(event) = self.events.recv_timeout(LOOK) {
@@ -298,7 +376,16 @@ impl Service<'_, '_> {
             if let Some(event) = notices::event(&notice, &self.config.cluster) {
                 self.log(&event);
             }
+            if let Notice::NotInstalled { epoch, why } = &notice
+                && why.is_end()
+            {
+                return Err(Interrupted::Failed(format!(
+                    "epoch {} ends this host: {why}; it stops at once, and may be started again in its next life",
+                    epoch.0
+                )));
+            }
         }
+        self.watch_epochs();
         let refused = self
             .channel
             .snapshot()
@@ -309,7 +396,7 @@ impl Service<'_, '_> {
             self.log(&Event::error("member-in-another-life")
                 .with("messages_refused", refused)
                 .effect("a member was started anew; what it says is refused until this host is started anew too")
-                .cure("stop all hosts, each saves its state if [host] state names a file, then start them all"));
+                .cure("name its new life in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         let now = self.clock.now();
         if let Some(interval) = self.manager.watchdog()
@@ -516,7 +603,7 @@ impl Service<'_, '_> {
 }
 
 /// Why a host does not start beside members that know its earlier life.
-const EARLIER_LIFE: &str = "the host was not started: other members still run that know an earlier life of it, and in this release they let no other life in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
+const EARLIER_LIFE: &str = "the host was not started: other members still run that know an earlier life of it, and without [cluster] epochs they let no other life in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
 
 /// Whether members speak of what this life of the host never said: they have not noticed that it is another.
 fn knows_earlier_life(snapshot: &ChannelSnapshot) -> bool {
@@ -545,7 +632,8 @@ fn others(snapshot: &ChannelSnapshot, own: MemberId) -> impl Iterator<Item = Oth
     let others = snapshot
         .members
         .iter()
-        .filter(move |member| member.progress.member != own);
+        .filter(move |member| member.progress.member != own)
+        .filter(|member| member.progress.standing != Standing::Out);
     others.map(move |member| Other {
         member: member.progress.member,
         heard: member.admitted.is_some() && member.progress.heard.is_some(),

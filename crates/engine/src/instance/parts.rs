@@ -24,6 +24,8 @@ pub struct InstanceParts {
     pub(crate) tick_at_zero: Tick,
     pub(crate) flush_us: u64,
     pub(crate) exchange: Option<Exchange>,
+    /// The host joins others: until it has what they have, nothing is read and nothing written.
+    pub(crate) joins: bool,
 }
 
 /// An instance's ends of the rings to and from its state channel.
@@ -45,6 +47,7 @@ impl InstanceParts {
             tick_at_zero: 1_000,
             flush_us: 200,
             exchange: None,
+            joins: false,
         }
     }
 
@@ -89,6 +92,7 @@ impl InstanceParts {
             news: false,
             parking: Parking::default(),
             exchange: self.exchange,
+            serving: !self.joins,
             tick_at_zero: self.tick_at_zero,
             serial: 0,
             now_us: 0,

@@ -10,7 +10,7 @@ use asterism_state::{
 };
 
 use super::Instance;
-use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS};
+use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_lives};
 use crate::frame::BURST;
 use crate::mutant::{self, Mutant};
 
@@ -96,7 +96,7 @@ impl<F: NetworkFunction> Instance<F> {
                     self.learn(origin, stable, covered_us);
                     // Room for this is part of what a burst leaves free.
                     let _ = Up::Applied {
-                        member: MemberId(origin.member),
+                        origin,
                         sequence: received,
                     }
                     .push(&mut exchange.up);
@@ -138,6 +138,16 @@ impl<F: NetworkFunction> Instance<F> {
                 Some(Down::ImageEnd { from, walk }) => {
                     let _ = Up::ImageApplied { from, walk }.push(&mut exchange.up);
                 }
+                Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
+                Some(Down::Ended { origin }) => {
+                    let _ = Up::EndedApplied { origin }.push(&mut exchange.up);
+                }
+                Some(Down::Closed { origin }) => {
+                    self.news = true;
+                    self.learn(origin, u64::MAX, 0);
+                    self.context.set_closed(origin);
+                }
+                Some(Down::Ready) => self.serving = true,
                 Some(_) | None => {}
             }
         }
@@ -191,6 +201,10 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Timers, flushes, images: what a turn does besides packets.
     pub(super) fn upkeep(&mut self) {
+        if !self.serving {
+            (self.flushed_us, self.swept_us) = (self.now_us, self.now_us);
+            return;
+        }
         if self.now_us.saturating_sub(self.flushed_us) >= self.flush_us && self.has_log_room() {
             self.flush();
         }

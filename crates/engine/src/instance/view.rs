@@ -101,7 +101,7 @@ impl<F: NetworkFunction> Instance<F> {
         packets: impl IntoIterator<Item = &'p [u8]>,
     ) -> usize {
         self.begin(now);
-        if self.parking.is_full() || !self.has_log_room() {
+        if !self.serving || self.parking.is_full() || !self.has_log_room() {
             return 0;
         }
         let mut burst = Burst::default();

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_placement::{MemberId, Time};
+use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::{Epoch, MemberId, Time};
 
 use super::config::{RunConfig, RunMode, TransportError, UdpConfig};
 use super::kernel;
@@ -21,6 +22,8 @@ use crate::clock::MonotonicClock;
 pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// Events kept for a reader at most; more are counted in [`ThreadTally::events_lost`].
 pub const EVENTS_MAX: usize = 1_024;
+/// Rosters that wait to be put in force at most.
+const ROSTERS_MAX: usize = 8;
 /// Times that the queue of datagrams is filled and handed to the kernel in one turn at most.
 const BATCHES_PER_TURN: usize = 4;
 /// The shortest sleep: what is due sooner was just tried.
@@ -46,6 +49,13 @@ pub enum Notice {
         /// The last there is.
         head: u64,
     },
+    /// A roster was not put in force.
+    NotInstalled {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Why. When [`InstallError::is_end`], this host has no part in the cluster any more and must stop at once.
+        why: InstallError,
+    },
     /// The thread could not be bound to its processor; it runs on any.
     NotPinned {
         /// The processor asked for.
@@ -68,6 +78,9 @@ impl core::fmt::Display for Notice {
                 formatter,
                 "{member} is heard but acknowledges nothing beyond group {acknowledged} of {head}: its instances stand still, or an interface on the way has a smaller MTU than this one and drops long datagrams; compare the MTUs of the segment"
             ),
+            Self::NotInstalled { epoch, why } => {
+                write!(formatter, "epoch {} is not in force: {why}", epoch.0)
+            }
             Self::NotPinned { processor, errno } => write!(
                 formatter,
                 "the state channel runs on any processor, not on {processor} ({}): see which ones this process may use",
@@ -116,6 +129,7 @@ pub struct StateChannelThread {
     events: Receiver<Notice>,
     stop: Arc<AtomicBool>,
     bell: Bell,
+    rosters: SyncSender<Roster>,
     thread: Option<JoinHandle<StateChannel>>,
 }
 
@@ -180,6 +194,7 @@ pub fn spawn(
     }));
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(EVENTS_MAX);
+    let (rosters, handed_in) = sync_channel(ROSTERS_MAX);
     let first = ChannelSnapshot::take(now, &channel, &transport, ThreadTally::default());
     let publisher = Publisher::new(first);
     let snapshots = publisher.snapshots();
@@ -190,6 +205,7 @@ pub fn spawn(
         clock,
         bell: bell.clone(),
         stop: stop.clone(),
+        rosters: handed_in,
         events: sender,
         publisher,
         tally: ThreadTally::default(),
@@ -204,6 +220,7 @@ pub fn spawn(
         events,
         stop,
         bell,
+        rosters,
         thread: Some(thread),
     })
 }
@@ -222,6 +239,14 @@ impl StateChannelThread {
     /// What happened since this was last asked, in order. Waits for nothing.
     pub fn events(&self) -> impl Iterator<Item = Notice> {
         self.events.try_iter()
+    }
+
+    /// Hands a roster to the thread, which puts it in force at its next turn. False if it has too many waiting, or has
+    /// ended: then try again. That one was refused is told by [`Notice::NotInstalled`].
+    pub fn install(&self, roster: Roster) -> bool {
+        let taken = self.rosters.try_send(roster).is_ok();
+        self.bell.0.bell.ring();
+        taken
     }
 
     /// What wakes the thread: a copy for each instance.
@@ -271,6 +296,7 @@ struct Turner {
     clock: MonotonicClock,
     bell: Bell,
     stop: Arc<AtomicBool>,
+    rosters: Receiver<Roster>,
     events: SyncSender<Notice>,
     publisher: Publisher,
     tally: ThreadTally,
@@ -300,6 +326,7 @@ impl Turner {
             let sent = self.exchange(now);
             if now >= publish_at {
                 publish_at = now + self.run.snapshot_interval;
+                self.install(now);
                 self.publish(now);
                 self.look_for_stuck(now);
             }
@@ -319,6 +346,16 @@ impl Turner {
         self.transport.give_up_waiting();
         self.publish(self.clock.now());
         self.channel
+    }
+
+    /// Puts rosters in force that were handed in.
+    fn install(&mut self, now: Time) {
+        while let Ok(roster) = self.rosters.try_recv() {
+            let epoch = roster.epoch;
+            if let Err(why) = self.channel.install(now, &roster) {
+                self.tell(Notice::NotInstalled { epoch, why });
+            }
+        }
     }
 
     /// Takes what instances wrote, runs timers and sends what is due; how many datagrams.

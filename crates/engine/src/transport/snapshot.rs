@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use asterism_placement::replicated::{Counters, Lag, LogRoom, MemberProgress, Standing};
+use asterism_placement::replicated::{Counters, Ended, Lag, LogRoom, MemberProgress, Standing};
 use asterism_placement::seal::RefusalCounts;
-use asterism_placement::{Incarnation, MemberId, Time};
+use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
 use super::udp::UdpTransport;
@@ -47,7 +47,7 @@ pub struct MemberSnapshot {
 impl MemberSnapshot {
     /// Whether it fell off the log and is served by walking the tables.
     pub fn is_laggard(&self) -> bool {
-        self.progress.standing != Standing::Current
+        !matches!(self.progress.standing, Standing::Current | Standing::Out)
     }
 }
 
@@ -72,6 +72,12 @@ pub struct ChannelSnapshot {
     pub seal_dropped: (u64, u64),
     /// All members, this one included, in the order of their names.
     pub members: Vec<MemberSnapshot>,
+    /// The epoch in force.
+    pub epoch: Epoch,
+    /// Whether this host holds what the others hold.
+    pub is_ready: bool,
+    /// Lives of members that epochs ended, as many as are remembered.
+    pub ended: Vec<Ended>,
     /// The last group of this host's own stream.
     pub head: u64,
     /// Room left in the log.
@@ -101,6 +107,9 @@ impl ChannelSnapshot {
             refused: channel.secure().refusals().clone(),
             seal_dropped: (0, 0),
             members: Vec::new(),
+            epoch: Epoch::default(),
+            is_ready: false,
+            ended: Vec::new(),
             head: 0,
             log_room: channel.replicator().log_room(),
             backlog_bytes: 0,
@@ -126,6 +135,10 @@ impl ChannelSnapshot {
         self.replication.clone_from(replicator.counters());
         self.refused.clone_from(secure.refusals());
         self.seal_dropped = secure.dropped();
+        self.epoch = replicator.epoch();
+        self.is_ready = replicator.is_ready();
+        self.ended.clear();
+        self.ended.extend(replicator.ended());
         self.head = replicator.head();
         self.log_room = replicator.log_room();
         self.backlog_bytes = channel.backlog_bytes();

@@ -35,13 +35,18 @@ pub enum Delivery {
 pub struct Config {
     /// The cluster; messages of another are refused.
     pub cluster: ClusterId,
-    /// The version of `members`; messages of another are refused.
+    /// The epoch; messages of another are refused. In the first one all of `members` take part, each in the life that is
+    /// heard first, until a [`Roster`](super::Roster) is installed.
     pub epoch: Epoch,
     /// This member. Bound: one of `members`.
     pub member: MemberId,
     /// This life of this member. Never from a clock.
     pub incarnation: Incarnation,
-    /// All members, this one included, in any order. Bound: 1 to [`MEMBERS_MAX`], each once.
+    /// Whether others may run already and hold what this member does not: then nobody takes part before a
+    /// [`Roster`](super::Roster) is installed, and this member joins an image before it counts
+    /// ([`Event::Ready`](super::Event::Ready)). Without, it is one of those who start together with nothing.
+    pub joins: bool,
+    /// All who may ever take part, this one included, in any order. Bound: 1 to [`MEMBERS_MAX`], each once.
     pub members: Vec<MemberId>,
     /// The longest state message in bytes, before sealing. Sane: what the path's MTU leaves (1,400 at MTU 1500).
     /// Bound: [`PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_LIMIT`].
@@ -104,6 +109,7 @@ impl Config {
             epoch,
             member,
             incarnation,
+            joins: false,
             members,
             payload_bytes_max: 1_400,
             log_bytes_max: 8 << 20,

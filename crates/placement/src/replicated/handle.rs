@@ -8,7 +8,9 @@ use crate::{Incarnation, MemberId, Time};
 use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
-use super::wire::{Acknowledgements, Frame, Frames, Groups, Header, Image, ImageEndFrame, Reader};
+use super::wire::{
+    Acknowledgements, Frame, Frames, Groups, Header, Held, Image, ImageEndFrame, Membership, Reader,
+};
 use super::{Deliver, Event, ImageEnd};
 
 /// Two clocks run apart by less than one part in so many; what a member says of a duration is cut by it.
@@ -58,6 +60,9 @@ impl Replicator {
             return Err(Refused::OwnIdentity);
         }
         let seat = self.seat(from).ok_or(Refused::UnknownMember)?;
+        if !self.present[self.index(seat)] {
+            return Err(Refused::UnknownMember);
+        }
         let known = self.peers[seat].incarnation;
         if known.is_some_and(|known| known != from_incarnation)
             && !mutant::active(Mutant::AnyIncarnation)
@@ -121,6 +126,7 @@ impl Replicator {
         self.take_sender(now, incarnation, seat, header);
         let echoed = self.take_echo(now, seat, header);
         let mut acknowledges = false;
+        let mut held_there = Vec::new();
         for frame in *frames {
             let Ok(frame) = frame else { break };
             match frame {
@@ -134,17 +140,28 @@ impl Replicator {
                 Frame::KeepAlive { answer: true } => self.want_acknowledge(now, false),
                 Frame::KeepAlive { answer: false } => {}
                 Frame::Image(image) => self.take_image(now, seat, image, deliver),
-                Frame::ImageEnd(end) => self.take_image_end(now, seat, &end),
+                Frame::ImageEnd(end) => {
+                    self.take_image_end(now, seat, &end, core::mem::take(&mut held_there));
+                }
                 Frame::ImageAcknowledge(acknowledge) => {
                     if let Some(outbound) = &mut self.peers[seat].outbound {
-                        outbound.acknowledged(&acknowledge);
+                        outbound.acknowledged(now, &acknowledge);
                     }
                 }
-                Frame::Inert => self.counters.frames_inert += 1,
+                Frame::Membership(kind, body) => {
+                    let Some(frame) = Membership::read(kind, body) else {
+                        break;
+                    };
+                    if let Membership::JoinVector { held } = &frame {
+                        held_there.clone_from(held);
+                    }
+                    self.take_membership(seat, header.head, &frame);
+                }
                 Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
             }
         }
+        self.take_announcement(seat, acknowledges);
         self.complete_image(seat, deliver);
         if self.peers[seat].reports_own == Some(false) {
             let index = self.index(seat);
@@ -161,6 +178,7 @@ impl Replicator {
         if peer.standing == Standing::Absent {
             self.returns(now, seat);
         }
+        self.judge_members(now);
     }
 
     /// A member that was dropped from the log in its silence is heard again: the log still has what it lacks, or its walk
@@ -238,6 +256,10 @@ impl Replicator {
         deliver: &mut impl Deliver,
     ) {
         let index = self.index(seat);
+        if !self.ready && self.peers[seat].base.is_none() {
+            self.counters.groups_before_base += groups.end - groups.first;
+            return;
+        }
         let inbound = &mut self.peers[seat].inbound;
         let arrival = inbound.take(incarnation, groups, &mut self.counters, deliver);
         self.progress.members[index].received = inbound.received();
@@ -281,7 +303,7 @@ impl Replicator {
         peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
     }
 
-    fn take_image_end(&mut self, now: Time, seat: usize, end: &ImageEndFrame<'_>) {
+    fn take_image_end(&mut self, now: Time, seat: usize, end: &ImageEndFrame<'_>, held: Vec<Held>) {
         let delay = self.config.acknowledge_delay;
         let known = |member: &MemberId| self.members.binary_search(member).is_ok();
         let vector = end.vector().filter(|(member, _)| known(member));
@@ -291,6 +313,7 @@ impl Replicator {
             end.chunks,
             end.kind,
             vector.take(self.members.len()),
+            held,
         );
         image.acknowledge_at.get_or_insert(now + delay);
     }

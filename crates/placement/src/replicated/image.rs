@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::{MemberId, Time};
 
 use super::ImageKind;
-use super::wire::ImageAcknowledge;
+use super::wire::{Held, ImageAcknowledge};
 
 /// Chunks in flight to one laggard. At most 64, the bits of an acknowledgement.
 pub(super) const IMAGE_WINDOW_CHUNKS: usize = 32;
@@ -17,6 +17,10 @@ pub(super) struct OutboundImage {
     pub(super) walk: u32,
     /// For each origin what was applied here when the walk began.
     pub(super) vector: Vec<(MemberId, u64)>,
+    /// What was applied here of ended lives when the walk began.
+    pub(super) held: Vec<Held>,
+    /// Since when it is known that all of it is joined.
+    pub(super) joined_at: Option<Time>,
     chunks: Vec<Chunk>,
     /// The index of the next chunk.
     pub(super) next: u32,
@@ -48,11 +52,13 @@ pub(super) enum Piece<'a> {
 }
 
 impl OutboundImage {
-    pub(super) fn new(walk: u32, vector: Vec<(MemberId, u64)>) -> OutboundImage {
+    pub(super) fn new(walk: u32, vector: Vec<(MemberId, u64)>, held: Vec<Held>) -> OutboundImage {
         let chunks = (0..IMAGE_WINDOW_CHUNKS).map(|_| Chunk::default()).collect();
         OutboundImage {
             walk,
             vector,
+            held,
+            joined_at: None,
             chunks,
             next: 0,
             finished: None,
@@ -89,6 +95,11 @@ impl OutboundImage {
         true
     }
 
+    /// Whether all of it is known to be joined.
+    pub(super) fn is_joined(&self) -> bool {
+        self.joined_at.is_some()
+    }
+
     /// Whether something is to be sent now.
     pub(super) fn has_piece(&self) -> bool {
         self.chunks
@@ -120,7 +131,7 @@ impl OutboundImage {
         None
     }
 
-    pub(super) fn acknowledged(&mut self, acknowledge: &ImageAcknowledge) {
+    pub(super) fn acknowledged(&mut self, now: Time, acknowledge: &ImageAcknowledge) {
         if acknowledge.walk != self.walk {
             return;
         }
@@ -135,7 +146,11 @@ impl OutboundImage {
                 self.backoff = 0;
             }
         }
-        self.end_acknowledged |= acknowledge.end;
+        // That the end arrived is not enough: it goes again, ever more rarely, until the image is joined.
+        if acknowledge.joined {
+            self.end_acknowledged = true;
+            self.joined_at.get_or_insert(now);
+        }
     }
 
     fn each_sent(&mut self) -> impl Iterator<Item = &mut Option<Time>> {
@@ -200,9 +215,15 @@ pub(super) struct InboundImage {
     bits: u64,
     end: Option<(u32, ImageKind)>,
     pub(super) vector: Vec<(MemberId, u64)>,
+    /// What it has of ended lives.
+    pub(super) held: Vec<Held>,
     /// The end was delivered and the image is not joined yet.
     pub(super) complete: bool,
+    /// It is joined.
+    pub(super) joined: bool,
     complete_once: bool,
+    /// Something of an image was delivered that is not joined, of this walk or an earlier one.
+    pub(super) unjoined: bool,
     /// When to acknowledge.
     pub(super) acknowledge_at: Option<Time>,
 }
@@ -216,6 +237,7 @@ impl InboundImage {
                 walk,
                 vector,
                 acknowledge_at: self.acknowledge_at,
+                unjoined: self.unjoined,
                 ..InboundImage::default()
             };
             self.vector.clear();
@@ -235,6 +257,7 @@ impl InboundImage {
             return false;
         }
         self.bits |= 1 << above;
+        self.unjoined = true;
         let whole = self.bits.trailing_ones();
         self.bits = self.bits.checked_shr(whole).unwrap_or(0);
         self.prefix = self.prefix.saturating_add(whole);
@@ -248,11 +271,13 @@ impl InboundImage {
         chunks: u32,
         kind: ImageKind,
         vector: impl Iterator<Item = (MemberId, u64)>,
+        held: Vec<Held>,
     ) {
         if self.is_newest(walk) && self.end.is_none() {
             self.end = Some((chunks, kind));
             self.vector.clear();
             self.vector.extend(vector);
+            self.held = held;
         }
     }
 
@@ -273,6 +298,7 @@ impl InboundImage {
             prefix: self.prefix,
             bits: self.bits,
             end: self.end.is_some(),
+            joined: self.joined,
         }
     }
 }
@@ -283,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_window_of_chunks_gets_through_with_loss() {
-        let mut out = OutboundImage::new(1, vec![(MemberId(1), 9)]);
+        let mut out = OutboundImage::new(1, vec![(MemberId(1), 9)], Vec::new());
         let mut into = InboundImage::default();
         let mut delivered = vec![0u32; 500];
         let (timeout, most) = (Duration::from_micros(10), Duration::from_millis(1));
@@ -305,14 +331,16 @@ mod tests {
                         delivered[index as usize] += u32::from(into.chunk(1, index))
                     }
                     Piece::End => {
-                        into.ended(1, 500, ImageKind::Changes, [(MemberId(1), 9)].into_iter())
+                        let vector = [(MemberId(1), 9)].into_iter();
+                        into.ended(1, 500, ImageKind::Changes, vector, Vec::new());
                     }
                 }
             }
             if state >> 61 & 1 == 0 {
-                out.acknowledged(&into.acknowledge());
+                out.acknowledged(now, &into.acknowledge());
             }
             if into.completes(false).is_some() {
+                assert!(!out.is_joined() && !into.acknowledge().joined);
                 assert!(delivered.iter().all(|&times| times == 1));
                 assert_eq!(into.vector, [(MemberId(1), 9)]);
                 assert!(into.completes(false).is_none());

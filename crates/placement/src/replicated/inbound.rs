@@ -224,6 +224,39 @@ impl Inbound {
         self.applied = self.applied.max(sequence);
     }
 
+    /// A newcomer is sent this stream from here on; an image brings what was before, or did already.
+    pub(super) fn begin_at(&mut self, base: u64) {
+        debug_assert!(self.extras == 0, "nothing is taken before");
+        self.received = self.received.max(base);
+        self.applied = self.applied.max(base);
+    }
+
+    /// The stream has ended: what waits above gaps is delivered, and nothing more is taken. How far the prefix reached, how
+    /// far anything did, and how many groups are missing between.
+    pub(super) fn close(
+        &mut self,
+        incarnation: Incarnation,
+        counters: &mut Counters,
+        deliver: &mut impl Deliver,
+    ) -> (u64, u64, u64) {
+        let (prefix, mut highest) = (self.received, self.received);
+        let had = self.extras as u64;
+        while self.extras > 0 {
+            let first = self.skip(highest + 1, false);
+            let end = self.skip(first, true);
+            for sequence in first..end {
+                if self.delivery == Delivery::Ordered {
+                    counters.groups_delivered += 1;
+                    let slot = self.slot(sequence);
+                    deliver.group(self.origin, incarnation, sequence, &self.waiting[slot]);
+                }
+            }
+            self.extras -= ((end - first) as usize).min(self.extras);
+            highest = end - 1;
+        }
+        (prefix, highest, highest - prefix - had)
+    }
+
     /// Forgets the extras up to `sequence`; how many those were.
     fn clear_through(&mut self, sequence: u64) -> u64 {
         let before = self.extras;

@@ -76,7 +76,7 @@ impl Replicator {
 
     /// Every chunk of the image was applied here: its vector is joined into what this member has applied, and what had
     /// waited above it is delivered. With [`Delivery::Unordered`](super::Delivery::Unordered), report with `applied`
-    /// afterwards how far each prefix now reaches over what had been applied above it.
+    /// afterwards how far each prefix now held over what had been applied above it.
     pub fn image_applied(
         &mut self,
         now: Time,
@@ -91,7 +91,8 @@ impl Replicator {
         if image.walk != walk || !image.complete {
             return;
         }
-        image.complete = false;
+        (image.complete, image.unjoined, image.joined) = (false, false, true);
+        image.acknowledge_at = Some(now);
         let vector = core::mem::take(&mut image.vector);
         for &(origin, sequence) in &vector {
             let Some(seat) = self.seat(origin) else {
@@ -103,8 +104,10 @@ impl Replicator {
                 .cover(incarnation, sequence, &mut self.counters, deliver);
             self.applied_more(seat);
         }
+        self.joined_image(server, &vector);
         self.counters.images_joined += 1;
         self.want_acknowledge(now, true);
+        self.judge_members(now);
     }
 
     fn walking(&mut self, member: MemberId, walk: u32) -> Result<&mut OutboundImage, ImageError> {
@@ -152,20 +155,28 @@ impl Replicator {
         let peer = &mut self.peers[seat];
         peer.drop_from_log(Standing::Absent, head);
         peer.outbound = None;
+        self.forget_walk(seat);
         self.progress.members[index].standing = Standing::Absent;
     }
 
     /// A member that fell off the log is served from the tables from now on.
     pub(super) fn begin_walk(&mut self, seat: usize) {
-        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
-        let vector = self.vector();
-        let peer = &mut self.peers[seat];
-        peer.drop_from_log(Standing::Imaging, head);
-        peer.walk += 1;
-        let (member, walk) = (peer.member, peer.walk);
-        peer.outbound = Some(OutboundImage::new(walk, vector));
-        self.named_through = self.named_through.max(head);
+        let (index, head) = (self.index(seat), self.log.head());
+        self.peers[seat].drop_from_log(Standing::Imaging, head);
         self.progress.members[index].standing = Standing::Imaging;
+        self.begin_image(seat);
+    }
+
+    /// An image for a member begins, wherever the log serves it from.
+    pub(super) fn begin_image(&mut self, seat: usize) {
+        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
+        let (vector, held) = (self.vector(), self.held_now());
+        self.walks += 1;
+        let peer = &mut self.peers[seat];
+        peer.walk = self.walks;
+        let (member, walk) = (peer.member, peer.walk);
+        peer.outbound = Some(OutboundImage::new(walk, vector, held));
+        self.named_through = self.named_through.max(head);
         self.counters.walks_begun += 1;
         let said = &self.said[index * count..(index + 1) * count];
         let mut beyond: Vec<(MemberId, u64)> = self
@@ -190,8 +201,14 @@ impl Replicator {
     /// what followed, by a walk from there.
     pub(super) fn end_walk(&mut self, seat: usize) {
         let index = self.index(seat);
+        let owed = self.walk_is_owed(seat);
         let peer = &mut self.peers[seat];
-        if peer.standing != Standing::Imaging || peer.acknowledged < peer.floor() {
+        if peer.standing == Standing::Current && peer.outbound.is_some() && !owed {
+            peer.outbound = None;
+            let (member, walk) = (peer.member, peer.walk);
+            return self.push_event(member, Event::CaughtUp { member, walk });
+        }
+        if peer.standing != Standing::Imaging || peer.acknowledged < peer.floor() || owed {
             return;
         }
         let kept =

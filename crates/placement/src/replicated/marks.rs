@@ -64,6 +64,13 @@ impl Marks {
         mark
     }
 
+    /// What is pending of one origin, by index, was said of another stream than the present one.
+    pub(super) fn forget(&mut self, index: usize) {
+        for mark in &mut self.pending {
+            mark.vector[index] = 0;
+        }
+    }
+
     /// The oldest mark whose head is applied; give it back with [`Marks::recycle`].
     pub(super) fn settle(&mut self, applied: u64) -> Option<Mark> {
         if self.pending.front()?.head <= applied {

@@ -13,8 +13,10 @@
 //! 5. sleep until `poll_timeout` or the next arrival.
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
-//! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15).
+//! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15). `roster` says who
+//! takes part, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends.
 
+mod closing;
 mod config;
 mod counters;
 mod handle;
@@ -23,12 +25,15 @@ mod inbound;
 mod laggard;
 mod log;
 mod marks;
+mod membership;
 mod peer;
 mod progress;
 mod refused;
 mod replicator;
+mod roster;
 mod round_trip;
 mod sent;
+mod survivors;
 mod transmit;
 mod wire;
 
@@ -43,6 +48,8 @@ pub use handle::fuzz_handle;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use refused::Refused;
 pub use replicator::Replicator;
+pub use roster::{InstallError, Roster};
+pub use survivors::Ended;
 
 /// Where a replicator puts what arrived. Calls are made in the middle of [`Replicator::handle`]: they should move bytes
 /// to where they will be applied, and no more. They cannot fail; what is waiting to be applied is bounded by
@@ -115,6 +122,24 @@ pub enum Event {
         /// For each origin the sequence up to which that member has it.
         beyond: Vec<(MemberId, u64)>,
     },
+    /// An epoch ended this life of a member. What was delivered of it comes before this event: once all instances have
+    /// applied that, call [`Replicator::ended_applied`].
+    Ended {
+        /// Who.
+        member: MemberId,
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// All members of the epoch have the same of an ended life, and all that they committed before that is applied here:
+    /// everything of it is stable, and nothing more of it will come.
+    Closed {
+        /// Who.
+        member: MemberId,
+        /// Which life.
+        incarnation: Incarnation,
+    },
+    /// This member has joined: it holds what the others hold, and may write.
+    Ready,
     /// A member that was served by a walk is served from the log again; a walk still under way can stop.
     CaughtUp {
         /// Who.

@@ -55,6 +55,18 @@ pub(super) struct Peer {
     pub(super) walk: u32,
     pub(super) outbound: Option<OutboundImage>,
     pub(super) inbound_image: InboundImage,
+    /// It has not joined an image yet.
+    pub(super) joining: bool,
+    /// The message being taken said so.
+    pub(super) announced: bool,
+    /// It said that it commits nothing more.
+    pub(super) leaving: bool,
+    /// Where the own stream begins for it: what was before, an image brings.
+    pub(super) begins_after: u64,
+    /// Where its stream begins for this member, which joins; `None` until it said so.
+    pub(super) base: Option<u64>,
+    /// How far images of others reach into its stream.
+    pub(super) covered: u64,
     reorder_max: u64,
     unapplied_max: u64,
     gap_runs_max: usize,
@@ -86,16 +98,44 @@ impl Peer {
             walk: 0,
             outbound: None,
             inbound_image: InboundImage::default(),
+            joining: false,
+            announced: false,
+            leaving: false,
+            begins_after: 0,
+            base: None,
+            covered: 0,
             reorder_max: window as u64,
             unapplied_max: unapplied as u64,
             gap_runs_max: config.gap_runs_max,
         }
     }
 
+    /// It joins while the own log has reached `head`: it is sent what follows.
+    pub(super) fn begin_after(&mut self, head: u64) {
+        self.begins_after = head;
+        self.floor = head;
+        if head > 0 {
+            self.standing = Standing::Imaging;
+        }
+    }
+
+    /// A member's stream begins anew: nothing said of the one before counts for it.
+    pub(super) fn forget_origin(&mut self, index: usize, member: MemberId) {
+        if !mutant::active(Mutant::MarksOutliveLives) {
+            self.marks.forget(index);
+        }
+        let outbound = self.outbound.iter_mut().flat_map(|image| &mut image.vector);
+        for (origin, sequence) in outbound.chain(&mut self.inbound_image.vector) {
+            if *origin == member {
+                *sequence = 0;
+            }
+        }
+    }
+
     /// The log keeps everything above this for it. `None`: nothing.
     pub(super) fn pin(&self) -> Option<u64> {
         match self.standing {
-            Standing::Absent => None,
+            Standing::Absent | Standing::Out => None,
             Standing::Imaging if !self.log_kept => None,
             Standing::Current | Standing::Imaging => Some(self.acknowledged.max(self.floor)),
         }
@@ -158,7 +198,7 @@ impl Peer {
     /// Whether it has not received all of these groups, and the log serves it with them.
     pub(super) fn lacks(&self, first: u64, last: u64) -> bool {
         let above = self.received.max(self.floor);
-        if last <= above || self.standing == Standing::Absent {
+        if last <= above || matches!(self.standing, Standing::Absent | Standing::Out) {
             return false;
         }
         let first = first.max(above + 1);
@@ -171,7 +211,8 @@ impl Peer {
 
     /// The last sequence that it would keep if it came now.
     fn keeps_through(&self) -> u64 {
-        let keeps = (self.received + self.reorder_max).min(self.acknowledged + self.unapplied_max);
+        let keeps = (self.received.max(self.floor) + self.reorder_max)
+            .min(self.acknowledged.max(self.floor) + self.unapplied_max);
         // A list of gaps that is full may be cut: what lies above it is not known to be missing.
         match self.runs.last() {
             Some(last) if self.runs.len() >= self.gap_runs_max => keeps.min(last.1),
@@ -223,7 +264,8 @@ impl Peer {
 
     /// Whether something sent was not received.
     pub(super) fn awaits(&self, sent_through: u64) -> bool {
-        self.standing != Standing::Absent && sent_through > self.received.max(self.floor)
+        !matches!(self.standing, Standing::Absent | Standing::Out)
+            && sent_through > self.received.max(self.floor)
     }
 
     /// Starts the retransmission timer anew, or stops it when nothing is awaited.

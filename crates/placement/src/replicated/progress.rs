@@ -14,6 +14,8 @@ pub enum Standing {
     /// It was dropped from the log; it is served by walking the tables, and the log keeps what came after the walk began,
     /// or, when that grows too much as well, another walk follows.
     Imaging,
+    /// It is no member of the epoch.
+    Out,
 }
 
 /// Round trips to a member, measured from echoed timestamps; the time that the other side held an echo is not in them.
@@ -67,6 +69,8 @@ pub struct MemberProgress {
     pub round_trip: RoundTrip,
     /// Whether the log or an image serves it.
     pub standing: Standing,
+    /// It has not joined an image yet, as it says itself.
+    pub joining: bool,
 }
 
 /// How far every member is, this one included, in the order of their names.

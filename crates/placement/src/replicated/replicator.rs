@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
+use super::closing::Closing;
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
 use super::log::Log;
@@ -13,6 +14,9 @@ use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::sent::Sent;
 use super::wire::RUNS_MAX;
 use super::{Event, LogRoom, SubmitError};
+
+/// A life's walks are numbered in this many bits, below the life's name.
+const WALKS_OF_A_LIFE_BITS: u32 = 16;
 
 /// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration, and
 /// allocates nothing once its buffers have grown to what the traffic needs, except while a laggard is served.
@@ -40,7 +44,27 @@ pub struct Replicator {
     /// What members said they applied: row the member, column the origin, both by index.
     pub(super) said: Box<[u64]>,
     /// What of it counts for stability (rule 14).
-    counted: Box<[u64]>,
+    pub(super) counted: Box<[u64]>,
+    /// Where members said that their streams begin for a newcomer: row the member, column the newcomer, both by index.
+    pub(super) confirms: Box<[Option<u64>]>,
+    /// Who takes part in the epoch, by index.
+    pub(super) present: Box<[bool]>,
+    /// This member holds what the others hold.
+    pub(super) ready: bool,
+    /// This member joined an image since it started.
+    pub(super) imaged: bool,
+    /// This member or another joins.
+    pub(super) newcomers: bool,
+    /// This member commits nothing more.
+    pub(super) leaving: bool,
+    /// Lives that epochs ended, oldest first.
+    pub(super) closings: Vec<Closing>,
+    /// Of a member that the roster being installed ends, part of an image was joined.
+    pub(super) half_images: bool,
+    /// Which of them the next acknowledgement speaks of first.
+    pub(super) closing_rotation: usize,
+    /// The number of the last walk begun: not of a walk that an earlier life began.
+    pub(super) walks: u32,
     pub(super) progress: Progress,
     pub(super) counters: Counters,
     events: VecDeque<Event>,
@@ -71,11 +95,21 @@ impl Replicator {
         members.sort_unstable();
         let me = members.partition_point(|&member| member < config.member);
         let others = members.iter().filter(|&&member| member != config.member);
-        let peers: Vec<Peer> = others.map(|&member| Peer::new(member, &config)).collect();
+        let mut peers: Vec<Peer> = others.map(|&member| Peer::new(member, &config)).collect();
         let count = members.len();
         let mut progress = Progress {
             members: members.iter().map(|&member| begin(member)).collect(),
         };
+        let joins = config.joins;
+        if joins {
+            for seat in &mut peers {
+                seat.standing = Standing::Out;
+            }
+            for member in &mut progress.members {
+                member.standing = Standing::Out;
+            }
+        }
+        progress.members[me].standing = Standing::Current;
         progress.members[me].incarnation = Some(config.incarnation);
         progress.members[me].covered_until = Time::MAX;
         progress.members[me].heard = Some(now);
@@ -88,6 +122,17 @@ impl Replicator {
             unsent_since: None,
             said: vec![0; count * count].into(),
             counted: vec![0; count * count].into(),
+            confirms: vec![None; count * count].into(),
+            present: vec![!joins; count].into(),
+            ready: !joins,
+            imaged: false,
+            newcomers: false,
+            leaving: false,
+            closings: Vec::new(),
+            half_images: false,
+            closing_rotation: 0,
+            walks: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
+                << WALKS_OF_A_LIFE_BITS,
             progress,
             counters: Counters::default(),
             events: VecDeque::with_capacity(3 * count),
@@ -161,7 +206,7 @@ impl Replicator {
         if !self.config.siblings {
             self.count(self.me, self.me, sequence);
         }
-        if self.peers.is_empty() {
+        if self.is_alone() {
             self.prune();
         }
         Ok(())
@@ -178,7 +223,7 @@ impl Replicator {
     /// only in a cluster of one.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.peers.is_empty() {
+        if self.peers.is_empty() || !self.present[self.me] {
             return None;
         }
         let mut next = self.vector_due();
@@ -264,6 +309,7 @@ impl Replicator {
         if self.peers[seat].inbound.set_applied(sequence) {
             self.applied_more(seat);
             self.want_acknowledge(now, false);
+            self.judge_members(now);
         }
     }
 
@@ -328,7 +374,9 @@ impl Replicator {
         progress.applied = applied;
         progress.received = received;
         progress.head = progress.head.max(applied);
-        self.count(self.me, index, applied);
+        if self.ready {
+            self.count(self.me, index, applied);
+        }
         while let Some(mark) = self.peers[seat].marks.settle(applied) {
             let progress = &mut self.progress.members[index];
             progress.covered_until = progress.covered_until.max(mark.covered);
@@ -357,12 +405,32 @@ impl Replicator {
         *counted = sequence;
         let stable = &mut self.progress.members[origin].stable;
         // Only who was last can have held it back.
-        if before == *stable {
-            *stable = (0..count)
+        if before <= *stable {
+            let least = (0..count)
+                .filter(|&other| self.present[other])
                 .map(|other| self.counted[other * count + origin])
-                .min()
-                .unwrap_or(sequence);
+                .min();
+            *stable = (*stable).max(least.unwrap_or(0));
         }
+    }
+
+    /// Other members count than did before.
+    pub(super) fn recount(&mut self) {
+        let count = self.members.len();
+        for origin in 0..count {
+            let rows = (0..count).filter(|&other| self.present[other]);
+            let least = rows.map(|other| self.counted[other * count + origin]).min();
+            let stable = &mut self.progress.members[origin].stable;
+            *stable = (*stable).max(least.unwrap_or(0));
+        }
+    }
+
+    /// Whether no other member takes part.
+    fn is_alone(&self) -> bool {
+        let others = self.peers.iter();
+        others
+            .into_iter()
+            .all(|peer| peer.standing == Standing::Out)
     }
 
     /// Forgets what no member needs.
@@ -389,17 +457,17 @@ impl Replicator {
 
     /// Events are bounded: what was said of a member's walk is replaced by what is said now.
     pub(super) fn push_event(&mut self, about: MemberId, event: Event) {
-        if !matches!(event, Event::Heard { .. }) {
+        if matches!(event, Event::Laggard { .. } | Event::CaughtUp { .. }) {
             self.events.retain(|event| match event {
                 Event::Laggard { member, .. } | Event::CaughtUp { member, .. } => *member != about,
-                Event::Heard { .. } => true,
+                _ => true,
             });
         }
         self.events.push_back(event);
     }
 }
 
-fn begin(member: MemberId) -> MemberProgress {
+pub(super) fn begin(member: MemberId) -> MemberProgress {
     MemberProgress {
         member,
         incarnation: None,
@@ -413,5 +481,6 @@ fn begin(member: MemberId) -> MemberProgress {
         heard: None,
         round_trip: RoundTrip::default(),
         standing: Standing::Current,
+        joining: false,
     }
 }

@@ -4,7 +4,9 @@ use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::image::Piece;
+use super::progress::Standing;
 use super::replicator::Replicator;
+use super::survivors::image_held;
 use super::wire::{
     ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image, ImageEndFrame,
     KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END, KIND_KEEP_ALIVE,
@@ -27,7 +29,7 @@ impl Replicator {
     /// that was committed by then.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
         buffer.clear();
-        if self.peers.is_empty() {
+        if self.peers.is_empty() || !self.present[self.me] {
             return None;
         }
         self.clock = self.clock.max(now);
@@ -120,6 +122,9 @@ impl Replicator {
             echoes += 1;
         }
         count.set(buffer, echoes);
+        if self.leaving || self.newcomers || !self.closings.is_empty() {
+            self.write_membership(room / 4 * 3, buffer);
+        }
         let written = self.write_acknowledgements(room - buffer.len() - FRAME_BYTES_MAX);
         write_frame(buffer, KIND_ACKNOWLEDGE, &self.body);
         if usize::from(echoes) < peers || written < peers {
@@ -147,6 +152,9 @@ impl Replicator {
         }
         for step in 0..peers {
             let peer = &self.peers[(self.rotation + step) % peers];
+            if peer.standing == Standing::Out {
+                continue;
+            }
             let Some(runs_room) = room.checked_sub(self.body.len() + ENTRY_BYTES_MAX) else {
                 break;
             };
@@ -156,7 +164,9 @@ impl Replicator {
             self.counters.gap_lists_cut += u64::from(!whole || fitting < self.runs.len());
             let received = peer.inbound.received();
             let honest = !mutant::active(Mutant::AcknowledgesUnapplied);
-            let applied = if honest {
+            let applied = if !self.ready && !mutant::active(Mutant::NewcomerAcknowledges) {
+                0
+            } else if honest {
                 peer.inbound.applied()
             } else {
                 received
@@ -341,6 +351,14 @@ impl Replicator {
                 let kind = outbound.finished.unwrap_or(ImageKind::Changes);
                 let vector: &[(MemberId, u64)] = &outbound.vector;
                 ImageEndFrame::write(&mut self.body, walk, outbound.next, kind, vector);
+                if !outbound.held.is_empty() {
+                    let taken = buffer.len() + self.body.len() + 2 * FRAME_BYTES_MAX + 1;
+                    let room = self.config.payload_bytes_max.saturating_sub(taken);
+                    let held = image_held(&outbound.held, room);
+                    let mut body = Vec::new();
+                    held.write(&mut body);
+                    write_frame(buffer, held.kind(), &body);
+                }
                 write_frame(buffer, KIND_IMAGE_END, &self.body);
             }
         }

@@ -258,7 +258,8 @@ impl Host {
                 Event::CaughtUp { member, .. } => {
                     self.walks.remove(&member);
                 }
-                Event::Heard { .. } => {}
+                Event::Heard { .. } | Event::Ended { .. } | Event::Closed { .. } | Event::Ready => {
+                }
             }
         }
         let mut done = Vec::new();

@@ -8,6 +8,8 @@ mod host;
 mod network;
 #[cfg(asterism_mutants)]
 mod planted;
+#[path = "../random/mod.rs"]
+mod random;
 mod scenarios;
 mod world;
 

@@ -36,8 +36,8 @@ pub struct Counters<K: Key> {
 /// A key's counter as it was found, or the permission to start one.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally<K> {
-    number: Option<u32>,
-    key: K,
+    pub(super) number: Option<u32>,
+    pub(super) key: K,
     /// The sum over all instances, as far as it is known here.
     pub total: u64,
 }

@@ -7,7 +7,10 @@
 //!
 //! `counter.rs` is a single sum. `cells.rs` is what those with many cells are made of: `counters.rs` (by key), `vector.rs` (by
 //! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
-//! totals: bits only grow.
+//! totals: bits only grow. Those that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
+//! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` tells what was
+//! spent that way; `level.rs` is how full a bucket is. `top_k.rs` tells the places of a summary
+//! (`summary.rs`).
 
 mod bloom;
 mod cells;
@@ -16,8 +19,17 @@ mod counter;
 mod counters;
 mod counting_bloom;
 mod grid;
+mod keyed;
+mod level;
 mod sketch;
+mod summary;
+mod timed;
+mod token_bucket;
+mod top_k;
 mod vector;
+mod window;
+mod windowed_count_min;
+mod windowed_counters;
 
 use crate::answer::Late;
 use crate::context::Context;
@@ -31,7 +43,13 @@ pub use count_min::{CountMin, CountMinAct};
 pub use counter::{Counter, CounterAct};
 pub use counters::{Counters, CountersAct, Tally};
 pub use counting_bloom::{CountingBloom, CountingBloomAct};
+pub use level::TokenRate;
+pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
+pub use top_k::{Heavy, TopK, TopKAct};
 pub use vector::{Vector, VectorAct};
+pub use window::{SKEW_SECONDS_MAX, Window, WindowTally};
+pub use windowed_count_min::{WindowedCountMin, WindowedCountMinAct};
+pub use windowed_counters::{WindowedCounters, WindowedCountersAct};
 
 /// Instances of one host at most.
 const LANES_OF_HOST_MAX: u64 = 256;

@@ -4,6 +4,7 @@
 use super::record::{LIVE, LIVED, OWN_TOUCH, USED};
 use super::{Row, Table, Value};
 use crate::mutant::{self, Mutant};
+use crate::stamp::Origin;
 
 /// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
 const IDLE_GRACE_TICKS: u32 = 1;
@@ -31,6 +32,8 @@ impl<R: Row, V: Value> Table<R, V> {
                 {
                     self.expire(number);
                 }
+            } else if header.flags & LIVE != 0 {
+                self.end_orphan(number);
             } else if header.flags & (LIVE | USED) == USED {
                 let death = self.links[number as usize].death();
                 if !self.settings.logged
@@ -44,6 +47,25 @@ impl<R: Row, V: Value> Table<R, V> {
                     call(&self.records[number as usize].row, true);
                 }
             }
+        }
+    }
+
+    /// Ends an idle entry whose last user has gone for good, if that falls to this instance.
+    #[inline]
+    fn end_orphan(&mut self, number: u32) {
+        let record = &self.records[number as usize];
+        let idle = self.idle(&record.value);
+        let over = record
+            .header
+            .seen
+            .saturating_add(idle)
+            .saturating_add(idle / 4 + IDLE_GRACE_TICKS);
+        if idle == 0 || self.context.tick() <= over || mutant::active(Mutant::OrphansLiveOn) {
+            return;
+        }
+        let hash = record.row.lane_hash(0, 0);
+        if self.context.inherits(Origin(record.header.toucher), hash) {
+            self.expire(number);
         }
     }
 

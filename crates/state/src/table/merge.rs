@@ -9,7 +9,7 @@ use super::record::{LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
-use crate::stamp::Stamp;
+use crate::stamp::{Origin, Origins, Stamp};
 use crate::trace::{Step, Written};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -19,6 +19,8 @@ pub(super) const OPERATION_EXPIRED: u8 = 1;
 pub(super) const OPERATION_REMOVED: u8 = 2;
 /// Flag in an image: not an entry, but the generation that new entries must start above.
 pub(super) const IMAGE_FLOOR: u8 = 4;
+/// Flag of an entry in an image: who announced its last use is another than who wrote it, and is named.
+pub(super) const IMAGE_TOUCHED: u8 = 1;
 
 /// A copy of an entry, ours or a member's.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +34,12 @@ pub(super) struct Copied<R, V> {
     pub(super) stamp: Stamp,
     /// The operation that ended it, if it ended.
     pub(super) death: Stamp,
+    /// Who announced that use.
+    pub(super) toucher: Origin,
     /// Written by this very instance.
     pub(super) own: bool,
+    /// Written by this host in an earlier life: it counts against this instance's share.
+    pub(super) earlier: bool,
 }
 
 impl<R: Row, V: Value> Table<R, V> {
@@ -68,6 +74,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let header = &mut self.records[number as usize].header;
         header.touch_due = touch_due;
         header.seen = copy.seen;
+        header.toucher = copy.toucher.0;
         header.expired = copy.expired;
         header.generation = copy.generation;
         header.set_stamp(copy.stamp);
@@ -75,7 +82,14 @@ impl<R: Row, V: Value> Table<R, V> {
             | if live { LIVE | LIVED } else { 0 }
             | if copy.removed { REMOVED } else { 0 }
             | if copy.own { OWN_TOUCH } else { 0 };
+        if copy.earlier {
+            header.flags |= OWN_SHARE;
+            self.own += 1;
+        }
         self.live += u32::from(live);
+        if live {
+            self.turned = Some((number, true));
+        }
         if !live {
             self.links[number as usize].set_death(copy.death);
         }
@@ -131,6 +145,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         if copy.seen > header.seen || copy.own {
             header.seen = header.seen.max(copy.seen);
+            header.toucher = copy.toucher.0;
             header.flags = header.flags & !OWN_TOUCH | if copy.own { OWN_TOUCH } else { 0 };
         }
         header.expired = header.expired.max(copy.expired);
@@ -147,6 +162,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         if was_live != live {
             self.live = if live { self.live + 1 } else { self.live - 1 };
+            self.turned = Some((number, live));
             self.tally.revived += u64::from(live);
             self.relink(number);
             if live && !copy.own {
@@ -195,7 +211,9 @@ impl<R: Row, V: Value> Table<R, V> {
             expired: 0,
             stamp: NOBODY,
             death: NOBODY,
+            toucher: Origins::OWN,
             own: true,
+            earlier: false,
         };
         if let Some(number) = self.publish(known, copy) {
             let flags = &mut self.records[number as usize].header.flags;
@@ -286,7 +304,13 @@ impl<R: Row, V: Value> Table<R, V> {
         self.publish(Some(number), copy);
     }
 
-    fn copy_of(&self, number: u32, value: V, generation: u32, seen: Tick) -> Copied<R, V> {
+    pub(super) fn copy_of(
+        &self,
+        number: u32,
+        value: V,
+        generation: u32,
+        seen: Tick,
+    ) -> Copied<R, V> {
         let row = self.records[number as usize].row;
         Copied {
             row,
@@ -297,7 +321,9 @@ impl<R: Row, V: Value> Table<R, V> {
             expired: 0,
             stamp: NOBODY,
             death: NOBODY,
+            toucher: Origins::OWN,
             own: true,
+            earlier: false,
         }
     }
 
@@ -375,7 +401,9 @@ impl<R: Row, V: Value> Table<R, V> {
             expired,
             stamp,
             death: stamp,
+            toucher: stamp.origin,
             own: false,
+            earlier: false,
         });
         Ok(())
     }
@@ -410,12 +438,14 @@ impl<R: Row, V: Value> Table<R, V> {
             }
             let live = header.flags & LIVE != 0;
             let mut writer = Writer::new(out, self.context.addresses());
+            let touched = live && header.toucher != header.origin;
             writer.u8(self.object << 3
                 | if header.flags & REMOVED != 0 {
                     OPERATION_REMOVED
                 } else {
                     0
-                });
+                }
+                | if touched { IMAGE_TOUCHED } else { 0 });
             record.row.encode(&mut writer);
             writer.varint(u64::from(header.generation));
             record.value.encode(&mut writer);
@@ -425,6 +455,9 @@ impl<R: Row, V: Value> Table<R, V> {
             writer.u8(u8::from(!live));
             if !live {
                 self.write_stamp(self.links[number as usize].death(), &mut writer);
+            }
+            if touched {
+                crate::object::write_origin(&self.context, Origin(header.toucher), &mut writer);
             }
         }
         // Last, so that every part of an image gets further than the one before.
@@ -459,6 +492,11 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             stamp
         };
+        let toucher = if flags & IMAGE_TOUCHED != 0 {
+            crate::object::read_origin(&self.context, input)?
+        } else {
+            stamp.origin
+        };
         self.approach(&row);
         self.merge(Copied {
             row,
@@ -469,7 +507,10 @@ impl<R: Row, V: Value> Table<R, V> {
             expired,
             stamp,
             death,
+            toucher,
             own: false,
+            earlier: self.context.is_earlier_life(stamp.origin)
+                && self.context.falls_to_lane(row.lane_hash(0, 0)),
         });
         Ok(())
     }

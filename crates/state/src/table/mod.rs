@@ -4,24 +4,26 @@
 //! Merging is a join. What travels is always an entry's whole state (generation, value, last seen,
 //! expired), so that one function, [`Table::merge`], serves log, image and retry alike, and the order of
 //! arrival does not matter. Read `record.rs` for what an entry is, `lanes.rs` for how it is found,
-//! `merge.rs` for how two copies of it become one, and `life.rs` for how it ends.
+//! `merge.rs` for how two copies of it become one, `life.rs` for how it ends, and `totals.rs` for what objects made of tables need.
 
 mod lanes;
 mod life;
 mod merge;
 mod record;
 mod saved;
+mod totals;
 
 use core::ops::Range;
 use std::rc::Rc;
 
 use crate::answer::{Late, Nearby};
+use crate::builder::TableSettings;
 use crate::context::Context;
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
 use crate::mutant::{self, Mutant};
-use crate::object::{Absence, TableSettings};
+use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
@@ -33,8 +35,9 @@ pub const LANES_MAX: usize = 4;
 
 /// Memory of a shared table, in multiples of its capacity. A member's share is free again once it has
 /// forgotten an entry; the others may hear only later that they can forget theirs, and must have room for
-/// the entry that follows in the meantime. Reserved address space costs nothing until it is touched.
-const SLACK: u32 = 2;
+/// the entry that follows in the meantime. And a host that restarts finds room again for what it wrote before and others
+/// have changed since, which nobody counts as its own any more. Reserved address space costs nothing until it is touched.
+const SLACK: u32 = 3;
 
 /// Permission to add one entry: got while asking, spent by `insert`.
 #[derive(Debug)]
@@ -77,6 +80,8 @@ pub struct Table<R: Row, V: Value> {
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
+    /// What came to live or ended last; see `totals.rs`.
+    turned: Option<(u32, bool)>,
     tally: TableTally,
 }
 
@@ -146,6 +151,7 @@ impl<R: Row, V: Value> Table<R, V> {
             sweep_next: 0,
             on_forget: None,
             on_adopt: None,
+            turned: None,
             tally: TableTally::default(),
             settings,
         }

@@ -75,6 +75,8 @@ pub(crate) struct Header {
     pub(crate) sequence_low: u32,
     pub(crate) sequence_high: u16,
     pub(crate) origin: u16,
+    /// Who announced the last use.
+    pub(crate) toucher: u16,
     pub(crate) flags: u8,
 }
 

@@ -4,10 +4,13 @@
 //! out. That is only right where nobody has the state already, which the caller knows: an entry that others removed and
 //! forgot since would live again.
 
-use super::merge::{Copied, IMAGE_FLOOR, NOBODY, OPERATION_REMOVED, read_generation};
+use super::merge::{
+    Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED, read_generation,
+};
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
 use crate::object::{Shown, Since};
+use crate::stamp::Origins;
 use crate::wire::{BadBytes, Reader};
 
 impl<R: Row, V: Value> Table<R, V> {
@@ -31,6 +34,9 @@ impl<R: Row, V: Value> Table<R, V> {
         if ended {
             crate::object::skip_stamp(input)?;
         }
+        if flags & IMAGE_TOUCHED != 0 {
+            crate::object::skip_origin(input)?;
+        }
         let age = since.saved.saturating_sub(seen).saturating_add(since.away);
         let idle = self.idle(&value);
         if ended || flags & OPERATION_REMOVED != 0 || seen <= expired || idle != 0 && age > idle {
@@ -51,7 +57,9 @@ impl<R: Row, V: Value> Table<R, V> {
             expired: 0,
             stamp: NOBODY,
             death: NOBODY,
+            toucher: Origins::OWN,
             own: true,
+            earlier: false,
         };
         let restored = self.publish(known, copy).is_some();
         if restored {

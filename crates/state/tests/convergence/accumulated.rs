@@ -8,6 +8,8 @@ use crate::shared::{Chance, Shared};
 
 /// Places of the vector.
 pub const PLACES: u32 = 7;
+/// Places for the heaviest keys: far fewer than there are keys.
+pub const HEAVY: u32 = 8;
 /// What the sketch promises: error, and doubt.
 pub const SKETCH: (f64, f64) = (0.02, 0.01);
 /// Keys that the filters are made for, and the share of others that they may find.
@@ -35,6 +37,7 @@ impl Accumulated {
         let mut act = state.act();
         act.loads.add(place, load);
         act.volumes.add(&key, volume);
+        act.heavy.add(&key, volume);
         if removes {
             act.present.remove(&key);
         } else {
@@ -61,12 +64,26 @@ impl Accumulated {
         assert!(
             (state.volumes.excess() - SKETCH.0 * total as f64).abs() < 1e-6 * total as f64 + 1e-9
         );
+        assert_eq!(state.heavy.total(), total);
+        for heavy in state.heavy.heaviest(usize::MAX) {
+            let volume = self.volumes.get(&heavy.key).copied().unwrap_or(0);
+            assert!(
+                (heavy.at_least..=heavy.at_most).contains(&volume),
+                "{heavy:?}"
+            );
+        }
         let (mut over, mut mistaken) = (0, 0);
         for key in 0..1_000 {
             let volume = self.volumes.get(&key).copied().unwrap_or(0);
             let said = state.volumes.get(&key)?;
             assert!(said >= volume, "{said} of {volume} for key {key}");
             over += u32::from((said - volume) as f64 > state.volumes.excess());
+            let excess = total / u64::from(HEAVY);
+            let heavy = state.heavy.get(&key)?;
+            assert!(
+                heavy.abs_diff(volume) <= excess,
+                "{heavy} of {volume} for key {key}"
+            );
             let seen = state.seen.contains(&key)?;
             assert!(seen || !self.seen.contains(&key), "key {key} was added");
             let present = self.present.get(&key).is_some_and(|&net| net > 0);

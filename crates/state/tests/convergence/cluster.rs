@@ -11,6 +11,7 @@ use asterism_state::{
 
 use crate::accumulated::Accumulated;
 use crate::shared::{Chance, Score, Seen, Session, Shared};
+use crate::windowed::Windowed;
 
 /// What one member acknowledged when its own stream was `head` long.
 #[derive(Clone, Debug)]
@@ -42,6 +43,7 @@ pub struct Cluster {
     pub added: u64,
     pub added_keyed: u64,
     pub accumulated: Accumulated,
+    pub windowed: Windowed,
     ordered: bool,
 }
 
@@ -67,7 +69,7 @@ impl Cluster {
                 let sequencer = Sequencer::Own(Cell::new(0));
                 let context = Rc::new(Context::new(identity, sequencer, hashes, vec![]));
                 let skew = chance.below(SKEW_TICKS_MAX + 1) as u32;
-                context.set_now(0, CLOCK_START + skew);
+                context.set_now(u64::from(CLOCK_START) * 1_000_000, CLOCK_START + skew);
                 Replica {
                     state: Shared::new(&context),
                     context,
@@ -89,6 +91,7 @@ impl Cluster {
             added: 0,
             added_keyed: 0,
             accumulated: Accumulated::default(),
+            windowed: Windowed::default(),
             ordered,
         }
     }
@@ -100,7 +103,9 @@ impl Cluster {
             0..=8 => self.packet(at),
             9..=12 => self.deliver(at),
             13 => self.sweep(at),
-            14 => self.flush(at),
+            14 => {
+                self.flush(at);
+            }
             15..=16 => self.acknowledge(at),
             17 => self.image(at),
             _ => self.tick(),
@@ -110,7 +115,8 @@ impl Cluster {
     fn tick(&mut self) {
         self.clock += 1;
         for replica in &self.replicas {
-            replica.context.set_now(0, self.clock + replica.skew);
+            let now_us = u64::from(self.clock) * 1_000_000;
+            replica.context.set_now(now_us, self.clock + replica.skew);
         }
     }
 
@@ -120,6 +126,7 @@ impl Cluster {
         let late = chance.one_in(3);
         let replica = &mut self.replicas[at];
         replica.serial += 1;
+        replica.context.arrive(replica.context.now_us());
         replica.context.begin(replica.serial);
         if late {
             // A first call reserves and is late; another packet comes in between.
@@ -169,7 +176,7 @@ impl Cluster {
                 }
             }};
         }
-        match chance.below(12) {
+        match chance.below(16) {
             0 | 1 => write!(winners, replica.state.winners.get(&key)?, key, Score(value)),
             2 | 3 => write!(
                 joins,
@@ -214,6 +221,20 @@ impl Cluster {
                 }
             }
             10 => self.accumulated.write(&mut replica.state, chance),
+            11 | 12 => self
+                .windowed
+                .write(&replica.context, &mut replica.state, chance)?,
+            13 => {
+                if let Some(tokens) = replica.state.limits.tokens(&key, value.into())? {
+                    replica.state.act().limits.spend(tokens);
+                }
+            }
+            14 => {
+                let link = replica.state.talk.link(&(key as u8 % 4), &(value % 3))?;
+                if let Some(link) = link {
+                    replica.state.act().talk.add(link, u64::from(value));
+                }
+            }
             _ => self.take_port(at, chance)?,
         }
         Ok(())
@@ -266,14 +287,16 @@ impl Cluster {
         self.collect(at);
     }
 
-    fn flush(&mut self, at: usize) {
+    /// Tells some of what a member accumulated; whether that was all.
+    fn flush(&mut self, at: usize) -> bool {
         let replica = &mut self.replicas[at];
-        let mut bytes = 600;
+        let (mut bytes, mut all) = (600, true);
         for object in 0..Shared::OBJECTS.len() as u8 {
-            replica.state.with(object, Flush(&mut bytes));
+            all &= replica.state.with(object, Flush(&mut bytes)) == Some(true);
         }
         end(replica);
         self.collect(at);
+        all
     }
 
     /// Some of what others wrote arrives at `at`.
@@ -402,10 +425,8 @@ impl Cluster {
     pub fn settle(&mut self) {
         let members = self.replicas.len();
         for at in 0..members {
-            // Twice: the bytes of one flush may not do.
-            for _ in 0..4 {
-                self.flush(at);
-            }
+            // Again: the bytes of one flush may not do.
+            while !self.flush(at) {}
         }
         for at in 0..members {
             for from in (0..members).filter(|&from| from != at) {

@@ -7,16 +7,18 @@
 
 mod accumulated;
 mod cluster;
+mod graph;
 mod leases;
 mod oracle;
 mod shared;
+mod windowed;
 
 #[cfg(asterism_mutants)]
 mod planted;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use asterism_state::State;
+use asterism_state::{Object, State};
 use cluster::Cluster;
 use shared::{CAPACITY, Chance, Shared};
 
@@ -49,6 +51,10 @@ pub fn run(seed: u64) {
         ] {
             assert_eq!(held, 0, "what idled out is forgotten");
         }
+        assert_eq!(state.recent.entries(), 0, "old keys are forgotten");
+        assert_eq!(state.limits.entries(), 0, "full buckets are forgotten");
+        assert_eq!(state.talk.entries_held(), 0, "edges are forgotten");
+        assert_eq!((state.talk.edges(), state.talk.nodes()), (0, 0));
         assert_eq!(state.ports.usage().in_use, 0, "every port came back");
     }
 }
@@ -74,6 +80,8 @@ fn equal(cluster: &Cluster) {
         state.keyed.for_each(|_, total| keyed += total);
         assert_eq!(keyed, cluster.added_keyed, "the sum of all adding by key");
         cluster.accumulated.check(state).expect("nothing is late");
+        let windowed = cluster.windowed.check(&replica.context, state);
+        windowed.expect("nothing is late");
         assert_eq!(state.latest.get(), first.latest.get());
         assert_eq!(state.flags.get(), first.flags.get());
         for tally in [
@@ -83,10 +91,13 @@ fn equal(cluster: &Cluster) {
             state.pairs.tally(),
             state.sessions.tally(),
             state.users.tally(),
+            state.talk.tally(),
         ] {
             assert_eq!(tally.refused_full, 0, "leased capacity never runs out");
         }
         assert_eq!(state.keyed.refused_full(), 0);
+        assert_eq!(state.recent.refused_full(), 0);
+        assert_eq!(state.limits.tally().refused_full, 0);
         assert!(state.winners.len() <= CAPACITY as usize);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use asterism_state::{OriginName, Reader, Row, Value, Wire};
 
 use crate::cluster::Cluster;
+use crate::graph::{Sighting, Talk, Volume};
 use crate::shared::{Score, Seen, Session};
 
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +147,7 @@ pub fn check(cluster: &Cluster) {
     let mut pairs = BTreeMap::<Two, Vec<Operation<()>>>::new();
     let mut sessions = BTreeMap::<Four, Vec<Operation<Seen>>>::new();
     let mut users = BTreeMap::<One, Vec<Operation<Score>>>::new();
+    let mut talk = BTreeMap::<Sighting, Vec<Operation<Volume>>>::new();
     for (place, replica) in cluster.replicas.iter().enumerate() {
         for (number, group) in replica.log.iter().enumerate() {
             let stamp = (number as u64 + 1, cluster.name(place));
@@ -182,6 +184,27 @@ pub fn check(cluster: &Cluster) {
                         input.varint().expect("a word's number");
                         input.u64().expect("its bits");
                     }
+                    15 => read(flags, input, stamp, &mut talk),
+                    19 => {
+                        input.varint().expect("a lane");
+                        input.varint().expect("a place");
+                        input.u32().expect("a key");
+                        input.varint().expect("an error");
+                        input.varint().expect("a count");
+                    }
+                    16..=18 if flags != 0 => {
+                        input.varint().expect("a bucket");
+                    }
+                    16..=18 => {
+                        input.varint().expect("a lane");
+                        match tag >> 3 {
+                            17 => input.varint(),
+                            _ => input.u32().map(u64::from),
+                        }
+                        .expect("a key or a place");
+                        input.varint().expect("a bucket");
+                        input.varint().expect("a total");
+                    }
                     other => panic!("operations of object {other}"),
                 }
             }
@@ -189,6 +212,7 @@ pub fn check(cluster: &Cluster) {
     }
     let (winners, joins, members) = (living(&winners), living(&joins), living(&members));
     let (pairs, sessions, users) = (living(&pairs), living(&sessions), living(&users));
+    let talk = Talk::of(&living(&talk));
     let (pairs_hidden, sessions_hidden) = (dominated(&pairs), dominated(&sessions));
     for replica in &cluster.replicas {
         let state = &replica.state;
@@ -217,6 +241,7 @@ pub fn check(cluster: &Cluster) {
                 sessions_hidden.contains(row)
             );
         }
+        talk.check(&state.talk).expect("nothing is late");
         lookups(state, &winners, &pairs, &pairs_hidden, &sessions);
     }
 }

@@ -3,13 +3,15 @@
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Grouped,
-    Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Table, Value,
-    Vector, Wire, Writer, state,
+    BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph,
+    Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Spending,
+    Table, TokenBucket, TokenRate, TopK, Value, Vector, WindowedCountMin, WindowedCounters, Wire,
+    Writer, state,
 };
 use core::cmp::Ordering;
 
-use crate::accumulated::{FILTER, PLACES, SKETCH};
+use crate::accumulated::{FILTER, HEAVY, PLACES, SKETCH};
+use crate::windowed::WINDOW;
 
 /// A value of which the greater one wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -161,7 +163,18 @@ pub struct Shared {
     pub volumes: CountMin<u32>,
     pub present: CountingBloom<u32>,
     pub seen: Bloom<u32>,
+    pub talk: Graph<u8>,
+    pub recent: WindowedCounters<u32>,
+    pub recent_volumes: WindowedCountMin<u32>,
+    pub limits: TokenBucket<u32>,
+    pub heavy: TopK<u32>,
 }
+
+/// A full bucket's worth every three seconds.
+const RATE: TokenRate = TokenRate {
+    tokens_per_second: 7,
+    burst_tokens: 20,
+};
 
 /// Entries of each table over all members.
 pub const CAPACITY: u32 = 48;
@@ -185,6 +198,11 @@ impl Shared {
             volumes: builder.count_min("volumes", SKETCH.0, SKETCH.1),
             present: builder.counting_bloom("present", FILTER.0, FILTER.1),
             seen: builder.bloom("seen", FILTER.0, FILTER.1),
+            talk: builder.graph("talk", 2 * CAPACITY, 10),
+            recent: builder.windowed_counters("recent", CAPACITY, WINDOW),
+            recent_volumes: builder.windowed_count_min("recent_volumes", SKETCH, WINDOW),
+            limits: builder.token_bucket("limits", CAPACITY, RATE, Spending::Approximate),
+            heavy: builder.top_k("heavy", HEAVY),
         };
         let returns = shared.ports.returns();
         shared.users.on_forget(0, move |row, last| {

@@ -30,8 +30,8 @@ pub(crate) enum Frame<'a> {
     Image(Image<'a>),
     ImageEnd(ImageEndFrame<'a>),
     ImageAcknowledge(ImageAcknowledge),
-    /// Well formed, and nothing that this build acts on.
-    Inert,
+    /// Of joining, leaving or closing: its kind and its body, well formed.
+    Membership(u8, &'a [u8]),
     /// Without a meaning.
     Padding,
     /// Unknown, and allowed to be.
@@ -100,7 +100,9 @@ impl<'a> Frames<'a> {
             KIND_IMAGE => Image::read(body).map(Frame::Image),
             KIND_IMAGE_END => ImageEndFrame::read(body).map(Frame::ImageEnd),
             KIND_IMAGE_ACKNOWLEDGE => ImageAcknowledge::read(body).map(Frame::ImageAcknowledge),
-            KIND_JOIN..=KIND_CLOSE => Membership::read(kind, body).map(|_| Frame::Inert),
+            KIND_JOIN..=KIND_CLOSE => {
+                Membership::read(kind, body).map(|_| Frame::Membership(kind, body))
+            }
             KIND_PADDING => Some(Frame::Padding),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),

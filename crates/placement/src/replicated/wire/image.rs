@@ -3,7 +3,7 @@
 //! ```text
 //! image             := walk index chunk                                  kind 4
 //! image-end         := walk chunks kind:u8 count (member sequence)*count kind 5
-//! image-acknowledge := walk prefix bits:u64 flags:u8                     kind 6; bit 0: the end arrived
+//! image-acknowledge := walk prefix bits:u64 flags:u8                     kind 6; bit 0: the end arrived; bit 1: it is joined
 //! ```
 
 use crate::MemberId;
@@ -108,6 +108,8 @@ pub(crate) struct ImageAcknowledge {
     pub(crate) bits: u64,
     /// The end arrived.
     pub(crate) end: bool,
+    /// All of it is applied, and what it covers counts as applied.
+    pub(crate) joined: bool,
 }
 
 impl ImageAcknowledge {
@@ -117,7 +119,14 @@ impl ImageAcknowledge {
             walk: reader.u32()?,
             prefix: reader.u32()?,
             bits: reader.fixed_u64()?,
-            end: reader.byte()? & 1 != 0,
+            end: false,
+            joined: false,
+        };
+        let flags = reader.byte()?;
+        let read = ImageAcknowledge {
+            end: flags & 1 != 0,
+            joined: flags & 2 != 0,
+            ..read
         };
         reader.is_empty().then_some(read)
     }
@@ -126,7 +135,7 @@ impl ImageAcknowledge {
         write_varint(out, u64::from(self.walk));
         write_varint(out, u64::from(self.prefix));
         out.extend_from_slice(&self.bits.to_le_bytes());
-        out.push(u8::from(self.end));
+        out.push(u8::from(self.end) | u8::from(self.joined) << 1);
     }
 }
 
@@ -164,6 +173,7 @@ mod tests {
             prefix: 4,
             bits: 0b101,
             end: true,
+            joined: false,
         };
         acknowledge.write(&mut out);
         assert_eq!(out, [1, 4, 5, 0, 0, 0, 0, 0, 0, 0, 1]);

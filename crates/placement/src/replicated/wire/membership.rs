@@ -1,21 +1,23 @@
-//! The frames of joining, leaving and closing, shaped so that the formats need not change when membership comes. This
-//! build reads them, counts them, and does not act.
+//! The frames of joining, leaving and closing.
 //!
 //! ```text
-//! join          := incarnation:u64                              kind 8   the sender asks to be listened to
-//! join-confirm  := member incarnation:u64 head                  kind 9   heard, at this log head of the sender
-//! join-vector   := count stream*count                           kind 10  what a newcomer's image will cover (rule 25)
+//! join          := incarnation:u64                              kind 8   the sender has joined no image yet
+//! join-confirm  := member incarnation:u64 head                  kind 9   that member is sent all that follows this head
+//! join-vector   := count held*count                             kind 10  what the sender holds of ended lives; beside the
+//!                                                                        end of an image: what the image contains
 //! leave         := head                                         kind 11  the sender commits nothing beyond
-//! leave-confirm := member applied                               kind 12
-//! close         := stream                                       kind 13  what the sender has of a dead incarnation (rule 23)
-//! stream        := member incarnation:u64 prefix pairs (missing present)*pairs
+//! leave-confirm := member applied                               kind 12  not acted on: acknowledgements say it
+//! close         := held                                         kind 13  as kind 10, and the sender wants an answer
+//! held          := member incarnation:u64 prefix flags:u8 count member*count
 //! ```
+//!
+//! Flags: bit 0, something is held that the prefix does not say; bit 1, the life was closed in an earlier epoch. The members
+//! are those whose holdings the sender's contains.
 
 use crate::{Incarnation, MemberId};
 
-#[cfg(test)]
-use super::write_varint;
-use super::{RUNS_MAX, Reader, SEQUENCE_MAX};
+use super::super::config::MEMBERS_MAX;
+use super::{Reader, write_varint};
 
 /// A frame of joining, leaving or closing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub(crate) enum Membership {
         head: u64,
     },
     JoinVector {
-        streams: Vec<StreamSet>,
+        held: Vec<Held>,
     },
     Leave {
         head: u64,
@@ -39,17 +41,23 @@ pub(crate) enum Membership {
         applied: u64,
     },
     Close {
-        stream: StreamSet,
+        held: Held,
     },
 }
 
-/// A set of sequences of one incarnation: a prefix and runs above it.
+/// What the sender holds of the stream of a life that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StreamSet {
+pub(crate) struct Held {
     pub(crate) member: MemberId,
     pub(crate) incarnation: Incarnation,
+    /// Everything up to here, when the epoch began.
     pub(crate) prefix: u64,
-    pub(crate) runs: Vec<(u64, u64)>,
+    /// And something above a gap, or part of an image.
+    pub(crate) loose: bool,
+    /// It was closed in an earlier epoch.
+    pub(crate) settled: bool,
+    /// Whose holdings this one contains.
+    pub(crate) of: Vec<MemberId>,
 }
 
 pub(crate) const KIND_JOIN: u8 = 8;
@@ -74,11 +82,11 @@ impl Membership {
             },
             KIND_JOIN_VECTOR => {
                 let count = reader.varint()?;
-                let mut streams = Vec::new();
+                let mut held = Vec::new();
                 for _ in 0..count {
-                    streams.push(StreamSet::read(&mut reader)?);
+                    held.push(Held::read(&mut reader)?);
                 }
-                Membership::JoinVector { streams }
+                Membership::JoinVector { held }
             }
             KIND_LEAVE => Membership::Leave {
                 head: reader.sequence()?,
@@ -88,7 +96,7 @@ impl Membership {
                 applied: reader.sequence()?,
             },
             KIND_CLOSE => Membership::Close {
-                stream: StreamSet::read(&mut reader)?,
+                held: Held::read(&mut reader)?,
             },
             _ => return None,
         };
@@ -96,7 +104,6 @@ impl Membership {
     }
 
     /// The kind of its frame.
-    #[cfg(test)]
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Membership::Join { .. } => KIND_JOIN,
@@ -109,7 +116,6 @@ impl Membership {
     }
 
     /// Appends the body.
-    #[cfg(test)]
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match self {
             Membership::Join { incarnation } => out.extend_from_slice(&incarnation.0.to_le_bytes()),
@@ -122,59 +128,50 @@ impl Membership {
                 out.extend_from_slice(&incarnation.0.to_le_bytes());
                 write_varint(out, *head);
             }
-            Membership::JoinVector { streams } => {
-                write_varint(out, streams.len() as u64);
-                streams.iter().for_each(|stream| stream.write(out));
+            Membership::JoinVector { held } => {
+                write_varint(out, held.len() as u64);
+                held.iter().for_each(|held| held.write(out));
             }
             Membership::Leave { head } => write_varint(out, *head),
             Membership::LeaveConfirm { member, applied } => {
                 write_varint(out, u64::from(member.0));
                 write_varint(out, *applied);
             }
-            Membership::Close { stream } => stream.write(out),
+            Membership::Close { held } => held.write(out),
         }
     }
 }
 
-impl StreamSet {
-    fn read(reader: &mut Reader<'_>) -> Option<StreamSet> {
+const LOOSE: u8 = 1;
+const SETTLED: u8 = 2;
+
+impl Held {
+    fn read(reader: &mut Reader<'_>) -> Option<Held> {
         let member = reader.member()?;
         let incarnation = Incarnation(reader.fixed_u64()?);
         let prefix = reader.sequence()?;
-        let pairs = reader.length().filter(|&pairs| pairs <= RUNS_MAX)?;
-        let mut runs = Vec::with_capacity(pairs);
-        let mut end = prefix;
-        for _ in 0..pairs {
-            let (missing, present) = (reader.sequence()?, reader.sequence()?);
-            if missing == 0 || present == 0 {
-                return None;
-            }
-            let first = end + missing + 1;
-            end = first + present - 1;
-            if end > SEQUENCE_MAX {
-                return None;
-            }
-            runs.push((first, end));
-        }
-        Some(StreamSet {
+        let flags = reader.byte()?;
+        let count = reader.length().filter(|&count| count <= MEMBERS_MAX)?;
+        let of = (0..count).map(|_| reader.member()).collect::<Option<_>>()?;
+        Some(Held {
             member,
             incarnation,
             prefix,
-            runs,
+            loose: flags & LOOSE != 0,
+            settled: flags & SETTLED != 0,
+            of,
         })
     }
 
-    #[cfg(test)]
     fn write(&self, out: &mut Vec<u8>) {
         write_varint(out, u64::from(self.member.0));
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         write_varint(out, self.prefix);
-        write_varint(out, self.runs.len() as u64);
-        let mut end = self.prefix;
-        for &(first, last) in &self.runs {
-            write_varint(out, first - end - 1);
-            write_varint(out, last - first + 1);
-            end = last;
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.push(flag(self.loose, LOOSE) | flag(self.settled, SETTLED));
+        write_varint(out, self.of.len() as u64);
+        for member in &self.of {
+            write_varint(out, u64::from(member.0));
         }
     }
 }
@@ -185,11 +182,13 @@ mod tests {
 
     #[test]
     fn membership_frames_round_trip_and_refuse_cuts() {
-        let stream = StreamSet {
+        let held = Held {
             member: MemberId(300),
             incarnation: Incarnation(u64::MAX),
             prefix: 70_000,
-            runs: vec![(70_002, 70_002), (70_010, 70_500)],
+            loose: true,
+            settled: false,
+            of: vec![MemberId(1), MemberId(300)],
         };
         let frames = [
             Membership::Join {
@@ -201,14 +200,14 @@ mod tests {
                 head: 900,
             },
             Membership::JoinVector {
-                streams: vec![stream.clone(), stream.clone()],
+                held: vec![held.clone(), held.clone()],
             },
             Membership::Leave { head: 12 },
             Membership::LeaveConfirm {
                 member: MemberId(2),
                 applied: 12,
             },
-            Membership::Close { stream },
+            Membership::Close { held },
         ];
         for frame in frames {
             let mut body = Vec::new();
@@ -232,14 +231,16 @@ mod tests {
 
     #[test]
     fn golden_close() {
-        let stream = StreamSet {
+        let held = Held {
             member: MemberId(1),
             incarnation: Incarnation(2),
             prefix: 3,
-            runs: vec![(5, 6)],
+            loose: true,
+            settled: true,
+            of: vec![MemberId(5)],
         };
         let mut body = Vec::new();
-        Membership::Close { stream }.write(&mut body);
-        assert_eq!(body, [1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 1, 1, 2]);
+        Membership::Close { held }.write(&mut body);
+        assert_eq!(body, [1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 3, 1, 5]);
     }
 }

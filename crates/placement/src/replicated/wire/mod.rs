@@ -35,6 +35,7 @@ pub(crate) use frame::{
 };
 pub(crate) use header::{Echo, Header};
 pub(crate) use image::{Image, ImageAcknowledge, ImageEndFrame};
+pub(crate) use membership::{Held, Membership};
 
 /// The wire version that this build speaks.
 pub(crate) const WIRE_VERSION: u8 = 1;

@@ -1,0 +1,148 @@
+//! Which life a host is in: one that the epochs name and that it never was in before.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use asterism_placement::Incarnation;
+
+use super::EpochFile;
+use crate::config::Cluster;
+
+/// What a host that starts finds in the file of epochs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It begins this life. If it joins, others have what it does not.
+    Begins {
+        /// The life.
+        life: Incarnation,
+        /// Whether others may run already.
+        joins: bool,
+    },
+    /// It is not named, or in a life that has ended: it waits for a later epoch. Why, and what to do.
+    Waits(String),
+}
+
+impl Life {
+    /// What the epoch means to this member. `used` is the last life that it was in.
+    #[must_use]
+    pub fn of(file: &EpochFile, name: &str, used: u64) -> Life {
+        match file.members.get(name) {
+            None => Life::Waits(format!(
+                "epoch {} does not name {name}: let it in with `asterism epoch CONFIG --again {name}`, on all hosts",
+                file.epoch
+            )),
+            Some(life) if *life <= used => Life::Waits(format!(
+                "epoch {} names life {life} of {name}, which has ended: name the next with `asterism epoch CONFIG --again {name}`, on all hosts",
+                file.epoch
+            )),
+            Some(life) => Life::Begins {
+                life: Incarnation(*life),
+                joins: !file.is_founding(),
+            },
+        }
+    }
+
+    /// The last life that a member used on this host; 0 before the first.
+    ///
+    /// # Errors
+    /// The file cannot be read, and says nothing: a life might be used twice.
+    pub fn last_used(epochs: &Path, name: &str) -> Result<u64, String> {
+        let path = place(epochs, name);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|_| {
+                format!(
+                    "{} does not hold the number of a life: write the last life of {name} into it, or 0 if it never ran",
+                    path.display()
+                )
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
+    /// Notes that a life is used from now on: on the disk when this returns.
+    ///
+    /// # Errors
+    /// It was not noted; the life must not begin.
+    pub fn note_used(epochs: &Path, name: &str, life: Incarnation) -> Result<(), String> {
+        write_synced(&place(epochs, name), &format!("{}\n", life.0))
+    }
+
+    /// Reads the file of epochs and says what it means to a member.
+    ///
+    /// # Errors
+    /// The file is none.
+    pub fn find(epochs: &Path, cluster: &Cluster, name: &str) -> Result<(EpochFile, Life), String> {
+        let file = EpochFile::read(epochs, cluster)?;
+        let used = Life::last_used(epochs, name)?;
+        let life = Life::of(&file, name, used);
+        Ok((file, life))
+    }
+}
+
+/// Where a member's last life is noted.
+fn place(epochs: &Path, name: &str) -> PathBuf {
+    let mut place = epochs.as_os_str().to_owned();
+    place.push(format!(".{name}.life"));
+    PathBuf::from(place)
+}
+
+/// Writes a file in place of the one before, and has it on the disk.
+pub(super) fn write_synced(path: &Path, text: &str) -> Result<(), String> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_begins_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let epochs = folder.path().join("epoch.toml");
+        let mut file = EpochFile {
+            epoch: 1,
+            members: [("a".to_owned(), 1)].into(),
+            ..EpochFile::default()
+        };
+        let begins = |life, joins| Life::Begins {
+            life: Incarnation(life),
+            joins,
+        };
+        assert_eq!(Life::last_used(&epochs, "a"), Ok(0));
+        assert_eq!(Life::of(&file, "a", 0), begins(1, false));
+        Life::note_used(&epochs, "a", Incarnation(1)).unwrap();
+        let used = Life::last_used(&epochs, "a").unwrap();
+        assert!(
+            matches!(Life::of(&file, "a", used), Life::Waits(why) if why.contains("has ended"))
+        );
+        assert!(
+            matches!(Life::of(&file, "b", 0), Life::Waits(why) if why.contains("does not name"))
+        );
+        file.epoch = 2;
+        file.members.insert("a".to_owned(), 2);
+        assert_eq!(Life::of(&file, "a", used), begins(2, true));
+        file.founding = true;
+        assert_eq!(Life::of(&file, "a", used), begins(2, false));
+        std::fs::write(place(&epochs, "a"), "x").unwrap();
+        assert!(Life::last_used(&epochs, "a").unwrap_err().contains("or 0"));
+    }
+}

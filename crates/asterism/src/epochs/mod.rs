@@ -1,0 +1,278 @@
+//! Epochs by a file: who takes part in the cluster, and in which life.
+//!
+//! A host never guesses who is a member: it is told, by a file that is the same on all hosts and that whoever runs the cluster
+//! changes (`asterism epoch`). A life is a number that a member is given for one start of its process; which one it used last
+//! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command, `life.rs` what a host that
+//! starts finds. Imports the placement's roster and nothing of a running host.
+
+pub mod command;
+mod life;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use asterism_placement::replicated::Roster;
+use asterism_placement::{Epoch, Incarnation};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Cluster;
+
+pub use life::Life;
+
+/// Longer files are no epochs.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// What the file says of itself.
+const HEADING: &str = "# Who takes part in the cluster, and in which life. Written by `asterism epoch`; the same on all hosts.\n";
+
+/// An epoch as its file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EpochFile {
+    /// Its number. Greater numbers are later.
+    pub epoch: u32,
+    /// Whether all members start anew, with nothing but what they saved.
+    #[serde(default)]
+    pub founding: bool,
+    /// Who takes part, and in which life.
+    pub members: BTreeMap<String, u64>,
+    /// The last life of who took part before.
+    #[serde(default)]
+    pub left: BTreeMap<String, u64>,
+}
+
+impl EpochFile {
+    /// Reads an epoch.
+    ///
+    /// # Errors
+    /// Why it is none, and what to do.
+    pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, String> {
+        let name = path.display();
+        let length = std::fs::metadata(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!(
+                "there is no file of epochs {name}: write the first with `asterism epoch CONFIG --first`, or copy that of the cluster"
+            ),
+            _ => format!("cannot read the epochs in {name}: {error}"),
+        })?;
+        if length.len() > FILE_BYTES_MAX {
+            return Err(format!("{name} is too long for an epoch"));
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the epochs in {name}: {error}"))?;
+        let file: EpochFile = toml::from_str(&text).map_err(|error| {
+            let line = error.span().map_or(1, |span| {
+                text.get(..span.start)
+                    .map_or(1, |before| before.matches('\n').count() + 1)
+            });
+            format!(
+                "{name}:{line}: {}; write epochs with `asterism epoch`, which keeps what the file must keep",
+                error.message()
+            )
+        })?;
+        file.check(cluster)
+            .map_err(|error| format!("{name}: {error}"))?;
+        Ok(file)
+    }
+
+    fn check(&self, cluster: &Cluster) -> Result<(), String> {
+        if self.epoch == 0 {
+            return Err("epochs are numbered from 1".to_owned());
+        }
+        if self.members.is_empty() {
+            return Err("an epoch has at least one member".to_owned());
+        }
+        for (name, life) in &self.members {
+            if cluster.member(name).is_none() {
+                return Err(format!(
+                    "{name} is no member: [cluster] members lists {}",
+                    cluster.members.join(", ")
+                ));
+            }
+            if *life == 0 || self.left.get(name).is_some_and(|left| left >= life) {
+                return Err(format!(
+                    "life {life} of {name} was used before: lives are counted from 1, and none twice"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether everybody in it starts with nothing but what was saved.
+    #[must_use]
+    pub fn is_founding(&self) -> bool {
+        self.founding || self.epoch == 1
+    }
+
+    /// What hosts put in force.
+    #[must_use]
+    pub fn roster(&self, cluster: &Cluster) -> Roster {
+        let members = self.members.iter().filter_map(|(name, life)| {
+            let member = cluster.member(name)?;
+            Some((member, Some(Incarnation(*life))))
+        });
+        Roster {
+            epoch: Epoch(self.epoch),
+            members: members.collect(),
+        }
+    }
+
+    /// The first epoch: all members, in their first lives.
+    #[must_use]
+    pub fn first(cluster: &Cluster) -> EpochFile {
+        EpochFile {
+            epoch: 1,
+            members: cluster
+                .members
+                .iter()
+                .map(|name| (name.clone(), 1))
+                .collect(),
+            ..EpochFile::default()
+        }
+    }
+
+    /// The epoch after this one, with these members gone, those in a new life, or all in new lives with nothing.
+    ///
+    /// # Errors
+    /// A name that is none, or that is no member.
+    pub fn next(
+        &self,
+        cluster: &Cluster,
+        without: &[String],
+        again: &[String],
+        founding: bool,
+    ) -> Result<EpochFile, String> {
+        let mut next = EpochFile {
+            epoch: self.epoch + 1,
+            founding,
+            ..self.clone()
+        };
+        for name in without {
+            match next.members.remove(name) {
+                Some(life) => _ = next.left.insert(name.clone(), life),
+                None => return Err(format!("{name} takes no part in epoch {}", self.epoch)),
+            }
+        }
+        for name in again {
+            if cluster.member(name).is_none() {
+                return Err(format!(
+                    "{name} is no member: [cluster] members lists {}",
+                    cluster.members.join(", ")
+                ));
+            }
+            let left = next.left.remove(name).unwrap_or(0);
+            let life = next.members.entry(name.clone()).or_insert(0);
+            *life = left.max(*life) + 1;
+        }
+        if founding {
+            for (name, life) in &mut next.members {
+                *life += u64::from(!again.contains(name));
+            }
+        } else if next.members.keys().all(|name| again.contains(name)) {
+            return Err(
+                "nobody would be left who has the state: name at least one member that goes on, or start all anew with --founding"
+                    .to_owned(),
+            );
+        }
+        Ok(next)
+    }
+
+    /// Writes the epoch in place of the one before: a reader finds the one or the other, whole.
+    ///
+    /// # Errors
+    /// Says why; the file is as it was.
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        life::write_synced(path, &self.text())
+    }
+
+    /// The file, as it is written.
+    fn text(&self) -> String {
+        let mut text = format!("{HEADING}epoch = {}\n", self.epoch);
+        if self.founding {
+            text.push_str("founding = true\n");
+        }
+        for (section, lives) in [("members", &self.members), ("left", &self.left)] {
+            if !lives.is_empty() {
+                text.push_str(&format!("\n[{section}]\n"));
+            }
+            for (name, life) in lives {
+                text.push_str(&format!("{name} = {life}\n"));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn cluster() -> Cluster {
+        let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]";
+        let (config, report) = Config::read("test.toml", text);
+        config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .cluster
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn lives_are_counted_and_none_twice() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+        assert_eq!(second.epoch, 2);
+        assert_eq!((second.members.get("b"), second.left["b"]), (None, 1));
+        let third = second
+            .next(&cluster, &[], &names(&["b", "c"]), false)
+            .unwrap();
+        assert_eq!(
+            (third.members["a"], third.members["b"], third.members["c"]),
+            (1, 2, 2)
+        );
+        assert!(third.left.is_empty());
+        let anew = third.next(&cluster, &[], &[], true).unwrap();
+        assert_eq!((anew.members["a"], anew.members["b"]), (2, 3));
+        assert!(anew.is_founding() && !third.is_founding());
+        assert!(third.next(&cluster, &names(&["d"]), &[], false).is_err());
+        assert!(third.next(&cluster, &[], &names(&["d"]), false).is_err());
+        let nobody = third.next(&cluster, &[], &names(&["a", "b", "c"]), false);
+        assert!(nobody.unwrap_err().contains("--founding"));
+    }
+
+    #[test]
+    fn files_are_read_back_and_mistakes_are_pointed_at() {
+        let cluster = cluster();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        assert!(
+            EpochFile::read(&path, &cluster)
+                .unwrap_err()
+                .contains("--first")
+        );
+        let file = EpochFile::first(&cluster)
+            .next(&cluster, &names(&["b"]), &[], false)
+            .unwrap();
+        file.write(&path).unwrap();
+        assert_eq!(EpochFile::read(&path, &cluster), Ok(file));
+        for (text, said) in [
+            ("epoch = 2\n[members]\nd = 1\n", "d is no member"),
+            ("epoch = 2\n[members]\n", "at least one"),
+            ("epoch = 0\n[members]\na = 1\n", "from 1"),
+            (
+                "epoch = 2\n[members]\na = 1\n[left]\na = 1\n",
+                "used before",
+            ),
+            ("epoch = 2\n\nmembers = 7\n", ":3:"),
+            ("epoch = 2\nmember = {}\n", "unknown field"),
+            ("epoch = 99999999999\n[members]\na = 1\n", ":1:"),
+            ("\u{0}", ":1:"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+}

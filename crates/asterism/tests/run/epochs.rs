@@ -1,0 +1,186 @@
+//! Members die, are started again, are evicted and come back, as an operator does it: with a file of epochs.
+
+use std::collections::HashSet;
+
+use asterism::command_line::{self, End};
+
+use crate::host::{Cluster, Host, answer, outbound, wait};
+
+/// `asterism epoch` on the cluster's configuration.
+fn epoch(cluster: &Cluster, changes: &[&str]) -> (End, String) {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let config = cluster.path("asterism.toml");
+    let config = config.to_str().unwrap();
+    let all = ["asterism", "epoch", config];
+    let all = all.iter().chain(changes);
+    let end = command_line::run(all.map(Into::into), &mut stdout, &mut stderr, false);
+    let text = [stdout, stderr].concat();
+    (end, String::from_utf8(text).unwrap())
+}
+
+fn written(cluster: &Cluster, changes: &[&str]) {
+    let (end, text) = epoch(cluster, changes);
+    assert_eq!(end, End::Done, "{text}");
+    assert!(text.contains("Written to"), "{text}");
+}
+
+fn of_epochs(hosts: usize) -> Cluster {
+    let cluster = Cluster::new(hosts, "");
+    cluster.edit("[cluster]\n", "[cluster]\nepochs = \"epoch.toml\"\n");
+    cluster
+}
+
+fn digests(host: &Host) -> Vec<String> {
+    let status = host.ask(&["status", "--digests"]);
+    let objects = status["instances"][0]["objects"].as_array().unwrap();
+    let digests = objects.iter().map(|object| object["digest"].to_string());
+    digests.collect()
+}
+
+fn agree(hosts: &[&Host], epoch: u64) {
+    wait("all to agree", || {
+        let first = digests(hosts[0]);
+        let settled = hosts.iter().all(|host| {
+            let status = host.ask(&["status"]);
+            status["epoch"] == epoch
+                && status["joined"] == true
+                && status["ended"].as_array().unwrap().is_empty()
+                && digests(host) == first
+        });
+        settled.then_some(())
+    });
+}
+
+#[test]
+fn a_killed_member_is_started_again_while_the_others_run() {
+    let cluster = of_epochs(3);
+    let mut early = cluster.begin(0, &[]);
+    assert_eq!(early.ended(), Some(1));
+    assert!(early.log().contains("--first"), "{}", early.log());
+    written(&cluster, &["--first"]);
+    assert!(epoch(&cluster, &["--first"]).1.contains("comes once"));
+    let mut hosts = [0, 1, 2].map(|place| cluster.begin(place, &[]));
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    let [a, b, c] = &mut hosts;
+
+    let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
+    let mut ports = HashSet::new();
+    let mut left = Vec::new();
+    for port in 4_000..4_050 {
+        inside.send(&outbound(port));
+        let flow = outside.next();
+        assert!(ports.insert(flow.source_port));
+        left.push(flow);
+    }
+    wait("the sessions at a and c", || {
+        (a.live("sessions") == 50 && c.live("sessions") == 50).then_some(())
+    });
+    drop((inside, outside));
+    b.child.kill().unwrap();
+    b.child.wait().unwrap();
+
+    // Nobody guesses that it is gone: it waits until an epoch says so.
+    let mut again = cluster.begin(1, &[]);
+    wait("the host to wait", || {
+        again.log().contains("waits-to-be-named").then_some(())
+    });
+    assert!(again.log().contains("--again b"), "{}", again.log());
+    written(&cluster, &["--again", "b"]);
+    again.wait_for("READY=1");
+    wait("the sessions at b", || {
+        (again.live("sessions") == 50).then_some(())
+    });
+    agree(&[a, &again, c], 2);
+    assert!(a.log().contains("event=life-ended") && a.log().contains("event=life-closed"));
+
+    // It has what it had, and gives no port away that its earlier life gave.
+    let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
+    for flow in left.iter().take(10) {
+        outside.send(&answer(flow));
+        assert_eq!(inside.next().source_port, answer(flow).source_port);
+    }
+    for port in 5_000..5_050 {
+        inside.send(&outbound(port));
+        assert!(
+            ports.insert(outside.next().source_port),
+            "a port was given twice"
+        );
+    }
+    agree(&[a, &again, c], 2);
+    wait("the sessions at a", || {
+        (a.live("sessions") == 100).then_some(())
+    });
+}
+
+#[test]
+fn whoever_an_epoch_leaves_out_stops_and_comes_back_as_another() {
+    let cluster = of_epochs(3);
+    written(&cluster, &["--first"]);
+    let mut hosts = [0, 1, 2].map(|place| cluster.begin(place, &[]));
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    let [a, b, c] = &mut hosts;
+    written(&cluster, &["--without", "c"]);
+    assert_eq!(c.ended(), Some(1));
+    assert!(c.log().contains("epoch 2 ends this host"), "{}", c.log());
+    agree(&[a, b], 2);
+    let text = a.command(&["status"]).1;
+    assert!(text.contains("takes no part"), "{text}");
+
+    // What is written meanwhile needs nobody who is not there.
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    inside.send(&outbound(4_000));
+    outside.next();
+    wait("all acknowledged", || {
+        (a.ask(&["status"])["channel"]["is_quiet"] == true).then_some(())
+    });
+    let mut again = cluster.begin(2, &[]);
+    wait("the host to wait", || {
+        again.log().contains("does not name c").then_some(())
+    });
+    std::fs::write(cluster.path("epoch.toml"), "epoch = 3\nmembers = 7\n").unwrap();
+    wait("the mistake to be told", || {
+        a.log().contains("event=epochs-unreadable").then_some(())
+    });
+    // Who starts with such a file does not start at all.
+    assert_eq!(again.ended(), Some(1));
+    std::fs::write(
+        cluster.path("epoch.toml"),
+        "epoch = 3\n[members]\na = 1\nb = 1\n[left]\nc = 1\n",
+    )
+    .unwrap();
+    wait("the epoch", || {
+        (a.ask(&["status"])["epoch"] == 3).then_some(())
+    });
+    written(&cluster, &["--again", "c"]);
+    let mut again = cluster.begin(2, &[]);
+    again.wait_for("READY=1");
+    wait("the session at c", || {
+        (again.live("sessions") == 1).then_some(())
+    });
+    agree(&[a, b, &again], 4);
+    again.stop();
+    a.stop();
+    b.stop();
+}
+
+#[test]
+fn a_cluster_that_stopped_is_founded_again() {
+    let cluster = of_epochs(2);
+    written(&cluster, &["--first"]);
+    let mut hosts = [0, 1].map(|place| cluster.begin(place, &[]));
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    inside.send(&outbound(4_000));
+    outside.next();
+    wait("the session at b", || {
+        (hosts[1].live("sessions") == 1).then_some(())
+    });
+    hosts.iter_mut().for_each(Host::stop);
+    written(&cluster, &["--founding"]);
+    let mut hosts = [0, 1].map(|place| cluster.begin(place, &[]));
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    agree(&[&hosts[0], &hosts[1]], 2);
+    wait("what was saved", || {
+        (hosts[0].live("sessions") == 1).then_some(())
+    });
+}

@@ -1,0 +1,79 @@
+//! What a new epoch changes between a state channel and its instances: which lives there are, and which have ended.
+
+use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::{Incarnation, MemberId, Time};
+
+use super::outlet::Delivering;
+use super::{ChannelEvent, StateChannel};
+use crate::exchange::{Down, origin, write_lives};
+
+impl StateChannel {
+    /// Puts a roster in force: it is what whoever runs the cluster decided, and is never guessed. Lives that it does not name
+    /// are refused from here on; instances are told, and end what was left of them.
+    ///
+    /// # Errors
+    /// See [`InstallError`]; nothing changed. When [`InstallError::is_end`], this host must stop at once.
+    pub fn install(&mut self, now: Time, roster: &Roster) -> Result<(), InstallError> {
+        let mut deliver = Delivering {
+            outlet: &mut self.outlet,
+            images: &mut self.images,
+        };
+        self.replicator.install(now, roster, &mut deliver)?;
+        self.secure.set_epoch(roster.epoch);
+        let own = self.replicator.config().member;
+        let places = self.replicator.config().members.iter().enumerate();
+        for (place, &member) in places.filter(|(_, member)| **member != own) {
+            let named = roster.named(member);
+            match named {
+                None => self.secure.revoke(member),
+                Some(Some(incarnation)) => {
+                    self.secure.admit_by_epoch(now, member, incarnation, None);
+                }
+                Some(None) => {}
+            }
+            let alive = self.replicator.progress().member(member);
+            let alive = alive
+                .and_then(|progress| progress.incarnation)
+                .map(|life| origin(member, life));
+            if self.told_of[place] != alive {
+                self.told_of[place] = alive;
+                self.told[place] = (0, 0, 0);
+                for lane in &mut self.lanes {
+                    lane.applied[place] = 0;
+                    lane.images_applied.retain(|&(from, _)| from != member);
+                }
+                self.images.retain(|&(from, _)| from != member);
+                self.walks.retain(|walk| walk.member != member);
+            }
+        }
+        let named = roster
+            .members
+            .iter()
+            .filter_map(|&(member, life)| Some(origin(member, life?)));
+        let lives = write_lives(named);
+        self.outlet.push(&Down::Epoch { lives: &lives });
+        self.note(ChannelEvent::Epoch(roster.epoch));
+        Ok(())
+    }
+
+    /// Tells the placement of which ended lives every instance has applied what was delivered.
+    pub(super) fn report_ended(&mut self, now: Time) {
+        let mut number = 0;
+        while let Some(&life) = self.ended.get(number) {
+            if !self
+                .lanes
+                .iter()
+                .all(|lane| lane.ended_applied.contains(&life))
+            {
+                number += 1;
+                continue;
+            }
+            self.ended.remove(number);
+            for lane in &mut self.lanes {
+                lane.ended_applied.retain(|&applied| applied != life);
+            }
+            let (member, incarnation) = (MemberId(life.member), Incarnation(life.incarnation));
+            self.replicator.ended_applied(now, member, incarnation);
+        }
+    }
+}

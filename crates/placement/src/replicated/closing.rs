@@ -1,0 +1,364 @@
+//! The end of an incarnation (rule 23): what its survivors have of its stream becomes one set, the same at all of them.
+//!
+//! Once an epoch leaves a life out, nothing more of it is taken. What arrived above a gap is applied, the gaps are skipped,
+//! and every survivor reports what it *holds*: how far its prefix reaches, and whether it has anything *loose*, that is above
+//! a gap, or by part of an image whose server died. Groups are not kept once they are applied, so what another lacks travels
+//! as an image of the tables: entries are joined by stamp, and an image brings all that its server has. Whoever holds
+//! something loose walks for everybody; of the others, the first by name with the longest prefix does, for who has less. A
+//! survivor also reports whose holdings its own contains by now. It is *whole* when that is everybody's; when all members
+//! of the epoch are, and what they committed before is applied here, the stream is *closed*: everything of it is stable.
+//!
+//! A new epoch begins the reports anew: who died may have had something, and who joins may have got something from it. What
+//! was closed stays so, and settles it for whoever has not heard the last reports: all members of the epoch were whole, and
+//! whoever joined since was served by one of them.
+
+use crate::{Incarnation, MemberId};
+
+/// How many ended lives are remembered; the oldest that is closed goes first.
+pub(super) const CLOSINGS_MAX: usize = 256;
+
+/// What a member holds of an ended stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    /// Everything up to here, when the epoch began.
+    pub(super) prefix: u64,
+    /// And something that nobody can name by a prefix.
+    pub(super) loose: bool,
+    /// A bit for each member, by index, whose holding this one contains.
+    pub(super) of: u64,
+}
+
+/// An ended life, as one of its survivors sees it.
+#[derive(Debug)]
+pub(super) struct Closing {
+    pub(super) member: MemberId,
+    pub(super) incarnation: Incarnation,
+    pub(super) own: Holding,
+    /// All instances of this host have applied what was delivered.
+    pub(super) applied: bool,
+    /// What each member reported in this epoch, by index, and the head of its own stream that it named then.
+    said: Vec<Option<(Holding, u64)>>,
+    /// For whom this member walked in this epoch: a bit for each, by index.
+    walked: u64,
+    /// This member has what everybody holds.
+    pub(super) whole: bool,
+    /// So have all, and it is stable.
+    pub(super) closed: bool,
+    /// It was closed in an earlier epoch, here or at another member.
+    pub(super) settled: bool,
+    /// A member that is not done asked how far this one is.
+    pub(super) asked: bool,
+}
+
+/// A member of the epoch, while it is judged who has to walk for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Survivor {
+    pub(super) index: usize,
+    /// It has not joined yet: it holds nothing that counts, and is served by its sponsor.
+    pub(super) joining: bool,
+    /// Its stream is applied here up to this sequence.
+    pub(super) applied: u64,
+}
+
+impl Closing {
+    pub(super) fn new(
+        member: MemberId,
+        incarnation: Incarnation,
+        own: Holding,
+        members: usize,
+    ) -> Closing {
+        Closing {
+            member,
+            incarnation,
+            own,
+            applied: false,
+            said: vec![None; members],
+            walked: 0,
+            whole: false,
+            closed: false,
+            settled: false,
+            asked: false,
+        }
+    }
+
+    pub(super) fn is(&self, member: MemberId, incarnation: Incarnation) -> bool {
+        (self.member, self.incarnation) == (member, incarnation)
+    }
+
+    /// A new epoch, to this member at `me`: what is closed is settled, the rest is reported anew.
+    pub(super) fn begin_epoch(&mut self, me: usize, half_image: bool) {
+        self.settled |= self.closed;
+        self.said.fill(None);
+        self.walked = 0;
+        if !self.settled {
+            // What came from others by now has no name but this member's.
+            self.own.loose |= half_image || self.own.of & !(1 << me) != 0;
+            self.own.of = 1 << me;
+            self.whole = false;
+        }
+    }
+
+    /// What a member reported, in a message that named this head of its own stream.
+    pub(super) fn report(&mut self, index: usize, holding: Holding, head: u64) {
+        match &mut self.said[index] {
+            // Of one epoch's reports nothing but what they contain grows. Of equal ones the earliest head is enough.
+            Some((known, _)) if known.of | holding.of == known.of => {}
+            Some((known, at)) => (known.of, *at) = (known.of | holding.of, head),
+            none => *none = Some((holding, head)),
+        }
+    }
+
+    /// What a member reported.
+    pub(super) fn reported(&self, index: usize) -> Option<Holding> {
+        self.said[index].map(|(holding, _)| holding)
+    }
+
+    /// An image was joined that contains the holdings of these members.
+    pub(super) fn join(&mut self, of: u64) {
+        self.own.of |= of;
+    }
+
+    /// It was closed in an earlier epoch, another member says.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+    }
+
+    /// A walk for a member came to nothing.
+    pub(super) fn forget_walk(&mut self, index: usize) {
+        self.walked &= !(1 << index);
+    }
+
+    /// Whether this member walks or walked for that one.
+    pub(super) fn is_walked(&self, index: usize) -> bool {
+        !self.closed && self.walked >> index & 1 != 0
+    }
+
+    /// What those who have joined reported, this member included; `None` while one has not.
+    fn holdings(&self, me: usize, survivors: &[Survivor]) -> Option<Vec<(usize, Holding)>> {
+        let others = survivors.iter().filter(|survivor| !survivor.joining);
+        let mut holdings = others
+            .map(|survivor| Some((survivor.index, self.reported(survivor.index)?)))
+            .collect::<Option<Vec<_>>>()?;
+        holdings.push((me, self.own));
+        holdings.sort_by_key(|(index, _)| *index);
+        Some(holdings)
+    }
+
+    /// The longest prefix among the holdings that are contained.
+    fn longest(of: u64, holdings: &[(usize, Holding)]) -> u64 {
+        let contained = holdings.iter().filter(|(index, _)| of >> index & 1 != 0);
+        let prefixes = contained.map(|(_, holding)| holding.prefix);
+        prefixes.max().unwrap_or(0)
+    }
+
+    /// Whether the holdings of these members contain everybody's.
+    fn contains_all(of: u64, holdings: &[(usize, Holding)]) -> bool {
+        let longest = Self::longest(of, holdings);
+        holdings.iter().all(|(index, holding)| {
+            of >> index & 1 != 0 || !holding.loose && holding.prefix <= longest
+        })
+    }
+
+    /// For whom this member must walk now, by index. They count as walked for.
+    pub(super) fn serve(&mut self, me: usize, survivors: &[Survivor]) -> Vec<usize> {
+        if !self.applied || self.settled {
+            return Vec::new();
+        }
+        let Some(holdings) = self.holdings(me, survivors) else {
+            return Vec::new();
+        };
+        let longest = Self::longest(u64::MAX, &holdings);
+        let first = holdings
+            .iter()
+            .filter(|(_, holding)| holding.prefix == longest)
+            // Whoever walks for everybody anyhow brings its prefix too.
+            .min_by_key(|(index, holding)| (!holding.loose, *index));
+        let is_first = first.is_some_and(|(index, _)| *index == me);
+        let mut served = Vec::new();
+        for &(index, holding) in &holdings {
+            let lacks = self.own.loose
+                || is_first && Self::longest(holding.of, &holdings) < self.own.prefix;
+            let has = (holding.of >> me | self.walked >> index) & 1 != 0;
+            if index != me && lacks && !has {
+                self.walked |= 1 << index;
+                served.push(index);
+            }
+        }
+        served
+    }
+
+    /// Judges whether this member has what everybody holds. True when that is news.
+    pub(super) fn becomes_whole(&mut self, me: usize, survivors: &[Survivor]) -> bool {
+        let before = self.whole;
+        self.whole = self.applied
+            && (self.settled
+                || self
+                    .holdings(me, survivors)
+                    .is_some_and(|holdings| Self::contains_all(self.own.of, &holdings)));
+        self.whole && !before
+    }
+
+    /// Judges whether all members are whole, and all that they committed before is applied here. True when that is news.
+    pub(super) fn closes(&mut self, me: usize, survivors: &[Survivor]) -> bool {
+        if !self.whole || self.closed {
+            return false;
+        }
+        let Some(holdings) = self.holdings(me, survivors) else {
+            return false;
+        };
+        self.closed = survivors.iter().all(|survivor| {
+            self.said[survivor.index].is_some_and(|(holding, head)| {
+                let whole = self.settled || Self::contains_all(holding.of, &holdings);
+                !survivor.joining && whole && head <= survivor.applied
+            })
+        });
+        self.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(prefix: u64) -> Holding {
+        Holding {
+            prefix,
+            ..Holding::default()
+        }
+    }
+
+    fn loose(prefix: u64) -> Holding {
+        Holding {
+            loose: true,
+            ..plain(prefix)
+        }
+    }
+
+    fn survivors(count: usize, me: usize) -> Vec<Survivor> {
+        (0..count)
+            .filter(|&index| index != me)
+            .map(|index| Survivor {
+                index,
+                joining: false,
+                applied: 0,
+            })
+            .collect()
+    }
+
+    /// Some survivors, played through until nothing changes: who walks for whom.
+    fn play(holdings: &[Holding]) -> (Vec<(usize, usize)>, Vec<Closing>) {
+        let count = holdings.len();
+        let mut closings: Vec<Closing> = holdings
+            .iter()
+            .enumerate()
+            .map(|(me, &own)| {
+                let own = Holding { of: 1 << me, ..own };
+                let mut closing = Closing::new(MemberId(9), Incarnation(1), own, count);
+                closing.applied = true;
+                closing
+            })
+            .collect();
+        let mut walks = Vec::new();
+        for _ in 0..10 {
+            for from in 0..count {
+                for to in (0..count).filter(|&to| to != from) {
+                    let own = closings[from].own;
+                    closings[to].report(from, own, 0);
+                }
+            }
+            for from in 0..count {
+                for to in closings[from].serve(from, &survivors(count, from)) {
+                    walks.push((from, to));
+                    let of = closings[from].own.of;
+                    closings[to].join(of);
+                }
+            }
+            for (me, closing) in closings.iter_mut().enumerate() {
+                closing.becomes_whole(me, &survivors(count, me));
+                closing.closes(me, &survivors(count, me));
+            }
+        }
+        (walks, closings)
+    }
+
+    #[test]
+    fn equal_survivors_need_no_image() {
+        let (walks, closings) = play(&[plain(5), plain(5), plain(5)]);
+        assert!(walks.is_empty());
+        assert!(closings.iter().all(|closing| closing.closed));
+    }
+
+    #[test]
+    fn the_first_with_the_longest_prefix_serves_who_has_less() {
+        let (walks, closings) = play(&[plain(3), plain(7), plain(7), plain(0)]);
+        assert_eq!(walks, [(1, 0), (1, 3)]);
+        assert!(closings.iter().all(|closing| closing.closed));
+    }
+
+    #[test]
+    fn whoever_has_something_loose_serves_everybody() {
+        let (walks, closings) = play(&[loose(3), loose(3), plain(4), loose(4)]);
+        let expected = [0, 1, 3].map(|from| {
+            (0..4)
+                .filter(move |&to| to != from)
+                .map(move |to| (from, to))
+        });
+        let mut expected: Vec<_> = expected.into_iter().flatten().collect();
+        let mut walks = walks;
+        walks.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(
+            walks, expected,
+            "the plain one's prefix comes with the last"
+        );
+        assert!(closings.iter().all(|closing| closing.closed));
+    }
+
+    #[test]
+    fn nobody_is_whole_before_all_have_reported_and_nothing_closed_before_newcomers_have_it() {
+        let own = Holding { of: 1, ..plain(3) };
+        let mut closing = Closing::new(MemberId(9), Incarnation(1), own, 3);
+        closing.applied = true;
+        let mut others = survivors(3, 0);
+        others.iter_mut().for_each(|other| other.applied = 10);
+        closing.report(1, Holding { of: 2, ..plain(3) }, 4);
+        assert!(!closing.becomes_whole(0, &others));
+        others[1].joining = true;
+        assert!(closing.becomes_whole(0, &others));
+        assert!(
+            !closing.closes(0, &others),
+            "the newcomer has to have it too"
+        );
+        others[1].joining = false;
+        closing.report(
+            2,
+            Holding {
+                of: 0b101,
+                ..plain(0)
+            },
+            11,
+        );
+        assert!(
+            !closing.closes(0, &others),
+            "what it committed before is not here"
+        );
+        others[1].applied = 11;
+        assert!(closing.closes(0, &others));
+    }
+
+    #[test]
+    fn a_new_epoch_begins_the_reports_anew() {
+        let (_, mut closings) = play(&[plain(3), plain(7)]);
+        closings[0].closed = false;
+        closings[0].begin_epoch(0, false);
+        assert!(closings[0].own.loose, "it has what the other brought");
+        assert!(!closings[0].becomes_whole(0, &survivors(2, 0)));
+        closings[1].begin_epoch(1, true);
+        assert!(closings[1].settled && !closings[1].own.loose);
+        closings[0].settle();
+        let own = closings[1].own;
+        closings[0].report(1, own, 0);
+        assert!(closings[0].becomes_whole(0, &survivors(2, 0)));
+        assert!(closings[0].closes(0, &survivors(2, 0)));
+    }
+}

@@ -1,0 +1,367 @@
+//! What follows from a new roster: lives end, newcomers are let in, and this member may be one of them (rules 23 and 25).
+//!
+//! A newcomer announces itself in every message that acknowledges (`join`). Each member keeps its log from where it stood
+//! when it learnt of the newcomer, and says where that is (`join-confirm`); the newcomer takes the stream from there. The
+//! first member by name that has joined itself is its *sponsor*: once it has applied all streams up to where they begin for
+//! the newcomer, and has all of the lives that ended, it walks its tables. So the image and the streams leave no gap
+//! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
+//! acknowledges nothing as applied, and nothing counts as stable to it.
+
+use crate::mutant::{self, Mutant};
+use crate::{Epoch, Incarnation, MemberId, Time};
+
+use super::peer::Peer;
+use super::progress::Standing;
+use super::replicator::{Replicator, begin};
+use super::roster::{InstallError, Roster};
+use super::wire::{Membership, write_frame};
+use super::{Deliver, Event};
+
+impl Replicator {
+    /// The epoch in force.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.config.epoch
+    }
+
+    /// Whether this member holds what the others hold. Until it does, it must not write.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Puts a roster in force. Lives that it does not name end: nothing more of them is taken, and what arrived of them
+    /// above a gap is delivered before this returns. Of members in new lives everything begins anew; the driver must not
+    /// report with [`applied`](Replicator::applied) afterwards what it applied of the life before.
+    ///
+    /// # Errors
+    /// See [`InstallError`]; nothing changed.
+    pub fn install(
+        &mut self,
+        now: Time,
+        roster: &Roster,
+        deliver: &mut impl Deliver,
+    ) -> Result<(), InstallError> {
+        self.check_roster(roster)?;
+        self.config.epoch = roster.epoch;
+        self.present[self.me] = true;
+        self.counters.rosters_installed += 1;
+        for seat in 0..self.peers.len() {
+            let (index, member) = (self.index(seat), self.peers[seat].member);
+            let named = roster.named(member);
+            let peer = &mut self.peers[seat];
+            let stays = self.present[index]
+                && named.is_some_and(|named| {
+                    named.is_none() || peer.incarnation.is_none() || named == peer.incarnation
+                });
+            if stays {
+                peer.incarnation = peer.incarnation.or(named.flatten());
+                self.progress.members[index].incarnation = peer.incarnation;
+            } else if self.present[index] || named.is_some() {
+                self.replace(seat, named, deliver);
+            }
+        }
+        let half_images = core::mem::take(&mut self.half_images);
+        for closing in &mut self.closings {
+            closing.begin_epoch(self.me, half_images);
+        }
+        self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
+        self.recount();
+        self.prune();
+        self.want_acknowledge(now, true);
+        self.judge_members(now);
+        Ok(())
+    }
+
+    fn check_roster(&self, roster: &Roster) -> Result<(), InstallError> {
+        let before_first = self.config.joins && self.counters.rosters_installed == 0;
+        if roster.epoch <= self.config.epoch && !before_first {
+            return Err(InstallError::NotNewer {
+                installed: self.config.epoch,
+            });
+        }
+        for (place, (member, _)) in roster.members.iter().enumerate() {
+            let twice = roster.members[..place]
+                .iter()
+                .any(|(name, _)| name == member);
+            if twice || self.members.binary_search(member).is_err() {
+                return Err(InstallError::Unknown(*member));
+            }
+        }
+        match roster.named(self.config.member) {
+            None => Err(InstallError::Evicted),
+            Some(Some(named)) if named != self.config.incarnation => {
+                Err(InstallError::OtherLife { named })
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A member ends, begins, or both.
+    fn replace(
+        &mut self,
+        seat: usize,
+        named: Option<Option<Incarnation>>,
+        deliver: &mut impl Deliver,
+    ) {
+        let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
+        let member = self.peers[seat].member;
+        let mut peer = Peer::new(member, &self.config);
+        peer.incarnation = named.flatten();
+        if named.is_some() {
+            // Whatever was committed so far, an image brings it.
+            peer.joining = self.ready;
+            peer.begin_after(head);
+            self.named_through = self.named_through.max(head);
+        } else {
+            peer.standing = Standing::Out;
+        }
+        let mut old = core::mem::replace(&mut self.peers[seat], peer);
+        self.present[index] = named.is_some();
+        for other in 0..count {
+            for (row, column) in [(index, other), (other, index)] {
+                self.said[row * count + column] = 0;
+                self.counted[row * count + column] = 0;
+                self.confirms[row * count + column] = None;
+            }
+        }
+        let standing = self.peers[seat].standing;
+        let progress = &mut self.progress.members[index];
+        *progress = begin(member);
+        progress.incarnation = self.peers[seat].incarnation;
+        progress.standing = standing;
+        progress.joining = self.peers[seat].joining;
+        for other in &mut self.peers {
+            other.forget_origin(index, member);
+        }
+        let Some(incarnation) = old.incarnation else {
+            return;
+        };
+        self.counters.lives_ended += 1;
+        let (prefix, highest, missing) =
+            old.inbound.close(incarnation, &mut self.counters, deliver);
+        self.counters.groups_skipped += missing;
+        // Of a stream whose beginning is still to come by an image, what is here has no prefix.
+        let whole = self.ready || old.base.is_some_and(|base| old.covered >= base);
+        let (prefix, loose) = if whole {
+            (prefix, highest > prefix)
+        } else {
+            (0, highest > old.base.unwrap_or(0))
+        };
+        let half = old.inbound_image.unjoined && !mutant::active(Mutant::HalfImageForgotten);
+        self.half_images |= half;
+        self.remember_ended(member, incarnation, (prefix, loose || half));
+        self.push_event(
+            member,
+            Event::Ended {
+                member,
+                incarnation,
+            },
+        );
+    }
+
+    /// A frame of joining, leaving or closing.
+    pub(super) fn take_membership(&mut self, seat: usize, head: u64, frame: &Membership) {
+        match frame {
+            Membership::Join { .. } => self.peers[seat].announced = true,
+            Membership::JoinConfirm {
+                member,
+                incarnation,
+                head,
+            } => self.take_confirm(seat, *member, *incarnation, *head),
+            Membership::JoinVector { held } => {
+                for held in held {
+                    self.take_held(seat, head, held, false);
+                }
+            }
+            Membership::Close { held } => self.take_held(seat, head, held, true),
+            Membership::Leave { .. } => self.peers[seat].leaving = true,
+            Membership::LeaveConfirm { .. } => self.counters.frames_inert += 1,
+        }
+        self.newcomers |= self.peers[seat].announced;
+    }
+
+    fn take_confirm(&mut self, seat: usize, member: MemberId, incarnation: Incarnation, head: u64) {
+        let count = self.members.len();
+        let Ok(newcomer) = self.members.binary_search(&member) else {
+            self.counters.frames_inert += 1;
+            return;
+        };
+        if self.progress.members[newcomer].incarnation != Some(incarnation) {
+            self.counters.frames_inert += 1;
+            return;
+        }
+        self.confirms[self.index(seat) * count + newcomer] = Some(head);
+        if newcomer == self.me && !self.ready && self.peers[seat].base.is_none() {
+            let index = self.index(seat);
+            let peer = &mut self.peers[seat];
+            peer.base = Some(head);
+            peer.inbound.begin_at(head);
+            self.progress.members[index].received = head;
+        }
+    }
+
+    /// What the last message of this member said of its joining, after all its frames were taken.
+    pub(super) fn take_announcement(&mut self, seat: usize, acknowledges: bool) {
+        let announced = core::mem::take(&mut self.peers[seat].announced);
+        if acknowledges || announced {
+            let index = self.index(seat);
+            self.peers[seat].joining = announced;
+            self.progress.members[index].joining = announced;
+            self.newcomers |= announced;
+        }
+    }
+
+    /// Whether anything of this room is under way.
+    #[inline]
+    pub(super) fn members_change(&self) -> bool {
+        self.newcomers || self.closings.iter().any(|closing| !closing.closed)
+    }
+
+    /// Does what is due of joining and closing.
+    pub(super) fn judge_members(&mut self, now: Time) {
+        if !self.members_change() {
+            return;
+        }
+        self.judge_closings(now);
+        self.become_ready(now);
+        if self.ready {
+            self.sponsor(now);
+        }
+        for seat in 0..self.peers.len() {
+            self.end_walk(seat);
+        }
+        self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
+    }
+
+    /// Lets newcomers in whose sponsor this member is.
+    fn sponsor(&mut self, now: Time) {
+        let joined = |seat: usize| self.present[self.index(seat)] && !self.peers[seat].joining;
+        let is_first = (0..self.peers.len())
+            .filter(|&seat| joined(seat))
+            .all(|seat| seat >= self.me);
+        let has_all = self.closings.iter().all(|closing| closing.whole)
+            || mutant::active(Mutant::CutBeforeConfirmed);
+        if !is_first || !has_all {
+            return;
+        }
+        for seat in 0..self.peers.len() {
+            let waits = self.present[self.index(seat)] && self.peers[seat].joining;
+            let over = self.peers[seat].outbound.as_ref().is_none_or(|outbound| {
+                // It has all of an image and still joins: what it needs has changed since.
+                let since = outbound.joined_at;
+                since.is_some_and(|since| now.since(since) > self.config.silent_after)
+            });
+            if waits && over && self.is_confirmed(seat) {
+                self.begin_image(seat);
+            }
+        }
+    }
+
+    /// Whether all members keep what follows for a newcomer, and all that came before is applied here.
+    fn is_confirmed(&self, seat: usize) -> bool {
+        let (count, newcomer) = (self.members.len(), self.index(seat));
+        mutant::active(Mutant::CutBeforeConfirmed)
+            || (0..self.peers.len())
+                .filter(|&other| other != seat && self.present[self.index(other)])
+                .all(|other| {
+                    let confirm = self.confirms[self.index(other) * count + newcomer];
+                    confirm.is_some_and(|head| self.peers[other].inbound.applied() >= head)
+                })
+    }
+
+    /// Judges whether this newcomer has an image that reaches up to where each stream begins for it.
+    fn become_ready(&mut self, now: Time) {
+        if self.ready || !self.present[self.me] {
+            return;
+        }
+        let covered = |seat: usize| {
+            let peer = &self.peers[seat];
+            !self.present[self.index(seat)]
+                || peer.base.is_some_and(|base| peer.covered >= base)
+                || mutant::active(Mutant::CutBeforeConfirmed)
+        };
+        if !self.imaged || !(0..self.peers.len()).all(covered) {
+            return;
+        }
+        self.ready = true;
+        self.push_event(self.config.member, Event::Ready);
+        for seat in 0..self.peers.len() {
+            self.applied_more(seat);
+        }
+        self.want_acknowledge(now, true);
+    }
+
+    /// An image of that member was joined.
+    pub(super) fn joined_image(&mut self, seat: usize, vector: &[(MemberId, u64)]) {
+        self.imaged = true;
+        for &(origin, sequence) in vector {
+            if let Some(seat) = self.seat(origin) {
+                let covered = &mut self.peers[seat].covered;
+                *covered = (*covered).max(sequence);
+            }
+        }
+        let held = core::mem::take(&mut self.peers[seat].inbound_image.held);
+        self.join_held(&held);
+    }
+
+    /// Appends the frames of joining and closing, as far as they fit into so many bytes of a message.
+    pub(super) fn write_membership(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
+        if !self.ready {
+            let incarnation = self.config.incarnation;
+            self.write_member_frame(&Membership::Join { incarnation }, bytes_max, buffer);
+        }
+        if self.newcomers {
+            for seat in 0..self.peers.len() {
+                let peer = &self.peers[seat];
+                let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
+                    continue;
+                };
+                let confirm = Membership::JoinConfirm {
+                    member: peer.member,
+                    incarnation,
+                    head: peer.begins_after,
+                };
+                self.write_member_frame(&confirm, bytes_max, buffer);
+            }
+        }
+        if self.leaving {
+            let head = self.named_head();
+            self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer);
+        }
+        if self.ready {
+            self.write_closings(bytes_max, buffer);
+        }
+    }
+
+    /// Appends a frame unless it does not fit.
+    pub(super) fn write_member_frame(
+        &mut self,
+        frame: &Membership,
+        bytes_max: usize,
+        buffer: &mut Vec<u8>,
+    ) -> bool {
+        self.body.clear();
+        frame.write(&mut self.body);
+        let fits = buffer.len() + self.body.len() + 3 <= bytes_max;
+        if fits {
+            write_frame(buffer, frame.kind(), &self.body);
+        }
+        fits
+    }
+
+    /// Says to all, with every acknowledgement, that this member commits nothing more and leaves.
+    pub fn leave(&mut self, now: Time) {
+        self.leaving = true;
+        self.want_acknowledge(now, true);
+    }
+
+    /// Whether a member said that it leaves.
+    #[must_use]
+    pub fn is_leaving(&self, member: MemberId) -> bool {
+        match self.seat(member) {
+            Some(seat) => self.peers[seat].leaving,
+            None => member == self.config.member && self.leaving,
+        }
+    }
+}

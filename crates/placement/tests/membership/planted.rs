@@ -1,0 +1,49 @@
+//! Every planted bug of joining and closing is found by the seeds. Only in a build with `--cfg asterism_mutants`:
+//! `RUSTFLAGS="--cfg asterism_mutants" cargo test -p asterism-placement --test membership planted`.
+
+use asterism_placement::mutant::{self, Mutant};
+
+use crate::scenarios::half_an_image_is_passed_on;
+use crate::world::World;
+
+/// The planted bugs that only a change of membership shows.
+const OF_MEMBERSHIP: [Mutant; 5] = [
+    Mutant::ClosesAlone,
+    Mutant::CutBeforeConfirmed,
+    Mutant::NewcomerAcknowledges,
+    Mutant::MarksOutliveLives,
+    Mutant::HalfImageForgotten,
+];
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut alive = Vec::new();
+    for planted in OF_MEMBERSHIP {
+        mutant::select(Some(planted));
+        let killed = (0..400).find_map(|seed| {
+            let run = std::panic::catch_unwind(|| match planted {
+                Mutant::HalfImageForgotten => {
+                    half_an_image_is_passed_on();
+                    Ok(())
+                }
+                _ => World::new(seed).run().map(|_| ()),
+            });
+            match run {
+                Ok(Ok(())) => None,
+                Ok(Err(fault)) => Some((seed, fault)),
+                Err(_) => Some((seed, "an assertion in the core".into())),
+            }
+        });
+        mutant::select(None);
+        match killed {
+            Some((seed, fault)) => {
+                println!(
+                    "{planted:?}: seed {seed}: {}",
+                    fault.lines().next().unwrap_or_default()
+                );
+            }
+            None => alive.push(planted),
+        }
+    }
+    assert!(alive.is_empty(), "not found by any seed: {alive:?}");
+}

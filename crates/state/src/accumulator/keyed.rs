@@ -1,0 +1,258 @@
+//! Numbers for keys that come and go: what windowed counters and token buckets are made of.
+
+use std::rc::Rc;
+
+use crate::context::Context;
+use crate::foresight::Foresight;
+use crate::index::Index;
+use crate::map::Key;
+use crate::memory::{Region, Slot, zeroed};
+use crate::object::ObjectSettings;
+use crate::reservations::Reservations;
+
+/// Numbers of a shared object, in multiples of its capacity: another member may forget a key a little earlier than this one,
+/// and use its share anew.
+const SLACK: u32 = 2;
+
+zeroed! {
+    /// A number's key.
+    struct Held<K: Key> {
+        key: Slot<K>,
+        /// The next free number, plus one; 0 is none.
+        next_free: u32,
+        /// The key counts against this instance's share.
+        is_own: bool,
+    }
+}
+
+/// Keys by number, and numbers by key.
+#[derive(Debug)]
+pub(super) struct Keyed<K: Key> {
+    context: Rc<Context>,
+    index: Index,
+    held: Region<Held<K>>,
+    used: u32,
+    free: u32,
+    count: u32,
+    capacity: u32,
+    /// Keys that this instance added, and how many it may.
+    own: u32,
+    own_max: u32,
+    reserved: Reservations,
+    sweep_next: u32,
+    refused_full: u64,
+}
+
+impl<K: Key> Keyed<K> {
+    /// Room for `capacity` keys of the whole cluster if they are shared, else of this instance.
+    pub(super) fn new(context: Rc<Context>, settings: &ObjectSettings, is_shared: bool) -> Self {
+        let capacity = settings.capacity;
+        let (_, shares) = context.identity().share();
+        let (own_max, room) = if is_shared {
+            let own_max = capacity.div_ceil(shares);
+            let leased = own_max.checked_mul(shares);
+            let room = leased.and_then(|leased| leased.checked_mul(SLACK));
+            (own_max, room.filter(|&room| room < 1 << 31))
+        } else {
+            (capacity, Some(capacity).filter(|&room| room < 1 << 31))
+        };
+        let room = room.expect("there are fewer than 2^31 keys");
+        Self {
+            index: Index::new(room as usize),
+            held: Region::new(room as usize),
+            used: 0,
+            free: 0,
+            count: 0,
+            capacity,
+            own: 0,
+            own_max,
+            reserved: Reservations::default(),
+            sweep_next: 0,
+            refused_full: 0,
+            context,
+        }
+    }
+
+    /// Numbers that there is memory for.
+    pub(super) fn room(&self) -> u32 {
+        self.held.len() as u32
+    }
+
+    /// Numbers below this were used at least once.
+    pub(super) fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// How many keys there are.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Keys of others that found no room, which leases should make impossible.
+    pub(super) fn refused_full(&self) -> u64 {
+        self.refused_full
+    }
+
+    pub(super) fn bytes_in_use(&self) -> usize {
+        self.index.bytes_in_use() + self.used as usize * size_of::<Held<K>>()
+    }
+
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &K) -> u64 {
+        key.hash(self.context.seed())
+    }
+
+    #[inline(always)]
+    pub(super) fn find(&self, key: &K, hash: u64) -> Option<u32> {
+        self.index.find(hash, |number| {
+            self.held[number as usize].key.is(key).then_some(number)
+        })
+    }
+
+    /// The key of a number; `None` if it is free.
+    #[inline(always)]
+    pub(super) fn key(&self, number: u32) -> Option<&K> {
+        self.held[number as usize].key.get()
+    }
+
+    /// Asks for what a probe reads first, and notes it for the second step of the pass.
+    pub(super) fn prefetch(&self, object: u8, hash: u64) {
+        let bucket = self.index.prefetch(hash);
+        self.context.foresight().note(object, 0, bucket, hash);
+    }
+
+    /// The number at which a probe is likely to end.
+    #[inline(always)]
+    pub(super) fn likely(&self, bucket: u32, hash: u64) -> Option<u32> {
+        self.index.likely(bucket, hash)
+    }
+
+    /// [`crate::Object::prefetch_records`], with what asks for a number's record.
+    pub(super) fn prefetch_each(
+        &self,
+        foresight: &Foresight,
+        packets: core::ops::Range<usize>,
+        prefetch: impl Fn(u32),
+    ) -> usize {
+        foresight.each_record(packets, |_| {
+            |bucket, hash| {
+                let number = self.likely(bucket, hash)?;
+                self.held.prefetch(number as usize);
+                prefetch(number);
+                Some(number)
+            }
+        })
+    }
+
+    /// Whether the call may start a key: then it may until its packet ends.
+    #[cold]
+    pub(super) fn may_start(&self) -> bool {
+        let limits = [(self.own, self.own_max), (self.count, self.capacity)];
+        self.reserved.take(&self.context, limits)
+    }
+
+    pub(super) fn settle(&self) {
+        self.reserved.clear();
+    }
+
+    /// The number of a key, given out now if it is new; whether it is. `None` where there is no room.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn start(&mut self, key: K, is_own: bool) -> Option<(u32, bool)> {
+        let hash = self.hash(&key);
+        if let Some(number) = self.find(&key, hash) {
+            return Some((number, false));
+        }
+        let number = if self.free != 0 {
+            let number = self.free - 1;
+            self.free = self.held[number as usize].next_free;
+            number
+        } else if self.used < self.room() {
+            self.used += 1;
+            self.used - 1
+        } else {
+            self.refused_full += 1;
+            return None;
+        };
+        self.held[number as usize] = Held {
+            key: Slot::of(key),
+            next_free: 0,
+            is_own,
+        };
+        self.count += 1;
+        self.own += u32::from(is_own);
+        let (held, seed) = (&self.held, self.context.seed());
+        self.index.insert(hash, number, |number| {
+            let key = held[number as usize].key.get();
+            key.map_or(0, |key| key.hash(seed))
+        });
+        Some((number, true))
+    }
+
+    /// Looks at up to `numbers` of the keys in turn and forgets those that `may_go`.
+    pub(super) fn sweep(&mut self, numbers: u32, may_go: impl Fn(u32) -> bool) {
+        for _ in 0..numbers.min(self.used) {
+            if self.sweep_next >= self.used {
+                self.sweep_next = 0;
+            }
+            let number = self.sweep_next;
+            self.sweep_next += 1;
+            let Held { key, is_own, .. } = self.held[number as usize];
+            let Some(key) = key.get().filter(|_| may_go(number)) else {
+                continue;
+            };
+            self.index.remove(self.hash(key), number);
+            self.held[number as usize] = Held {
+                key: Slot::NONE,
+                next_free: self.free,
+                is_own: false,
+            };
+            self.free = number + 1;
+            self.count -= 1;
+            self.own -= u32::from(is_own);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_and_go_and_their_room_comes_back() {
+        let settings = ObjectSettings {
+            capacity: 8,
+            ..ObjectSettings::LOCAL
+        };
+        let context = Rc::new(Context::alone());
+        let mut keys = Keyed::<u32>::new(context.clone(), &settings, false);
+        for round in 0..50u32 {
+            context.begin(round.into());
+            for key in 0..8 {
+                assert!(keys.may_start());
+                let started = keys.start(round * 3 + key, true);
+                assert!(started.is_some_and(|(_, is_new)| is_new));
+                keys.settle();
+            }
+            assert!(!keys.may_start(), "full");
+            assert_eq!(keys.start(9_999, false), None);
+            let first = round * 3;
+            let again = keys.start(first, true);
+            assert_eq!(
+                again,
+                keys.find(&first, keys.hash(&first))
+                    .map(|number| (number, false))
+            );
+            keys.sweep(3, |_| true);
+            assert_eq!(keys.count(), 5);
+            keys.sweep(8, |number| number % 2 == 0);
+            keys.sweep(8, |_| true);
+            assert_eq!((keys.count(), keys.used()), (0, 8));
+        }
+        assert_eq!(keys.refused_full(), 50);
+    }
+}

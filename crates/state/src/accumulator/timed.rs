@@ -1,0 +1,317 @@
+//! Totals by place and time bucket: what windowed accumulators are made of.
+//!
+//! As `cells.rs`, with a cell for each place and each bucket of the ring (`window.rs`). Within a bucket an instance's total only
+//! grows, so that of two copies the greater one is the newer: merging is a maximum and needs no stamps. A cell knows its bucket, so
+//! that nothing is cleared when the ring moves on: what is of a dropped bucket counts as nothing, and is written over.
+
+use std::rc::Rc;
+
+use super::window::{Ring, read_bucket};
+use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, write_cell};
+use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::memory::{Region, zeroed};
+use crate::object::ObjectSettings;
+use crate::stamp::{Origin, Origins, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// Flag of an operation and of an entry of an image: not a total, but where the ring ends.
+pub(super) const ADVANCE: u8 = 1;
+
+zeroed! {
+    /// What all instances added in one place and bucket.
+    struct Cell {
+        own: u64,
+        others: u64,
+        bucket: u32,
+        /// It is in the list of those to tell.
+        changed: bool,
+    }
+}
+
+zeroed! {
+    /// A total of another writer.
+    struct Known {
+        total: u64,
+        bucket: u32,
+    }
+}
+
+#[derive(Debug)]
+struct Others {
+    writing: Writing,
+    cells: Region<Known>,
+}
+
+/// A number of places, each with a cell for every bucket of the ring.
+#[derive(Debug)]
+pub(super) struct TimedCells {
+    context: Rc<Context>,
+    object: u8,
+    logged: bool,
+    pub(super) ring: Ring,
+    cells: Region<Cell>,
+    changed: Vec<u32>,
+    others: Vec<Others>,
+}
+
+impl TimedCells {
+    pub(super) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: &ObjectSettings,
+        (places, ring): (u32, Ring),
+    ) -> Self {
+        let room = places.checked_mul(ring.slots());
+        let room = room.filter(|&room| room < CELLS_MAX);
+        let room = room.unwrap_or_else(|| {
+            panic!("a windowed accumulator has fewer than {CELLS_MAX} cells: keys × 2 × buckets kept, or cells × buckets kept")
+        });
+        Self {
+            context,
+            object,
+            logged: settings.logged,
+            ring,
+            cells: Region::new(room as usize),
+            changed: Vec::with_capacity(room as usize),
+            others: Vec::with_capacity(64),
+        }
+    }
+
+    /// The cells of a place, one for each slot of the ring.
+    #[inline(always)]
+    fn of_place(&self, place: u32) -> &[Cell] {
+        let slots = self.ring.slots() as usize;
+        &self.cells[place as usize * slots..][..slots]
+    }
+
+    /// What all instances added in a place, as far as it is known here, in the window that ends now.
+    #[inline(always)]
+    pub(super) fn sum(&self, place: u32, tick: u32) -> u64 {
+        let (before, last) = self.ring.shown(tick);
+        self.of_place(place)
+            .iter()
+            .filter(|cell| cell.bucket > before && cell.bucket <= last)
+            .fold(0, |sum, cell| {
+                sum.wrapping_add(cell.own).wrapping_add(cell.others)
+            })
+    }
+
+    /// Whether no bucket that is kept holds anything of a place.
+    pub(super) fn is_empty(&self, place: u32) -> bool {
+        let mut cells = self.of_place(place).iter();
+        !cells.any(|cell| self.ring.keeps(cell.bucket))
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch(&self, place: u32) {
+        self.cells.prefetch((place * self.ring.slots()) as usize);
+    }
+
+    pub(super) fn bytes_of(&self, places: u32) -> usize {
+        places as usize * self.ring.slots() as usize * size_of::<Cell>()
+    }
+
+    /// A place's cell of a bucket that is kept, as a number.
+    #[inline(always)]
+    fn at(&self, place: u32, bucket: u32) -> usize {
+        (place * self.ring.slots() + self.ring.slot(bucket)) as usize
+    }
+
+    /// The cell, of this bucket from now on.
+    #[inline(always)]
+    fn cell(&mut self, at: usize, bucket: u32) -> &mut Cell {
+        let cell = &mut self.cells[at];
+        if cell.bucket != bucket {
+            (cell.own, cell.others, cell.bucket) = (0, 0, bucket);
+        }
+        cell
+    }
+
+    /// Adds something in a bucket that is kept, as this instance; a total stops at 2⁶⁴ - 1.
+    #[inline(always)]
+    pub(super) fn add(&mut self, place: u32, bucket: u32, amount: u64) {
+        let at = self.at(place, bucket);
+        let cell = self.cell(at, bucket);
+        cell.own = cell.own.saturating_add(amount);
+        if !cell.changed {
+            self.mark(at);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark(&mut self, at: usize) {
+        if self.logged {
+            self.cells[at].changed = true;
+            self.changed.push(at as u32);
+        }
+    }
+
+    /// Whose totals are spoken of: `None` for this instance's own, which knows better.
+    pub(super) fn writer(&self, writing: Writing) -> Result<Option<Writing>, BadBytes> {
+        if is_own(&self.context, writing) {
+            return Ok(None);
+        }
+        let known = self.others.iter().any(|others| others.writing == writing);
+        if !known && self.others.len() >= WRITERS_MAX {
+            return Err(BadBytes);
+        }
+        Ok(Some(writing))
+    }
+
+    /// What a writer said of its total in a bucket that is kept. By how much that raises the sum.
+    pub(super) fn learn(&mut self, writing: Writing, place: u32, bucket: u32, total: u64) -> u64 {
+        let known = self
+            .others
+            .iter()
+            .position(|others| others.writing == writing);
+        let of = known.unwrap_or_else(|| {
+            let cells = Region::new(self.cells.len());
+            self.others.push(Others { writing, cells });
+            self.others.len() - 1
+        });
+        let at = self.at(place, bucket);
+        let known = &mut self.others[of].cells[at];
+        if known.bucket != bucket {
+            (known.total, known.bucket) = (0, bucket);
+        }
+        let raise = total.saturating_sub(known.total);
+        if raise > 0 {
+            known.total = total;
+            let cell = self.cell(at, bucket);
+            cell.others = cell.others.wrapping_add(raise);
+        }
+        raise
+    }
+
+    /// Moves the ring on with this host's clock, and tells it if that drops anything.
+    pub(super) fn keep_up(&mut self) {
+        if self.ring.keep_up(self.context.tick()) && self.logged {
+            self.context.stamp(true);
+            self.context.log(|out| {
+                out.u8(self.object << 3 | ADVANCE);
+                out.varint(self.ring.head().into());
+            });
+        }
+    }
+
+    /// What a member said of where the ring ends.
+    pub(super) fn advance(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let bucket = read_bucket(input)?;
+        self.ring.advance(bucket, self.context.tick());
+        Ok(())
+    }
+
+    /// Logs the totals that changed. `name` writes what a place is called by; a place without a name is not told.
+    pub(super) fn flush(&mut self, bytes: &mut usize, name: impl Fn(u32, &mut Writer<'_>)) -> bool {
+        if self.context.accumulators_held() {
+            return true;
+        }
+        let lane = self.context.identity().lane.0;
+        while let Some(&at) = self.changed.last() {
+            if *bytes < OPERATION_BYTES_MAX {
+                return false;
+            }
+            self.changed.pop();
+            let cell = &mut self.cells[at as usize];
+            cell.changed = false;
+            let (own, bucket) = (cell.own, cell.bucket);
+            if own == 0 || !self.ring.keeps(bucket) {
+                // Held back until its bucket was dropped: nobody would take it up.
+                self.ring.tally.expired += 1;
+                continue;
+            }
+            self.context.stamp(true);
+            let length = self.context.log(|out| {
+                out.u8(self.object << 3);
+                out.varint(lane.into());
+                name(at / self.ring.slots(), out);
+                out.varint(bucket.into());
+                out.varint(own);
+            });
+            *bytes = bytes.saturating_sub(length);
+        }
+        true
+    }
+
+    /// Where the ring ends, then the totals of all writers in the first `used` places, writer by writer. As this instance's own are
+    /// now: of a total that is told again, the greater one counts.
+    pub(super) fn image(
+        &self,
+        cursor: u32,
+        used: u32,
+        (bytes_max, out): (usize, &mut Vec<u8>),
+        name: impl Fn(u32, &mut Writer<'_>),
+    ) -> Option<u32> {
+        if !self.logged || self.ring.head() == 0 {
+            return None;
+        }
+        if cursor == 0 {
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return Some(0);
+            }
+            let mut bytes = Writer::new(out, self.context.addresses());
+            bytes.u8(self.object << 3 | ADVANCE);
+            bytes.varint(self.ring.head().into());
+        }
+        let room = (self.cells.len() as u32).max(1);
+        let from = cursor.saturating_sub(1);
+        let (mut writer, mut first) = (from / room, from % room);
+        while writer as usize <= self.others.len() {
+            for at in first..used * self.ring.slots() {
+                let Some((writing, total, bucket)) = self.total(writer, at) else {
+                    continue;
+                };
+                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                    return Some(1 + writer * room + at);
+                }
+                let mut bytes = Writer::new(out, self.context.addresses());
+                bytes.u8(self.object << 3);
+                name(at / self.ring.slots(), &mut bytes);
+                bytes.varint(bucket.into());
+                // No stamp is needed: that of a cell says whose it is.
+                let stamp = Stamp {
+                    origin: Origin(writing.origin),
+                    sequence: 0,
+                };
+                write_cell(&self.context, writing, total, stamp, &mut bytes);
+            }
+            (writer, first) = (writer + 1, 0);
+        }
+        None
+    }
+
+    /// What is known of a writer's total: (whose, total, bucket); `None` if nothing is kept. Writer 0 is this instance.
+    fn total(&self, writer: u32, at: u32) -> Option<(Writing, u64, u32)> {
+        let (writing, total, bucket) = match writer.checked_sub(1) {
+            None => {
+                let Cell { own, bucket, .. } = self.cells[at as usize];
+                let writing = Writing {
+                    origin: Origins::OWN.0,
+                    lane: self.context.identity().lane.0,
+                };
+                (writing, own, bucket)
+            }
+            Some(other) => {
+                let others = self.others.get(other as usize)?;
+                let Known { total, bucket } = others.cells[at as usize];
+                (others.writing, total, bucket)
+            }
+        };
+        (total != 0 && self.ring.keeps(bucket)).then_some((writing, total, bucket))
+    }
+
+    /// Where the ring ends, and the sum of a hash for each bucket of the first `used` places that holds something.
+    pub(super) fn digest(&self, used: u32, name: impl Fn(u32) -> u64) -> u64 {
+        let end = crate::hash::word(self.ring.head().into(), 0);
+        (0..used).fold(end, |digest, place| {
+            let kept = self.of_place(place).iter();
+            kept.filter(|cell| self.ring.keeps(cell.bucket))
+                .map(|cell| (cell.bucket, cell.own.wrapping_add(cell.others)))
+                .filter(|&(_, sum)| sum != 0)
+                .fold(digest, |digest, (bucket, sum)| {
+                    digest.wrapping_add(crate::hash::words(name(place), sum, bucket.into()))
+                })
+        })
+    }
+}

@@ -1,0 +1,402 @@
+//! Token buckets by key, which all instances spend from.
+
+use core::cell::{Cell, RefCell};
+use core::ops::Range;
+use std::rc::Rc;
+
+use super::keyed::Keyed;
+use super::level::{Bounds, Levels, TokenRate};
+use super::timed::{ADVANCE, TimedCells};
+use super::window::{Ring, Window, read_bucket};
+use super::windowed_counters::{digest, write_key};
+use super::{Writing, late, read_cell, read_lane, read_writing};
+use crate::answer::Late;
+use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
+use crate::foresight::Foresight;
+use crate::map::Key;
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// How the instances of a cluster spend from one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spending {
+    /// Each from the whole bucket, as far as it knows what the others spent. Over any time `t`, `n` instances together spend at
+    /// most burst + rate × `t`, and (`n` - 1) × (burst + rate × delay) more, where delay is the time from spending to being known
+    /// everywhere, up to a second.
+    Approximate,
+    /// Each from an equal share that is leased to it by its place in the member list. Never more than burst + rate × `t` together,
+    /// whatever is delayed, lost or restarted; but an instance that most of a key's packets come to has no more than its share.
+    Escrow,
+}
+
+/// A token bucket for each key, for policing rates (RFC 2697 calls it a meter): refills at a rate, up to a burst, and a packet
+/// passes if it has as many tokens as the packet costs. A key that nobody spends for is forgotten after its bucket is full.
+#[derive(Debug)]
+pub struct TokenBucket<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    late_us: u32,
+    keys: Keyed<K>,
+    levels: Levels,
+    /// What each instance spent, for those that spend from the whole bucket.
+    spent: Option<TimedCells>,
+    promised: RefCell<Promised<K>>,
+    /// Shares begin empty when the instance does: what its former life spent of them is not known.
+    begins_empty: bool,
+    began_us: Cell<Option<u64>>,
+    refused: Cell<u64>,
+    forgiven: u64,
+}
+
+/// Tokens of a bucket: got while asking, spent by [`TokenBucketAct::spend`]. They stay in the bucket if they are not.
+#[derive(Debug)]
+#[must_use = "tokens that are not spent stay in the bucket"]
+pub struct Tokens<K> {
+    number: Option<u32>,
+    key: K,
+    count: u64,
+}
+
+/// What a call was promised and has not spent yet.
+#[derive(Debug)]
+struct Promised<K> {
+    turn: u64,
+    of: [Option<(K, u64)>; GRANTS_PER_PACKET_MAX],
+}
+
+/// What happened to token buckets, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenTally {
+    /// Asked for and not given: too few tokens in the bucket, no room for another key, or too many asked for by one packet.
+    pub refused: u64,
+    /// Tokens that others spent so long ago that they are not paid back.
+    pub forgiven: u64,
+    /// Keys of others that found no room, which leases should make impossible.
+    pub refused_full: u64,
+}
+
+impl<K: Key> TokenBucket<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        (rate, spending): (TokenRate, Spending),
+    ) -> Self {
+        let instances = if settings.logged {
+            context.identity().share().1
+        } else {
+            1
+        };
+        let (shares, is_told) = match spending {
+            Spending::Approximate => (1, settings.logged),
+            Spending::Escrow => (instances, false),
+        };
+        let bounds = Bounds::new(rate, instances, shares);
+        let keys = Keyed::new(context.clone(), &settings, is_told);
+        let spent = is_told.then(|| {
+            // As long as an empty bucket takes to fill: older spending does not matter any more.
+            let fills = rate.burst_tokens.div_ceil(rate.tokens_per_second);
+            let window = Window {
+                buckets: 1,
+                bucket_seconds: Tick::try_from(fills).unwrap_or(Tick::MAX),
+            };
+            let size = (keys.room(), Ring::new(window));
+            TimedCells::new(context.clone(), object, &settings, size)
+        });
+        Self {
+            levels: Levels::new(bounds, keys.room()),
+            context,
+            object,
+            late_us: settings.late_us,
+            keys,
+            spent,
+            promised: RefCell::new(Promised {
+                turn: 0,
+                of: [None; GRANTS_PER_PACKET_MAX],
+            }),
+            begins_empty: settings.logged && spending == Spending::Escrow,
+            began_us: Cell::new(None),
+            refused: Cell::new(0),
+            forgiven: 0,
+        }
+    }
+
+    /// So many tokens of the key's bucket, for a packet to pass: `None` if it does not have them, or if there is no room for
+    /// another key. At most four for a packet. Costs a cache line for the key, one for its number and one for the level.
+    #[inline(always)]
+    pub fn tokens(&self, key: &K, count: u64) -> Result<Option<Tokens<K>>, Late> {
+        let number = self.look(key)?;
+        let debt = self.debt(number);
+        let given = (number.is_some() || self.keys.may_start()) && self.promise(key, debt, count);
+        if !given {
+            self.refused.set(self.refused.get() + 1);
+        }
+        Ok(given.then_some(Tokens {
+            number,
+            key: *key,
+            count,
+        }))
+    }
+
+    /// Whole tokens that the key's bucket has for this instance, as far as it is known here.
+    pub fn available(&self, key: &K) -> Result<u64, Late> {
+        let number = self.look(key)?;
+        Ok(self.levels.tokens(self.debt(number)))
+    }
+
+    /// What happened so far.
+    pub fn tally(&self) -> TokenTally {
+        TokenTally {
+            refused: self.refused.get(),
+            forgiven: self.forgiven,
+            refused_full: self.keys.refused_full(),
+        }
+    }
+
+    #[inline(always)]
+    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+        let hash = self.keys.hash(key);
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        Ok(self.keys.find(key, hash))
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.keys.prefetch(self.object, hash);
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.late_us)
+    }
+
+    #[inline(always)]
+    fn debt(&self, number: Option<u32>) -> u64 {
+        let arrived_us = self.context.arrived_us();
+        match number {
+            Some(number) => self.levels.debt(number, arrived_us),
+            None => self.debt_of_new(arrived_us),
+        }
+    }
+
+    /// What is missing in a bucket that begins now.
+    #[cold]
+    fn debt_of_new(&self, now_us: u64) -> u64 {
+        let empty_at_us = self.begins_empty.then(|| self.began_us(now_us));
+        self.levels.debt_of_new(empty_at_us, now_us)
+    }
+
+    /// When this instance first knew the time.
+    fn began_us(&self, now_us: u64) -> u64 {
+        let began_us = self.began_us.get().unwrap_or(now_us);
+        self.began_us.set(Some(began_us));
+        began_us
+    }
+
+    /// Whether the bucket has the tokens besides those that this call was promised already: then these are, too.
+    #[inline]
+    fn promise(&self, key: &K, debt: u64, count: u64) -> bool {
+        let mut promised = self.promised.borrow_mut();
+        let turn = self.context.turn();
+        if promised.turn != turn {
+            *promised = Promised {
+                turn,
+                of: [None; GRANTS_PER_PACKET_MAX],
+            };
+        }
+        let of_key = promised.of.iter().flatten();
+        let before = of_key
+            .filter(|(of, _)| of == key)
+            .fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
+        let given = self.levels.has(debt, before, count);
+        match promised.of.iter_mut().find(|of| of.is_none()) {
+            Some(free) if given => {
+                *free = Some((*key, count));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The number of a key, whose bucket begins now if it is new.
+    fn start(&mut self, key: K, is_own: bool, now_us: u64) -> Option<u32> {
+        let (number, is_new) = self.keys.start(key, is_own)?;
+        if is_new {
+            let debt = self.debt_of_new(now_us);
+            self.levels.begin(number, debt, now_us);
+        }
+        Some(number)
+    }
+
+    /// What another instance spent in a time bucket, in all.
+    fn learn(
+        &mut self,
+        key: K,
+        writing: Writing,
+        (bucket, total): (u32, u64),
+    ) -> Result<(), BadBytes> {
+        let now_us = self.context.now_us();
+        let tick = self.context.tick();
+        let spent = self.spent.as_mut().ok_or(BadBytes)?;
+        let Some(writing) = spent.writer(writing)? else {
+            return Ok(());
+        };
+        if !spent.ring.accept(bucket, tick) || total == 0 {
+            return Ok(());
+        }
+        let Some(number) = self.start(key, false, now_us) else {
+            return Ok(());
+        };
+        if let Some(spent) = &mut self.spent {
+            let count = spent.learn(writing, number, bucket, total);
+            let forgiven = self.levels.owe(number, count, now_us);
+            self.forgiven = self.forgiven.saturating_add(forgiven);
+        }
+        Ok(())
+    }
+}
+
+/// The writes of a [`TokenBucket`].
+#[derive(Debug)]
+pub struct TokenBucketAct<'a, K: Key>(&'a mut TokenBucket<K>);
+
+impl<K: Key> TokenBucketAct<'_, K> {
+    /// Spends the tokens. Others know of it after the flush interval and the lag, where they spend from the same bucket.
+    #[inline(always)]
+    pub fn spend(&mut self, tokens: Tokens<K>) {
+        let Self(buckets) = self;
+        let arrived_us = buckets.context.arrived_us();
+        let Tokens { number, key, count } = tokens;
+        let known = number.filter(|&number| buckets.keys.key(number) == Some(&key));
+        let Some(number) = known.or_else(|| buckets.start(key, true, arrived_us)) else {
+            return;
+        };
+        buckets.levels.spend(number, count, arrived_us);
+        if let Some(spent) = &mut buckets.spent
+            && count > 0
+            && let Some(bucket) = spent.ring.add_at(buckets.context.arrived_tick())
+        {
+            spent.add(number, bucket, count);
+        }
+    }
+}
+
+impl<K: Key> Object for TokenBucket<K> {
+    type Act<'a> = TokenBucketAct<'a, K>;
+
+    fn act(&mut self) -> TokenBucketAct<'_, K> {
+        TokenBucketAct(self)
+    }
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        if flags & ADVANCE != 0 {
+            return self.spent.as_mut().ok_or(BadBytes)?.advance(input);
+        }
+        let writing = read_writing(input, stamp)?;
+        let key = K::decode(input)?;
+        let total = (read_bucket(input)?, input.varint()?);
+        self.learn(key, writing, total)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        let keys = &self.keys;
+        let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
+        self.spent
+            .as_mut()
+            .is_none_or(|spent| spent.flush(bytes, name))
+    }
+    fn sweep(&mut self, records: u32) {
+        if let Some(spent) = &mut self.spent {
+            spent.keep_up();
+        }
+        let now_us = self.context.now_us();
+        self.began_us(now_us);
+        let (spent, levels) = (&self.spent, &self.levels);
+        self.keys.sweep(records, |number| {
+            levels.debt(number, now_us) == 0
+                && spent.as_ref().is_none_or(|spent| spent.is_empty(number))
+        });
+    }
+    fn sweep_length(&self) -> u32 {
+        self.keys.used().max(1)
+    }
+    /// Of what was spent: levels are each instance's own view.
+    fn digest(&self) -> u64 {
+        let spent = self.spent.as_ref();
+        spent.map_or(0, |spent| digest(&self.keys, spent, &self.context))
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
+        let used = self.keys.used();
+        let spent = self.spent.as_ref()?;
+        spent.image(cursor, used, (bytes_max, out), name)
+    }
+    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        if flags & ADVANCE != 0 {
+            return self.spent.as_mut().ok_or(BadBytes)?.advance(input);
+        }
+        let key = K::decode(input)?;
+        let bucket = read_bucket(input)?;
+        let (writing, total, _) = read_cell(&self.context, input)?;
+        self.learn(key, writing, (bucket, total))
+    }
+    /// What was saved is owed here, and told as spent by this instance.
+    fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes> {
+        if flags & ADVANCE != 0 {
+            read_bucket(input)?;
+            return Ok(false);
+        }
+        let key = K::decode(input)?;
+        let bucket = read_bucket(input)?;
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        let (tick, now_us) = (self.context.tick(), self.context.now_us());
+        let Some(spent) = &mut self.spent else {
+            return Ok(false);
+        };
+        let bucket = spent.ring.restored(bucket, since, tick);
+        let Some(bucket) = bucket.filter(|&bucket| total > 0 && spent.ring.accept(bucket, tick))
+        else {
+            return Ok(false);
+        };
+        let Some(number) = self.start(key, false, now_us) else {
+            return Ok(false);
+        };
+        self.levels.owe(number, total, now_us);
+        if let Some(spent) = &mut self.spent {
+            spent.add(number, bucket, total);
+        }
+        Ok(true)
+    }
+    fn capacity(&self) -> u32 {
+        self.keys.capacity()
+    }
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        self.keys.prefetch_each(foresight, packets, |number| {
+            self.levels.prefetch(number);
+            if let Some(spent) = &self.spent {
+                spent.prefetch(number);
+            }
+        })
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        let of_cells = |spent: &TimedCells| spent.bytes_of(self.keys.used());
+        self.keys.bytes_in_use()
+            + self.keys.used() as usize * Levels::BYTES
+            + self.spent.as_ref().map_or(0, of_cells)
+            > cache_bytes
+    }
+    fn settle(&self) {
+        self.keys.settle();
+        self.promised.borrow_mut().of = [None; GRANTS_PER_PACKET_MAX];
+    }
+    fn entries(&self) -> usize {
+        self.keys.count() as usize
+    }
+}

@@ -1,0 +1,448 @@
+//! The heaviest keys of all instances.
+
+use core::cell::Cell;
+use core::cmp::Reverse;
+use core::ops::Range;
+use std::rc::Rc;
+
+use super::cells::read_place;
+use super::summary::{Counted, Summary};
+use super::{
+    CELLS_MAX, WRITERS_MAX, Writing, is_own, late, read_cell, read_lane, read_writing, write_cell,
+};
+use crate::answer::Late;
+use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::foresight::Foresight;
+use crate::index::Index;
+use crate::map::Key;
+use crate::memory::{Region, Slot, zeroed};
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::stamp::{Origin, Origins, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// The keys for which most was added, over all instances, in memory that does not grow with keys: heavy hitters, as by bytes.
+///
+/// Each instance keeps the heaviest keys of its own in `places` (Space-Saving, Metwally et al. 2005) and tells the places that
+/// changed; what is known of a key is the sum over all instances' places. A sum is off by 1/`places` of all that was added at
+/// most, above or below, and every key for which more than that was added is known. That holds for every input, with no doubt.
+#[derive(Debug)]
+pub struct TopK<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    settings: ObjectSettings,
+    own: Summary<K>,
+    changed: Vec<u32>,
+    others: Vec<Others<K>>,
+}
+
+zeroed! {
+    /// A place of another instance's summary.
+    struct Said<K: Key> {
+        count: u64,
+        error: u64,
+        key: Slot<K>,
+    }
+}
+
+/// What is known of another instance's summary.
+#[derive(Debug)]
+struct Others<K: Key> {
+    writing: Writing,
+    places: Region<Said<K>>,
+    index: Index,
+    total: u64,
+}
+
+/// A heavy key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heavy<K> {
+    /// The key.
+    pub key: K,
+    /// What [`TopK::get`] says of it.
+    pub sum: u64,
+    /// What was added for it at least, of what is known here.
+    pub at_least: u64,
+    /// And at most.
+    pub at_most: u64,
+}
+
+impl<K: Key> TopK<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        places: u32,
+    ) -> Self {
+        assert!(
+            places > 0 && places < CELLS_MAX,
+            "the heaviest keys have 1 to {CELLS_MAX} places"
+        );
+        Self {
+            own: Summary::new(context.seed(), places),
+            changed: Vec::with_capacity(places as usize),
+            others: Vec::with_capacity(64),
+            context,
+            object,
+            settings,
+        }
+    }
+
+    /// About what was added for a key over all instances, as far as it is known here: off by [`TopK::excess`] at most, above or
+    /// below; 0 for keys that are not among the heavy ones. Costs two cache lines for each instance.
+    #[inline]
+    pub fn get(&self, key: &K) -> Result<u64, Late> {
+        let hash = key.hash(self.context.seed());
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        let own = self.own.find(key, hash);
+        let own = own.map_or(0, |place| self.own.count(place));
+        let others = self
+            .others
+            .iter()
+            .filter_map(|others| others.find(key, hash));
+        Ok(others.fold(own, |sum, held| sum.saturating_add(held.count)))
+    }
+
+    /// All that was added for whatever key, as far as it is known here.
+    pub fn total(&self) -> u64 {
+        let others = self.others.iter().map(|others| others.total);
+        others.fold(self.own.total(), u64::saturating_add)
+    }
+
+    /// What a sum is off by at most: a place's share of all that was added.
+    pub fn excess(&self) -> u64 {
+        self.total() / u64::from(self.places())
+    }
+
+    /// The `count` heaviest keys, heaviest first, equal ones by key. Each for which more was added than [`TopK::excess`] is among
+    /// them if there is room. Looks at everything and allocates: for people and the control plane.
+    pub fn heaviest(&self, count: usize) -> Vec<Heavy<K>> {
+        let mut keys: Vec<K> = (0..self.own.used())
+            .filter_map(|place| self.own.get(place))
+            .map(|held| held.key)
+            .chain(self.others.iter().flat_map(Others::keys))
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let leasts: Vec<u64> = self.others.iter().map(Others::least).collect();
+        let mut heavy: Vec<Heavy<K>> = keys.iter().map(|key| self.heavy(key, &leasts)).collect();
+        heavy.sort_unstable_by_key(|heavy| (Reverse(heavy.sum), heavy.key));
+        heavy.truncate(count);
+        heavy
+    }
+
+    fn heavy(&self, key: &K, leasts: &[u64]) -> Heavy<K> {
+        let hash = key.hash(self.context.seed());
+        let own = self.own.find(key, hash);
+        let own = own.and_then(|place| self.own.get(place));
+        let others = self.others.iter().map(|others| others.find(key, hash));
+        let each = [(own, self.own.least())]
+            .into_iter()
+            .chain(others.zip(leasts.iter().copied()));
+        let nothing = Heavy {
+            key: *key,
+            sum: 0,
+            at_least: 0,
+            at_most: 0,
+        };
+        each.fold(nothing, |heavy, (held, least)| {
+            let (count, error, most) =
+                held.map_or((0, 0, least), |held| (held.count, held.error, held.count));
+            Heavy {
+                sum: heavy.sum.saturating_add(count),
+                at_least: heavy.at_least.saturating_add(count.saturating_sub(error)),
+                at_most: heavy.at_most.saturating_add(most),
+                ..heavy
+            }
+        })
+    }
+
+    /// Places of each instance.
+    fn places(&self) -> u32 {
+        self.settings.capacity
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            let bucket = self.own.index().prefetch(hash);
+            self.context.foresight().note(self.object, 0, bucket, hash);
+            for others in &self.others {
+                others.index.prefetch(hash);
+            }
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.settings.late_us)
+    }
+
+    fn mark(&mut self, changed: Option<u32>) {
+        if let Some(place) = changed
+            && self.settings.logged
+        {
+            self.changed.push(place);
+        }
+    }
+
+    fn learn(&mut self, writing: Writing, place: u32, said: Counted<K>) -> Result<(), BadBytes> {
+        if is_own(&self.context, writing) {
+            return Ok(());
+        }
+        let known = self
+            .others
+            .iter()
+            .position(|others| others.writing == writing);
+        let of = match known {
+            Some(of) => of,
+            None if self.others.len() >= WRITERS_MAX => return Err(BadBytes),
+            None => {
+                let places = self.places() as usize;
+                self.others.push(Others {
+                    writing,
+                    places: Region::new(places),
+                    index: Index::new(places),
+                    total: 0,
+                });
+                self.others.len() - 1
+            }
+        };
+        self.others[of].learn(place, said, self.context.seed());
+        Ok(())
+    }
+
+    /// The instance behind a number: 0 is this one.
+    fn writing(&self, writer: u32) -> Option<Writing> {
+        match writer.checked_sub(1) {
+            None => Some(Writing {
+                origin: Origins::OWN.0,
+                lane: self.context.identity().lane.0,
+            }),
+            Some(other) => Some(self.others.get(other as usize)?.writing),
+        }
+    }
+
+    /// What is known of an instance's place.
+    fn counted(&self, writer: u32, place: u32) -> Option<Counted<K>> {
+        match writer.checked_sub(1) {
+            None => self.own.get(place),
+            Some(other) => self.others.get(other as usize)?.get(place),
+        }
+    }
+}
+
+impl<K: Key> Others<K> {
+    fn get(&self, place: u32) -> Option<Counted<K>> {
+        let Said { count, error, key } = self.places[place as usize];
+        let key = *key.get()?;
+        Some(Counted { count, error, key })
+    }
+
+    /// What a key has. While not all is told, a key may be in its old place and its new one: the greater count is the newer.
+    #[inline]
+    fn find(&self, key: &K, hash: u64) -> Option<Counted<K>> {
+        let best = Cell::new(None);
+        self.index.find(hash, |place| -> Option<()> {
+            let held = self.get(place).filter(|held| held.key == *key);
+            best.set(best.get().max(held));
+            None
+        });
+        best.get()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = K> {
+        self.places
+            .iter()
+            .filter_map(|said| said.key.get().copied())
+    }
+
+    /// What a key without a place can have at most.
+    fn least(&self) -> u64 {
+        let counts = self.places.iter().map(|said| said.count);
+        counts.min().unwrap_or(0)
+    }
+
+    /// A place's count only grows: of two copies the greater is the newer one.
+    fn learn(&mut self, place: u32, said: Counted<K>, seed: u64) {
+        let known = self.get(place);
+        if known.is_some_and(|known| known >= said) {
+            return;
+        }
+        let before = known.map_or(0, |known| known.count);
+        self.total = self.total.wrapping_add(said.count - before);
+        let is_same = known.is_some_and(|known| known.key == said.key);
+        if let Some(known) = known.filter(|_| !is_same) {
+            self.index.remove(known.key.hash(seed), place);
+        }
+        self.places[place as usize] = Said {
+            count: said.count,
+            error: said.error,
+            key: Slot::of(said.key),
+        };
+        if !is_same {
+            let places = &self.places;
+            self.index.insert(said.key.hash(seed), place, |place| {
+                let key = places[place as usize].key.get();
+                key.map_or(0, |key| key.hash(seed))
+            });
+        }
+    }
+}
+
+/// The writes of a [`TopK`].
+#[derive(Debug)]
+pub struct TopKAct<'a, K: Key>(&'a mut TopK<K>);
+
+impl<K: Key> TopKAct<'_, K> {
+    /// Adds for a key. Costs two cache lines, and log₂(places) more at most where its order among the others changes.
+    #[inline]
+    pub fn add(&mut self, key: &K, weight: u64) {
+        if weight > 0 {
+            let changed = self.0.own.add(key, weight, 0);
+            self.0.mark(changed);
+        }
+    }
+}
+
+impl<K: Key> Object for TopK<K> {
+    type Act<'a> = TopKAct<'a, K>;
+
+    fn act(&mut self) -> TopKAct<'_, K> {
+        TopKAct(self)
+    }
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let writing = read_writing(input, stamp)?;
+        let place = read_place(input, self.places())?;
+        let (key, error) = (K::decode(input)?, input.varint()?);
+        let said = counted(key, error, input.varint()?)?;
+        self.learn(writing, place, said)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        if self.context.accumulators_held() {
+            return true;
+        }
+        let lane = self.context.identity().lane.0;
+        while let Some(&place) = self.changed.last() {
+            if *bytes < OPERATION_BYTES_MAX {
+                return false;
+            }
+            self.changed.pop();
+            self.own.unmark(place);
+            let Some(held) = self.own.get(place) else {
+                continue;
+            };
+            self.context.stamp(true);
+            let length = self.context.log(|out| {
+                out.u8(self.object << 3);
+                out.varint(lane.into());
+                write_name(place, &held, out);
+                out.varint(held.count);
+            });
+            *bytes = bytes.saturating_sub(length);
+        }
+        true
+    }
+    /// Of all instances' places.
+    fn digest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let mut digest = 0u64;
+        for writer in 0..=self.others.len() as u32 {
+            let Some(writing) = self.writing(writer) else {
+                continue;
+            };
+            let name = self.context.origin_name(Origin(writing.origin));
+            for place in 0..self.places() {
+                let Some(held) = self.counted(writer, place) else {
+                    continue;
+                };
+                bytes.clear();
+                let mut out = Writer::new(&mut bytes, self.context.addresses());
+                out.u16(name.member);
+                out.u64(name.incarnation);
+                out.u16(writing.lane);
+                write_name(place, &held, &mut out);
+                out.u64(held.count);
+                digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
+            }
+        }
+        digest
+    }
+    /// This instance's places as they are now: of one that is told again, the greater count is the newer.
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        if !self.settings.logged {
+            return None;
+        }
+        let places = self.places();
+        let (mut writer, mut first) = (cursor / places, cursor % places);
+        while let Some(writing) = self.writing(writer) {
+            for place in first..places {
+                let Some(held) = self.counted(writer, place) else {
+                    continue;
+                };
+                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                    return Some(writer * places + place);
+                }
+                let mut bytes = Writer::new(out, self.context.addresses());
+                bytes.u8(self.object << 3);
+                write_name(place, &held, &mut bytes);
+                // No stamp is needed: that of a cell says whose it is.
+                let stamp = Stamp {
+                    origin: Origin(writing.origin),
+                    sequence: 0,
+                };
+                write_cell(&self.context, writing, held.count, stamp, &mut bytes);
+            }
+            (writer, first) = (writer + 1, 0);
+        }
+        None
+    }
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let place = read_place(input, self.places())?;
+        let (key, error) = (K::decode(input)?, input.varint()?);
+        let (writing, count, _) = read_cell(&self.context, input)?;
+        self.learn(writing, place, counted(key, error, count)?)
+    }
+    /// All instances' places become this one's: what is restored may be off by twice as much.
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        input.varint()?;
+        let (key, error) = (K::decode(input)?, input.varint()?);
+        read_lane(input)?;
+        let said = counted(key, error, input.varint()?)?;
+        skip_stamp(input)?;
+        let changed = self.own.add(&said.key, said.count, said.error);
+        self.mark(changed);
+        Ok(true)
+    }
+    fn capacity(&self) -> u32 {
+        self.places()
+    }
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        foresight.each_record(packets, |_| {
+            |bucket, hash| {
+                let place = self.own.index().likely(bucket, hash)?;
+                self.own.prefetch(place);
+                Some(place)
+            }
+        })
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.own.bytes_in_use() > cache_bytes
+    }
+    fn entries(&self) -> usize {
+        self.own.used() as usize
+    }
+}
+
+/// What a place is called by: its number, its key, and what of its count may be others'.
+fn write_name<K: Key>(place: u32, held: &Counted<K>, out: &mut Writer<'_>) {
+    out.varint(place.into());
+    held.key.encode(out);
+    out.varint(held.error);
+}
+
+/// What a place holds, if that can be.
+fn counted<K>(key: K, error: u64, count: u64) -> Result<Counted<K>, BadBytes> {
+    if count == 0 || error > count {
+        return Err(BadBytes);
+    }
+    Ok(Counted { count, error, key })
+}

@@ -1,0 +1,215 @@
+//! Sums by key over the last while, in little memory, never too small.
+
+use core::marker::PhantomData;
+use std::rc::Rc;
+
+use super::cells::read_place;
+use super::grid::Grid;
+use super::timed::{ADVANCE, TimedCells};
+use super::window::{Ring, Window, WindowTally, read_bucket};
+use super::{Writing, late, read_cell, read_lane, read_writing};
+use crate::answer::Late;
+use crate::context::Context;
+use crate::map::Key;
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// A sum for each of any number of keys over the last so many buckets of time, in memory that does not grow with them: a count-min
+/// sketch (Cormode and Muthukrishnan 2005) for each bucket. Never less than what was added for the key in the window, and more by
+/// `error` × all that was added in it with a probability of at most `doubt`.
+#[derive(Debug)]
+pub struct WindowedCountMin<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    late_us: u32,
+    error: f64,
+    grid: Grid,
+    cells: TimedCells,
+    keys: PhantomData<K>,
+}
+
+impl<K: Key> WindowedCountMin<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        ((error, doubt), window): ((f64, f64), Window),
+    ) -> Self {
+        let grid = Grid::for_sums(error, doubt);
+        let size = (grid.len(), Ring::new(window));
+        Self {
+            cells: TimedCells::new(context.clone(), object, &settings, size),
+            context,
+            object,
+            late_us: settings.late_us,
+            error,
+            grid,
+            keys: PhantomData,
+        }
+    }
+
+    /// What was added for a key over all instances in the window that ends at the packet's arrival, as far as it is known here,
+    /// or more. Costs the cache lines of its buckets (24 bytes each) for each row.
+    #[inline(always)]
+    pub fn get(&self, key: &K) -> Result<u64, Late> {
+        let hash = key.hash(self.context.seed());
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        let arrived = self.context.arrived_tick();
+        let sums = self.grid.places(hash);
+        Ok(sums
+            .map(|place| self.cells.sum(place, arrived))
+            .min()
+            .unwrap_or(0))
+    }
+
+    /// What a sum is too large by, at most, but for the doubt: its share of all that was added in the window that ends now. For
+    /// people, not packets.
+    pub fn excess(&self) -> f64 {
+        let tick = self.context.tick();
+        let row = 0..self.grid.width();
+        let total = row.fold(0, |sum: u64, place| {
+            sum.wrapping_add(self.cells.sum(place, tick))
+        });
+        self.error * total as f64
+    }
+
+    /// What was not taken up.
+    pub fn tally(&self) -> WindowTally {
+        self.cells.ring.tally
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            for place in self.grid.places(hash) {
+                self.cells.prefetch(place);
+            }
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.late_us)
+    }
+
+    fn mark(&self) -> u16 {
+        self.grid.mark(self.context.seed())
+    }
+
+    fn learn(
+        &mut self,
+        place: u32,
+        writing: Writing,
+        (bucket, total): (u32, u64),
+    ) -> Result<(), BadBytes> {
+        if let Some(writing) = self.cells.writer(writing)?
+            && self.cells.ring.accept(bucket, self.context.tick())
+            && total > 0
+        {
+            self.cells.learn(writing, place, bucket, total);
+        }
+        Ok(())
+    }
+}
+
+/// The writes of a [`WindowedCountMin`].
+#[derive(Debug)]
+pub struct WindowedCountMinAct<'a, K: Key>(&'a mut WindowedCountMin<K>);
+
+impl<K: Key> WindowedCountMinAct<'_, K> {
+    /// Adds for a key, in the bucket of the packet's arrival. Nothing, but counted, if that bucket was dropped already.
+    #[inline(always)]
+    pub fn add(&mut self, key: &K, amount: u64) {
+        // Nothing is no addition: nobody would be told of the bucket that it moves the ring to.
+        if amount == 0 {
+            return;
+        }
+        let Self(sketch) = self;
+        let arrived = sketch.context.arrived_tick();
+        if let Some(bucket) = sketch.cells.ring.add_at(arrived) {
+            for place in sketch.grid.places(key.hash(sketch.context.seed())) {
+                sketch.cells.add(place, bucket, amount);
+            }
+        }
+    }
+}
+
+impl<K: Key> Object for WindowedCountMin<K> {
+    type Act<'a> = WindowedCountMinAct<'a, K>;
+
+    fn act(&mut self) -> WindowedCountMinAct<'_, K> {
+        WindowedCountMinAct(self)
+    }
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        if flags & ADVANCE != 0 {
+            return self.cells.advance(input);
+        }
+        let writing = read_writing(input, stamp)?;
+        let place = read_place(input, self.grid.len())?;
+        let total = (read_bucket(input)?, input.varint()?);
+        self.learn(place, writing, total)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.cells
+            .flush(bytes, |place, out| out.varint(place.into()))
+    }
+    fn sweep(&mut self, _: u32) {
+        self.cells.keep_up();
+    }
+    fn sweep_length(&self) -> u32 {
+        1
+    }
+    fn digest(&self) -> u64 {
+        self.cells.digest(self.grid.len(), u64::from)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        let mark = self.mark();
+        let name = |place: u32, out: &mut Writer<'_>| {
+            out.u16(mark);
+            out.varint(place.into());
+        };
+        let used = self.grid.len();
+        self.cells.image(cursor, used, (bytes_max, out), name)
+    }
+    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        if flags & ADVANCE != 0 {
+            return self.cells.advance(input);
+        }
+        if input.u16()? != self.mark() {
+            return Err(BadBytes);
+        }
+        let place = read_place(input, self.grid.len())?;
+        let bucket = read_bucket(input)?;
+        let (writing, total, _) = read_cell(&self.context, input)?;
+        self.learn(place, writing, (bucket, total))
+    }
+    fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes> {
+        if flags & ADVANCE != 0 {
+            read_bucket(input)?;
+            return Ok(false);
+        }
+        // Places mean nothing in another grid, as of a cluster with another key.
+        let same = input.u16()? == self.mark();
+        let (place, bucket) = (input.varint()?, read_bucket(input)?);
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        let ring = &mut self.cells.ring;
+        let tick = self.context.tick();
+        let wanted = same && place < self.grid.len().into() && total > 0;
+        let bucket = ring.restored(bucket, since, tick).filter(|_| wanted);
+        let Some(bucket) = bucket.filter(|&bucket| ring.accept(bucket, tick)) else {
+            return Ok(false);
+        };
+        self.cells.add(place as u32, bucket, total);
+        Ok(true)
+    }
+    fn entries(&self) -> usize {
+        self.grid.len() as usize
+    }
+}

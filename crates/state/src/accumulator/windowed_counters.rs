@@ -1,0 +1,268 @@
+//! Sums by key over the last while.
+
+use core::ops::Range;
+use std::rc::Rc;
+
+use super::keyed::Keyed;
+use super::timed::{ADVANCE, TimedCells};
+use super::window::{Ring, Window, WindowTally, read_bucket};
+use super::{Tally, Writing, late, read_cell, read_lane, read_writing};
+use crate::answer::Late;
+use crate::context::Context;
+use crate::foresight::Foresight;
+use crate::map::Key;
+use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::stamp::Stamp;
+use crate::wire::{BadBytes, Reader, Writer};
+
+/// A counter for each key that forgets: what was added in the last so many buckets of time, over all instances. Keys of which no
+/// bucket holds anything any more are forgotten, and their room is free.
+#[derive(Debug)]
+pub struct WindowedCounters<K: Key> {
+    context: Rc<Context>,
+    object: u8,
+    late_us: u32,
+    keys: Keyed<K>,
+    cells: TimedCells,
+}
+
+impl<K: Key> WindowedCounters<K> {
+    pub(crate) fn new(
+        context: Rc<Context>,
+        object: u8,
+        settings: ObjectSettings,
+        window: Window,
+    ) -> Self {
+        let keys = Keyed::new(context.clone(), &settings, settings.logged);
+        let size = (keys.room(), Ring::new(window));
+        let cells = TimedCells::new(context.clone(), object, &settings, size);
+        Self {
+            context,
+            object,
+            late_us: settings.late_us,
+            keys,
+            cells,
+        }
+    }
+
+    /// The key's counter: found, or about to be started by the first `add`. `None` when there is no room for another key.
+    #[inline(always)]
+    pub fn find(&self, key: &K) -> Result<Option<Tally<K>>, Late> {
+        let number = self.look(key)?;
+        let total = number.map_or(0, |number| self.sum(number));
+        let found = number.is_some() || self.keys.may_start();
+        Ok(found.then_some(Tally {
+            number,
+            key: *key,
+            total,
+        }))
+    }
+
+    /// The sum for a key over the window that ends at the packet's arrival, as far as it is known here; 0 if it has no counter.
+    #[inline(always)]
+    pub fn get(&self, key: &K) -> Result<u64, Late> {
+        Ok(self.look(key)?.map_or(0, |number| self.sum(number)))
+    }
+
+    /// What was not taken up.
+    pub fn tally(&self) -> WindowTally {
+        self.cells.ring.tally
+    }
+
+    /// Keys of others that found no room, which leases should make impossible.
+    pub fn refused_full(&self) -> u64 {
+        self.keys.refused_full()
+    }
+
+    /// Calls `each` for every key and its sum over the window that ends now, if there is any; for control-plane use.
+    pub fn for_each(&self, mut each: impl FnMut(&K, u64)) {
+        for number in 0..self.keys.used() {
+            let sum = self.cells.sum(number, self.context.tick());
+            if let Some(key) = self.keys.key(number)
+                && sum > 0
+            {
+                each(key, sum);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn sum(&self, number: u32) -> u64 {
+        self.cells.sum(number, self.context.arrived_tick())
+    }
+
+    #[inline(always)]
+    fn look(&self, key: &K) -> Result<Option<u32>, Late> {
+        let hash = self.keys.hash(key);
+        if !self.context.answers_plainly() {
+            self.ahead(hash)?;
+        }
+        Ok(self.keys.find(key, hash))
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.keys.prefetch(self.object, hash);
+            return Err(Late::new());
+        }
+        late(&self.context, self.object, hash, self.late_us)
+    }
+
+    fn learn(
+        &mut self,
+        key: K,
+        writing: Writing,
+        (bucket, total): (u32, u64),
+    ) -> Result<(), BadBytes> {
+        let Some(writing) = self.cells.writer(writing)? else {
+            return Ok(());
+        };
+        if self.cells.ring.accept(bucket, self.context.tick())
+            && total > 0
+            && let Some((number, _)) = self.keys.start(key, false)
+        {
+            self.cells.learn(writing, number, bucket, total);
+        }
+        Ok(())
+    }
+}
+
+/// The writes of [`WindowedCounters`].
+#[derive(Debug)]
+pub struct WindowedCountersAct<'a, K: Key>(&'a mut WindowedCounters<K>);
+
+impl<K: Key> WindowedCountersAct<'_, K> {
+    /// Adds to the key's counter, in the bucket of the packet's arrival; starts it if it is new. Nothing, but counted, if that
+    /// bucket was dropped already. A total of an instance, key and bucket stops at 2⁶⁴ - 1.
+    #[inline(always)]
+    pub fn add(&mut self, tally: &Tally<K>, amount: u64) {
+        // Nothing is no addition: nobody would be told of the bucket that it moves the ring to.
+        if amount == 0 {
+            return;
+        }
+        let Self(counters) = self;
+        let arrived = counters.context.arrived_tick();
+        let known = tally
+            .number
+            .filter(|&number| counters.keys.key(number) == Some(&tally.key));
+        let Some(number) = known.or_else(|| Some(counters.keys.start(tally.key, true)?.0)) else {
+            return;
+        };
+        if let Some(bucket) = counters.cells.ring.add_at(arrived) {
+            counters.cells.add(number, bucket, amount);
+        }
+    }
+}
+
+impl<K: Key> Object for WindowedCounters<K> {
+    type Act<'a> = WindowedCountersAct<'a, K>;
+
+    fn act(&mut self) -> WindowedCountersAct<'_, K> {
+        WindowedCountersAct(self)
+    }
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        if flags & ADVANCE != 0 {
+            return self.cells.advance(input);
+        }
+        let writing = read_writing(input, stamp)?;
+        let key = K::decode(input)?;
+        let total = (read_bucket(input)?, input.varint()?);
+        self.learn(key, writing, total)
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        let keys = &self.keys;
+        self.cells
+            .flush(bytes, |number, out| write_key(keys, number, out))
+    }
+    fn sweep(&mut self, records: u32) {
+        self.cells.keep_up();
+        let cells = &self.cells;
+        self.keys.sweep(records, |number| cells.is_empty(number));
+    }
+    fn sweep_length(&self) -> u32 {
+        self.keys.used().max(1)
+    }
+    fn digest(&self) -> u64 {
+        digest(&self.keys, &self.cells, &self.context)
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
+        let used = self.keys.used();
+        self.cells.image(cursor, used, (bytes_max, out), name)
+    }
+    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        if flags & ADVANCE != 0 {
+            return self.cells.advance(input);
+        }
+        let key = K::decode(input)?;
+        let bucket = read_bucket(input)?;
+        let (writing, total, _) = read_cell(&self.context, input)?;
+        self.learn(key, writing, (bucket, total))
+    }
+    fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes> {
+        if flags & ADVANCE != 0 {
+            read_bucket(input)?;
+            return Ok(false);
+        }
+        let key = K::decode(input)?;
+        let bucket = read_bucket(input)?;
+        read_lane(input)?;
+        let total = input.varint()?;
+        skip_stamp(input)?;
+        let ring = &mut self.cells.ring;
+        let tick = self.context.tick();
+        let Some(bucket) = ring.restored(bucket, since, tick).filter(|_| total > 0) else {
+            return Ok(false);
+        };
+        if !ring.accept(bucket, tick) {
+            return Ok(false);
+        }
+        let Some((number, _)) = self.keys.start(key, false) else {
+            return Ok(false);
+        };
+        self.cells.add(number, bucket, total);
+        Ok(true)
+    }
+    fn capacity(&self) -> u32 {
+        self.keys.capacity()
+    }
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        let prefetch = |number| self.cells.prefetch(number);
+        self.keys.prefetch_each(foresight, packets, prefetch)
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.keys.bytes_in_use() + self.cells.bytes_of(self.keys.used()) > cache_bytes
+    }
+    fn settle(&self) {
+        self.keys.settle();
+    }
+    fn entries(&self) -> usize {
+        self.keys.count() as usize
+    }
+}
+
+/// What a number's cells are called by. A number without a key has no cells that are kept.
+pub(super) fn write_key<K: Key>(keys: &Keyed<K>, number: u32, out: &mut Writer<'_>) {
+    if let Some(key) = keys.key(number) {
+        key.encode(out);
+    }
+}
+
+/// The digest of cells that are called by keys, whatever numbers those have.
+pub(super) fn digest<K: Key>(keys: &Keyed<K>, cells: &TimedCells, context: &Context) -> u64 {
+    cells.digest(keys.used(), |number| {
+        let mut bytes = Vec::new();
+        write_key(
+            keys,
+            number,
+            &mut Writer::new(&mut bytes, context.addresses()),
+        );
+        crate::hash::bytes(&bytes, 0)
+    })
+}

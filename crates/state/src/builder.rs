@@ -1,0 +1,204 @@
+//! How a state's objects are built: what the function asks for, with what the operator chose.
+
+use std::rc::Rc;
+
+use crate::context::{Context, Tick};
+use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
+use crate::pool::{Pool, Space};
+use crate::table::{Row, Table, Value};
+
+/// What a table is built with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableSettings {
+    pub(crate) logged: bool,
+    pub(crate) late_us: u32,
+    pub(crate) absence: Absence,
+    pub(crate) capacity: u32,
+    /// Entries whose memory is touched at start.
+    pub(crate) expected: u32,
+    pub(crate) idle: [Tick; IDLE_CLASSES],
+}
+
+/// Builds the objects of a state with what the operator chose for each, by name.
+pub struct Builder {
+    context: Rc<Context>,
+    settings: Box<dyn Fn(&str) -> ObjectSettings>,
+    next: core::cell::Cell<u8>,
+}
+
+impl core::fmt::Debug for Builder {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Builder")
+    }
+}
+
+impl Builder {
+    /// A builder that asks `settings` what the operator chose for the object of a name.
+    pub fn new(context: Rc<Context>, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Self {
+        Self {
+            context,
+            settings: Box::new(settings),
+            next: core::cell::Cell::new(0),
+        }
+    }
+
+    /// The context that all objects share.
+    pub fn context(&self) -> &Rc<Context> {
+        &self.context
+    }
+
+    fn object(&self, name: &str) -> (u8, ObjectSettings) {
+        let number = self.next.get();
+        assert!(
+            usize::from(number) < OBJECTS_MAX,
+            "a state has at most {OBJECTS_MAX} objects"
+        );
+        self.next.set(number + 1);
+        let settings = (self.settings)(name);
+        if settings.late_us != 0 {
+            self.context.expect_late_objects();
+        }
+        (number, settings)
+    }
+
+    /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times
+    /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
+    pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
+        let (object, settings) = self.object(name);
+        let settings = table_settings(&settings, capacity, idle);
+        Table::new(self.context.clone(), object, settings)
+    }
+
+    /// A graph: `capacity` is in edges as instances see them, so that one that three instances see counts three times; edges that
+    /// nobody uses for `idle` seconds end, 0 for never.
+    pub fn graph<N: crate::Key>(&self, name: &str, capacity: u32, idle: Tick) -> crate::Graph<N> {
+        let (object, settings) = self.object(name);
+        let settings = table_settings(&settings, capacity, &[idle]);
+        crate::Graph::new(self.context.clone(), object, settings)
+    }
+
+    /// A pool of the items of `space`, leased in blocks to the members by their place in the epoch.
+    pub fn pool<S: Space>(&self, name: &str, space: S) -> Pool<S> {
+        let (object, settings) = self.object(name);
+        Pool::new(self.context.clone(), object, settings, space)
+    }
+
+    /// A counter that all instances add to.
+    pub fn counter(&self, name: &str) -> crate::Counter {
+        let (object, settings) = self.object(name);
+        crate::Counter::new(self.context.clone(), object, settings)
+    }
+
+    /// A counter for each key.
+    pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(capacity);
+        crate::Counters::new(self.context.clone(), object, settings)
+    }
+
+    /// A counter for each key of what was added in a window of time.
+    pub fn windowed_counters<K: crate::Key>(
+        &self,
+        name: &str,
+        capacity: u32,
+        window: crate::Window,
+    ) -> crate::WindowedCounters<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(capacity);
+        crate::WindowedCounters::new(self.context.clone(), object, settings, window)
+    }
+
+    /// As [`Builder::count_min`], of what was added in a window of time.
+    pub fn windowed_count_min<K: crate::Key>(
+        &self,
+        name: &str,
+        (error, doubt): (f64, f64),
+        window: crate::Window,
+    ) -> crate::WindowedCountMin<K> {
+        let (object, settings) = self.object(name);
+        let sizes = ((error, doubt), window);
+        crate::WindowedCountMin::new(self.context.clone(), object, settings, sizes)
+    }
+
+    /// A token bucket for each of `keys` keys (or as many as the operator says): those of the whole cluster where instances spend
+    /// from the same bucket, of each instance where they have shares.
+    pub fn token_bucket<K: crate::Key>(
+        &self,
+        name: &str,
+        keys: u32,
+        rate: crate::TokenRate,
+        spending: crate::Spending,
+    ) -> crate::TokenBucket<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(keys);
+        crate::TokenBucket::new(self.context.clone(), object, settings, (rate, spending))
+    }
+
+    /// A sum, which may also fall, for each of `length` places.
+    pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
+        let (object, settings) = self.object(name);
+        crate::Vector::new(self.context.clone(), object, settings, length)
+    }
+
+    /// A sketch of a sum for each of any number of keys: one is too large by more than `error` × all that was added with a
+    /// probability of `doubt`. Both lie between 0 and 1.
+    pub fn count_min<K: crate::Key>(
+        &self,
+        name: &str,
+        error: f64,
+        doubt: f64,
+    ) -> crate::CountMin<K> {
+        let (object, settings) = self.object(name);
+        crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
+    }
+
+    /// The keys for which most is added, of each instance in `places` places (or as many as the operator says): a sum is off by
+    /// 1/`places` of all that was added at most.
+    pub fn top_k<K: crate::Key>(&self, name: &str, places: u32) -> crate::TopK<K> {
+        let (object, mut settings) = self.object(name);
+        settings.capacity = settings.capacity_or(places);
+        crate::TopK::new(self.context.clone(), object, settings, settings.capacity)
+    }
+
+    /// A filter for `keys` keys (or as many as the operator says), of which others are found with a probability of `mistaken`,
+    /// which lies between 0 and 1.
+    pub fn bloom<K: crate::Key>(&self, name: &str, keys: u32, mistaken: f64) -> crate::Bloom<K> {
+        let (object, settings) = self.object(name);
+        let sizes = (settings.capacity_or(keys), mistaken);
+        crate::Bloom::new(self.context.clone(), object, settings, sizes)
+    }
+
+    /// As [`Builder::bloom`], with keys that can be taken away.
+    pub fn counting_bloom<K: crate::Key>(
+        &self,
+        name: &str,
+        keys: u32,
+        mistaken: f64,
+    ) -> crate::CountingBloom<K> {
+        let (object, settings) = self.object(name);
+        let sizes = (settings.capacity_or(keys), mistaken);
+        crate::CountingBloom::new(self.context.clone(), object, settings, sizes)
+    }
+
+    /// One value.
+    pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
+        let (object, settings) = self.object(name);
+        crate::Register::new(self.context.clone(), object, settings, initial)
+    }
+}
+
+fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> TableSettings {
+    let mut classes = [0; IDLE_CLASSES];
+    for (class, &seconds) in classes.iter_mut().zip(idle) {
+        *class = seconds;
+    }
+    let capacity = settings.capacity_or(capacity);
+    TableSettings {
+        logged: settings.logged,
+        late_us: settings.late_us,
+        absence: settings.absence,
+        capacity,
+        expected: capacity.min(1 << 14),
+        idle: classes,
+    }
+}

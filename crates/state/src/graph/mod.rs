@@ -1,0 +1,361 @@
+//! Who talks to whom: directed edges with weights that all instances add to, and the degree of every node.
+//!
+//! A graph is a table whose rows are *sightings*: an edge and the instance that sees it. Each instance writes its own alone, so
+//! that no two writes ever race; the weight of an edge is the sum over its live sightings, and the edge is there as long as one
+//! lives. Merging, idling out, leases of the capacity and images are the table's. `sighting.rs` is the row and its lanes,
+//! `nodes.rs` counts degrees, which are not told but follow from the edges.
+
+mod nodes;
+mod sighting;
+
+use core::ops::Range;
+use std::rc::Rc;
+
+use crate::answer::Late;
+use crate::builder::TableSettings;
+use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::foresight::Foresight;
+use crate::map::Key;
+use crate::memory::Region;
+use crate::object::{Object, Shown, Since};
+use crate::stamp::Stamp;
+use crate::table::{At, Table, TableTally, Vacancy};
+use crate::wire::{BadBytes, Reader};
+
+use nodes::{Nodes, Side};
+use sighting::{DESTINATION, EDGE, OWN, SOURCE, Sighting, Volume, Witness, edge_hash, own_hash};
+
+/// Directed edges between nodes, with weights: a traffic dispersion graph (Iliofotou et al. 2007), for finding who scans, who
+/// spreads and who is swamped.
+///
+/// An edge that nobody uses idles out as an entry of a map does. Its weight is what all instances added, each since it last began
+/// to see the edge: when one has not seen it for the idle time, its part goes. Where a packet passes, adding costs two cache lines.
+#[derive(Debug)]
+pub struct Graph<N: Key> {
+    context: Rc<Context>,
+    object: u8,
+    witness: Witness,
+    sightings: Table<Sighting<N>, Volume>,
+    nodes: Nodes<N>,
+    edges: u32,
+    /// Own sightings whose weight grew since it was told: a bit for each record, and their numbers.
+    is_changed: Region<u64>,
+    changed: Vec<u32>,
+}
+
+/// An edge as this instance sees it, found or about to be.
+#[derive(Debug)]
+#[must_use = "a link that nothing is added to changes nothing"]
+pub struct Link<N: Key>(Found<N>);
+
+#[derive(Debug)]
+enum Found<N: Key> {
+    Seen(At<Sighting<N>, Volume>),
+    New(Sighting<N>, Vacancy),
+}
+
+impl<N: Key> Graph<N> {
+    pub(crate) fn new(context: Rc<Context>, object: u8, settings: TableSettings) -> Self {
+        let sightings = Table::<Sighting<N>, Volume>::new(context.clone(), object, settings);
+        let room = sightings.room();
+        let nodes = room.checked_mul(2).filter(|&nodes| nodes < 1 << 31);
+        let nodes = nodes.expect("a graph has fewer than 2^29 edges");
+        Self {
+            witness: Witness::own(&context),
+            nodes: Nodes::new(context.seed(), nodes),
+            edges: 0,
+            is_changed: Region::new(room.div_ceil(u64::BITS) as usize),
+            changed: Vec::with_capacity(room as usize),
+            sightings,
+            object,
+            context,
+        }
+    }
+
+    // --- asking
+
+    /// The edge from `source` to `destination`, to add to: as this instance sees it, or the permission to begin. `None` when this
+    /// instance's share of the capacity is used up.
+    #[inline(always)]
+    pub fn link(&self, source: &N, destination: &N) -> Result<Option<Link<N>>, Late> {
+        let sighting = Sighting {
+            source: *source,
+            destination: *destination,
+            witness: self.witness,
+        };
+        let hash = own_hash(source, destination, self.witness, self.context.seed());
+        let seen = self.sightings.find_own(OWN, hash, |row| *row == sighting)?;
+        if let Some(at) = seen {
+            return Ok(Some(Link(Found::Seen(at))));
+        }
+        let vacancy = self.sightings.vacancy()?;
+        Ok(vacancy.map(|vacancy| Link(Found::New(sighting, vacancy))))
+    }
+
+    /// What all instances added to the edge, as far as it is known here; `None` if there is no such edge. Costs a cache line for
+    /// the index and one for each instance that sees the edge.
+    pub fn weight(&self, source: &N, destination: &N) -> Result<Option<u64>, Late> {
+        let hash = edge_hash(source, destination, self.context.seed());
+        let same = |row: &Sighting<N>| row.is_of(source, destination);
+        self.sightings.fold_group(EDGE, hash, same, sum)
+    }
+
+    /// To how many nodes edges lead from `node`. Two cache lines, however many there are.
+    #[inline]
+    pub fn out_degree(&self, node: &N) -> Result<u32, Late> {
+        self.degree(node, Side::Out)
+    }
+
+    /// From how many nodes edges lead to `node`. Two cache lines, however many there are.
+    #[inline]
+    pub fn in_degree(&self, node: &N) -> Result<u32, Late> {
+        self.degree(node, Side::In)
+    }
+
+    #[inline]
+    fn degree(&self, node: &N, side: Side) -> Result<u32, Late> {
+        let hash = node.hash(self.context.seed());
+        if !self.context.answers_plainly() {
+            self.ahead(hash, side)?;
+        }
+        Ok(self.nodes.degree(node, hash, side))
+    }
+
+    #[cold]
+    fn ahead(&self, hash: u64, side: Side) -> Result<(), Late> {
+        if self.context.is_prefetching() {
+            self.nodes.prefetch(hash);
+            return Err(Late::new());
+        }
+        let late_us = self.sightings.late_us();
+        let of_side = hash ^ side as u64;
+        if late_us == 0 || self.context.fetched(self.object, of_side, late_us.into()) {
+            Ok(())
+        } else {
+            Err(Late::new())
+        }
+    }
+
+    // --- for people and the control plane
+
+    /// How many edges there are, however many instances see them.
+    pub fn edges(&self) -> usize {
+        self.edges as usize
+    }
+
+    /// How many nodes an edge begins or ends at.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len() as usize
+    }
+
+    /// What happened so far to the entries, of which each is an edge as one instance sees it.
+    pub fn tally(&self) -> TableTally {
+        self.sightings.tally()
+    }
+
+    /// Calls `each` for every edge: source, destination, weight. Looks at the whole graph.
+    pub fn for_each(&self, mut each: impl FnMut(&N, &N, u64)) {
+        self.sightings.for_each(|row, _| {
+            self.once(row, |weight| each(&row.source, &row.destination, weight))
+        });
+    }
+
+    /// Calls `each` for every node that an edge leads to from `node`, with the edge's weight. Looks at these edges alone.
+    pub fn for_each_destination(&self, node: &N, mut each: impl FnMut(&N, u64)) {
+        let hash = node.hash(self.context.seed());
+        let same = |row: &Sighting<N>| row.source == *node;
+        self.sightings.each_living(SOURCE, hash, same, |row, _| {
+            self.once(row, |weight| each(&row.destination, weight));
+        });
+    }
+
+    /// Calls `each` for every node from which an edge leads to `node`, with the edge's weight. Looks at these edges alone.
+    pub fn for_each_source(&self, node: &N, mut each: impl FnMut(&N, u64)) {
+        let hash = node.hash(self.context.seed());
+        let same = |row: &Sighting<N>| row.destination == *node;
+        self.sightings
+            .each_living(DESTINATION, hash, same, |row, _| {
+                self.once(row, |weight| each(&row.source, weight));
+            });
+    }
+
+    /// Calls `each` with an edge's weight, at one of its sightings alone.
+    fn once(&self, row: &Sighting<N>, each: impl FnOnce(u64)) {
+        let hash = edge_hash(&row.source, &row.destination, self.context.seed());
+        let same = |other: &Sighting<N>| other.is_of(&row.source, &row.destination);
+        let first = self.sightings.any_in_group(EDGE, hash, same, |_| true);
+        if first.is_some_and(|number| self.sightings.row(number) == row) {
+            let weight = self.sightings.fold_living(EDGE, hash, same, sum);
+            each(weight.unwrap_or(0));
+        }
+    }
+
+    // --- after a change
+
+    /// Counts the edge that began or ended by the last change of a sighting: with the first one, or the last.
+    fn follow(&mut self) {
+        let Some((number, lives)) = self.sightings.take_turned() else {
+            return;
+        };
+        let row = *self.sightings.row(number);
+        let hash = edge_hash(&row.source, &row.destination, self.context.seed());
+        let same = |other: &Sighting<N>| other.is_of(&row.source, &row.destination);
+        let others = self
+            .sightings
+            .any_in_group(EDGE, hash, same, |other| *other != row);
+        if others.is_some() {
+            return;
+        }
+        if lives {
+            self.edges += 1;
+            self.nodes.add(row.source, Side::Out);
+            self.nodes.add(row.destination, Side::In);
+        } else {
+            self.edges -= 1;
+            self.nodes.remove(&row.source, Side::Out);
+            self.nodes.remove(&row.destination, Side::In);
+        }
+    }
+
+    /// The weight of an own sighting grew: to be told.
+    #[inline(always)]
+    fn mark(&mut self, number: u32) {
+        let (word, bit) = ((number / u64::BITS) as usize, 1 << (number % u64::BITS));
+        if self.is_changed[word] & bit == 0 && self.sightings.is_logged() {
+            self.is_changed[word] |= bit;
+            self.changed.push(number);
+        }
+    }
+}
+
+/// Sums volumes; stops at 2⁶⁴ - 1, in whatever order.
+fn sum(weight: Option<u64>, volume: &Volume) -> u64 {
+    weight.unwrap_or(0).saturating_add(volume.0)
+}
+
+/// The writes of a [`Graph`].
+#[derive(Debug)]
+pub struct GraphAct<'a, N: Key>(&'a mut Graph<N>);
+
+impl<N: Key> GraphAct<'_, N> {
+    /// Adds to the edge's weight and marks it as used; begins it if it is new. Others hear of a new edge at once, of its weight
+    /// after the flush interval. A weight stops at 2⁶⁴ - 1.
+    #[inline(always)]
+    pub fn add(&mut self, link: Link<N>, amount: u64) {
+        match link.0 {
+            Found::Seen(at) => {
+                self.raise(at.number, amount);
+                self.0.sightings.touch(&at);
+            }
+            Found::New(sighting, vacancy) => self.begin(sighting, vacancy, amount),
+        }
+    }
+
+    #[inline(always)]
+    fn raise(&mut self, number: u32, amount: u64) {
+        if amount > 0 {
+            self.0.sightings.raise(number, |volume| {
+                volume.0 = volume.0.saturating_add(amount);
+            });
+            self.0.mark(number);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, sighting: Sighting<N>, vacancy: Vacancy, amount: u64) {
+        // The call may have asked for the edge twice before it added anything.
+        if let Some(number) = self.0.sightings.live(&sighting) {
+            return self.raise(number, amount);
+        }
+        self.0.sightings.insert(vacancy, sighting, Volume(amount));
+        self.0.follow();
+    }
+}
+
+impl<N: Key> Object for Graph<N> {
+    type Act<'a> = GraphAct<'a, N>;
+
+    fn act(&mut self) -> GraphAct<'_, N> {
+        GraphAct(self)
+    }
+    fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        self.sightings.apply(flags, input, stamp)?;
+        self.follow();
+        Ok(())
+    }
+    fn approach(&self, input: &mut Reader<'_>) {
+        self.sightings.approach_operation(input);
+    }
+    fn flush(&mut self, bytes: &mut usize) -> bool {
+        if self.context.accumulators_held() {
+            return true;
+        }
+        let witness = self.witness;
+        while let Some(&number) = self.changed.last() {
+            if *bytes < OPERATION_BYTES_MAX {
+                return false;
+            }
+            self.changed.pop();
+            self.is_changed[(number / u64::BITS) as usize] &= !(1 << (number % u64::BITS));
+            // The record may hold another's sighting by now.
+            let length = self
+                .sightings
+                .announce(number, |row| row.witness == witness);
+            *bytes = bytes.saturating_sub(length);
+        }
+        true
+    }
+    fn sweep(&mut self, records: u32) {
+        for _ in 0..records.min(self.sightings.sweep_length()) {
+            self.sightings.sweep(1);
+            self.follow();
+        }
+    }
+    fn sweep_length(&self) -> u32 {
+        self.sightings.sweep_length()
+    }
+    fn digest(&self) -> u64 {
+        self.sightings.digest()
+    }
+    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+        self.sightings.image(cursor, bytes_max, out)
+    }
+    fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        self.sightings.apply_image(flags, input)?;
+        self.follow();
+        Ok(())
+    }
+    fn restore(
+        &mut self,
+        flags: u8,
+        input: &mut Reader<'_>,
+        since: &Since,
+    ) -> Result<bool, BadBytes> {
+        let restored = self.sightings.restore(flags, input, since)?;
+        self.follow();
+        Ok(restored)
+    }
+    fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
+        self.sightings.show(cursor, records, each)
+    }
+    fn capacity(&self) -> u32 {
+        self.sightings.capacity()
+    }
+    fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
+        self.sightings.prefetch_records(foresight, packets)
+    }
+    fn outgrew_cache(&self, cache_bytes: usize) -> bool {
+        self.sightings
+            .outgrew_cache(cache_bytes.saturating_sub(self.nodes.bytes_in_use()))
+    }
+    fn settle(&self) {
+        self.sightings.settle();
+    }
+    fn entries(&self) -> usize {
+        self.edges()
+    }
+    fn entries_held(&self) -> usize {
+        self.sightings.held()
+    }
+}

@@ -1,0 +1,51 @@
+//! Which lives of members there are, and what one instance inherits of those that have ended.
+
+use crate::context::Context;
+use crate::stamp::{Origin, OriginName, Origins};
+
+impl Context {
+    /// Reports which lives the epoch names.
+    pub fn set_living(&self, lives: impl Iterator<Item = OriginName>) {
+        let mut living = self.living.borrow_mut();
+        living.clear();
+        living.extend(lives);
+        living.sort_unstable();
+        let mut covered = self.covered_us.borrow_mut();
+        for (place, until) in covered.iter_mut().enumerate() {
+            let member = self.identity.members[place];
+            // Of a member that takes no part nothing is on its way once its life is closed; of one that does, what is.
+            if *until == u64::MAX && living.iter().any(|life| life.member == member) {
+                *until = 0;
+            }
+        }
+    }
+    /// Reports that all members have the same of an ended life: nothing of it is on its way.
+    pub fn set_closed(&self, life: OriginName) {
+        let living = self.living.borrow();
+        if living.iter().any(|living| living.member == life.member) {
+            return;
+        }
+        let mut members = self.identity.members.iter();
+        if let Some(place) = members.position(|&member| member == life.member) {
+            self.covered_us.borrow_mut()[place] = u64::MAX;
+        }
+    }
+    /// Whether an entry that was last used by `toucher` has nobody who says when it idled out, and this instance is to say
+    /// it: whoever of the epoch the entry's hash falls to.
+    pub(crate) fn inherits(&self, toucher: Origin, hash: u64) -> bool {
+        let living = self.living.borrow();
+        if living.is_empty() || living.contains(&self.origin_name(toucher)) {
+            return false;
+        }
+        living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
+    }
+    /// Whether of this host's instances this one is meant by a hash.
+    pub(crate) fn falls_to_lane(&self, hash: u64) -> bool {
+        let (lane, lanes) = self.identity.lane;
+        (hash >> 32) % u64::from(lanes.max(1)) == u64::from(lane)
+    }
+    /// Whether an origin is this host before it was started anew.
+    pub(crate) fn is_earlier_life(&self, origin: Origin) -> bool {
+        origin != Origins::OWN && self.origin_name(origin).member == self.identity.own.member
+    }
+}

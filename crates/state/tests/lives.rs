@@ -1,0 +1,186 @@
+//! A host that is gone, and one that returns in a new life: whose entries end, and whose share they count against.
+
+mod by_hand;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use asterism_state::{
+    BadBytes, Builder, Context, Identity, Map, ObjectSettings, OriginName, Reader, Sequencer,
+    State, SweepSome, Wire, Writer, state,
+};
+
+use by_hand::{groups, image};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Word(u32);
+
+impl Wire for Word {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.0);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u32().map(Self)
+    }
+}
+impl asterism_state::Value for Word {}
+
+const IDLE: u32 = 8;
+/// Over the idle time, its quarter and the second of grace.
+const LONG: u32 = 12;
+/// Of two members.
+const CAPACITY: u32 = 8;
+
+#[state]
+struct Held {
+    words: Map<u32, Word>,
+}
+
+struct Host {
+    context: Rc<Context>,
+    state: Held,
+}
+
+fn name(member: u16, incarnation: u64) -> OriginName {
+    OriginName {
+        member,
+        incarnation,
+    }
+}
+
+fn host(own: OriginName) -> Host {
+    let identity = Identity {
+        own,
+        members: vec![0, 1],
+        lane: (0, 1),
+    };
+    let context = Rc::new(Context::new(
+        identity,
+        Sequencer::Own(Cell::new(0)),
+        1,
+        vec![],
+    ));
+    context.set_now(0, 100);
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    let state = Held {
+        words: builder.table("words", CAPACITY, &[IDLE]),
+    };
+    Host { context, state }
+}
+
+impl Host {
+    /// Writes an entry if there is a vacancy.
+    fn put(&mut self, key: u32) -> bool {
+        self.context.begin(u64::from(key));
+        let vacancy = self.state.words.vacancy().expect("asked at once");
+        let granted = vacancy.is_some();
+        if let Some(vacancy) = vacancy {
+            self.state.act().words.insert(vacancy, key, Word(key));
+        }
+        self.context.end(|_, _| {});
+        granted
+    }
+
+    fn hear(&mut self, from: &mut Host) {
+        let origin = from.context.identity().own;
+        for (sequence, bytes) in groups(&mut from.state, &from.context) {
+            self.state
+                .apply(&self.context, origin, sequence, &bytes)
+                .expect("good bytes");
+        }
+    }
+
+    fn join_image(&mut self, from: &Host) {
+        for part in image(&from.state, 1_000) {
+            self.state
+                .apply_image(&self.context, &part)
+                .expect("good bytes");
+        }
+    }
+
+    /// How many live after a sweep, that long after the start.
+    fn live_after(&mut self, seconds: u32) -> usize {
+        self.context.set_now(0, 100 + seconds);
+        self.state.with(0, SweepSome(100));
+        self.state.words.len()
+    }
+}
+
+#[test]
+fn what_a_host_wrote_in_an_earlier_life_counts_against_its_share() {
+    let (mut before, mut other) = (host(name(1, 1)), host(name(0, 1)));
+    assert!(
+        (0..4).all(|key| before.put(key)) && !before.put(4),
+        "half of eight"
+    );
+    other.hear(&mut before);
+
+    let mut after = host(name(1, 2));
+    after.join_image(&other);
+    assert_eq!(after.state.words.len(), 4);
+    assert!(!after.put(4), "the earlier life has used up the share");
+    // What the other member wrote counts against its own.
+    assert!((10..14).all(|key| other.put(key)));
+    after.hear(&mut other);
+    assert_eq!(after.state.words.len(), 8);
+}
+
+#[test]
+fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
+    let (mut gone, mut heir, mut third) = (host(name(1, 1)), host(name(0, 1)), host(name(0, 7)));
+    assert!(gone.put(1));
+    for (sequence, bytes) in groups(&mut gone.state, &gone.context) {
+        for survivor in [&mut heir, &mut third] {
+            survivor
+                .state
+                .apply(&survivor.context, name(1, 1), sequence, &bytes)
+                .expect("good bytes");
+        }
+    }
+    assert_eq!(
+        heir.live_after(LONG),
+        1,
+        "nobody was told that its user is gone"
+    );
+    let living = [name(0, 1)];
+    heir.context.set_living(living.into_iter());
+    third.context.set_living(living.into_iter());
+    assert_eq!(third.live_after(LONG), 1, "it falls to another");
+    assert_eq!(heir.live_after(IDLE), 1, "it is not idle long enough");
+    assert_eq!(heir.live_after(LONG), 0);
+    let ended = groups(&mut heir.state, &heir.context);
+    assert_eq!(ended.len(), 1, "and all are told");
+}
+
+#[test]
+fn an_image_names_who_used_an_entry_last() {
+    let (mut writer, mut user, mut newcomer) =
+        (host(name(1, 1)), host(name(0, 1)), host(name(0, 2)));
+    assert!((0..4).all(|key| writer.put(key)));
+    user.hear(&mut writer);
+    // The first member uses them later than the second wrote them; then a newcomer comes in its place.
+    user.context.set_now(0, 105);
+    for key in 0..4 {
+        user.context.begin(9);
+        let found = user.state.words.get(&key).expect("at once").expect("there");
+        user.state.act().words.touch(&found);
+        user.context.end(|_, _| {});
+    }
+    assert!(
+        !groups(&mut user.state, &user.context).is_empty(),
+        "uses were announced"
+    );
+    newcomer.join_image(&user);
+    let living = [name(0, 2), name(1, 1)];
+    newcomer.context.set_living(living.into_iter());
+    let left = newcomer.live_after(LONG + 10);
+    let mut other = host(name(1, 1));
+    other.join_image(&user);
+    other.context.set_living(living.into_iter());
+    let ended = 4 - other.live_after(LONG + 10);
+    assert_eq!(left, ended, "each falls to one of the two");
+    assert!(
+        left < 4 && left > 0,
+        "{left} of four: keys that fall to both"
+    );
+}
