@@ -14,6 +14,7 @@ local TAG_BYTES = 16
 local MARK = "asterism-opened1"
 local GROUP_BYTES_MAX = 1200
 local RUNS_MAX = 64
+local MEMBERS_MAX = 64
 -- 2^56: sequences beyond it are malformed.
 local SEQUENCE_MAX = UInt64.new(0, 0x1000000)
 -- What a header has before its counter: alike in all datagrams that the kernel joined.
@@ -49,6 +50,7 @@ declare(ProtoField.uint8, "frame.kind", "Kind", base.DEC, KINDS)
 declare(ProtoField.uint8, "image_end.covers", "Covers", base.DEC, COVERS)
 list(ProtoField.uint8, {
     { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "image_acknowledge.flags", "Flags" },
+    { "join_vector.flags", "Flags" }, { "close.flags", "Flags" },
     { "records.object", "Object of the first operation" }, { "records.flags", "Flags of the first operation" },
     { "image.object", "Object of the first entry" }, { "image.flags", "Flags of the first entry" },
 })
@@ -56,6 +58,7 @@ list(ProtoField.uint16, {
     { "member", "Member" }, { "handshake.to_member", "To member" }, { "echo.member", "Member" },
     { "acknowledge.origin", "Origin" }, { "image_end.member", "Member" }, { "join_confirm.member", "Member" },
     { "join_vector.member", "Member" }, { "leave_confirm.member", "Member" }, { "close.member", "Member" },
+    { "join_vector.of", "Contains what is held by member" }, { "close.of", "Contains what is held by member" },
 })
 list(ProtoField.uint32, {
     { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
@@ -74,17 +77,28 @@ list(ProtoField.uint64, {
     { "acknowledge.received", "Received" },
     { "image_end.streams", "Streams" }, { "image_end.sequence", "Covered up to" },
     { "join.incarnation", "Incarnation" }, { "join_confirm.incarnation", "Incarnation" },
-    { "join_confirm.head", "Head" }, { "join_vector.streams", "Streams" }, { "leave.head", "Head" },
+    { "join_confirm.head", "Head" }, { "join_vector.lives", "Lives" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
 })
 for _, name in ipairs({ "join_vector", "close" }) do
-    list(ProtoField.uint64, { { name .. ".incarnation", "Incarnation" }, { name .. ".prefix", "Prefix" } })
-end
-for _, name in ipairs({ "acknowledge", "join_vector", "close" }) do
     list(ProtoField.uint64, {
-        { name .. ".runs", "Runs" }, { name .. ".missing", "Missing" }, { name .. ".present", "Present" },
-        { name .. ".first", "First of the run" }, { name .. ".last", "Last of the run" },
+        { name .. ".incarnation", "Incarnation" }, { name .. ".prefix", "Prefix" }, { name .. ".members", "Members" },
     })
+end
+list(ProtoField.uint64, {
+    { "acknowledge.runs", "Runs" }, { "acknowledge.missing", "Missing" }, { "acknowledge.present", "Present" },
+    { "acknowledge.first", "First of the run" }, { "acknowledge.last", "Last of the run" },
+})
+-- Bits of flags, least first.
+local BITS = {
+    ["image_acknowledge"] = { { "end", "The end arrived" }, { "joined", "The image is joined" } },
+    ["join_vector"] = { { "loose", "Holds what the prefix does not say" }, { "settled", "Closed in an earlier epoch" } },
+}
+BITS["close"] = BITS["join_vector"]
+for name, bits in pairs(BITS) do
+    for place, bit in ipairs(bits) do
+        declare(ProtoField.uint8, name .. "." .. bit[1], bit[2], base.DEC, { [0] = "no", [1] = "yes" }, 2 ^ (place - 1))
+    end
 end
 declare(ProtoField.uint64, "image_acknowledge.bits", "Arrived beyond", base.HEX)
 list(ProtoField.bytes, {
@@ -94,7 +108,7 @@ list(ProtoField.bytes, {
 })
 list(ProtoField.none, {
     { "header", "Header" }, { "handshake.message", "Handshake" }, { "message", "State message" }, { "frame", "Frame" },
-    { "echo", "Echo" }, { "acknowledge.entry", "Entry" }, { "stream", "Stream" }, { "run", "Run" },
+    { "echo", "Echo" }, { "acknowledge.entry", "Entry" }, { "held", "Held" }, { "run", "Run" },
     { "opened", "Opened by asterism decrypt" },
 })
 proto.fields = fields
@@ -203,13 +217,13 @@ end
 --- Frames
 
 -- Pairs (missing present) after `received`; the runs that they name are above it. Gives the last of them.
-local function runs(body, tree, name, received)
-    local count = body:number(tree, name .. ".runs", UInt64.new(RUNS_MAX, 0))
+local function runs(body, tree, received)
+    local count = body:number(tree, "acknowledge.runs", UInt64.new(RUNS_MAX, 0))
     local last = received
     for _ = 1, count:tonumber() do
         local run, from = body:begin(tree, "run")
-        local missing = body:sequence(run, name .. ".missing")
-        local present = body:sequence(run, name .. ".present")
+        local missing = body:sequence(run, "acknowledge.missing")
+        local present = body:sequence(run, "acknowledge.present")
         if missing == UInt64.new(0, 0) or present == UInt64.new(0, 0) then
             error({ "an empty gap or run" })
         end
@@ -218,22 +232,43 @@ local function runs(body, tree, name, received)
         if last > SEQUENCE_MAX then
             error({ "a run beyond the greatest sequence" })
         end
-        generated(run, name .. ".first", first)
-        generated(run, name .. ".last", last)
+        generated(run, "acknowledge.first", first)
+        generated(run, "acknowledge.last", last)
         run:set_len(body.at - from)
         run:append_text(" " .. tostring(first) .. "-" .. tostring(last))
     end
     return last
 end
 
-local function stream(body, tree, name)
-    local item, from = body:begin(tree, "stream")
+-- Flags, each bit that means something shown by itself. Gives the names of those that are set.
+local function flags(body, tree, name)
+    local range = body:fixed(tree, name .. ".flags", 1)
+    local value, set = range:uint(), {}
+    for place, bit in ipairs(BITS[name]) do
+        tree:add(fields[name .. "." .. bit[1]], range)
+        if math.floor(value / 2 ^ (place - 1)) % 2 == 1 then
+            table.insert(set, bit[1])
+        end
+    end
+    return set
+end
+
+-- What the sender holds of a life that ended.
+local function held(body, tree, name)
+    local item, from = body:begin(tree, "held")
     local member = body:small(item, name .. ".member", 16)
     body:fixed(item, name .. ".incarnation", 8)
-    local prefix = body:sequence(item, name .. ".prefix")
-    runs(body, item, name, prefix)
+    local text = member .. ":" .. tostring(body:sequence(item, name .. ".prefix"))
+    for _, flag in ipairs(flags(body, item, name)) do
+        text = text .. " " .. flag
+    end
+    local count = body:number(item, name .. ".members", UInt64.new(MEMBERS_MAX, 0))
+    for _ = 1, count:tonumber() do
+        body:small(item, name .. ".of", 16)
+    end
     item:set_len(body.at - from)
-    item:append_text(" of member " .. member)
+    item:append_text(" of member " .. text)
+    return text
 end
 
 -- The tag of what comes first in a group or chunk: what follows it is the object's own.
@@ -284,7 +319,7 @@ bodies[2] = function(body, tree)
         local applied = body:sequence(entry, "acknowledge.applied")
         local received = applied + body:sequence(entry, "acknowledge.ahead")
         generated(entry, "acknowledge.received", received)
-        if runs(body, entry, "acknowledge", received) > SEQUENCE_MAX then
+        if runs(body, entry, received) > SEQUENCE_MAX then
             error({ "received beyond the greatest sequence" })
         end
         entry:set_len(body.at - from)
@@ -329,8 +364,8 @@ bodies[6] = function(body, tree)
     local walk = body:small(tree, "image_acknowledge.walk", 32)
     local prefix = body:small(tree, "image_acknowledge.prefix", 32)
     body:fixed(tree, "image_acknowledge.bits", 8)
-    body:fixed(tree, "image_acknowledge.flags", 1)
-    return walk .. "/" .. prefix
+    local set = flags(body, tree, "image_acknowledge")
+    return walk .. "/" .. prefix .. (#set > 0 and " " .. set[#set] or "")
 end
 
 bodies[8] = function(body, tree)
@@ -338,17 +373,19 @@ bodies[8] = function(body, tree)
 end
 
 bodies[9] = function(body, tree)
-    body:small(tree, "join_confirm.member", 16)
+    local member = body:small(tree, "join_confirm.member", 16)
     body:fixed(tree, "join_confirm.incarnation", 8)
-    body:sequence(tree, "join_confirm.head")
+    return member .. " after " .. tostring(body:sequence(tree, "join_confirm.head"))
 end
 
 bodies[10] = function(body, tree)
-    local left = body:number(tree, "join_vector.streams"):tonumber()
+    local left = body:number(tree, "join_vector.lives"):tonumber()
+    local text = {}
     while left > 0 do
         left = left - 1
-        stream(body, tree, "join_vector")
+        table.insert(text, held(body, tree, "join_vector"))
     end
+    return table.concat(text, ", ")
 end
 
 bodies[11] = function(body, tree)
@@ -361,7 +398,7 @@ bodies[12] = function(body, tree)
 end
 
 bodies[13] = function(body, tree)
-    stream(body, tree, "close")
+    return held(body, tree, "close")
 end
 
 bodies[128] = function(body, tree)

@@ -51,6 +51,8 @@ struct Objects {
 
 const IDLE: u32 = 10;
 const WRITER: u16 = 2;
+/// The entry that the reader uses too.
+const TWO_USERS: u32 = 0x0102_0304;
 
 struct Member {
     context: Rc<Context>,
@@ -98,7 +100,7 @@ fn write(member: &mut Member, vector: &str) {
     let known = state.words.get(&0x0a0b_0c0d).expect("replicated");
     // Asked for only where it is spent: nobody here gives back what is not.
     let vacancy = match vector {
-        "table-written" | "table-written-again" => state.words.vacancy(),
+        "table-written" | "table-written-again" | "table-of-two-users" => state.words.vacancy(),
         "table-of-flows" => state.flows.vacancy(),
         _ => Ok(None),
     };
@@ -110,6 +112,7 @@ fn write(member: &mut Member, vector: &str) {
             let value = if vector == "table-written" { 5 } else { 8 };
             act.words.insert(vacancy.unwrap(), 0x0a0b_0c0d, Word(value));
         }
+        "table-of-two-users" => act.words.insert(vacancy.unwrap(), TWO_USERS, Word(9)),
         "table-changed" => act.words.update(&known.unwrap(), Word(6)),
         "table-expired" => {
             // Beyond the idle time and the grace for uses that were not heard of yet.
@@ -170,7 +173,22 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
         );
         count += 1;
     }
-    assert_eq!(count, 14);
+    assert_eq!(count, 15);
+
+    // A use that the reader announces. It numbers less than the writing: the entry stays as it was written.
+    let used = named(&vectors, "use table-of-two-users");
+    reader.context.set_now(0, reader.context.tick() + IDLE / 2);
+    writer.context.set_now(0, reader.context.tick());
+    reader.context.begin(1);
+    let known = reader.state.words.get(&TWO_USERS).expect("replicated");
+    reader.state.act().words.touch(&known.unwrap());
+    let groups = groups(&mut reader.state, &reader.context);
+    let (sequence, bytes) = &groups[0];
+    assert_eq!(*sequence, used.number::<u64>("sequence"));
+    assert_eq!(to_hex(bytes), to_hex(&used.bytes));
+    let (state, context) = (&mut writer.state, &writer.context);
+    assert_eq!(state.apply(context, name(1), *sequence, bytes), Ok(()));
+    assert_eq!(writer.state.digests(), reader.state.digests());
 
     // The whole state, after all of that.
     let entries: Vec<u8> = vectors
@@ -187,6 +205,9 @@ fn writes_become_the_bytes_and_the_bytes_say_the_same_elsewhere() {
     let (state, context) = (&mut newcomer.state, &newcomer.context);
     assert_eq!(state.apply_image(context, &entries), Ok(()));
     assert_eq!(writer.state.digests(), newcomer.state.digests());
+    // And it says to others what it was told.
+    let said = image(&newcomer.state, 10_000).concat();
+    assert_eq!(to_hex(&said), to_hex(&entries));
 }
 
 #[test]

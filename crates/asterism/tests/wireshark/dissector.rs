@@ -112,6 +112,20 @@ fn expect(shown: &mut Shown, prefix: &str, vector: &Vector) {
         let place = |name: &str| format!("asterism.{prefix}.{}", name.replace('-', "_"));
         if value.contains('=') {
             for (name, value) in value.split(' ').filter_map(|part| part.split_once('=')) {
+                if name == "of" {
+                    let members: Vec<&str> =
+                        value.split(',').filter(|one| *one != "none").collect();
+                    add(shown, place("members"), &members.len().to_string());
+                    for member in members {
+                        add(shown, place("of"), member);
+                    }
+                    continue;
+                }
+                if name == "flags" {
+                    let flags: u8 = value.parse().unwrap();
+                    add(shown, place("loose"), &(flags & 1).to_string());
+                    add(shown, place("settled"), &(flags >> 1).to_string());
+                }
                 if name != "runs" {
                     add(shown, place(name), value);
                     continue;
@@ -164,6 +178,16 @@ fn expect_frame(shown: &mut Shown, vector: &Vector) {
                     &value.to_string(),
                 );
             }
+        }
+    }
+    if prefix == "image_acknowledge" {
+        let flags: u8 = vector.number("flags");
+        for (name, value) in [("end", flags & 1), ("joined", flags >> 1)] {
+            add(
+                shown,
+                format!("asterism.image_acknowledge.{name}"),
+                &value.to_string(),
+            );
         }
     }
     if prefix == "acknowledge" {
@@ -332,6 +356,9 @@ fn every_vector_is_shown_field_by_field() {
         "member 1 #3: records 300-301, keep-alive wants an answer"
     );
     assert!(info("refused unknown-kind").ends_with(": kind 7"));
+    assert!(info("close").ends_with(": close 300:70000 loose"));
+    assert!(info("join-confirm").ends_with(": join confirm 2 after 900"));
+    assert!(info("image-acknowledge joined").ends_with(": image acknowledge 300/9 joined"));
 }
 
 #[test]

@@ -1,19 +1,36 @@
 //! The vectors of joining, leaving and closing.
 
-use crate::vectors::{self, Vector, number, part, to_runs};
+use crate::vectors::{Vector, number, part};
 use crate::{Incarnation, MemberId};
 
 use super::super::membership::*;
 use super::{Fields, field};
 
+/// Members with commas between them, or `none`.
+fn names(text: &str) -> Vec<MemberId> {
+    let names = text.split(',').filter(|name| *name != "none");
+    names.map(|name| MemberId(number(name))).collect()
+}
+
+fn to_names(members: &[MemberId]) -> String {
+    if members.is_empty() {
+        return "none".into();
+    }
+    let each: Vec<String> = members.iter().map(|member| member.0.to_string()).collect();
+    each.join(",")
+}
+
 /// What the reader makes of a body.
 pub(super) fn fields_of(kind: u8, body: &[u8]) -> Fields {
-    let stream = |stream: &StreamSet| {
-        let (member, incarnation) = (stream.member.0, stream.incarnation.0);
-        let (prefix, runs) = (stream.prefix, to_runs(&stream.runs));
+    let held = |held: &Held| {
+        let (member, incarnation) = (held.member.0, held.incarnation.0);
+        let (prefix, of) = (held.prefix, to_names(&held.of));
+        let flags = u8::from(held.loose) | u8::from(held.settled) << 1;
         field(
-            "stream",
-            format!("member={member} incarnation={incarnation} prefix={prefix} runs={runs}"),
+            "held",
+            format!(
+                "member={member} incarnation={incarnation} prefix={prefix} flags={flags} of={of}"
+            ),
         )
     };
     match Membership::read(kind, body).unwrap() {
@@ -27,12 +44,12 @@ pub(super) fn fields_of(kind: u8, body: &[u8]) -> Fields {
             field("incarnation", incarnation.0),
             field("head", head),
         ],
-        Membership::JoinVector { streams } => streams.iter().map(stream).collect(),
+        Membership::JoinVector { held: all } => all.iter().map(held).collect(),
         Membership::Leave { head } => vec![field("head", head)],
         Membership::LeaveConfirm { member, applied } => {
             vec![field("member", member.0), field("applied", applied)]
         }
-        Membership::Close { stream: closed } => vec![stream(&closed)],
+        Membership::Close { held: closed } => vec![held(&closed)],
     }
 }
 
@@ -40,11 +57,16 @@ pub(super) fn fields_of(kind: u8, body: &[u8]) -> Fields {
 pub(super) fn body_of(kind: u8, vector: &Vector) -> Vec<u8> {
     let member = || MemberId(vector.number("member"));
     let incarnation = || Incarnation(vector.number("incarnation"));
-    let stream = |text: &str| StreamSet {
-        member: MemberId(number(part(text, "member"))),
-        incarnation: Incarnation(number(part(text, "incarnation"))),
-        prefix: number(part(text, "prefix")),
-        runs: vectors::runs(part(text, "runs")),
+    let held = |text: &str| {
+        let flags: u8 = number(part(text, "flags"));
+        Held {
+            member: MemberId(number(part(text, "member"))),
+            incarnation: Incarnation(number(part(text, "incarnation"))),
+            prefix: number(part(text, "prefix")),
+            loose: flags & 1 != 0,
+            settled: flags & 2 != 0,
+            of: names(part(text, "of")),
+        }
     };
     let frame = match kind {
         KIND_JOIN => Membership::Join {
@@ -56,7 +78,7 @@ pub(super) fn body_of(kind: u8, vector: &Vector) -> Vec<u8> {
             head: vector.number("head"),
         },
         KIND_JOIN_VECTOR => Membership::JoinVector {
-            streams: vector.all("stream").map(stream).collect(),
+            held: vector.all("held").map(held).collect(),
         },
         KIND_LEAVE => Membership::Leave {
             head: vector.number("head"),
@@ -66,7 +88,7 @@ pub(super) fn body_of(kind: u8, vector: &Vector) -> Vec<u8> {
             applied: vector.number("applied"),
         },
         _ => Membership::Close {
-            stream: stream(vector.text("stream")),
+            held: held(vector.text("held")),
         },
     };
     assert_eq!(frame.kind(), kind);

@@ -68,7 +68,10 @@ fn fields_of(bytes: &[u8]) -> Fields {
             field("walk", acknowledge.walk),
             field("prefix", acknowledge.prefix),
             field("bits", acknowledge.bits),
-            field("flags", u8::from(acknowledge.end)),
+            field(
+                "flags",
+                u8::from(acknowledge.end) | u8::from(acknowledge.joined) << 1,
+            ),
         ]),
         Frame::Padding => {
             assert_eq!(kind, 0x80);
@@ -128,13 +131,17 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             let (walk, chunks) = (vector.number("walk"), vector.number("chunks"));
             ImageEndFrame::write(&mut body, walk, chunks, covers, &streams);
         }
-        KIND_IMAGE_ACKNOWLEDGE => ImageAcknowledge {
-            walk: vector.number("walk"),
-            prefix: vector.number("prefix"),
-            bits: vector.number("bits"),
-            end: vector.text("flags") == "1",
+        KIND_IMAGE_ACKNOWLEDGE => {
+            let flags: u8 = vector.number("flags");
+            ImageAcknowledge {
+                walk: vector.number("walk"),
+                prefix: vector.number("prefix"),
+                bits: vector.number("bits"),
+                end: flags & 1 != 0,
+                joined: flags & 2 != 0,
+            }
+            .write(&mut body);
         }
-        .write(&mut body),
         KIND_JOIN..=KIND_CLOSE => body = membership::body_of(kind, vector),
         0x80 => {
             write_padding(&mut out, 2 + vector.number::<usize>("length"));
