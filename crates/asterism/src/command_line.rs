@@ -11,13 +11,13 @@ use clap_complete::Shell;
 use crate::control::client::Which;
 use crate::control::{Ask, commands};
 use crate::output::Output;
-use crate::{check, demo, epochs, key_file, lab, replay, run as host, scaffold};
+use crate::{check, decrypt, demo, epochs, key_file, lab, replay, run as host, scaffold};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; what was to be shown holds
-  1  it ran, and what was to be shown does not hold (demo), packets were lost on the way (replay), the host could not
-     start or go on (run), or there is no such entry (state get)
+  1  it ran, and what was to be shown does not hold (demo), packets were lost on the way (replay), nothing was opened
+     (decrypt), the host could not start or go on (run), or there is no such entry (state get)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers
@@ -114,6 +114,11 @@ pub enum Command {
     /// one flow go through different hosts unless told otherwise. Answers in a capture of a NAT's inside are addressed
     /// to what the NAT gave their session.
     Replay(replay::Arguments),
+    /// Open the sealed datagrams of a capture, to look at them with Wireshark
+    ///
+    /// Writes every packet as it was, with what was sealed in the clear: for the dissector in tools/wireshark. Needs the cluster's
+    /// key, and for each session one handshake, in this capture or in another: hosts exchange them when one of them starts.
+    Decrypt(decrypt::Arguments),
     /// Write a network function of your own, in a crate of its own, ready to build and test
     New {
         /// The function's name, such as `rate-monitor`; the folder gets it too
@@ -171,6 +176,7 @@ pub fn run(
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Lab(arguments) => lab::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),
+        Command::Decrypt(arguments) => decrypt::command(&arguments, &mut output),
         Command::New {
             name,
             into,

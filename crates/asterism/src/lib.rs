@@ -8,6 +8,7 @@ pub mod check;
 pub mod command_line;
 pub mod config;
 pub mod control;
+pub mod decrypt;
 pub mod demo;
 pub mod epochs;
 pub mod fleet;

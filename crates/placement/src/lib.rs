@@ -10,6 +10,8 @@ pub mod mutant;
 pub mod replicated;
 pub mod seal;
 mod time;
+#[cfg(test)]
+mod vectors;
 
 pub use member::{ClusterId, Epoch, Incarnation, MemberId};
 pub use time::Time;

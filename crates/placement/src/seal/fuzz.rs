@@ -5,6 +5,7 @@ use super::config::SecureConfig;
 use super::handshake::{EVENTS_WAITING_MAX, TRANSMITS_WAITING_MAX};
 use super::key::ClusterKey;
 use super::opener::Opened;
+use super::recorded::{RecordedOpener, segments};
 use super::refusal::Refusal;
 use crate::{ClusterId, Incarnation, MemberId, Time};
 
@@ -48,6 +49,7 @@ pub fn fuzz_open(data: &[u8]) {
         _ => genuine.iter().take(32).chain(data).copied().collect(),
     };
     let damaged = datagram != genuine;
+    check_recorded(damaged, &genuine, &datagram);
     // Twice: the second time it can be no news.
     let first = receiver.handle(Time::ZERO, 7, &mut datagram.clone());
     let second = receiver.handle(Time::ZERO, 7, &mut datagram);
@@ -68,10 +70,33 @@ fn check(damaged: bool, handled: &Result<Option<Opened>, Refusal>) {
     );
 }
 
+/// A capture's reader, who learnt what the genuine datagram has to tell, opens it and nothing else.
+fn check_recorded(damaged: bool, genuine: &[u8], datagram: &[u8]) {
+    let mut recorded = RecordedOpener::new(1);
+    recorded
+        .add_key(key())
+        .expect("the first key is not refused");
+    let is_handshake = recorded.learn(genuine).expect("it is genuine");
+    let mut opened = datagram.to_vec();
+    let result = recorded.open(&mut opened);
+    let lengths: usize = segments(datagram).map(|range| range.len()).sum();
+    assert_eq!(lengths, datagram.len());
+    match result {
+        Ok(_) => assert!(is_handshake && !damaged, "damaged: {damaged}, but opened"),
+        Err(why) => {
+            assert!(damaged || !is_handshake, "genuine, but {why}");
+            assert_eq!(opened, datagram, "changed, but not opened");
+        }
+    }
+}
+
+fn key() -> ClusterKey {
+    ClusterKey::from_random(1, core::array::from_fn(|i| i as u8))
+}
+
 fn channel(member: u16, peer: u16) -> SecureChannel {
-    let key = ClusterKey::from_random(1, core::array::from_fn(|i| i as u8));
     let config = SecureConfig::new(
-        key,
+        key(),
         ClusterId(1),
         MemberId(member),
         Incarnation(10 + u64::from(member)),

@@ -24,7 +24,8 @@
 //! # Reading order
 //!
 //! `header` (the 32 clear bytes), `key`, `sealer` (out), `opener` and `window` (in), `handshake`,
-//! `admission` (who is admitted), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons).
+//! `admission` (who is admitted), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons);
+//! `recorded` opens captures.
 
 mod admission;
 mod channel;
@@ -34,6 +35,7 @@ mod handshake;
 mod header;
 mod key;
 mod opener;
+mod recorded;
 mod refusal;
 mod sealer;
 mod window;
@@ -54,6 +56,9 @@ pub use handshake::{
 pub use header::{HEADER_BYTES, Header, OVERHEAD_BYTES, TAG_BYTES, WIRE_VERSION_MAX};
 pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, Salt, Session};
 pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};
+pub use recorded::{
+    OPENED_MARK, RECORDED_SESSIONS_MAX, Recorded, RecordedOpener, Unopened, segments,
+};
 pub use refusal::{Refusal, RefusalCounts};
 pub use sealer::{COUNTER_MAX, SealError, Sealer};
 pub use window::{ReplayWindow, WINDOW_COUNTERS};

@@ -337,7 +337,7 @@ impl Opener {
     }
 }
 
-fn salt_of(datagram: &[u8]) -> Option<Salt> {
+pub(super) fn salt_of(datagram: &[u8]) -> Option<Salt> {
     datagram
         .get(HEADER_BYTES..)?
         .first_chunk()
@@ -345,7 +345,7 @@ fn salt_of(datagram: &[u8]) -> Option<Salt> {
         .map(Salt)
 }
 
-fn open_with(
+pub(super) fn open_with(
     cipher: &Cipher,
     header: &Header,
     datagram: &mut [u8],

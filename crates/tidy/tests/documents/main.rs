@@ -5,3 +5,4 @@ mod generated;
 mod links;
 mod shown;
 mod structure;
+mod vectors;

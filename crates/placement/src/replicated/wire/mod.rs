@@ -11,7 +11,7 @@
 //! entry       := origin applied ahead pairs (missing present)*pairs
 //! keep-alive  := flags:u8                             kind 3; bit 0: an answer is wanted
 //! padding     := zero*                                kind 0x80; without a meaning
-//! image, and what later issues need                   see `image` and `membership`
+//! images; joining, leaving and closing                see `image` and `membership`
 //! ```
 //!
 //! The length before every body is what a decoder trusts to find the next frame, so a body that it does not understand
@@ -20,6 +20,8 @@
 
 mod acknowledge;
 mod frame;
+#[cfg(test)]
+mod golden;
 mod header;
 mod image;
 mod membership;

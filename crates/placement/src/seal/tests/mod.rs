@@ -1,10 +1,12 @@
-//! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `admission` (hosts in memory under a virtual
-//! clock, by `hosts`), `hostile` (floods, replays, bytes of any kind).
+//! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `golden` (against the public vectors), `admission` (hosts in memory under a virtual
+//! clock, by `hosts`), `recorded` (captures), `hostile` (floods, replays, bytes of any kind).
 
 mod admission;
 mod datagrams;
+mod golden;
 mod hostile;
 mod hosts;
+mod recorded;
 
 use super::*;
 use crate::{ClusterId, Incarnation, MemberId};

@@ -1,0 +1,280 @@
+//! The public vectors of `docs/src/vectors`, both ways: what is read from the bytes is what the fields say, and what is
+//! written from the fields is the bytes.
+
+mod membership;
+
+use core::time::Duration;
+
+use crate::vectors::{self, Vector, number, part, to_hex, to_runs};
+use crate::{ClusterId, Epoch, MemberId, Time};
+
+use super::super::ImageKind;
+use super::super::refused::Refused;
+use super::membership::{KIND_CLOSE, KIND_JOIN};
+use super::*;
+
+type Fields = Vec<(String, String)>;
+
+fn field(name: &str, value: impl ToString) -> (String, String) {
+    (name.into(), value.to_string())
+}
+
+/// What the reader makes of a frame's bytes, as a vector says it.
+fn fields_of(bytes: &[u8]) -> Fields {
+    let mut whole = Reader::new(bytes);
+    let (kind, length) = (whole.byte().unwrap(), whole.length().unwrap());
+    let body = whole.take(length).unwrap();
+    assert!(whole.is_empty());
+    let mut fields = vec![field("kind", kind)];
+    let mut frames = Frames::new(Reader::new(bytes));
+    match frames.next().unwrap().unwrap() {
+        Frame::Records(groups) => {
+            fields.push(field("first", groups.first));
+            assert_eq!(groups.end - groups.first, groups.count() as u64);
+            fields.extend(groups.map(|group| field("group", to_hex(group))));
+        }
+        Frame::Acknowledge(entries) => fields.extend(entries.map(|entry| {
+            let runs: Vec<_> = entry.runs().collect();
+            let last = runs.last().map_or(entry.received, |run| run.1);
+            assert_eq!(entry.highest, last);
+            let (origin, applied) = (entry.origin.0, entry.applied);
+            let (ahead, runs) = (entry.received - applied, to_runs(&runs));
+            field(
+                "entry",
+                format!("origin={origin} applied={applied} ahead={ahead} runs={runs}"),
+            )
+        })),
+        Frame::KeepAlive { answer } => fields.push(field("flags", u8::from(answer))),
+        Frame::Image(image) => fields.extend([
+            field("walk", image.walk),
+            field("index", image.index),
+            field("chunk", to_hex(image.chunk)),
+        ]),
+        Frame::ImageEnd(end) => {
+            let covers = match end.kind {
+                ImageKind::Changes => 0,
+                ImageKind::Full => 1,
+            };
+            fields.extend([
+                field("walk", end.walk),
+                field("chunks", end.chunks),
+                field("covers", covers),
+            ]);
+            fields.extend(end.vector().map(|(member, sequence)| {
+                field("stream", format!("member={} sequence={sequence}", member.0))
+            }));
+        }
+        Frame::ImageAcknowledge(acknowledge) => fields.extend([
+            field("walk", acknowledge.walk),
+            field("prefix", acknowledge.prefix),
+            field("bits", acknowledge.bits),
+            field(
+                "flags",
+                u8::from(acknowledge.end) | u8::from(acknowledge.joined) << 1,
+            ),
+        ]),
+        Frame::Padding => {
+            assert_eq!(kind, 0x80);
+            fields.push(field("length", length));
+        }
+        Frame::Skipped => fields.push(field("length", length)),
+        _ => fields.extend(membership::fields_of(kind, body)),
+    }
+    assert!(frames.next().is_none());
+    fields
+}
+
+/// What the writers make of a vector's fields; `None` for kinds that this build never writes.
+fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
+    let (mut out, mut body) = (Vec::new(), Vec::new());
+    let kind = vector.number("kind");
+    match kind {
+        KIND_RECORDS => {
+            write_varint(&mut body, vector.number("first"));
+            for group in vector.all("group").map(vectors::hex) {
+                write_varint(&mut body, group.len() as u64);
+                body.extend(group);
+            }
+        }
+        KIND_ACKNOWLEDGE => {
+            write_varint(&mut body, vector.all("entry").count() as u64);
+            for entry in vector.all("entry") {
+                let applied: u64 = number(part(entry, "applied"));
+                write_entry(
+                    &mut body,
+                    MemberId(number(part(entry, "origin"))),
+                    applied,
+                    applied + number::<u64>(part(entry, "ahead")),
+                    &vectors::runs(part(entry, "runs")),
+                );
+            }
+        }
+        KIND_KEEP_ALIVE => body.push(vector.number("flags")),
+        KIND_IMAGE => Image {
+            walk: vector.number("walk"),
+            index: vector.number("index"),
+            chunk: &vectors::hex(vector.text("chunk")),
+        }
+        .write(&mut body),
+        KIND_IMAGE_END => {
+            let streams: Vec<_> = vector
+                .all("stream")
+                .map(|stream| {
+                    let member = MemberId(number(part(stream, "member")));
+                    (member, number(part(stream, "sequence")))
+                })
+                .collect();
+            let covers = match vector.text("covers") {
+                "0" => ImageKind::Changes,
+                _ => ImageKind::Full,
+            };
+            let (walk, chunks) = (vector.number("walk"), vector.number("chunks"));
+            ImageEndFrame::write(&mut body, walk, chunks, covers, &streams);
+        }
+        KIND_IMAGE_ACKNOWLEDGE => {
+            let flags: u8 = vector.number("flags");
+            ImageAcknowledge {
+                walk: vector.number("walk"),
+                prefix: vector.number("prefix"),
+                bits: vector.number("bits"),
+                end: flags & 1 != 0,
+                joined: flags & 2 != 0,
+            }
+            .write(&mut body);
+        }
+        KIND_JOIN..=KIND_CLOSE => body = membership::body_of(kind, vector),
+        0x80 => {
+            write_padding(&mut out, 2 + vector.number::<usize>("length"));
+            return Some(out);
+        }
+        _ => return None,
+    }
+    write_frame(&mut out, kind, &body);
+    Some(out)
+}
+
+#[test]
+fn numbers() {
+    for vector in vectors::read("numbers.txt") {
+        let mut reader = Reader::new(&vector.bytes);
+        let read = reader.varint();
+        let mut written = Vec::new();
+        match vector.kind() {
+            "number" => {
+                let value = vector.number("value");
+                write_varint(&mut written, value);
+                assert_eq!(written, vector.bytes, "{}", vector.name);
+                assert_eq!(read, Some(value), "{}", vector.name);
+                assert!(reader.is_empty(), "{}", vector.name);
+            }
+            "lenient" => assert_eq!(read, Some(vector.number("value")), "{}", vector.name),
+            "refused" => assert_eq!(read, None, "{}", vector.name),
+            other => panic!("{other} is not known here"),
+        }
+    }
+}
+
+#[test]
+fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
+    let mut kinds = Vec::new();
+    for vector in vectors::read("frames.txt") {
+        if vector.kind() == "refused" {
+            continue;
+        }
+        assert_eq!(fields_of(&vector.bytes), vector.fields, "{}", vector.name);
+        kinds.push(vector.number::<u8>("kind"));
+        if let Some(written) = bytes_of(&vector) {
+            assert_eq!(to_hex(&written), to_hex(&vector.bytes), "{}", vector.name);
+        }
+    }
+    kinds.dedup();
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 254]);
+}
+
+#[test]
+fn refused_frames_are_refused_for_their_reason() {
+    let vectors = vectors::read("frames.txt");
+    let refused = vectors.iter().filter(|vector| vector.kind() == "refused");
+    let mut count = 0;
+    for vector in refused {
+        count += 1;
+        let read: Result<Vec<_>, _> = Frames::new(Reader::new(&vector.bytes)).collect();
+        let reason = read.err().map(Refused::label);
+        assert_eq!(reason, Some(vector.text("reason")), "{}", vector.name);
+    }
+    assert!(count >= 10);
+}
+
+#[test]
+fn messages() {
+    let frames = vectors::read("frames.txt");
+    for vector in vectors::read("messages.txt") {
+        let mut reader = Reader::new(&vector.bytes);
+        let read = Header::read(&mut reader);
+        if vector.kind() == "refused" {
+            let reason = read.err().map(Refused::label);
+            assert_eq!(reason, Some(vector.text("reason")), "{}", vector.name);
+            continue;
+        }
+        let header = read.unwrap();
+        assert_eq!(vector.number::<u8>("version"), WIRE_VERSION);
+        assert_eq!(header.cluster, ClusterId(vector.number("cluster")));
+        assert_eq!(header.epoch, Epoch(vector.number("epoch")));
+        assert_eq!(header.timestamp, Time(vector.number("timestamp")));
+        assert_eq!(header.head, vector.number::<u64>("head"));
+        let mut written = Vec::new();
+        let count = Header::write(
+            &mut written,
+            header.cluster,
+            header.epoch,
+            header.timestamp,
+            header.head,
+        );
+        for echo in vector.all("echo") {
+            let echo = Echo {
+                member: MemberId(number(part(echo, "member"))),
+                timestamp: Time(number(part(echo, "timestamp"))),
+                held: Duration::from_micros(number(part(echo, "held"))),
+            };
+            assert_eq!(header.echo_of(echo.member), Some(echo), "{}", vector.name);
+            echo.write(&mut written);
+        }
+        count.set(&mut written, vector.all("echo").count() as u8);
+        assert_eq!(reader.rest().len(), vector.bytes.len() - written.len());
+        for name in vector.all("frame") {
+            written.extend(&vectors::named(&frames, name).bytes);
+        }
+        assert_eq!(to_hex(&written), to_hex(&vector.bytes), "{}", vector.name);
+        for frame in Frames::new(reader) {
+            frame.unwrap();
+        }
+    }
+}
+
+/// A header that is cut anywhere is refused; a message that is cut between frames has fewer of them, cut inside one it is
+/// refused.
+#[test]
+fn messages_cut_short() {
+    let frames = vectors::read("frames.txt");
+    for vector in vectors::read("messages.txt") {
+        if vector.kind() == "refused" {
+            continue;
+        }
+        let lengths = vector.all("frame").map(|name| {
+            let frame = vectors::named(&frames, name);
+            frame.bytes.len()
+        });
+        let mut start = vector.bytes.len() - lengths.clone().sum::<usize>();
+        let mut whole = vec![start];
+        for length in lengths {
+            start += length;
+            whole.push(start);
+        }
+        for cut in 0..vector.bytes.len() {
+            let mut reader = Reader::new(&vector.bytes[..cut]);
+            let is_read =
+                Header::read(&mut reader).is_ok() && Frames::new(reader).all(|frame| frame.is_ok());
+            assert_eq!(is_read, whole.contains(&cut), "{} at {cut}", vector.name);
+        }
+    }
+}
