@@ -14,7 +14,7 @@ use crate::output::{Output, Schema};
 /// What `asterism epoch` is told.
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
-    /// The configuration file, whose [cluster] epochs names the file
+    /// The configuration file; `epochs` in its cluster section names the file
     #[arg(value_name = "CONFIG")]
     pub config: PathBuf,
     /// Write the first epoch: all members, in their first lives
