@@ -62,11 +62,14 @@ pub enum Mutant {
     MarksOutliveLives,
     /// What a member got of an image whose server died before the end is kept, and nobody is told.
     HalfImageForgotten,
+    /// Once an epoch leaves a member out it does not count for stability any more, though others may still bring what it
+    /// wrote (RULES 14: the removed returns).
+    StableWithoutTheDead,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 27] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -93,6 +96,7 @@ impl Mutant {
         Mutant::NewcomerAcknowledges,
         Mutant::MarksOutliveLives,
         Mutant::HalfImageForgotten,
+        Mutant::StableWithoutTheDead,
     ];
 }
 

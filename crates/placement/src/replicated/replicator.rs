@@ -63,6 +63,8 @@ pub struct Replicator {
     pub(super) closings: Vec<Closing>,
     /// Of a member that the roster being installed ends, part of an image was joined.
     pub(super) half_images: bool,
+    /// One of them is not closed: until it is, nothing more counts as stable, since others may bring what it wrote.
+    pub(super) frozen: bool,
     /// Which of them the next acknowledgement speaks of first.
     pub(super) closing_rotation: usize,
     /// The number of the last walk begun: not of a walk that an earlier life began.
@@ -133,6 +135,7 @@ impl Replicator {
             leave_said: false,
             closings: Vec::new(),
             half_images: false,
+            frozen: false,
             closing_rotation: 0,
             walks: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
                 << WALKS_OF_A_LIFE_BITS,
@@ -408,7 +411,7 @@ impl Replicator {
         *counted = sequence;
         let stable = &mut self.progress.members[origin].stable;
         // Only who was last can have held it back.
-        if before <= *stable {
+        if before <= *stable && !self.frozen {
             let least = (0..count)
                 .filter(|&other| self.present[other])
                 .map(|other| self.counted[other * count + origin])
@@ -417,8 +420,13 @@ impl Replicator {
         }
     }
 
-    /// Other members count than did before.
+    /// Other members count than did before, or what was frozen may go on.
     pub(super) fn recount(&mut self) {
+        let open = self.closings.iter().any(|closing| !closing.closed);
+        self.frozen = open && !mutant::active(Mutant::StableWithoutTheDead);
+        if self.frozen {
+            return;
+        }
         let count = self.members.len();
         for origin in 0..count {
             let rows = (0..count).filter(|&other| self.present[other]);

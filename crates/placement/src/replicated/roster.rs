@@ -10,7 +10,8 @@ use crate::{Epoch, Incarnation, MemberId};
 pub struct Roster {
     /// Its number. Greater numbers are later.
     pub epoch: Epoch,
-    /// Who takes part, each once, in any order. An unnamed life is the first that is heard.
+    /// Who takes part, each once, in any order. An unnamed life is the first that is heard: only
+    /// right while nobody is ended whom some member never heard.
     pub members: Vec<(MemberId, Option<Incarnation>)>,
 }
 

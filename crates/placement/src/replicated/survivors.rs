@@ -76,6 +76,7 @@ impl Replicator {
         };
         let closing = Closing::new(member, incarnation, own, self.members.len());
         self.closings.push(closing);
+        self.frozen = !mutant::active(Mutant::StableWithoutTheDead);
     }
 
     /// All instances of this host have applied what was delivered of an ended life.
@@ -203,6 +204,7 @@ impl Replicator {
                     incarnation,
                 };
                 self.push_event(member, event);
+                self.recount();
             }
             if changed {
                 self.want_acknowledge(now, true);

@@ -98,6 +98,8 @@ pub(crate) struct Host {
     pub(crate) head: u64,
     /// What was stable when the roster in force was installed.
     pub(crate) stable_at_install: BTreeMap<Life, u64>,
+    /// Up to where it was judged what it calls stable.
+    pub(crate) stable_checked: BTreeMap<Life, u64>,
     /// Lives that were closed since the last look.
     pub(crate) closed: BTreeSet<Life>,
     walks: BTreeMap<MemberId, Walk>,
@@ -121,6 +123,7 @@ impl Host {
             prefixes: BTreeMap::new(),
             head: 0,
             stable_at_install: BTreeMap::new(),
+            stable_checked: BTreeMap::new(),
             closed: BTreeSet::new(),
             walks: BTreeMap::new(),
             applied: BTreeMap::new(),

@@ -7,12 +7,13 @@ use crate::scenarios::half_an_image_is_passed_on;
 use crate::world::World;
 
 /// The planted bugs that only a change of membership shows.
-const OF_MEMBERSHIP: [Mutant; 5] = [
+const OF_MEMBERSHIP: [Mutant; 6] = [
     Mutant::ClosesAlone,
     Mutant::CutBeforeConfirmed,
     Mutant::NewcomerAcknowledges,
     Mutant::MarksOutliveLives,
     Mutant::HalfImageForgotten,
+    Mutant::StableWithoutTheDead,
 ];
 
 #[test]

@@ -1,7 +1,7 @@
 //! A cluster whose members die, return, join and leave while it is under load, and the truth about its epochs.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use asterism_placement::replicated::{
@@ -59,6 +59,8 @@ pub(crate) struct World {
     /// The latest roster, and who takes part in it.
     roster: Roster,
     walks: Walks,
+    /// Hosts that died or were evicted, as they were.
+    dead: Vec<Host>,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     order: u64,
@@ -91,6 +93,7 @@ impl World {
                 members,
             },
             walks: Walks::new(),
+            dead: Vec::new(),
             queue: BinaryHeap::new(),
             happenings: BTreeMap::new(),
             order: 0,
@@ -229,7 +232,7 @@ impl World {
             Happening::Die(place) => {
                 if self.is_storm() && self.joined().iter().any(|&other| other != place) {
                     self.report.deaths += u64::from(self.hosts[place].is_some());
-                    self.hosts[place] = None;
+                    self.bury(place);
                 }
             }
             Happening::Start(place) => {
@@ -259,11 +262,15 @@ impl World {
             Err(InstallError::NotNewer { .. }) => Ok(()),
             Err(InstallError::OtherLife { named }) if named < host.life.1 => Ok(()),
             Err(why) if why.is_end() => {
-                self.hosts[place] = None;
+                self.bury(place);
                 Ok(())
             }
             Err(why) => Err(format!("{:?} refused a roster: {why}", host.life)),
         }
+    }
+
+    fn bury(&mut self, place: usize) {
+        self.dead.extend(self.hosts[place].take());
     }
 
     // --- the truth about epochs
@@ -314,7 +321,7 @@ impl World {
             // A member dies, if another has what it had; nobody is told yet.
             (true, true) if others > 0 && self.random.chance(60) => {
                 self.report.deaths += 1;
-                self.hosts[place] = None;
+                self.bury(place);
             }
             // It is evicted though it lives.
             (true, true) if others > 0 && self.random.chance(30) => {
@@ -433,14 +440,25 @@ impl World {
             .members()
             .iter()
             .filter(|member| member.standing != Standing::Out);
-        for member in present.clone() {
+        let mut stable = host.stable_checked.clone();
+        for member in present {
             let Some(incarnation) = member.incarnation else {
                 continue;
             };
             let life = (member.member, incarnation);
             self.check_stable(host, life, member.stable)?;
+            stable.insert(life, member.stable);
         }
-        for life in closed.unwrap_or_default() {
+        self.check_closed(host, closed.unwrap_or_default())?;
+        if let Some(host) = &mut self.hosts[place] {
+            host.stable_checked = stable;
+        }
+        Ok(())
+    }
+
+    /// What a host calls closed is the same at all.
+    fn check_closed(&self, host: &Host, closed: BTreeSet<Life>) -> Result<(), String> {
+        for life in closed {
             let own = of(&host.known, life);
             if host.replicator.epoch() == self.roster.epoch {
                 for witness in self.living(host) {
@@ -471,7 +489,7 @@ impl World {
     }
 
     fn check_stable(&self, host: &Host, life: Life, stable: u64) -> Result<(), String> {
-        if stable == 0 {
+        if host.stable_checked.get(&life).copied().unwrap_or(0) >= stable {
             return Ok(());
         }
         for witness in self.living(host) {
@@ -485,6 +503,18 @@ impl World {
                     "{:?} calls {life:?}:{stable} stable; {:?} lacks it",
                     host.life, witness.life
                 ));
+            }
+            // What the dead wrote before they knew it, and somebody has, is here.
+            for dead in &self.dead {
+                let known = dead.head_when_known.get(&(life, stable));
+                let before = known.copied().unwrap_or(dead.head);
+                let groups = witness.known.range((dead.life, 0)..=(dead.life, before));
+                if let Some(missing) = groups.clone().find(|group| !host.known.contains(group)) {
+                    return Err(format!(
+                        "{:?} calls {life:?}:{stable} stable; {missing:?}, written before it was known there, is not here",
+                        host.life
+                    ));
+                }
             }
             let head = witness.head_when_known[&(life, stable)];
             if host.prefix(witness.life) < head {

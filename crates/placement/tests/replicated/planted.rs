@@ -8,7 +8,7 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership shows: for the tests of whoever has
 /// them.
-const ELSEWHERE: [Mutant; 7] = [
+const ELSEWHERE: [Mutant; 8] = [
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,
     Mutant::ClosesAlone,
@@ -16,6 +16,7 @@ const ELSEWHERE: [Mutant; 7] = [
     Mutant::NewcomerAcknowledges,
     Mutant::MarksOutliveLives,
     Mutant::HalfImageForgotten,
+    Mutant::StableWithoutTheDead,
 ];
 
 #[test]
