@@ -164,7 +164,10 @@ impl Replicator {
         let (index, head) = (self.index(seat), self.log.head());
         self.peers[seat].drop_from_log(Standing::Imaging, head);
         self.progress.members[index].standing = Standing::Imaging;
-        self.begin_image(seat);
+        // Who joins must not take another image for its sponsor's, which alone has all of the lives that ended.
+        if !self.peers[seat].joining {
+            self.begin_image(seat);
+        }
     }
 
     /// An image for a member begins, wherever the log serves it from.

@@ -236,6 +236,13 @@ impl Replicator {
         }
         for seat in 0..self.peers.len() {
             self.end_walk(seat);
+            let peer = &self.peers[seat];
+            let fell_off = peer.floor() > peer.begins_after && peer.acknowledged < peer.floor();
+            let waits = peer.standing == Standing::Imaging && peer.outbound.is_none();
+            if waits && fell_off && !peer.joining {
+                // It fell off the log while it joined.
+                self.begin_image(seat);
+            }
         }
         self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
     }
