@@ -237,9 +237,12 @@ impl Replicator {
         for seat in 0..self.peers.len() {
             self.end_walk(seat);
             let peer = &self.peers[seat];
-            let fell_off = peer.floor() > peer.begins_after && peer.acknowledged < peer.floor();
-            let waits = peer.standing == Standing::Imaging && peer.outbound.is_none();
-            if waits && fell_off && !peer.joining {
+            let (own, floor) = (self.config.member, peer.floor());
+            let covers = |&(origin, sequence): &(MemberId, u64)| origin == own && sequence >= floor;
+            let mut images = peer.outbound.iter();
+            let served = images.any(|image| image.vector.iter().any(covers));
+            let fell_off = floor > peer.begins_after && peer.acknowledged < floor;
+            if peer.standing == Standing::Imaging && fell_off && !served && !peer.joining {
                 // It fell off the log while it joined.
                 self.begin_image(seat);
             }
