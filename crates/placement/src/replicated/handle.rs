@@ -9,7 +9,8 @@ use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
 use super::wire::{
-    Acknowledgements, Frame, Frames, Groups, Header, Held, Image, ImageEndFrame, Membership, Reader,
+    Acknowledgements, Frame, Frames, Groups, Header, Held, Image, ImageAcknowledge, ImageEndFrame,
+    Membership, Reader,
 };
 use super::{Deliver, Event, ImageEnd};
 
@@ -144,9 +145,7 @@ impl Replicator {
                     self.take_image_end(now, seat, &end, core::mem::take(&mut held_there));
                 }
                 Frame::ImageAcknowledge(acknowledge) => {
-                    if let Some(outbound) = &mut self.peers[seat].outbound {
-                        outbound.acknowledged(now, &acknowledge);
-                    }
+                    self.take_image_acknowledge(now, seat, &acknowledge);
                 }
                 Frame::Membership(kind, body) => {
                     let Some(frame) = Membership::read(kind, body) else {
@@ -301,6 +300,18 @@ impl Replicator {
             self.counters.image_chunks_dropped += 1;
         }
         peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+    }
+
+    fn take_image_acknowledge(&mut self, now: Time, seat: usize, acknowledge: &ImageAcknowledge) {
+        let Some(outbound) = &mut self.peers[seat].outbound else {
+            return;
+        };
+        if outbound.acknowledged(now, acknowledge) {
+            let unnamed = outbound
+                .held
+                .split_off(outbound.named.min(outbound.held.len()));
+            self.forget_walk_of(seat, &unnamed);
+        }
     }
 
     fn take_image_end(&mut self, now: Time, seat: usize, end: &ImageEndFrame<'_>, held: Vec<Held>) {

@@ -10,7 +10,7 @@ use super::survivors::image_held;
 use super::wire::{
     ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image, ImageEndFrame,
     KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END, KIND_KEEP_ALIVE,
-    KIND_RECORDS, varint_bytes, write_entry, write_frame, write_padding, write_varint,
+    KIND_RECORDS, Membership, varint_bytes, write_entry, write_frame, write_padding, write_varint,
 };
 use super::{Destination, ImageKind, PAYLOAD_BYTES_MIN};
 
@@ -355,6 +355,8 @@ impl Replicator {
                     let taken = buffer.len() + self.body.len() + 2 * FRAME_BYTES_MAX + 1;
                     let room = self.config.payload_bytes_max.saturating_sub(taken);
                     let held = image_held(&outbound.held, room);
+                    outbound.named = outbound.named.min(held.len());
+                    let held = Membership::JoinVector { held };
                     let mut body = Vec::new();
                     held.write(&mut body);
                     write_frame(buffer, held.kind(), &body);
