@@ -156,6 +156,10 @@ impl Replicator {
                     }
                     self.take_membership(seat, header.head, &frame);
                 }
+                Frame::Audit(body) => {
+                    let from = self.peers[seat].member;
+                    deliver.audit(now, from, body);
+                }
                 Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
             }
@@ -294,6 +298,7 @@ impl Replicator {
         let delay = self.config.acknowledge_delay;
         let peer = &mut self.peers[seat];
         if peer.inbound_image.chunk(image.walk, image.index) {
+            self.image_at = now;
             self.counters.image_chunks_delivered += 1;
             deliver.image(peer.member, image.walk, image.chunk);
         } else {

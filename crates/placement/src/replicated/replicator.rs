@@ -71,6 +71,8 @@ pub struct Replicator {
     pub(super) confirm_rotation: usize,
     /// Whether it speaks of lives that ended before it speaks of newcomers.
     pub(super) closings_first: bool,
+    /// When a part of an image was delivered last.
+    pub(super) image_at: Time,
     /// The number of the last walk begun: not of a walk that an earlier life began.
     pub(super) walks: u32,
     pub(super) progress: Progress,
@@ -143,6 +145,7 @@ impl Replicator {
             closing_rotation: 0,
             confirm_rotation: 0,
             closings_first: false,
+            image_at: Time::ZERO,
             walks: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
                 << WALKS_OF_A_LIFE_BITS,
             progress,

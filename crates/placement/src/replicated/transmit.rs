@@ -81,7 +81,7 @@ impl Replicator {
     }
 
     /// Begins a message without acknowledgements.
-    fn begin(&mut self, buffer: &mut Vec<u8>) {
+    pub(super) fn begin(&mut self, buffer: &mut Vec<u8>) {
         buffer.clear();
         Header::write(
             buffer,
