@@ -69,13 +69,15 @@ pub enum Mutant {
     ReadsTooEarly,
     /// An auditor compares although it had something that the reference did not have yet.
     SecondReadingTooEarly,
+    /// A part that is as it was counts as unchanged, though something came and went.
+    ChangesIgnored,
     /// An auditor reads although an image brought it more than its streams say.
     ReadsHalfAnImage,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 30] = [
+    pub const ALL: [Mutant; 31] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -105,6 +107,7 @@ impl Mutant {
         Mutant::StableWithoutTheDead,
         Mutant::ReadsTooEarly,
         Mutant::SecondReadingTooEarly,
+        Mutant::ChangesIgnored,
         Mutant::ReadsHalfAnImage,
     ];
 }

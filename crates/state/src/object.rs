@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use crate::audit::Leaf;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::stamp::{Origin, OriginName, Stamp};
@@ -89,6 +90,11 @@ pub trait Object {
     }
     /// Equal on two members exactly if the object is equal there.
     fn digest(&self) -> u64;
+    /// Copies consecutive leaves (see [`audit`](crate::audit)) from `first` on. False: it keeps none, because
+    /// it is not shared or is not audited.
+    fn leaves(&self, _first: usize, _out: &mut [Leaf]) -> bool {
+        false
+    }
     /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
     /// Joins one entry of an image.
@@ -295,6 +301,19 @@ struct Restore<'a, 'b> {
 impl Visit<Result<bool, BadBytes>> for Restore<'_, '_> {
     fn visit<O: Object>(self, object: &mut O) -> Result<bool, BadBytes> {
         object.restore(self.flags, self.input, self.since)
+    }
+}
+/// [`Object::leaves`] as a look.
+#[derive(Debug)]
+pub struct ReadLeaves<'a> {
+    /// The first leaf.
+    pub first: usize,
+    /// Where they go.
+    pub out: &'a mut [Leaf],
+}
+impl Look<bool> for ReadLeaves<'_> {
+    fn look<O: Object>(self, object: &O) -> bool {
+        object.leaves(self.first, self.out)
     }
 }
 struct Digest;

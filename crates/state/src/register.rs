@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::answer::Late;
+use crate::audit::Leaf;
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
@@ -125,6 +126,17 @@ impl<V: Value> Object for Register<V> {
         let value = V::decode(input)?;
         self.merge(value, generation, stamp);
         Ok(())
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        out.fill(Leaf::default());
+        if first == 0
+            && let Some(leaf) = out.first_mut()
+        {
+            leaf.digest = self.digest();
+            // What was once there does not come back: generations and joined values only grow.
+            leaf.changes = leaf.digest as u32;
+        }
+        self.settings.logged
     }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

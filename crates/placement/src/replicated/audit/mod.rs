@@ -2,16 +2,16 @@
 //! (rule 27).
 //!
 //! Every instance keeps a digest of each of [`LEAVES`] parts of each object, changed with every entry. One member, the first
-//! by name that has joined, is the *reference*. It reads its digests in *rounds*, a segment each: twice, a short while apart,
-//! and sends both readings to all, the first with what it has at the most of each stream, the second with what it has at the
-//! least. Who compares reads its own in between: once it has all that the first reading can contain, it reads, and notes what
+//! by name that has joined, is the *reference*. It reads its digests in *rounds*, a segment each: twice, a short while apart.
+//! It sends all the first reading, with what it has at the most of each stream; and of the second which leaves have changed
+//! since, with what it has at the least. Who compares reads its own in between: once it has all that the first reading can contain, it reads, and notes what
 //! it has itself at the most; that counts once the second reading has all of it. So three readings enclose each other,
 //!
 //! ```text
 //! reference, first  ⊆  own  ⊆  reference, second
 //! ```
 //!
-//! and a leaf that is the same in both readings of the reference has not changed meanwhile: the own one must be equal to it.
+//! and of a leaf that has not changed at the reference meanwhile, the own one must be equal to it.
 //! If it is not, no group on its way can explain that. What changes faster than two readings follow each other is left for a
 //! later round, and counted. Nobody waits for anything, and a lost reading costs its round.
 //!
@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use crate::{MemberId, Time};
 
 pub use holds::Holds;
-pub use reading::{LEAVES, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn};
+pub use reading::{LEAVES, Leaf, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn};
 
 use super::Replicator;
 use crate::mutant::{self, Mutant};
@@ -84,14 +84,16 @@ pub struct AuditTally {
 #[derive(Clone, Debug)]
 struct Own {
     most: Vec<u64>,
-    leaves: Leaves,
+    digests: [u64; SEGMENT_LEAVES],
 }
 
 /// A round of the reference, as who compares sees it.
 #[derive(Debug)]
 struct Compared {
     number: u32,
-    first: Reading,
+    place: Place,
+    vector: Vec<u64>,
+    digests: [u64; SEGMENT_LEAVES],
     /// The ticket of the own readings, once asked for.
     asked: Option<u32>,
     /// By instance.
@@ -101,8 +103,17 @@ struct Compared {
 /// What an own reading is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    Reference { number: u32, turn: Turn },
+    /// The first of a round.
+    First {
+        number: u32,
+    },
+    /// The second.
+    Second {
+        number: u32,
+    },
     Compare,
+    /// Whether the object has digests at all.
+    Learn,
 }
 
 #[derive(Debug)]
@@ -120,6 +131,8 @@ struct Round {
     number: u32,
     place: Place,
     second_at: Time,
+    /// How often each leaf had changed at the first reading, once that is there.
+    changes: Option<[u32; SEGMENT_LEAVES]>,
 }
 
 /// What is known of an object's segment.
@@ -145,6 +158,8 @@ pub struct Auditor {
     number: u32,
     ticket: u32,
     rounds: VecDeque<Round>,
+    /// Rounds of which the second reading was asked for.
+    closing: VecDeque<Round>,
     asked: VecDeque<Asked>,
     asks: VecDeque<Ask>,
     outgoing: VecDeque<Reading>,
@@ -176,6 +191,7 @@ impl Auditor {
             number: 0,
             ticket: 0,
             rounds: VecDeque::new(),
+            closing: VecDeque::new(),
             asked: VecDeque::new(),
             asks: VecDeque::new(),
             outgoing: VecDeque::new(),
@@ -206,6 +222,9 @@ impl Auditor {
         if self.audited.is_empty() || self.is_alone(replicator) {
             return;
         }
+        if self.ticket == 0 {
+            self.learn();
+        }
         let leads = reference == Some(self.members[self.me]);
         let begins = leads && self.next_at <= now;
         let second = self
@@ -228,8 +247,8 @@ impl Auditor {
         };
         if second && let Some(round) = self.rounds.pop_front() {
             let Round { number, place, .. } = round;
-            let turn = Turn::Second;
-            self.ask(place, holds.clone(), Purpose::Reference { number, turn });
+            self.ask(place, holds.clone(), Purpose::Second { number });
+            self.closing.push_back(round);
         }
         if begins {
             self.begin_round(now, replicator, &holds);
@@ -238,15 +257,10 @@ impl Auditor {
             let Some(round) = &self.compared[index] else {
                 continue;
             };
-            let covers = || {
-                holds
-                    .least
-                    .iter()
-                    .zip(&round.first.vector)
-                    .all(|(a, b)| a >= b)
-            };
-            if round.asked.is_none() && (covers() || mutant::active(Mutant::ReadsTooEarly)) {
-                let place = round.first.place;
+            let mut pairs = holds.least.iter().zip(&round.vector);
+            let covers = pairs.all(|(least, most)| least >= most);
+            if round.asked.is_none() && (covers || mutant::active(Mutant::ReadsTooEarly)) {
+                let place = round.place;
                 let ticket = self.ask(place, holds.clone(), Purpose::Compare);
                 if let Some(round) = &mut self.compared[index] {
                     round.asked = ticket;
@@ -255,11 +269,24 @@ impl Auditor {
         }
     }
 
+    /// Asks of each object whether it has digests.
+    fn learn(&mut self) {
+        let nothing = Holds {
+            least: Vec::new(),
+            most: Vec::new(),
+        };
+        for object in 0..self.audited.len() as u8 {
+            let place = Place { object, segment: 0 };
+            self.ask(place, nothing.clone(), Purpose::Learn);
+        }
+    }
+
     /// Another reference, or another epoch: rounds under way mean nothing any more.
     pub fn begin_anew(&mut self, now: Time) {
         self.rounds.clear();
-        self.asked.clear();
-        self.asks.clear();
+        self.closing.clear();
+        let learns = |asked: &Asked| asked.purpose == Purpose::Learn;
+        self.asked.retain(learns);
         self.outgoing.clear();
         self.compared.fill_with(|| None);
         self.next_at = now;
@@ -287,14 +314,15 @@ impl Auditor {
             return;
         }
         self.number = self.number.wrapping_add(1);
-        let (number, turn) = (self.number, Turn::First);
+        let number = self.number;
         let second_at = now + gap(replicator);
-        let asked = self.ask(place, holds.clone(), Purpose::Reference { number, turn });
+        let asked = self.ask(place, holds.clone(), Purpose::First { number });
         if asked.is_some() {
             self.rounds.push_back(Round {
                 number,
                 place,
                 second_at,
+                changes: None,
             });
         }
     }
@@ -337,7 +365,7 @@ impl Auditor {
         asked.left = asked.left.saturating_sub(1);
         let (place, purpose, me) = (asked.place, asked.purpose, self.me);
         let mut most = asked.holds.most.clone();
-        let least = (purpose_is_second(purpose)).then(|| asked.holds.least.clone());
+        let least = asked.holds.least.clone();
         if asked.left == 0 {
             self.asked.remove(at);
         }
@@ -347,24 +375,34 @@ impl Auditor {
             }
             return;
         };
+        if purpose == Purpose::Learn {
+            return;
+        }
         most[me] = most[me].max(written);
+        let digests = leaves.map(|leaf| leaf.digest);
+        let changes = leaves.map(|leaf| leaf.changes);
         match purpose {
-            Purpose::Reference { number, turn } if lane == 0 => {
-                let reading = Reading {
-                    number,
-                    turn,
-                    place,
-                    vector: least.unwrap_or(most),
-                    leaves,
-                };
-                if self.lanes > 1 {
-                    self.take(now, self.members[me], reading.clone());
-                }
-                if self.members.len() > 1 && self.outgoing.len() < UNDER_WAY_MAX {
-                    self.outgoing.push_back(reading);
+            Purpose::First { number } if lane == 0 => {
+                let mut rounds = self.rounds.iter_mut();
+                if let Some(round) = rounds.find(|round| round.number == number) {
+                    round.changes = Some(changes);
+                    self.say(now, number, place, most, Turn::First(digests));
                 }
             }
-            Purpose::Reference { .. } => {}
+            Purpose::Second { number } if lane == 0 => {
+                let at = self.closing.iter().position(|round| round.number == number);
+                let round = at.and_then(|at| self.closing.remove(at));
+                let Some(before) = round.and_then(|round| round.changes) else {
+                    self.tally.rounds_void += 1;
+                    return;
+                };
+                let pairs = before.iter().zip(&changes).enumerate();
+                let changed = pairs.fold(0, |bits, (leaf, (before, after))| {
+                    bits | u64::from(before != after) << leaf
+                });
+                self.say(now, number, place, least, Turn::Second(changed));
+            }
+            Purpose::First { .. } | Purpose::Second { .. } | Purpose::Learn => {}
             Purpose::Compare => {
                 let known = self
                     .compared
@@ -373,9 +411,25 @@ impl Auditor {
                 if let Some(round) = known.filter(|round| round.asked == Some(ticket))
                     && let Some(own) = round.own.get_mut(lane)
                 {
-                    *own = Some(Own { most, leaves });
+                    *own = Some(Own { most, digests });
                 }
             }
+        }
+    }
+
+    /// A reading of this member, as the reference.
+    fn say(&mut self, now: Time, number: u32, place: Place, vector: Vec<u64>, turn: Turn) {
+        let reading = Reading {
+            number,
+            place,
+            vector,
+            turn,
+        };
+        if self.lanes > 1 {
+            self.take(now, self.members[self.me], reading.clone());
+        }
+        if self.members.len() > 1 && self.outgoing.len() < UNDER_WAY_MAX {
+            self.outgoing.push_back(reading);
         }
     }
 
@@ -408,32 +462,38 @@ impl Auditor {
 
     fn take(&mut self, now: Time, from: MemberId, reading: Reading) {
         let place = &mut self.compared[reading.place.index()];
+        let Reading { number, vector, .. } = reading;
         match reading.turn {
-            Turn::First => {
+            Turn::First(digests) => {
                 self.tally.rounds_void += u64::from(place.is_some());
                 *place = Some(Compared {
-                    number: reading.number,
-                    first: reading,
+                    number,
+                    place: reading.place,
+                    vector,
+                    digests,
                     asked: None,
                     own: vec![None; self.lanes],
                 });
             }
-            Turn::Second => {
-                let round = place.take_if(|round| round.number == reading.number);
-                match round {
-                    Some(round) => self.compare(now, from, &round, &reading),
-                    None => self.tally.rounds_void += 1,
-                }
-            }
+            Turn::Second(changed) => match place.take_if(|round| round.number == number) {
+                Some(round) => self.compare(now, from, &round, (&vector, changed)),
+                None => self.tally.rounds_void += 1,
+            },
         }
     }
 
-    fn compare(&mut self, now: Time, reference: MemberId, round: &Compared, second: &Reading) {
+    fn compare(
+        &mut self,
+        now: Time,
+        reference: MemberId,
+        round: &Compared,
+        (vector, changed): (&[u64], u64),
+    ) {
         // The reference's first instance is what the others of its host are compared with.
         let first_lane = usize::from(reference == self.members[self.me]);
         for lane in first_lane..self.lanes {
             let has_all = |own: &&Own| {
-                let mut pairs = second.vector.iter().zip(&own.most);
+                let mut pairs = vector.iter().zip(&own.most);
                 pairs.all(|(least, most)| least >= most)
                     || mutant::active(Mutant::SecondReadingTooEarly)
             };
@@ -441,13 +501,13 @@ impl Auditor {
                 self.tally.rounds_void += 1;
                 continue;
             };
-            let known = &mut self.known[round.first.place.index()];
+            let known = &mut self.known[round.place.index()];
             let (mut equal, mut different) = (0u64, 0u64);
             for leaf in 0..SEGMENT_LEAVES {
-                let theirs = round.first.leaves[leaf];
-                if theirs != second.leaves[leaf] {
+                let unchanged = changed >> leaf & 1 == 0 || mutant::active(Mutant::ChangesIgnored);
+                if !unchanged {
                     self.tally.changing += 1;
-                } else if theirs == own.leaves[leaf] {
+                } else if round.digests[leaf] == own.digests[leaf] {
                     equal |= 1 << leaf;
                     known.equal_at[lane][leaf] = now;
                 } else {
@@ -462,7 +522,7 @@ impl Auditor {
                 if leaves != 0 && self.findings.len() < UNDER_WAY_MAX {
                     self.findings.push_back(Finding {
                         equal,
-                        place: round.first.place,
+                        place: round.place,
                         leaves,
                         lane,
                         reference,
@@ -532,11 +592,6 @@ impl Auditor {
         let next = leads.then_some(self.next_at);
         second.into_iter().chain(next).min()
     }
-}
-
-fn purpose_is_second(purpose: Purpose) -> bool {
-    let turn = Turn::Second;
-    matches!(purpose, Purpose::Reference { turn: of, .. } if of == turn)
 }
 
 /// The time between the readings of a round: long enough for the farthest member to read in between.

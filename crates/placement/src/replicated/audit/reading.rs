@@ -29,77 +29,94 @@ impl Place {
     }
 }
 
-/// The digests of a segment's leaves.
-pub type Leaves = [u64; SEGMENT_LEAVES];
+/// A leaf, as an instance reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leaf {
+    /// Equal on two members exactly if (but for chance, 2⁻⁶⁴) the leaf is.
+    pub digest: u64,
+    /// How often it changed there, modulo 2³²: an entry may come and go, and leave the digest as it was.
+    pub changes: u32,
+}
 
-/// Which of a round's two readings it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A segment's leaves.
+pub type Leaves = [Leaf; SEGMENT_LEAVES];
+
+/// What a reading of a round says.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The first: the vector says what it has at the most.
-    First,
-    /// The second: the vector says what it has at the least.
-    Second,
+    /// The first: the digests. The vector says what it has at the most.
+    First([u64; SEGMENT_LEAVES]),
+    /// The second: a bit for each leaf that has changed since. The vector says what it has at the least.
+    Second(u64),
 }
 
 /// A reading of the reference, as it travels.
 ///
 /// ```text
-/// audit := turn:u8 number object:u8 segment:u8 count sequence*count leaf:u64*64
+/// audit := turn:u8 number object:u8 segment:u8 count sequence*count body
+/// body  := digest:u64*64     turn 0
+///        | changed:u64       turn 1; bit n: leaf n of the segment
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Of which round.
     pub number: u32,
-    /// First or second.
-    pub turn: Turn,
     /// Of what.
     pub place: Place,
     /// For each member of the cluster, in the order of their names, a sequence of its stream; zero for who takes no part.
     pub vector: Vec<u64>,
-    /// The digests.
-    pub leaves: Leaves,
+    /// First or second, and what it says.
+    pub turn: Turn,
 }
 
 impl Reading {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.turn == Turn::Second));
+        out.push(u8::from(matches!(self.turn, Turn::Second(_))));
         write_varint(out, self.number.into());
         out.extend_from_slice(&[self.place.object, self.place.segment]);
         write_varint(out, self.vector.len() as u64);
         for &sequence in &self.vector {
             write_varint(out, sequence);
         }
-        for leaf in self.leaves {
-            out.extend_from_slice(&leaf.to_le_bytes());
+        let words = match &self.turn {
+            Turn::First(digests) => &digests[..],
+            Turn::Second(changed) => core::slice::from_ref(changed),
+        };
+        for word in words {
+            out.extend_from_slice(&word.to_le_bytes());
         }
     }
 
     /// Reads one of a cluster of so many members; `None` of anything else.
     pub(super) fn read(bytes: &[u8], members: usize) -> Option<Reading> {
         let mut reader = Reader::new(bytes);
-        let turn = match reader.byte()? {
-            0 => Turn::First,
-            1 => Turn::Second,
+        let first = match reader.byte()? {
+            0 => true,
+            1 => false,
             _ => return None,
         };
         let number = reader.u32()?;
         let (object, segment) = (reader.byte()?, reader.byte()?);
-        if usize::from(segment) >= SEGMENTS || reader.varint()? != members as u64 {
+        if usize::from(segment) >= SEGMENTS || reader.length()? != members {
             return None;
         }
         let vector = (0..members)
             .map(|_| reader.sequence())
             .collect::<Option<Vec<u64>>>()?;
-        let mut leaves = [0; SEGMENT_LEAVES];
-        for leaf in &mut leaves {
-            *leaf = reader.fixed_u64()?;
-        }
+        let turn = if first {
+            let mut digests = [0; SEGMENT_LEAVES];
+            for digest in &mut digests {
+                *digest = reader.fixed_u64()?;
+            }
+            Turn::First(digests)
+        } else {
+            Turn::Second(reader.fixed_u64()?)
+        };
         reader.is_empty().then_some(Reading {
             number,
-            turn,
             place: Place { object, segment },
             vector,
-            leaves,
+            turn,
         })
     }
 }
@@ -108,30 +125,35 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn reading() -> Reading {
+    fn reading(turn: Turn) -> Reading {
         Reading {
             number: 300,
-            turn: Turn::Second,
+            turn,
             place: Place {
                 object: 2,
                 segment: 3,
             },
             vector: vec![5, 0, 1 << 40],
-            leaves: core::array::from_fn(|leaf| leaf as u64 * 7),
         }
+    }
+
+    fn first() -> Reading {
+        reading(Turn::First(core::array::from_fn(|leaf| leaf as u64 * 7)))
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let mut bytes = Vec::new();
-        reading().write(&mut bytes);
-        assert_eq!(Reading::read(&bytes, 3), Some(reading()));
-        assert_eq!(Reading::read(&bytes, 4), None, "another cluster's");
-        for length in 0..bytes.len() {
-            assert_eq!(Reading::read(&bytes[..length], 3), None);
+        for reading in [first(), reading(Turn::Second(1 << 63 | 5))] {
+            let mut bytes = Vec::new();
+            reading.write(&mut bytes);
+            assert_eq!(Reading::read(&bytes, 3), Some(reading));
+            assert_eq!(Reading::read(&bytes, 4), None, "another cluster's");
+            for length in 0..bytes.len() {
+                assert_eq!(Reading::read(&bytes[..length], 3), None);
+            }
+            bytes.push(0);
+            assert_eq!(Reading::read(&bytes, 3), None, "something follows");
         }
-        bytes.push(0);
-        assert_eq!(Reading::read(&bytes, 3), None, "something follows");
     }
 
     #[test]
@@ -140,7 +162,7 @@ mod tests {
         let full = Reading {
             // Eight years at a million groups a second.
             vector: vec![1 << 48; crate::replicated::MEMBERS_MAX],
-            ..reading()
+            ..first()
         };
         full.write(&mut bytes);
         assert!(bytes.len() + 64 <= crate::replicated::PAYLOAD_BYTES_MIN);
