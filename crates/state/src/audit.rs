@@ -12,8 +12,34 @@ pub const LEAVES: usize = 256;
 pub struct Leaf {
     /// Equal on two members exactly if (but for chance) the leaf is.
     pub digest: u64,
-    /// How often it changed here, modulo 2³²: an entry may come and go, and leave the digest as it was.
+    /// How often anything in it changed here, modulo 2³², what cannot be found included: an entry may come and go, or be
+    /// removed before it comes, and leave the digest as it was.
     pub changes: u32,
+}
+
+/// Some of an object's leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafSet([u64; LEAVES / 64]);
+
+impl LeafSet {
+    /// All of them.
+    pub const ALL: LeafSet = LeafSet([u64::MAX; LEAVES / 64]);
+
+    /// Whether a leaf is one of them.
+    #[must_use]
+    pub fn contains(&self, leaf: usize) -> bool {
+        self.0[leaf / 64] >> (leaf % 64) & 1 != 0
+    }
+}
+
+impl FromIterator<u8> for LeafSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(leaves: I) -> LeafSet {
+        let mut set = LeafSet([0; LEAVES / 64]);
+        for leaf in leaves {
+            set.0[usize::from(leaf) / 64] |= 1 << (leaf % 64);
+        }
+        set
+    }
 }
 
 /// An object's leaves.
@@ -36,15 +62,21 @@ impl Leaves {
     /// Something with this digest is there from now on.
     #[inline]
     pub(crate) fn add(&mut self, leaf: usize, digest: u64) {
-        let leaf = &mut self.0[leaf];
-        leaf.digest = leaf.digest.wrapping_add(digest);
-        leaf.changes = leaf.changes.wrapping_add(1);
+        let kept = &mut self.0[leaf].digest;
+        *kept = kept.wrapping_add(digest);
     }
 
     /// Something with this digest is not there any more.
     #[inline]
     pub(crate) fn subtract(&mut self, leaf: usize, digest: u64) {
         self.add(leaf, digest.wrapping_neg());
+    }
+
+    /// Something in it is not as it was.
+    #[inline]
+    pub(crate) fn note_change(&mut self, leaf: usize) {
+        let changes = &mut self.0[leaf].changes;
+        *changes = changes.wrapping_add(1);
     }
 
     /// Copies leaves from `first` on.

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::audit::Leaf;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::stamp::{Origin, OriginName, Stamp};
@@ -97,6 +97,16 @@ pub trait Object {
     }
     /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
+    /// Writes what is here of some leaves anew, as this host's, so that all others take it over: looks at up to `records`
+    /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote.
+    fn write_again(
+        &mut self,
+        _leaves: &LeafSet,
+        _cursor: u32,
+        _records: u32,
+    ) -> (Option<u32>, u32) {
+        (None, 0)
+    }
     /// Joins one entry of an image.
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
     /// Takes up one entry of an image that was saved when the whole cluster stopped, as a write of this host. Tells whether
@@ -314,6 +324,21 @@ pub struct ReadLeaves<'a> {
 impl Look<bool> for ReadLeaves<'_> {
     fn look<O: Object>(self, object: &O) -> bool {
         object.leaves(self.first, self.out)
+    }
+}
+/// [`Object::write_again`] as a visit.
+#[derive(Debug)]
+pub struct WriteAgain<'a> {
+    /// Which leaves.
+    pub leaves: &'a LeafSet,
+    /// Where to go on.
+    pub cursor: u32,
+    /// How many entries to look at.
+    pub records: u32,
+}
+impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
+    fn visit<O: Object>(self, object: &mut O) -> (Option<u32>, u32) {
+        object.write_again(self.leaves, self.cursor, self.records)
     }
 }
 struct Digest;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::answer::Late;
-use crate::audit::Leaf;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
@@ -103,13 +103,20 @@ impl<V: Value> RegisterAct<'_, V> {
         } else {
             register.generation.saturating_add(1)
         };
-        let stamp = register.context.stamp(register.settings.logged);
-        register.merge(value, generation, stamp);
-        if register.settings.logged {
-            register.context.log(|out| {
-                out.u8(register.object << 3);
+        register.write(value, generation);
+    }
+}
+
+impl<V: Value> Register<V> {
+    /// Writes a value here, and for the others.
+    fn write(&mut self, value: V, generation: u64) {
+        let stamp = self.context.stamp(self.settings.logged);
+        self.merge(value, generation, stamp);
+        if self.settings.logged {
+            self.context.log(|out| {
+                out.u8(self.object << 3);
                 out.varint(generation);
-                register.value.encode(out);
+                self.value.encode(out);
             });
         }
     }
@@ -137,6 +144,14 @@ impl<V: Value> Object for Register<V> {
             leaf.changes = leaf.digest as u32;
         }
         self.settings.logged
+    }
+    fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
+        if !leaves.contains(0) || self.stamp.sequence == 0 {
+            return (None, 0);
+        }
+        let (value, generation) = (self.value, self.generation.saturating_add(1));
+        self.write(value, generation);
+        (None, 1)
     }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use asterism_function::NetworkFunction;
 use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
-use asterism_state::audit::Leaf;
+use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
     Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, ReadLeaves, State,
-    SweepLength, SweepSome,
+    SweepLength, SweepSome, WriteAgain,
 };
 
 use super::{Exchange, Instance};
@@ -302,6 +302,26 @@ impl<F: NetworkFunction> Instance<F> {
             }
         }
         self.prefetches = outgrew;
+    }
+
+    /// Writes what is here of some parts of an object anew, so that all others take it over: looks at some entries from
+    /// `cursor` on. Where to go on, `None` at the end, and how many it wrote.
+    pub fn write_again(&mut self, object: u8, leaves: &LeafSet, cursor: u32) -> (Option<u32>, u32) {
+        if !self.serving || !self.has_log_room() {
+            return (Some(cursor), 0);
+        }
+        let again = WriteAgain {
+            leaves,
+            cursor,
+            records: SWEEP_PORTION,
+        };
+        let done = self.state.with(object, again).unwrap_or((None, 0));
+        if self.context.wrote() {
+            self.settle();
+            self.push_groups();
+            self.publish();
+        }
+        done
     }
 
     #[cold]

@@ -1,8 +1,8 @@
 //! The digests of a table's leaves, changed with every entry that comes, changes or ends.
 
-use super::record::{LIVE, Record};
+use super::record::{LIVE, REMOVED, Record};
 use super::{Row, Table, Value};
-use crate::audit::{Leaf, Leaves};
+use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::Context;
 use crate::wire::Writer;
 
@@ -27,40 +27,59 @@ fn digest<R: Row, V: Value>(
 }
 
 impl<R: Row, V: Value> Table<R, V> {
-    /// An entry became what it is in `after`, if it was there before. Only what can be found counts.
+    /// An entry became what it is in `after`, or came as that. Only what can be found has a digest, but a change of what has
+    /// ended counts as well: a write that comes after the removal that it preceded leaves no other trace.
     #[inline]
     pub(super) fn audit(&mut self, before: Option<&Record<R, V>>, after: &Record<R, V>) {
         let Some(leaves) = &mut self.leaves else {
             return;
         };
-        let before = before.filter(|record| record.header.flags & LIVE != 0);
-        let after = Some(after).filter(|record| record.header.flags & LIVE != 0);
-        let same = |left: &Record<R, V>, right: &Record<R, V>| {
-            left.value == right.value
-                && left.header.generation == right.header.generation
-                && left.header.seen == right.header.seen
-                && left.header.stamp() == right.header.stamp()
+        let what = |record: &Record<R, V>| {
+            let header = &record.header;
+            let (ended, flags) = (header.expired, header.flags & (LIVE | REMOVED));
+            (header.generation, header.seen, ended, header.stamp(), flags)
         };
-        match (before, after) {
-            (None, None) => return,
-            (Some(before), Some(after)) if same(before, after) => return,
-            _ => {}
+        if before.is_some_and(|before| before.value == after.value && what(before) == what(after)) {
+            return;
         }
-        for (record, comes) in [(before, false), (after, true)] {
-            let Some(record) = record else { continue };
-            let leaf = Leaves::of(record.row.lane_hash(0, self.context.seed()));
-            let digest = digest(record, &self.context, &mut self.scratch);
-            if comes {
-                leaves.add(leaf, digest);
-            } else {
-                leaves.subtract(leaf, digest);
-            }
+        let leaf = Leaves::of(after.row.lane_hash(0, self.context.seed()));
+        leaves.note_change(leaf);
+        let is_live = |record: &&Record<R, V>| record.header.flags & LIVE != 0;
+        if let Some(before) = before.filter(is_live) {
+            leaves.subtract(leaf, digest(before, &self.context, &mut self.scratch));
+        }
+        if let Some(after) = Some(after).filter(is_live) {
+            leaves.add(leaf, digest(after, &self.context, &mut self.scratch));
         }
     }
 
     /// Copies leaves; false if the table is not shared.
     pub(crate) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         Leaves::read(self.leaves.as_ref(), first, out)
+    }
+
+    /// Writes the entries of some leaves anew: a generation later, so that they replace what others have.
+    pub(crate) fn write_again(
+        &mut self,
+        leaves: &LeafSet,
+        cursor: u32,
+        records: u32,
+    ) -> (Option<u32>, u32) {
+        let end = cursor.saturating_add(records).min(self.used);
+        let mut written = 0;
+        for number in cursor..end {
+            let record = self.records[number as usize];
+            let leaf = Leaves::of(record.row.lane_hash(0, self.context.seed()));
+            if record.header.flags & LIVE == 0 || !leaves.contains(leaf) {
+                continue;
+            }
+            let generation = record.header.generation.saturating_add(1);
+            let seen = record.header.seen.max(self.context.tick());
+            let copy = self.copy_of(number, record.value, generation, seen);
+            self.publish(Some(number), copy);
+            written += 1;
+        }
+        ((end < self.used).then_some(end), written)
     }
 
     /// A number that is equal on two members exactly if (but for chance, 2⁻⁶⁴) the same entries can be found there with the

@@ -563,6 +563,12 @@ impl Auditor {
         })
     }
 
+    /// How many objects there are.
+    #[must_use]
+    pub fn objects(&self) -> u8 {
+        self.audited.len() as u8
+    }
+
     /// Whether an object has digests to compare.
     #[must_use]
     pub fn is_audited(&self, object: u8) -> bool {
