@@ -2,6 +2,7 @@
 
 use crate::mutant::{self, Mutant};
 
+use super::super::audit::Reading;
 use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
 use super::image::{Image, ImageAcknowledge, ImageEndFrame};
@@ -34,7 +35,7 @@ pub(crate) enum Frame<'a> {
     ImageAcknowledge(ImageAcknowledge),
     /// Of joining, leaving or closing: its kind and its body, well formed.
     Membership(u8, &'a [u8]),
-    /// A reading of an auditor, not looked into.
+    /// A reading of an auditor, well formed.
     Audit(&'a [u8]),
     /// Without a meaning.
     Padding,
@@ -108,7 +109,7 @@ impl<'a> Frames<'a> {
                 Membership::read(kind, body).map(|_| Frame::Membership(kind, body))
             }
             KIND_PADDING => Some(Frame::Padding),
-            KIND_AUDIT => Some(Frame::Audit(body)),
+            KIND_AUDIT => Reading::parse(body).map(|_| Frame::Audit(body)),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };
