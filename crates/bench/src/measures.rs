@@ -4,6 +4,7 @@
 //! if instructions are counted), name it in the two lists below. Its row must stand in `registry`.
 
 mod allocations;
+mod audit;
 mod counters;
 mod counters_pair;
 mod floor;
@@ -32,6 +33,7 @@ use crate::timing;
 
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
+    audit::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
     lab_tcp::MEASURES,
@@ -48,6 +50,7 @@ const MEASURES: &[&[Measure]] = &[
     sim::MEASURES,
 ];
 const WORKLOADS: &[&[Workload]] = &[
+    audit::WORKLOADS,
     floor::WORKLOADS,
     known_loop::WORKLOADS,
     nat::WORKLOADS,

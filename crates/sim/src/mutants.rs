@@ -206,6 +206,9 @@ fn complaint(name: &str) -> &'static str {
         "CutBeforeConfirmed" | "NewcomerAcknowledges" => {
             "a standby that joins under load misses what was written meanwhile"
         }
+        "ReadsTooEarly" | "SecondReadingTooEarly" | "ChangesIgnored" | "ReadsHalfAnImage" => {
+            "an alarm that may mean nothing is heeded by nobody"
+        }
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",

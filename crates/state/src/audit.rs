@@ -48,8 +48,8 @@ pub(crate) struct Leaves(Box<[Leaf; LEAVES]>);
 
 impl Leaves {
     /// Of an object that is shared; others have none.
-    pub(crate) fn new(logged: bool) -> Option<Leaves> {
-        logged.then(|| Leaves(Box::new([Leaf::default(); LEAVES])))
+    pub(crate) fn new(audited: bool) -> Option<Leaves> {
+        audited.then(|| Leaves(Box::new([Leaf::default(); LEAVES])))
     }
 
     /// The leaf of what has this hash.

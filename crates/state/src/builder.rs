@@ -11,6 +11,7 @@ use crate::table::{Row, Table, Value};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableSettings {
     pub(crate) logged: bool,
+    pub(crate) audited: bool,
     pub(crate) late_us: u32,
     pub(crate) absence: Absence,
     pub(crate) capacity: u32,
@@ -195,6 +196,7 @@ fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> Ta
     let capacity = settings.capacity_or(capacity);
     TableSettings {
         logged: settings.logged,
+        audited: settings.logged && settings.audited,
         late_us: settings.late_us,
         absence: settings.absence,
         capacity,

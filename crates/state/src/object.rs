@@ -38,6 +38,8 @@ pub struct ObjectSettings {
     pub absence: Absence,
     /// Entries at most, over the whole cluster; 0: what the function asks for.
     pub capacity: u32,
+    /// Digests of its parts are kept, if it is shared, for hosts to compare.
+    pub audited: bool,
 }
 
 impl ObjectSettings {
@@ -47,6 +49,7 @@ impl ObjectSettings {
         late_us: 0,
         absence: Absence::Answer,
         capacity: 0,
+        audited: false,
     };
     /// A replica in every instance.
     pub const REPLICATED: Self = Self {
@@ -54,6 +57,7 @@ impl ObjectSettings {
         late_us: 0,
         absence: Absence::Answer,
         capacity: 0,
+        audited: true,
     };
 
     /// What the operator says of the capacity, or else what the function asks for.

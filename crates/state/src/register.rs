@@ -143,7 +143,7 @@ impl<V: Value> Object for Register<V> {
             // What was once there does not come back: generations and joined values only grow.
             leaf.changes = leaf.digest as u32;
         }
-        self.settings.logged
+        self.settings.logged && self.settings.audited
     }
     fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
         if !leaves.contains(0) || self.stamp.sequence == 0 {

@@ -158,7 +158,7 @@ impl<R: Row, V: Value> Table<R, V> {
             on_adopt: None,
             turned: None,
             tally: TableTally::default(),
-            leaves: Leaves::new(settings.logged),
+            leaves: Leaves::new(settings.audited),
             scratch: Vec::with_capacity(OPERATION_BYTES_MAX),
             settings,
         }

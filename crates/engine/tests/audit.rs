@@ -1,0 +1,212 @@
+//! The auditor finds what the protocol cannot: a replica that differs though every message arrived.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asterism_engine::frame::FramePool;
+use asterism_engine::link::Network;
+use asterism_engine::port::{MemoryPort, Port};
+use asterism_engine::{ChannelEvent, Cluster, HostConfig, host};
+use asterism_function::{
+    Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
+    Verdict, state,
+};
+use asterism_placement::replicated::audit::LEAVES;
+use asterism_placement::seal::ClusterKey;
+use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_state::audit::LeafSet;
+use asterism_state::{ObjectSettings, OriginName, Wire, Writer};
+
+/// How often each source was seen, as the last one who saw it says.
+struct Counting;
+
+#[state]
+struct Counted {
+    seen: Map<Endpoint, Times>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Times(u32);
+
+impl asterism_function::Value for Times {}
+
+impl Wire for Times {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.0);
+    }
+    fn decode(
+        input: &mut asterism_function::Reader<'_>,
+    ) -> Result<Self, asterism_function::BadBytes> {
+        input.u32().map(Self)
+    }
+}
+
+impl NetworkFunction for Counting {
+    type State = Counted;
+    fn state(&self, builder: &Builder) -> Counted {
+        Counted {
+            seen: builder.table("seen", 1_024, &[300]),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, Counted>) -> Result<Verdict, Late> {
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let source = flow.source();
+        let known = ask.seen.get(&source)?;
+        let room = match known {
+            None => ask.seen.vacancy()?,
+            Some(_) => None,
+        };
+        let mut act = ask.act()?;
+        match (known, room) {
+            (Some(at), _) => act.seen.update(&at, Times(at.value.0 + 1)),
+            (None, Some(room)) => act.seen.insert(room, source, Times(1)),
+            (None, None) => {}
+        }
+        Ok(Verdict::Forward(PortNumber(1)))
+    }
+}
+
+fn packet(source: u16) -> Vec<u8> {
+    let mut bytes = vec![0; 128];
+    let from = Endpoint::new([10, 0, 0, 1].into(), source, Protocol::UDP);
+    let flow = Flow4 {
+        source: from.address,
+        destination: [192, 0, 2, 1].into(),
+        source_port: from.port,
+        destination_port: 53,
+        protocol: 17,
+    };
+    let length = asterism_function::build::flow4(&flow, b"payload", &mut bytes).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+fn cluster(lanes: u16) -> Cluster<Counting> {
+    let names: Vec<_> = (1..=3).map(MemberId).collect();
+    let member = |&name: &MemberId| {
+        let key = ClusterKey::from_random(1, [7; 32]);
+        let life = Incarnation(u64::from(name.0) + 100);
+        let secrets = [name.0 as u8; 48];
+        let mut config = HostConfig::new(ClusterId(9), name, life, names.clone(), key, secrets);
+        config.audited_objects = 1;
+        config.instances = lanes;
+        let (channel, parts) = host(config, Time::ZERO).unwrap();
+        let instances = parts.into_iter().map(|parts| {
+            let ports: Vec<Box<dyn Port>> = vec![
+                Box::new(MemoryPort::new("in")),
+                Box::new(MemoryPort::sink("out")),
+            ];
+            let pool = FramePool::new(256).unwrap();
+            let settings = |_: &str| ObjectSettings::REPLICATED;
+            parts.start(Arc::new(Counting), settings, pool, ports)
+        });
+        (name, channel, instances.collect())
+    };
+    let mut cluster = Cluster::new(names.iter().map(member).collect(), Network::new(42));
+    cluster.run_until(Time::from_micros(500_000));
+    cluster
+}
+
+/// Every host sees a source now and then, for so long.
+fn load(cluster: &mut Cluster<Counting>, time: Duration) {
+    let until = cluster.now() + time;
+    let mut number = 0;
+    while cluster.now() < until {
+        for host in 0..3 {
+            assert!(cluster.inject(host, 0, PortNumber(0), &packet(2_000 + number % 40)));
+        }
+        number += 1;
+        cluster.run_until(cluster.now() + Duration::from_millis(3));
+    }
+}
+
+/// By host, the parts that it says differ.
+fn differing(cluster: &Cluster<Counting>) -> [u32; 3] {
+    core::array::from_fn(|host| {
+        let auditor = cluster.members()[host].channel.auditor();
+        auditor
+            .differing()
+            .map(|(_, _, leaves)| leaves.count_ones())
+            .sum()
+    })
+}
+
+fn told(cluster: &mut Cluster<Counting>, host: usize) -> Vec<bool> {
+    let channel = &mut cluster.members_mut()[host].channel;
+    core::iter::from_fn(|| channel.poll_event())
+        .filter_map(|event| match event {
+            ChannelEvent::Audit(finding) => Some(finding.equal),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_difference_is_told_and_a_repair_ends_it() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster(lanes);
+        load(&mut cluster, Duration::from_secs(2));
+        assert_eq!(differing(&cluster), [0; 3]);
+        let compared = cluster.members()[2].channel.auditor().tally();
+        assert!(
+            compared.equal > LEAVES as u64 && compared.different == 0,
+            "{compared:?}"
+        );
+
+        // The second host has an entry that nobody else has.
+        let mut group = Vec::new();
+        let mut out = Writer::new(&mut group, &[]);
+        out.u8(0);
+        Endpoint::new([10, 9, 9, 9].into(), 7, Protocol::UDP).encode(&mut out);
+        out.varint(1);
+        Times(5).encode(&mut out);
+        out.u24(1_001);
+        let origin = OriginName {
+            member: 3,
+            incarnation: 103,
+        };
+        let odd = &mut cluster.members_mut()[1].instances[0];
+        assert!(odd.apply_alone(origin, 1 << 40, &group));
+        load(&mut cluster, Duration::from_secs(1));
+        assert_eq!(differing(&cluster), [0, 1, 0]);
+        assert_eq!(told(&mut cluster, 1), [false]);
+
+        let (mut cursor, mut written) = (Some(0), 0);
+        while let Some(from) = cursor {
+            let odd = &mut cluster.members_mut()[1].instances[0];
+            let (next, more) = odd.write_again(0, &LeafSet::ALL, from);
+            (cursor, written) = (next, written + more);
+            load(&mut cluster, Duration::from_millis(1));
+        }
+        assert_eq!(written, 41);
+        load(&mut cluster, Duration::from_secs(1));
+        assert_eq!(differing(&cluster), [0; 3]);
+        assert_eq!(told(&mut cluster, 1), [true]);
+        assert_eq!(cluster.members()[2].instances[0].state().seen.len(), 41);
+    }
+}
+
+/// HAProxy's issue 3161: an update of an entry that another process made is never queued for the others.
+#[cfg(asterism_mutants)]
+#[test]
+fn an_update_that_is_never_queued_is_told() {
+    use asterism_state::mutant::{self, Mutant};
+
+    let mut cluster = cluster(1);
+    load(&mut cluster, Duration::from_secs(1));
+    assert!(cluster.inject(0, 0, PortNumber(0), &packet(5_000)));
+    load(&mut cluster, Duration::from_millis(50));
+    mutant::select(Some(Mutant::RemoteEntryNotLogged));
+    assert!(cluster.inject(1, 0, PortNumber(0), &packet(5_000)));
+    mutant::select(None);
+    let begun = cluster.now();
+    while differing(&cluster) != [0, 1, 0] {
+        load(&mut cluster, Duration::from_millis(20));
+        assert!(
+            cluster.now().since(begun) < Duration::from_secs(1),
+            "no alarm"
+        );
+    }
+}
