@@ -23,6 +23,7 @@ mod replication;
 mod replication_hosts;
 mod replication_inserts;
 mod replication_repair;
+mod replication_straggler;
 mod sim;
 
 use crate::contract::{Document, Failure, Outcome};
@@ -45,6 +46,7 @@ const MEASURES: &[&[Measure]] = &[
     replication::MEASURES,
     replication_inserts::MEASURES,
     replication_repair::MEASURES,
+    replication_straggler::MEASURES,
     sim::MEASURES,
 ];
 const WORKLOADS: &[&[Workload]] = &[
