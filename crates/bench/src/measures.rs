@@ -7,6 +7,8 @@ mod allocations;
 mod counters;
 mod counters_pair;
 mod floor;
+mod host_process;
+mod join_cold;
 mod known_loop;
 mod lab;
 mod lab_tcp;
@@ -17,6 +19,7 @@ mod nat_bench;
 mod nat_churn;
 mod nat_oracle;
 mod pass_through;
+mod peers_haproxy;
 mod ports;
 mod relay;
 mod replication;
@@ -35,6 +38,7 @@ const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
+    join_cold::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     multicast_cost::MEASURES,
@@ -42,6 +46,7 @@ const MEASURES: &[&[Measure]] = &[
     nat_churn::MEASURES,
     nat_oracle::MEASURES,
     pass_through::MEASURES,
+    peers_haproxy::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
     replication_inserts::MEASURES,
