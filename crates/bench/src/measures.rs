@@ -8,6 +8,8 @@ mod audit;
 mod counters;
 mod counters_pair;
 mod floor;
+mod host_process;
+mod join_cold;
 mod known_loop;
 mod lab;
 mod lab_tcp;
@@ -18,12 +20,14 @@ mod nat_bench;
 mod nat_churn;
 mod nat_oracle;
 mod pass_through;
+mod peers_haproxy;
 mod ports;
 mod relay;
 mod replication;
 mod replication_hosts;
 mod replication_inserts;
 mod replication_repair;
+mod replication_straggler;
 mod sim;
 
 use crate::contract::{Document, Failure, Outcome};
@@ -36,6 +40,7 @@ const MEASURES: &[&[Measure]] = &[
     audit::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
+    join_cold::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     multicast_cost::MEASURES,
@@ -43,10 +48,12 @@ const MEASURES: &[&[Measure]] = &[
     nat_churn::MEASURES,
     nat_oracle::MEASURES,
     pass_through::MEASURES,
+    peers_haproxy::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
     replication_inserts::MEASURES,
     replication_repair::MEASURES,
+    replication_straggler::MEASURES,
     sim::MEASURES,
 ];
 const WORKLOADS: &[&[Workload]] = &[

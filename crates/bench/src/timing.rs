@@ -18,6 +18,19 @@ pub fn wall_ns() -> u64 {
     read_clock(libc::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds that the living threads of a process have been on a processor, as the kernel accounts them; none once it
+/// has ended. What threads took that ended meanwhile is not in it.
+pub fn process_cpu_ns(process: u32) -> Option<u64> {
+    let mut sum = 0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        let Ok(text) = std::fs::read_to_string(thread.ok()?.path().join("schedstat")) else {
+            continue;
+        };
+        sum += text.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(sum)
+}
+
 /// The CPU clock of one thread, readable from any thread while that one lives.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadClock(libc::clockid_t);
@@ -312,6 +325,20 @@ mod tests {
         assert!(watch.lost().lost_ms > 15.0);
         assert!(watch.take_cpu_ns() < 10_000_000);
         assert_eq!(watch.take_cpu_ns(), 0);
+    }
+
+    #[test]
+    fn the_time_of_a_process_grows_while_it_works() {
+        let own = std::process::id();
+        let before = process_cpu_ns(own).expect("this process runs");
+        let until = thread_cpu_ns() + 50_000_000;
+        let mut sum = 0u64;
+        while thread_cpu_ns() < until {
+            sum = std::hint::black_box(sum + 1);
+        }
+        // What runs now is accounted at the next tick of the kernel.
+        assert!(process_cpu_ns(own).expect("it still runs") > before + 30_000_000);
+        assert_eq!(process_cpu_ns(u32::MAX), None);
     }
 
     #[test]

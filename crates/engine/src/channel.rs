@@ -113,7 +113,7 @@ struct Lane {
 struct Walk {
     member: MemberId,
     walk: u32,
-    /// Parts that the placement had no room for: at most [`WALK_PARTS`].
+    /// Parts that the placement had no room for: at most half more than [`WALK_PARTS`].
     parts: VecDeque<Vec<u8>>,
     /// Parts that the instance may still hand over.
     room: u32,
@@ -545,7 +545,7 @@ impl StateChannel {
                 self.walks.remove(place);
                 continue;
             }
-            if known.parts.is_empty() && known.room == 0 {
+            if known.parts.len() <= WALK_PARTS as usize / 2 && known.room == 0 && !known.done {
                 known.room = WALK_PARTS;
                 self.outlet.push(&Down::WalkOn { member, walk });
             }

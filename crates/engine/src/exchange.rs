@@ -84,9 +84,9 @@ pub(crate) enum Down<'a> {
 
 /// The lane of a group that came from another member.
 pub(crate) const REMOTE: u8 = u8::MAX;
-/// Parts of an image that an instance hands over before it waits to be told to go on: what the channel
-/// keeps of a walk for which the placement has no room.
-pub(crate) const WALK_PARTS: u32 = 8;
+/// Parts of an image that an instance hands over before it waits to be told to go on. It is told when half as many are
+/// left, so the channel keeps up to half more of a walk for which the placement has no room.
+pub(crate) const WALK_PARTS: u32 = 64;
 /// Bytes that a record adds to the group or image part in it.
 pub(crate) const RECORD_BYTES: usize = 32;
 

@@ -76,6 +76,8 @@ pub struct Instance<F: NetworkFunction> {
     flush_cursor: u8,
     swept_us: u64,
     walks: Vec<Walk>,
+    /// Records of images handed to the state channel.
+    image_records: u64,
     part: Vec<u8>,
     tally: Tally,
 }

@@ -122,6 +122,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("dig", "bind9-dnsutils"),
     ("dnsmasq", "dnsmasq-base"),
+    ("haproxy", "haproxy"),
     ("iperf3", "iperf3"),
     ("keepalived", "keepalived"),
     ("nft", "nftables"),

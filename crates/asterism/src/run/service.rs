@@ -37,6 +37,8 @@ use crate::view::View;
 const EVENTS_MAX: usize = 256;
 /// How often the main thread looks at signals and clocks.
 const LOOK: Duration = Duration::from_millis(10);
+/// The same while it waits for others to bring what they have.
+const LOOK_JOINING: Duration = Duration::from_millis(1);
 /// How many times `join_wait` a host takes at most to take over what others have.
 const JOIN_FACTOR: u32 = 10;
 /// How often accumulators are flushed, in microseconds: as often as a sleeping instance wakes.
@@ -327,7 +329,7 @@ impl Service<'_, '_> {
         );
         let mut patient_until = self.clock.now() + self.config.host.join_wait * JOIN_FACTOR;
         while !self.channel.snapshot().is_ready {
-            self.look()?;
+            self.look_for(LOOK_JOINING)?;
             if self.clock.now() >= patient_until {
                 patient_until = self.clock.now() + self.config.host.join_wait * JOIN_FACTOR;
                 let snapshot = self.channel.snapshot();
@@ -366,7 +368,11 @@ impl Service<'_, '_> {
 
     /// A short rest, and everything that may have come meanwhile.
     fn look(&mut self) -> Result<(), Interrupted> {
-        if let Ok(event) = self.events.recv_timeout(LOOK) {
+        self.look_for(LOOK)
+    }
+
+    fn look_for(&mut self, rest: Duration) -> Result<(), Interrupted> {
+        if let Ok(event) = self.events.recv_timeout(rest) {
             self.log(&event);
         }
         while let Ok(event) = self.events.try_recv() {

@@ -27,7 +27,7 @@ const PUBLISH_US: u64 = 100_000;
 const TURNS_BETWEEN_REQUESTS: u64 = 64;
 /// The longest sleep: how late an instance sees at most what others wrote, and requests.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// The longest sleep while packets wait for what others may have written.
+/// The longest sleep while packets wait for what others may have written, and while an image goes out or comes in.
 const SLEEP_PARKED: Duration = Duration::from_micros(50);
 /// The shortest sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(10);
@@ -289,7 +289,7 @@ impl<F: NetworkFunction> Worker<F> {
             if now.as_micros().saturating_sub(self.published_us) >= PUBLISH_US {
                 self.publish(now);
             }
-            if is_idle && !self.instance.is_behind() {
+            if is_idle && !self.instance.is_behind() && !self.instance.image_under_way().1 {
                 self.rest(now);
             }
         }
@@ -300,7 +300,7 @@ impl<F: NetworkFunction> Worker<F> {
     /// What the state channel is to hear of.
     fn written(&self) -> u64 {
         let tally = self.instance.tally();
-        tally.groups_written + tally.groups_applied
+        tally.groups_written + tally.groups_applied + self.instance.image_records()
     }
 
     fn turn(&mut self, now: Time) -> usize {
@@ -571,12 +571,18 @@ impl<F: NetworkFunction> Worker<F> {
                 .effect(&error.message);
             let _ = events.try_send(event);
         });
-        let most = if self.work.is_some() || self.instance.parked() > 0 {
-            SLEEP_PARKED
+        let listens = self.shared.phase() == Phase::Listening;
+        let hurries = self.work.is_some()
+            || self.instance.parked() > 0
+            || self.instance.image_under_way().0
+            || listens;
+        let most = if hurries { SLEEP_PARKED } else { SLEEP_MAX };
+        // Ports that are not read have nothing due.
+        let due = if listens {
+            now + SLEEP_PARKED
         } else {
-            SLEEP_MAX
+            self.instance.next_due()
         };
-        let due = self.instance.next_due();
         let left = Duration::from_micros(due.as_micros().saturating_sub(now.as_micros()));
         let timeout = left.clamp(SLEEP_MIN, most);
         let timeout = Timespec {

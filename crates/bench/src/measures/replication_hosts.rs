@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::frame::{Burst, FramePool};
+use asterism_engine::link::Network;
 use asterism_engine::port::{Port, PortStatistics};
 use asterism_engine::ring::{ByteRing, RingReader, RingWriter};
 use asterism_engine::{Destination, HostConfig, Instance, StateChannel, host};
@@ -134,6 +135,11 @@ impl Sent {
 }
 
 impl Mail {
+    /// The state channel, for its counts.
+    pub(super) fn channel(&self) -> &StateChannel {
+        &self.channel
+    }
+
     /// Datagrams that arrived and were not taken.
     pub(super) fn waiting(&self) -> usize {
         self.inbox.len()
@@ -309,6 +315,43 @@ impl<F: NetworkFunction> Hosts<F> {
         }
         for member in &mut self.members {
             member.mail.spare.truncate(2 * SPARE_DATAGRAMS);
+            while member.mail.spare.len() < SPARE_DATAGRAMS {
+                member.mail.spare.push(Vec::with_capacity(DATAGRAM_BYTES));
+            }
+        }
+    }
+
+    /// Hands what was sent to `network`, and what arrived from it by now to the members.
+    pub(super) fn deliver_through(&mut self, network: &mut Network) {
+        let count = self.members.len() as u16;
+        for (from, member) in (0..).zip(&mut self.members) {
+            let mail = &mut member.mail;
+            for (destination, datagram) in mail.outbox.drain(..) {
+                match destination {
+                    Destination::All => network.multicast(self.now, from, 0..count, &datagram),
+                    Destination::Member(name) => {
+                        network.send(self.now, from, name.0 - 1, &datagram);
+                    }
+                    Destination::Source(place) => {
+                        network.send(self.now, from, place as u16, &datagram);
+                    }
+                }
+                mail.spare.push(datagram);
+            }
+            mail.spare.truncate(2 * SPARE_DATAGRAMS);
+        }
+        while let Some((from, to, datagram)) = network.receive(self.now) {
+            let mail = &mut self.members[usize::from(to)].mail;
+            let mut copy = mail
+                .spare
+                .pop()
+                .unwrap_or_else(|| Vec::with_capacity(DATAGRAM_BYTES));
+            copy.clear();
+            copy.extend_from_slice(&datagram);
+            mail.inbox.push_back((u64::from(from), copy));
+            network.recycle(datagram);
+        }
+        for member in &mut self.members {
             while member.mail.spare.len() < SPARE_DATAGRAMS {
                 member.mail.spare.push(Vec::with_capacity(DATAGRAM_BYTES));
             }

@@ -41,10 +41,10 @@ const HOSTS: usize = 4;
 
 /// 16 bytes: a packet's addresses, ports and protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct InsertKey(u64, u64);
+pub(super) struct InsertKey(u64, u64);
 
 impl InsertKey {
-    fn of(plain: &Plain4<'_>) -> Self {
+    pub(super) fn of(plain: &Plain4<'_>) -> Self {
         let ports = u32::from_le_bytes(plain.ports());
         Self(
             u64::from_le_bytes(plain.addresses()),
@@ -76,7 +76,7 @@ impl Wire for InsertKey {
 
 /// 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct InsertValue(u64);
+pub(super) struct InsertValue(pub(super) u64);
 
 impl Value for InsertValue {}
 

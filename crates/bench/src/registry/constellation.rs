@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         "replication.straggler",
         "ratio",
         AtLeast(0.95),
-        "worst ratio of the others' throughput with one member stalled, or at a tenth of the bandwidth",
+        "worst ratio of the others' throughput with one member stalled, or at a tenth of the bandwidth: whole hosts on emulated links, updates that they applied of each other per on-CPU second of theirs and per virtual second",
     ),
     row(
         Constellation,

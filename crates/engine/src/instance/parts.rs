@@ -105,6 +105,7 @@ impl InstanceParts {
             flush_cursor: 0,
             swept_us: 0,
             walks: Vec::new(),
+            image_records: 0,
             part: Vec::with_capacity(IMAGE_PART_BYTES),
             tally: Tally::default(),
         }

@@ -42,9 +42,9 @@ const IMAGE_PARTS_PER_TURN: usize = 4;
 pub(super) struct Walk {
     member: MemberId,
     walk: u32,
-    cursor: Option<(u8, u32)>,
+    pub(super) cursor: Option<(u8, u32)>,
     /// Parts for which there is room.
-    room: u32,
+    pub(super) room: u32,
 }
 
 impl<F: NetworkFunction> Instance<F> {
@@ -140,6 +140,7 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 Some(Down::ImageEnd { from, walk }) => {
                     let _ = Up::ImageApplied { from, walk }.push(&mut exchange.up);
+                    self.image_records += 1;
                 }
                 Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
                 Some(Down::Ended { origin }) => {
@@ -360,6 +361,7 @@ impl<F: NetworkFunction> Instance<F> {
                             bytes: &self.part,
                         };
                         let _ = part.push(&mut exchange.up);
+                        self.image_records += 1;
                     }
                 }
                 None => {
@@ -368,6 +370,7 @@ impl<F: NetworkFunction> Instance<F> {
                         walk: *number,
                     }
                     .push(&mut exchange.up);
+                    self.image_records += 1;
                     self.walks.remove(place);
                 }
             }

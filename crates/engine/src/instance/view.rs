@@ -5,7 +5,7 @@ use asterism_placement::Time;
 use asterism_state::{Context, Entries, OriginName, State};
 
 use super::Instance;
-use super::sharing::SWEEP_STEP_US;
+use super::sharing::{SWEEP_STEP_US, Walk};
 use crate::frame::{Burst, FramePool};
 use crate::port::Port;
 use crate::tally::Tally;
@@ -80,6 +80,16 @@ impl<F: NetworkFunction> Instance<F> {
         self.exchange
             .as_ref()
             .is_some_and(|exchange| !exchange.down.is_empty())
+    }
+    /// Whether an image is under way to another member, and whether its next part can be written now.
+    #[inline]
+    pub fn image_under_way(&self) -> (bool, bool) {
+        let writable = |walk: &Walk| walk.room > 0 || walk.cursor.is_none();
+        (!self.walks.is_empty(), self.walks.iter().any(writable))
+    }
+    /// Records of images, parts and ends, handed to the state channel so far: when it grows, ring the bell.
+    pub fn image_records(&self) -> u64 {
+        self.image_records
     }
     /// When the loop has something to do next, whatever arrives.
     pub fn next_due(&self) -> Time {

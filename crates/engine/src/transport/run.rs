@@ -209,6 +209,7 @@ pub fn spawn(
         events: sender,
         publisher,
         tally: ThreadTally::default(),
+        publish_at: Time::ZERO,
         acknowledged: Vec::new(),
     };
     let thread = std::thread::Builder::new()
@@ -300,6 +301,8 @@ struct Turner {
     events: SyncSender<Notice>,
     publisher: Publisher,
     tally: ThreadTally,
+    /// When the next snapshot is due.
+    publish_at: Time,
     /// Of each member: what it last acknowledged, and since when that is so.
     acknowledged: Vec<(u64, Time)>,
 }
@@ -313,7 +316,6 @@ impl Turner {
             let errno = error.raw_os_error().unwrap_or(0);
             self.tell(Notice::NotPinned { processor, errno });
         }
-        let mut publish_at = Time::ZERO;
         let mut stop_at = None;
         loop {
             let now = self.clock.now();
@@ -324,8 +326,8 @@ impl Turner {
                 let _ = channel.handle(now, from, datagram);
             });
             let sent = self.exchange(now);
-            if now >= publish_at {
-                publish_at = now + self.run.snapshot_interval;
+            if now >= self.publish_at {
+                self.publish_at = now + self.run.snapshot_interval;
                 self.install(now);
                 self.publish(now);
                 self.look_for_stuck(now);
@@ -380,6 +382,10 @@ impl Turner {
             }
         }
         while let Some(event) = self.channel.poll_event() {
+            // Somebody waits to see it in a snapshot.
+            if matches!(event, ChannelEvent::Ready | ChannelEvent::Epoch(_)) {
+                self.publish_at = now;
+            }
             self.tell(Notice::Channel(event));
         }
         while let Some(event) = self.transport.poll_event() {
@@ -398,7 +404,7 @@ impl Turner {
         rope.is_asleep.store(true, Ordering::SeqCst);
         // What was written before the flag was seen is looked for once more.
         let now = self.clock.now();
-        if self.exchange(now) > 0 {
+        if self.exchange(now) > 0 || self.publish_at <= now {
             rope.is_asleep.store(false, Ordering::Relaxed);
             return;
         }

@@ -70,7 +70,8 @@ pub struct Config {
     /// 64, some 300 bytes of a message while so much is missing. Bound: 1 to 64. The same at all members.
     pub gap_runs_max: usize,
     /// The longest silence: with nothing else to send, the latest acknowledgements go out this often. It also bounds how
-    /// old `covered_until` grows in an idle cluster. Sane: 20 ms. Bound: 1 us to [`DURATION_LIMIT`].
+    /// old `covered_until` grows in an idle cluster. Sane: 20 ms; while a member joins that is heard, `retransmit_min` if that is less. Bound: 1 us to
+    /// [`DURATION_LIMIT`].
     pub keep_alive: Duration,
     /// The shortest retransmission timeout. Sane: 2 ms. Bound: 1 us to `retransmit_max`.
     pub retransmit_min: Duration,

@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
+use super::image::IMAGE_WINDOW_CHUNKS;
 use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
@@ -304,7 +305,13 @@ impl Replicator {
         } else {
             self.counters.image_chunks_dropped += 1;
         }
-        peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+        // Half a window is worth an acknowledgement of its own: the sender waits for nothing else.
+        let half = IMAGE_WINDOW_CHUNKS as u32 / 2;
+        if image.index % half == half - 1 {
+            peer.inbound_image.acknowledge_at = Some(now);
+        } else {
+            peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+        }
     }
 
     fn take_image_acknowledge(&mut self, now: Time, seat: usize, acknowledge: &ImageAcknowledge) {

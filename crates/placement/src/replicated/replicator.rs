@@ -373,11 +373,25 @@ impl Replicator {
 
     /// When acknowledgements go out even alone.
     pub(super) fn vector_due(&self) -> Time {
-        let keep_alive = self
-            .acknowledged_at
-            .map_or(Time::ZERO, |at| at + self.config.keep_alive);
+        let silence = if self.newcomers && self.speaks_with_newcomers() {
+            self.config.retransmit_min.min(self.config.keep_alive)
+        } else {
+            self.config.keep_alive
+        };
+        let keep_alive = self.acknowledged_at.map_or(Time::ZERO, |at| at + silence);
         self.acknowledge_at
             .map_or(keep_alive, |at| at.min(keep_alive))
+    }
+
+    /// Whether this member joins, or one that does is there: each step of a join waits for what others say next, so they
+    /// say it as often as what is lost goes again.
+    #[cold]
+    fn speaks_with_newcomers(&self) -> bool {
+        !self.ready
+            || self
+                .peers
+                .iter()
+                .any(|peer| peer.joining && peer.is_heard(self.clock, &self.config))
     }
 
     /// A stream was applied further: what was waiting for that counts now.

@@ -251,3 +251,88 @@ fn many_return_at_once_though_messages_are_short() {
         .sum();
     println!("{rounds} rounds, {walks} walks");
 }
+
+/// The walk whose image came whole.
+#[derive(Default)]
+struct Whole(Option<(MemberId, u32)>);
+
+impl Deliver for Whole {
+    fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
+    fn image_end(&mut self, end: ImageEnd<'_>) {
+        self.0 = Some((end.from, end.walk));
+    }
+}
+
+/// Each step of a join waits for what the other says next: none waits for a keep-alive, and a window of the image goes out
+/// every time that half of one has arrived.
+#[test]
+fn a_join_waits_for_no_keep_alive() {
+    const CHUNKS: usize = 320;
+    let roster = Roster {
+        epoch: Epoch(2),
+        members: vec![(MEMBERS[0], Some(LIFE)), (MEMBERS[1], Some(LIFE))],
+    };
+    let members = MEMBERS[..2].to_vec();
+    let start = |member: MemberId, joins: bool| {
+        let epoch = Epoch(u32::from(!joins));
+        let mut config = Config::new(ClusterId(1), epoch, member, LIFE, members.clone());
+        config.joins = joins;
+        Replicator::new(config, Time::ZERO).expect("a good configuration")
+    };
+    let (mut known, mut newcomer) = (start(MEMBERS[0], false), start(MEMBERS[1], true));
+    // The first alone, then with the newcomer.
+    for replicator in [&mut known, &mut newcomer] {
+        replicator
+            .install(Time::ZERO, &roster, &mut Nowhere)
+            .expect("a good roster");
+    }
+    let keep_alive = known.config().keep_alive;
+    let (mut walk, mut left, mut whole) = (None, CHUNKS, Whole::default());
+    let mut ready_at = None;
+    for step in 0..2_000 {
+        let now = Time(50 * step);
+        for (destination, bytes) in sends(&mut known, now) {
+            assert_ne!(destination, Destination::One(MEMBERS[0]));
+            newcomer
+                .handle(now, MEMBERS[0], LIFE, &bytes, &mut whole)
+                .expect("an honest message");
+        }
+        if let Some((from, walk)) = whole.0.take() {
+            newcomer.image_applied(now, from, walk, &mut Nowhere);
+        }
+        all_arrives(&mut newcomer, &mut known, now);
+        while let Some(event) = known.poll_event() {
+            if let Event::Laggard { walk: number, .. } = event {
+                (walk, left) = (Some(number), CHUNKS);
+            }
+        }
+        if let Some(number) = walk {
+            while left > 0 && known.image_room(MEMBERS[1]) > 0 {
+                known
+                    .submit_image(now, MEMBERS[1], number, b"entries")
+                    .expect("there is room");
+                left -= 1;
+            }
+            if left == 0 {
+                known
+                    .finish_image(now, MEMBERS[1], number, ImageKind::Full)
+                    .expect("the walk goes on");
+                walk = None;
+            }
+        }
+        if newcomer.is_ready() {
+            ready_at.get_or_insert(now);
+        }
+    }
+    let ready_at = ready_at.expect("it joined");
+    assert!(
+        ready_at < Time::ZERO + keep_alive / 2,
+        "it took {ready_at:?}"
+    );
+    // Afterwards nobody speaks more often than before.
+    let (sent, now) = (known.counters().messages_sent, Time(100_000));
+    for step in 0..100 {
+        sends(&mut known, now + core::time::Duration::from_millis(step));
+    }
+    assert!(known.counters().messages_sent - sent <= 6);
+}

@@ -173,6 +173,10 @@ impl World {
                     self.describe()
                 ));
             }
+            // An earlier wake came after this one was set down: it does nothing, or they would become ever more.
+            if matches!(happening, Happening::Wake(place) if self.wakes[place] != self.now) {
+                continue;
+            }
             let place = match happening {
                 Happening::Arrive { to, .. } => Some(to),
                 Happening::Wake(place)
