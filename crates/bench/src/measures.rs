@@ -9,6 +9,7 @@ mod counters_pair;
 mod floor;
 mod known_loop;
 mod lab;
+mod lab_kill;
 mod lab_tcp;
 mod lab_throughput;
 mod multicast_cost;
@@ -34,6 +35,7 @@ const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
+    lab_kill::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     multicast_cost::MEASURES,

@@ -103,7 +103,7 @@ fn who_gets(network: &Network, flows: u16) -> Vec<usize> {
                 }
             })
             .unwrap();
-        std::thread::park_timeout(std::time::Duration::from_millis(20 + 10 * round));
+        asterism_lab::pause(std::time::Duration::from_millis(20 + 10 * round));
         let mut bytes = [0; 2];
         for (host, socket) in sockets.iter().enumerate() {
             while socket.recv(&mut bytes).is_ok() {

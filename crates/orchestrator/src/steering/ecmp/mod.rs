@@ -19,8 +19,8 @@ use std::time::Duration;
 use self::plan::Way;
 use self::table::{Ip, Present, Table};
 use super::{
-    Abilities, Counts, Desired, Generation, InForce, Observed, ObservedTarget, Steering,
-    SteeringError, TARGETS_MAX,
+    Abilities, Counts, Desired, InForce, Observed, ObservedTarget, Steering, SteeringError,
+    TARGETS_MAX,
 };
 use crate::clock;
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::table::PresentHop;
 use super::*;
-use crate::steering::{Standing, Target, laws};
+use crate::steering::{Generation, Standing, Target, laws};
 
 /// A router in memory. What it is told is sent to the test, which may also tell it to refuse.
 struct Memory {
