@@ -28,6 +28,10 @@ const HOSTS: usize = 3;
 const DOWNLOADS: usize = 200;
 const AT_ONCE: usize = 100;
 const DOCUMENT_BYTES: usize = 1 << 20;
+/// Small documents, and how many at once: some thousand connections a second.
+const OPENINGS: usize = 6_000;
+const OPENINGS_AT_ONCE: usize = 30;
+const SMALL_BYTES: usize = 1_000;
 /// What nginx gives a connection each second, and in which pieces: one every 62 ms, so that a longer silence is a stall.
 const BYTES_PER_SECOND: u64 = 256 << 10;
 const PIECE_BYTES: u64 = 16 << 10;
@@ -49,20 +53,56 @@ struct Setting {
     killed: usize,
     /// Datagrams of the state channel that are lost.
     loss: f64,
+    what: What,
 }
 
-const SETTINGS: [Setting; 2] = [
+/// What is downloaded.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    /// The 200 documents that the measure is of; the kill comes when the first hundred lack half of their bytes.
+    Documents,
+    /// Small ones, one connection after another, so that some are being opened at the kill: what only the dead host knew
+    /// is lost, and shows here.
+    Openings,
+}
+
+impl What {
+    fn count(self) -> usize {
+        match self {
+            What::Documents => DOWNLOADS,
+            What::Openings => OPENINGS,
+        }
+    }
+
+    fn at_once(self) -> usize {
+        match self {
+            What::Documents => AT_ONCE,
+            What::Openings => OPENINGS_AT_ONCE,
+        }
+    }
+}
+
+const SETTINGS: [Setting; 3] = [
     Setting {
         name: "slots",
         spread: Spread::Slots(SLOTS_SANE),
         killed: 1,
         loss: 0.0,
+        what: What::Documents,
     },
     Setting {
         name: "weights-lossy",
         spread: Spread::Weights,
         killed: 0,
         loss: 0.01,
+        what: What::Documents,
+    },
+    Setting {
+        name: "openings",
+        spread: Spread::Slots(SLOTS_SANE),
+        killed: 2,
+        loss: 0.0,
+        what: What::Openings,
     },
 ];
 
@@ -75,14 +115,16 @@ fn kill(context: &Context) -> Result<Outcome, Failure> {
     for round in 0..rounds {
         for setting in &SETTINGS {
             let ran = run(context, &product, setting)?;
-            complete += ran.report.complete();
-            runs += 1;
+            if setting.what == What::Documents {
+                complete += ran.report.complete();
+                runs += 1;
+            }
             let round = if round > 0 {
                 format!("-{}", round + 1)
             } else {
                 String::new()
             };
-            for (name, figure) in ran.figures() {
+            for (name, figure) in ran.figures(setting.what) {
                 outcome = outcome.variant(format!("{}{round}-{name}", setting.name), figure);
             }
         }
@@ -126,6 +168,13 @@ fn run(context: &Context, product: &Path, setting: &Setting) -> Result<Ran, Fail
     let lab = NatLab::new(&config).map_err(absent)?;
     let right = document(DOCUMENT_BYTES);
     lab.lab.file("document", &right).map_err(absent)?;
+    lab.lab
+        .file("small", &right[..SMALL_BYTES])
+        .map_err(absent)?;
+    let (path, right) = match setting.what {
+        What::Documents => ("/document", &right[..]),
+        What::Openings => ("/small", &right[..SMALL_BYTES]),
+    };
     let _nginx = lab
         .serve_pieces(lab.lab.folder(), BYTES_PER_SECOND, PIECE_BYTES)
         .map_err(absent)?;
@@ -143,10 +192,10 @@ fn run(context: &Context, product: &Path, setting: &Setting) -> Result<Ran, Fail
 
     let downloads = Downloads {
         server: (SERVER, 80).into(),
-        path: "/document".to_owned(),
-        document: &right,
-        count: DOWNLOADS,
-        at_once: AT_ONCE,
+        path: path.to_owned(),
+        document: right,
+        count: setting.what.count(),
+        at_once: setting.what.at_once(),
         patience: PATIENCE,
     };
     let progress = Progress::default();
@@ -157,8 +206,9 @@ fn run(context: &Context, product: &Path, setting: &Setting) -> Result<Ran, Fail
     std::thread::scope(|scope| {
         let running = scope.spawn(|| downloads.run_watched(&lab.client, &progress));
         let half = AT_ONCE * DOCUMENT_BYTES / 2;
-        wait_until("half of a hundred downloads", PATIENCE, || {
-            progress.under_way() == AT_ONCE && progress.bytes_left() <= half
+        wait_until("half of the downloads", PATIENCE, || match setting.what {
+            What::Documents => progress.under_way() == AT_ONCE && progress.bytes_left() <= half,
+            What::Openings => progress.ended() >= OPENINGS / 2,
         })
         .map_err(unsound)?;
         let mut lag = Lag::default();
@@ -192,7 +242,7 @@ fn run(context: &Context, product: &Path, setting: &Setting) -> Result<Ran, Fail
             .map_err(unsound)?;
         let swallowed = difference(&frames(&lab)?, &left);
         prove(setting, under_way, &taken, &swallowed)?;
-        if report.complete() < DOWNLOADS {
+        if report.complete() < downloads.count {
             context.say(&report.faults());
         }
         let sum = |way: usize| taken.iter().map(|host| host[way]).sum::<u64>().max(1);
@@ -244,10 +294,32 @@ impl Ran {
         stalls.max().unwrap_or_default().as_secs_f64() * 1e3
     }
 
-    fn figures(&self) -> Vec<(&'static str, f64)> {
+    fn figures(&self, what: What) -> Vec<(&'static str, f64)> {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let mut figures = vec![
+            ("stall-worst-ms", self.worst_ms()),
+            ("steering-in-force-ms", ms(self.steered)),
+            ("channel-lag-groups", self.lag.groups as f64),
+            ("channel-lag-us", self.lag.us as f64),
+            (
+                "channel-unacknowledged-groups",
+                self.lag.unacknowledged as f64,
+            ),
+        ];
+        if what == What::Openings {
+            let downloads = &self.report.downloads;
+            let last = downloads.iter().map(|one| one.ended).max();
+            let rate = downloads.len() as f64 / last.unwrap_or_default().as_secs_f64();
+            figures.extend([
+                ("broken", (downloads.len() - self.report.complete()) as f64),
+                ("of", downloads.len() as f64),
+                ("per-second", rate),
+            ]);
+            return figures;
+        }
         let stalls = self.stalls_ms();
-        vec![
+        let median = stalls.get(stalls.len() / 2).copied().unwrap_or(0.0);
+        figures.extend([
             ("complete", self.report.complete() as f64),
             ("under-way-at-the-kill", self.under_way as f64),
             (
@@ -255,13 +327,8 @@ impl Ran {
                 self.bytes_left as f64 / f64::from(1 << 20),
             ),
             ("stalled-by-the-kill", stalls.len() as f64),
-            (
-                "stall-median-ms",
-                stalls.get(stalls.len() / 2).copied().unwrap_or(0.0),
-            ),
-            ("stall-worst-ms", self.worst_ms()),
+            ("stall-median-ms", median),
             ("detection-ms", ms(DETECTION)),
-            ("steering-in-force-ms", ms(self.steered)),
             ("steering-apply-ms", ms(self.apply)),
             ("flows-moved-permille", f64::from(self.moved_permille)),
             ("epoch-in-force-ms", ms(self.epoch)),
@@ -272,21 +339,17 @@ impl Ran {
             ("retransmissions", self.retransmissions[1] as f64),
             ("dead-host-percent-of-requests", self.shares[0] as f64),
             ("dead-host-percent-of-replies", self.shares[1] as f64),
-            ("channel-lag-groups", self.lag.groups as f64),
-            ("channel-lag-us", self.lag.us as f64),
-            (
-                "channel-unacknowledged-groups",
-                self.lag.unacknowledged as f64,
-            ),
             ("link-late-p99-us", self.link_late_us as f64),
-        ]
+        ]);
+        figures
     }
 
     fn in_words(&self) -> String {
         let stalls = self.stalls_ms();
         format!(
-            "{} of {DOWNLOADS} whole; {} under way at the kill lacked {:.0} MiB, {} stood still, the worst for {:.0} ms; steering in force after {:.0} ms",
+            "{} of {} whole; {} under way at the kill lacked {:.0} MiB, {} stood still, the worst for {:.0} ms; steering in force after {:.0} ms",
             self.report.complete(),
+            self.report.downloads.len(),
             self.under_way,
             self.bytes_left as f64 / f64::from(1 << 20),
             stalls.len(),
@@ -371,7 +434,7 @@ fn prove(
     taken: &[[u64; 2]],
     swallowed: &[[u64; 2]],
 ) -> Result<(), Failure> {
-    if under_way < AT_ONCE {
+    if under_way < AT_ONCE && setting.what == What::Documents {
         return Err(Failure::Unsound(format!(
             "only {under_way} downloads were under way at the kill, not {AT_ONCE}"
         )));
