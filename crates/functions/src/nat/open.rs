@@ -217,6 +217,12 @@ impl Nat {
     ) -> Result<Result<Belongs, Reason>, Late> {
         let known = ask.sessions.by_left(&Ends::between(inside, remote))?;
         if let Some(at) = known {
+            if !at.value.ended() {
+                return Ok(Ok(Belongs::To(at)));
+            }
+            if let Some(next) = self.next_of(ask, &at)? {
+                return Ok(Ok(Belongs::To(next)));
+            }
             if !at.value.reopens(flags) {
                 return Ok(Ok(Belongs::To(at)));
             }
@@ -240,6 +246,21 @@ impl Nat {
             Some(vacancy) => Ok(Belongs::ToNew(vacancy, outside)),
             None => Err(Reason::TableFull),
         })
+    }
+
+    /// The next connection between the ends of one that ended, by another outside port: an instance that did not yet know
+    /// of the first opened it. The table finds by these ends only the one that its order prefers.
+    fn next_of(
+        &self,
+        ask: &Ask<'_, NatState>,
+        ended: &At<Session, Connection>,
+    ) -> Result<Option<At<Session, Connection>>, Late> {
+        let (remote, outside) = (ended.row.remote(), ended.row.outside());
+        let inside = ended.row.inside();
+        let other = ask.sessions.any_of_where(BY_INSIDE, &inside, |row| {
+            row.remote() == remote && row.outside() != outside
+        })?;
+        Ok(other.filter(|other| !other.value.ended()))
     }
 
     /// The outside endpoint for a new session of an inside endpoint: its binding, else a port of its own on the
