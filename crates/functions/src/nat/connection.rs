@@ -83,11 +83,16 @@ impl Connection {
     }
 
     /// Whether the TCP connection was reset or finished both ways.
-    #[inline(always)]
     pub fn ended(self) -> bool {
-        // One comparison, since every packet makes it: the bits of RST stand above those of FIN.
-        const { assert!(FINISHED == 0b11 && RESET == 0b1100) };
-        self.0 & (FINISHED | RESET) >= FINISHED
+        self.0 & RESET != 0 || self.0 & FINISHED == FINISHED
+    }
+
+    /// False only if the connection has not [`ended`](Self::ended): one test of bits, for every packet from inside. True also
+    /// while the remote end alone has finished.
+    #[inline(always)]
+    pub fn may_have_ended(self) -> bool {
+        const FINISHED_BY_REMOTE: u8 = TcpFlags::FIN.0 << (Direction::Inbound as u8);
+        self.0 & (RESET | FINISHED_BY_REMOTE) != 0
     }
 
     /// Whether the TCP handshake is complete.
