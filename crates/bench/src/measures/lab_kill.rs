@@ -23,7 +23,6 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
     make: kill,
 }];
 
-/// Hosts, and those of them that are killed, each in a run of its own: with weights an outer one makes others' flows move.
 const HOSTS: usize = 3;
 const DOWNLOADS: usize = 200;
 const AT_ONCE: usize = 100;
@@ -219,9 +218,10 @@ fn run(context: &Context, product: &Path, setting: &Setting) -> Result<Ran, Fail
         let sent = retransmissions(&lab)?;
         let (under_way, bytes_left) = (progress.under_way(), progress.bytes_left());
         let killed_at = since(began);
-        let dead = hosts[setting.killed].take();
         let killed = timing::wall_ns();
-        dead.map(asterism_lab::Program::kill);
+        if let Some(host) = hosts[setting.killed].take() {
+            host.kill();
+        }
 
         pause(DETECTION);
         let (moved_permille, apply) = steering.without(&[setting.killed]).map_err(unsound)?;

@@ -241,9 +241,12 @@ mod tests {
         };
         let mut before: Option<Vec<Way>> = None;
         for _ in 0..500 {
-            let mut takers: Vec<_> = (0..8)
-                .filter_map(|hop| (draw(3) > 0).then(|| (hop, draw(4) as u16 + 1)))
-                .collect();
+            let mut takers = Vec::new();
+            for hop in 0..8 {
+                if draw(3) > 0 {
+                    takers.push((hop, draw(4) as u16 + 1));
+                }
+            }
             if takers.is_empty() {
                 takers.push((draw(8) as usize, 1));
             }
