@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asterism_lab::http::{DocumentServer, Downloads, document};
 use asterism_lab::nat::{HostOptions, NatLab, NatLabConfig, SERVER};
-use asterism_lab::{Program, wait_until};
+use asterism_lab::{Program, pause, wait_until};
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
@@ -52,7 +52,7 @@ fn downloads_survive(lab: &NatLab, change: impl FnOnce() + Send) {
     };
     let report = std::thread::scope(|scope| {
         let running = scope.spawn(|| downloads.run(&lab.client).unwrap());
-        std::thread::park_timeout(MS * 1_000);
+        pause(MS * 1_000);
         change();
         running.join().unwrap()
     });
@@ -83,7 +83,7 @@ fn next_hops_come_and_go() {
         for left in [&[1, 2][..], &[2], &[0, 1], &[0, 1, 2]] {
             lab.requests_through(left).unwrap();
             lab.replies_through(left).unwrap();
-            std::thread::park_timeout(MS * 400);
+            pause(MS * 400);
         }
     });
     assert!(hosts.iter().all(Program::runs));

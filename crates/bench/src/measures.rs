@@ -12,6 +12,7 @@ mod host_process;
 mod join_cold;
 mod known_loop;
 mod lab;
+mod lab_kill;
 mod lab_tcp;
 mod lab_throughput;
 mod multicast_cost;
@@ -41,6 +42,7 @@ const MEASURES: &[&[Measure]] = &[
     counters::MEASURES,
     floor::MEASURES,
     join_cold::MEASURES,
+    lab_kill::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     multicast_cost::MEASURES,

@@ -14,6 +14,12 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Waits for so long and no shorter, for tests in which something is to last. Parking a thread may end at once, as it does
+/// after a scope of threads.
+pub fn pause(time: Duration) {
+    sleep(time);
+}
+
 /// Waits; for polls of what gives no notice.
 pub(crate) fn sleep(time: Duration) {
     std::thread::sleep(time);

@@ -19,6 +19,7 @@ mod node;
 mod program;
 pub mod wire;
 
+pub use clock::pause;
 pub use error::{LabError, needs, package_of};
 pub use interface::set_offloads;
 pub use lab::{Cable, Lab};

@@ -141,6 +141,18 @@ impl Node {
         })?
     }
 
+    /// TCP segments that this node's kernel has sent again since the node was made (`RetransSegs`, RFC 4022).
+    pub fn tcp_retransmissions(&self) -> Result<u64, LabError> {
+        let doing = || format!("{}: TCP counters", self.name);
+        let table = self
+            .enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?
+            .map_err(|error| LabError::kernel(doing(), error))?;
+        counter_of(&table, "Tcp:", "RetransSegs").ok_or_else(|| {
+            let fault = std::io::Error::other("no RetransSegs in /proc/net/snmp");
+            LabError::kernel(doing(), fault)
+        })
+    }
+
     /// Counters of an interface.
     pub fn interface_counts(&self, interface: &str) -> Result<InterfaceCounts, LabError> {
         let table = self
@@ -151,6 +163,14 @@ impl Node {
             fault: "there is no such interface",
         })
     }
+}
+
+/// A counter of the kernel's table (`/proc/net/snmp`): a line of names, then a line of numbers.
+fn counter_of(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter(|line| line.starts_with(protocol));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let place = names.split(' ').position(|word| word == name)?;
+    numbers.split(' ').nth(place)?.parse().ok()
 }
 
 /// What an interface has counted since it was made.
@@ -208,6 +228,9 @@ mod tests {
             (7, 100, 9, 200, 3)
         );
         assert!(InterfaceCounts::of(table, "eth").is_none());
+        let table = "Ip: A\nIp: 1\nTcp: A RetransSegs B\nTcp: -1 17 2\n";
+        assert_eq!(counter_of(table, "Tcp:", "RetransSegs"), Some(17));
+        assert_eq!(counter_of(table, "Udp:", "RetransSegs"), None);
         assert!(InterfaceCounts::of("eth0: 1 2", "eth0").is_none());
     }
 }

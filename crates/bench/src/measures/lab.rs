@@ -1,6 +1,6 @@
 //! Measures in the laboratory: real programs through `asterism run`, on interfaces of network namespaces.
 //!
-//! `lab_tcp.rs` downloads over asymmetric paths, `lab_throughput.rs` sends one stream. Here is what both need: the
+//! `lab_tcp.rs` downloads over asymmetric paths, `lab_kill.rs` kills a host meanwhile, `lab_throughput.rs` sends one stream. Here is what both need: the
 //! program, which is the one beside this one, and laboratories with hosts that run.
 
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub(super) fn unsound(error: LabError) -> Failure {
     Failure::Unsound(error.to_string())
 }
 
-/// Writes a new key and the configuration, and starts all hosts.
+/// Writes a new key, the configuration and, if they are by a file, the first epoch, and starts all hosts.
 pub(super) fn start(
     lab: &NatLab,
     product: &Path,
@@ -61,5 +61,29 @@ pub(super) fn start(
         }
     }
     let configuration = lab.write_configuration(options).map_err(absent)?;
+    if options.epochs {
+        write_epoch(product, &configuration, &["--first"])?;
+    }
     lab.start_hosts(product, &configuration).map_err(absent)
+}
+
+/// Writes an epoch by `asterism epoch`.
+pub(super) fn write_epoch(
+    product: &Path,
+    configuration: &Path,
+    changes: &[&str],
+) -> Result<(), Failure> {
+    let written = Command::new(product)
+        .arg("epoch")
+        .arg(configuration)
+        .args(changes)
+        .output();
+    match written {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(Failure::Unsound(format!(
+            "no epoch {changes:?}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+        Err(error) => Err(Failure::Absent(format!("{}: {error}", product.display()))),
+    }
 }

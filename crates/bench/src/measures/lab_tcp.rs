@@ -201,7 +201,7 @@ fn prove(taken: &[u64; 4], report: &DownloadReport, count: usize) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_lab::http::Download;
+    use asterism_lab::http::{Download, Stall};
 
     #[test]
     fn symmetric_paths_and_downloads_one_by_one_are_refused() {
@@ -211,6 +211,7 @@ mod tests {
                     began: Duration::from_secs(number as u64 / at_once as u64),
                     connect: Some(Duration::from_millis(1)),
                     ended: Duration::from_secs(number as u64 / at_once as u64 + 1),
+                    stall: Stall::default(),
                     fault: None,
                 })
                 .collect(),

@@ -87,6 +87,14 @@ impl Connection {
         self.0 & RESET != 0 || self.0 & FINISHED == FINISHED
     }
 
+    /// False only if the connection has not [`ended`](Self::ended): one test of bits, for every packet from inside. True also
+    /// while the remote end alone has finished.
+    #[inline(always)]
+    pub fn may_have_ended(self) -> bool {
+        const FINISHED_BY_REMOTE: u8 = TcpFlags::FIN.0 << (Direction::Inbound as u8);
+        self.0 & (RESET | FINISHED_BY_REMOTE) != 0
+    }
+
     /// Whether the TCP handshake is complete.
     pub fn is_established(self) -> bool {
         self.0 & ACKNOWLEDGED == ACKNOWLEDGED && !self.ended()

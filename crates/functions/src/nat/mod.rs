@@ -127,8 +127,9 @@ impl Nat {
             return self.further::<THOROUGH>(ask);
         };
         let flags = plain.tcp_flags();
+        // Of a session that may have ended: the packet may open the next one, or be of one that this hides.
         if session.row.hairpins()
-            || session.value.reopens(flags)
+            || session.value.may_have_ended()
             || plain.ttl() <= 1
             || self
                 .outside

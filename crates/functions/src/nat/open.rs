@@ -22,6 +22,9 @@ const ADDRESSES_TRIED_MAX: u32 = 4;
 /// Ports that are asked for so that one of the same parity is found (RFC 4787 REQ-4).
 const PARITY_TRIES_MAX: u32 = 3;
 
+/// Sessions of the same ends that are looked at for one that has not ended.
+const NEXT_TRIED_MAX: usize = 3;
+
 /// The session that a packet belongs to.
 enum Belongs {
     /// It exists.
@@ -217,6 +220,12 @@ impl Nat {
     ) -> Result<Result<Belongs, Reason>, Late> {
         let known = ask.sessions.by_left(&Ends::between(inside, remote))?;
         if let Some(at) = known {
+            if !at.value.ended() {
+                return Ok(Ok(Belongs::To(at)));
+            }
+            if let Some(next) = self.next_of(ask, &at)? {
+                return Ok(Ok(Belongs::To(next)));
+            }
             if !at.value.reopens(flags) {
                 return Ok(Ok(Belongs::To(at)));
             }
@@ -240,6 +249,27 @@ impl Nat {
             Some(vacancy) => Ok(Belongs::ToNew(vacancy, outside)),
             None => Err(Reason::TableFull),
         })
+    }
+
+    /// The next connection between the ends of one that ended, by another outside port: an instance that did not yet know
+    /// of the first opened it. The table finds by these ends only the one that its order prefers.
+    fn next_of(
+        &self,
+        ask: &Ask<'_, NatState>,
+        ended: &At<Session, Connection>,
+    ) -> Result<Option<At<Session, Connection>>, Late> {
+        let (inside, remote) = (ended.row.inside(), ended.row.remote());
+        let mut passed = [ended.row.outside(); NEXT_TRIED_MAX + 1];
+        for tried in 1..=NEXT_TRIED_MAX {
+            let other = ask.sessions.any_of_where(BY_INSIDE, &inside, |row| {
+                row.remote() == remote && !passed.contains(&row.outside())
+            })?;
+            match other {
+                Some(other) if other.value.ended() => passed[tried] = other.row.outside(),
+                other => return Ok(other),
+            }
+        }
+        Ok(None)
     }
 
     /// The outside endpoint for a new session of an inside endpoint: its binding, else a port of its own on the

@@ -13,7 +13,9 @@ use asterism_function::{
 };
 use asterism_functions::nat::{Nat, NatState};
 
-use crate::network::{ACK, INSIDE, OUTSIDE, RST, SYN, config, flagged, frame, left_by, nat, tcp};
+use crate::network::{
+    ACK, FIN_ACK, INSIDE, OUTSIDE, RST, SYN, SYN_ACK, config, flagged, frame, left_by, nat, tcp,
+};
 
 const MS: u64 = 1_000;
 const WAIT_US: u32 = 20_000;
@@ -165,5 +167,52 @@ fn first_segments_and_those_that_may_not_wait_are_not_late() {
         let segment = frame(INSIDE, inside, remote, flagged(flags));
         let opened = second.packet((2 * MS, 2 * MS), INSIDE, &segment).unwrap();
         assert_eq!(opened.verdict, Verdict::Forward(OUTSIDE));
+    }
+}
+
+/// A connection ends at one instance, and its ends connect anew by another that does not know of it yet and gives them a port
+/// of its own. Whichever of the two sessions the order prefers: the connection that lives keeps its port, on both.
+#[test]
+fn a_connection_that_ended_does_not_hide_the_next_one_of_its_ends() {
+    let (inside, remote) = ends();
+    let [syn, ack, fin] =
+        [SYN, ACK, FIN_ACK].map(|flags| frame(INSIDE, inside, remote, flagged(flags)));
+    for old_place in [0, 1] {
+        let (mut one, mut two) = pair(WAIT);
+        let (old, new) = if old_place == 0 {
+            (&mut one, &mut two)
+        } else {
+            (&mut two, &mut one)
+        };
+        let opened = old.packet((0, 0), INSIDE, &syn).unwrap();
+        let first = left_by(&opened, OUTSIDE).source();
+        for (port, flags) in [(OUTSIDE, SYN_ACK), (INSIDE, ACK), (OUTSIDE, FIN_ACK)] {
+            let bytes = match port {
+                OUTSIDE => frame(OUTSIDE, remote, first, flagged(flags)),
+                _ => ack.clone(),
+            };
+            old.packet((MS, MS), port, &bytes).unwrap();
+        }
+        old.packet((MS, MS), INSIDE, &fin).unwrap();
+
+        let again = new.packet((2 * MS, 2 * MS), INSIDE, &syn).unwrap();
+        let second = left_by(&again, OUTSIDE).source();
+        assert_ne!(first, second);
+        old.tell(new, 3 * MS);
+        new.tell(old, 3 * MS);
+        for member in [&mut *old, new] {
+            // A SYN that is sent again, the handshake's end, and what comes then.
+            for bytes in [&syn, &ack, &ack] {
+                let sent = member.packet((4 * MS, 4 * MS), INSIDE, bytes).unwrap();
+                assert_eq!(
+                    left_by(&sent, OUTSIDE).source(),
+                    second,
+                    "old at {old_place}"
+                );
+            }
+            let reply = frame(OUTSIDE, remote, second, flagged(ACK));
+            let came = member.packet((4 * MS, 4 * MS), OUTSIDE, &reply).unwrap();
+            assert_eq!(left_by(&came, INSIDE).destination(), inside);
+        }
     }
 }

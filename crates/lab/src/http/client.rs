@@ -33,6 +33,73 @@ pub struct Downloads<'a> {
     pub patience: Duration,
 }
 
+/// How far downloads are, for whoever looks on while they run.
+#[derive(Debug, Default)]
+pub struct Progress {
+    under_way: AtomicUsize,
+    bytes_left: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Progress {
+    /// Downloads that are connected and have not ended.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that those still lack.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
+        self.bytes_left.load(Ordering::Relaxed)
+    }
+
+    /// Downloads that have ended, well or not.
+    #[must_use]
+    pub fn ended(&self) -> usize {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+/// One download's part of it.
+struct Part<'a> {
+    progress: &'a Progress,
+    left: usize,
+}
+
+impl<'a> Part<'a> {
+    fn begin(progress: &'a Progress, bytes: usize) -> Part<'a> {
+        progress.under_way.fetch_add(1, Ordering::Relaxed);
+        progress.bytes_left.fetch_add(bytes, Ordering::Relaxed);
+        Part {
+            progress,
+            left: bytes,
+        }
+    }
+
+    fn received(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.left);
+        self.left -= bytes;
+        self.progress.bytes_left.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        self.received(self.left);
+        self.progress.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The longest time without news, from the beginning of a connection to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stall {
+    /// When it began, from the first download's beginning.
+    pub began: Duration,
+    /// How long it was.
+    pub lasted: Duration,
+}
+
 /// One download.
 #[derive(Clone, Debug)]
 pub struct Download {
@@ -42,6 +109,8 @@ pub struct Download {
     pub connect: Option<Duration>,
     /// When it ended, from the first one's beginning.
     pub ended: Duration,
+    /// Its longest time without news: without a SYN-ACK at first, without bytes later.
+    pub stall: Stall,
     /// Why it is not complete.
     pub fault: Option<String>,
 }
@@ -56,6 +125,15 @@ pub struct DownloadReport {
 impl Downloads<'_> {
     /// Does it, in a node. Waits for all.
     pub fn run(&self, node: &Node) -> Result<DownloadReport, LabError> {
+        self.run_watched(node, &Progress::default())
+    }
+
+    /// The same, while others look at how far it is.
+    pub fn run_watched(
+        &self,
+        node: &Node,
+        progress: &Progress,
+    ) -> Result<DownloadReport, LabError> {
         if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
             return Err(LabError::BadName {
                 name: format!("{} at once", self.at_once),
@@ -71,7 +149,7 @@ impl Downloads<'_> {
                         scope.spawn(|| {
                             let mut done = Vec::new();
                             while next.fetch_add(1, Ordering::Relaxed) < self.count {
-                                done.push(self.download(start));
+                                done.push(self.download(start, progress));
                             }
                             done
                         })
@@ -86,26 +164,41 @@ impl Downloads<'_> {
         Ok(DownloadReport { downloads })
     }
 
-    fn download(&self, start: Instant) -> Download {
+    fn download(&self, start: Instant, progress: &Progress) -> Download {
         let began = start.elapsed();
+        let mut news = News {
+            start,
+            last: began,
+            stall: Stall::default(),
+        };
         let mut connect = None;
-        let fault = match self.attempt(&mut connect) {
+        let fault = match self.attempt(&mut connect, &mut news, progress) {
             Ok(()) => None,
             Err(error) => Some(error.to_string()),
         };
+        news.came();
+        progress.ended.fetch_add(1, Ordering::Relaxed);
         Download {
             began,
             connect,
             ended: start.elapsed(),
+            stall: news.stall,
             fault,
         }
     }
 
-    fn attempt(&self, connect: &mut Option<Duration>) -> std::io::Result<()> {
+    fn attempt(
+        &self,
+        connect: &mut Option<Duration>,
+        news: &mut News,
+        progress: &Progress,
+    ) -> std::io::Result<()> {
         let wrong = |said: String| Err(std::io::Error::other(said));
         let before = clock::now();
         let mut stream = TcpStream::connect_timeout(&self.server, self.patience)?;
         *connect = Some(before.elapsed());
+        news.came();
+        let mut part = Part::begin(progress, self.document.len());
         stream.set_read_timeout(Some(self.patience))?;
         stream.set_write_timeout(Some(self.patience))?;
         let (path, server) = (&self.path, self.server);
@@ -117,6 +210,7 @@ impl Downloads<'_> {
         let mut head = Vec::new();
         let body_at = loop {
             let length = stream.read(&mut buffer)?;
+            news.came();
             if length == 0 || head.len() > HEAD_BYTES_MAX {
                 return wrong("the answer has no end of its head".to_owned());
             }
@@ -130,11 +224,14 @@ impl Downloads<'_> {
             return wrong(format!("the server said {}", String::from_utf8_lossy(line)));
         }
         let mut received = head.len() - body_at;
+        part.received(received);
         if self.document.get(..received) != Some(&head[body_at..]) {
             return wrong("the document's first bytes are wrong".to_owned());
         }
         loop {
             let length = stream.read(&mut buffer)?;
+            news.came();
+            part.received(length);
             if length == 0 {
                 break;
             }
@@ -149,6 +246,27 @@ impl Downloads<'_> {
         } else {
             wrong(format!("the document ended after {received} bytes"))
         }
+    }
+}
+
+/// When there was news last, and the longest time without.
+struct News {
+    start: Instant,
+    last: Duration,
+    stall: Stall,
+}
+
+impl News {
+    fn came(&mut self) {
+        let now = self.start.elapsed();
+        let lasted = now.saturating_sub(self.last);
+        if lasted > self.stall.lasted {
+            self.stall = Stall {
+                began: self.last,
+                lasted,
+            };
+        }
+        self.last = now;
     }
 }
 
@@ -221,6 +339,7 @@ mod tests {
             began: ms(began),
             connect: Some(ms(connect)),
             ended: ms(ended),
+            stall: Stall::default(),
             fault: None,
         };
         let mut report = DownloadReport {
@@ -234,10 +353,26 @@ mod tests {
             began: ms(0),
             connect: None,
             ended: ms(99),
+            stall: Stall::default(),
             fault: Some("refused".to_owned()),
         });
         assert_eq!((report.most_at_once(), report.complete()), (2, 4));
         assert_eq!(report.faults(), "1 failed: refused");
         assert!(DownloadReport::default().connect_ms(0.5).is_nan());
+    }
+
+    #[test]
+    fn progress_counts_what_is_under_way_and_what_it_lacks() {
+        let progress = Progress::default();
+        let mut first = Part::begin(&progress, 100);
+        let second = Part::begin(&progress, 100);
+        first.received(30);
+        assert_eq!((progress.under_way(), progress.bytes_left()), (2, 170));
+        // An answer that is longer than it should be takes nothing from the others.
+        first.received(90);
+        drop(first);
+        assert_eq!((progress.under_way(), progress.bytes_left()), (1, 100));
+        drop(second);
+        assert_eq!((progress.under_way(), progress.bytes_left()), (0, 0));
     }
 }

@@ -4,5 +4,5 @@
 mod client;
 mod server;
 
-pub use client::{AT_ONCE_MAX, Download, DownloadReport, Downloads};
+pub use client::{AT_ONCE_MAX, Download, DownloadReport, Downloads, Progress, Stall};
 pub use server::{CONNECTIONS_MAX, DOCUMENT_BYTES_MAX, DocumentServer, document};

@@ -25,12 +25,15 @@ pub struct HostOptions {
     pub multicast: bool,
     /// Packet loops of each host.
     pub instances: u16,
+    /// Whether a file of epochs says who takes part: `epoch.toml` beside the configuration, which `asterism epoch` writes.
+    pub epochs: bool,
     /// Further lines at the end of the file, whole tables.
     pub more: String,
 }
 
 impl Default for HostOptions {
-    /// Replies that wait 150 ms for their session, endpoint-independent filtering, AF_PACKET, unicast, one instance.
+    /// Replies that wait 150 ms for their session, endpoint-independent filtering, AF_PACKET, unicast, one instance, all
+    /// members from the start.
     fn default() -> HostOptions {
         HostOptions {
             absent: "wait 150ms".to_owned(),
@@ -39,6 +42,7 @@ impl Default for HostOptions {
             bulk: false,
             multicast: false,
             instances: 1,
+            epochs: false,
             more: String::new(),
         }
     }
@@ -82,6 +86,9 @@ impl NatLab {
             "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
             self.key_file().display()
         );
+        if options.epochs {
+            text.push_str("epochs = \"epoch.toml\"\n");
+        }
         for (place, name) in names.iter().enumerate() {
             let socket = self.control_socket(place);
             // Writing to a string cannot fail.

@@ -13,6 +13,7 @@
 
 mod configuration;
 mod kernel;
+mod steering;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixDatagram;
@@ -26,6 +27,7 @@ use crate::program::{Program, wait_until};
 use crate::wire::{Wire, WireConfig};
 
 pub use configuration::HostOptions;
+pub use steering::NatSteering;
 
 /// NAT hosts of a laboratory at most.
 pub const HOSTS_MAX: usize = 16;
@@ -354,13 +356,23 @@ impl NatLab {
     }
 
     /// Serves a folder by nginx on port 80 of the server: each connection for one document, at so many bytes a second
-    /// at most (0: no limit).
+    /// at most (0: no limit). With a limit, they come in a few large pieces a second.
     pub fn serve(&self, folder: &Path, bytes_per_second: u64) -> Result<Program, LabError> {
+        self.serve_pieces(folder, bytes_per_second, 2 << 20)
+    }
+
+    /// The same in pieces of so many bytes at most, evenly: for whoever watches the time between them.
+    pub fn serve_pieces(
+        &self,
+        folder: &Path,
+        bytes_per_second: u64,
+        piece_bytes: u64,
+    ) -> Result<Program, LabError> {
         let work = self.lab.folder().display();
         let configuration = format!(
             "daemon off; master_process off; worker_processes 1; pid {work}/nginx.pid; error_log stderr error;\n\
              events {{ worker_connections 4096; }}\n\
-             http {{\n  access_log off; keepalive_timeout 30; keepalive_requests 100000; limit_rate {bytes_per_second};\n  \
+             http {{\n  access_log off; keepalive_timeout 30; keepalive_requests 100000; limit_rate {bytes_per_second}; sendfile_max_chunk {piece_bytes};\n  \
              client_body_temp_path {work}; proxy_temp_path {work}; fastcgi_temp_path {work}; uwsgi_temp_path {work}; scgi_temp_path {work};\n  \
              server {{ listen {SERVER}:80 backlog=4096; root {}; }}\n}}\n",
             folder.display()

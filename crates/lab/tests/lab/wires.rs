@@ -195,7 +195,7 @@ fn a_rate_limits_and_partitions_cut() {
         ..LinkConditions::default()
     })
     .unwrap();
-    assert_eq!(numbers(&a, &b, 20, 10), []);
+    assert_eq!(numbers(&a, &b, 20, 10), Vec::<u32>::new());
     assert!(wire.report().unwrap().total().partitioned >= 20);
     wire.set_all(&LinkConditions::default()).unwrap();
     assert_eq!(numbers(&a, &b, 20, 10).len(), 20);

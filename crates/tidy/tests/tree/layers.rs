@@ -13,8 +13,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("function", &["packet", "state", "state-macro"]),
     ("engine", &["packet", "state", "placement", "function"]),
     ("functions", &["function"]),
-    // Of the engine only the link's conditions, of placement only `Time`: the laboratory tests the product from outside.
-    ("lab", &["packet", "placement", "engine"]),
+    // Rosters and epochs may be its business; packets and what handles them are not.
+    ("orchestrator", &["placement"]),
+    // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
+    // the laboratory tests the product from outside.
+    ("lab", &["packet", "placement", "engine", "orchestrator"]),
     (
         "asterism",
         &[
@@ -24,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "orchestrator",
             "lab",
         ],
     ),
@@ -63,6 +67,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "orchestrator",
             "oracle",
             "sim",
             "lab",

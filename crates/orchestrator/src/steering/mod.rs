@@ -1,0 +1,111 @@
+//! Steering: what sends packets to instances.
+//!
+//! A driver ([`Steering`]) makes the world as a [`Desired`] state says: which targets there are, how much each is to get, and
+//! which of them takes part. What decides that (health, load, membership) is above and calls [`Steering::apply`]; what it takes to
+//! bring it about (routes, OpenFlow rules) is below, in the driver. There is no command to add or remove one target: the whole
+//! state is handed over each time, so a lost answer, a restart or a change by somebody else is cured by saying it again.
+//!
+//! `desired.rs` is what is said, `error.rs` what may go wrong, `laws.rs` what every driver must keep, `ecmp/` the one driver
+//! that is built: routes of a Linux router with several next hops. Imports `clock`.
+
+mod desired;
+pub mod ecmp;
+mod error;
+pub mod laws;
+
+use std::time::Duration;
+
+pub use desired::{
+    Desired, DesiredError, Generation, NAME_BYTES_MAX, Standing, TARGETS_MAX, Target, WEIGHT_MAX,
+};
+pub use error::SteeringError;
+
+/// A driver. All of a driver's calls wait for the world outside, for a time that it states; none is made on a packet's path.
+pub trait Steering: Send {
+    /// What this driver can tell apart, which whoever decides must know.
+    fn abilities(&self) -> Abilities;
+
+    /// Makes it so, and returns when it is in force: packets that arrive at the router from then on go where it says. The same
+    /// state may be applied any number of times; what differs from it, whoever changed it, is put right.
+    ///
+    /// Changes are made so that no packet is without a target in between.
+    ///
+    /// # Errors
+    /// [`SteeringError`], each with what is in force afterwards. Applying again is always right.
+    fn apply(&mut self, desired: &Desired) -> Result<InForce, SteeringError>;
+
+    /// Looks at what is really there, and changes nothing.
+    ///
+    /// # Errors
+    /// It could not be asked, or its answer could not be read.
+    fn observe(&mut self) -> Result<Observed, SteeringError>;
+
+    /// What this driver has done since it was made.
+    fn counts(&self) -> Counts;
+}
+
+/// What a driver can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Whether flows that a draining target has stay with it. If not, a draining target gets nothing at all from the moment
+    /// at which that is in force; right where any host may get any packet (`replicated`, `remote`), and not where flows
+    /// have a home (`partitioned`).
+    pub keeps_flows: bool,
+    /// Whether only flows of targets that leave, and the share of those that come, change their target.
+    pub moves_least: bool,
+    /// How long a call may wait.
+    pub waits_max: Duration,
+}
+
+/// What [`Steering::apply`] has brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// Which desired state.
+    pub generation: Generation,
+    /// How many things (routes, rules) were not as they are to be, and were changed. 0: all was so already.
+    pub changed: u32,
+    /// How much of the flow space goes to another target than before, in thousandths; the most of any route. None where
+    /// the driver cannot know.
+    pub moved_permille: Option<u16>,
+    /// How long it took from the call until it was in force.
+    pub took: Duration,
+}
+
+/// What is really there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The desired state that this driver applied last, if that went well.
+    pub generation: Option<Generation>,
+    /// Whether what is there is what that says. False too before anything was applied.
+    pub as_applied: bool,
+    /// Each target that the driver knows, by name.
+    pub targets: Vec<ObservedTarget>,
+    /// How much of the flow space goes to none of them, in thousandths.
+    pub elsewhere_permille: u16,
+}
+
+/// What is really there of one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedTarget {
+    /// Its name.
+    pub name: String,
+    /// How much of the flow space goes to it, in thousandths; the least of any route.
+    pub share_permille: u16,
+    /// Whether the way to it is down, as far as the driver's side of it tells. Says nothing of the target behind.
+    pub link_down: bool,
+}
+
+/// What a driver has done since it was made. For metrics; they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Desired states that were in force at the end of a call.
+    pub applied: u64,
+    /// Things that were changed on the way.
+    pub changed: u64,
+    /// Calls at which all had been applied before and something was not so any more.
+    pub repaired: u64,
+    /// Calls that were refused before anything was touched.
+    pub refused: u64,
+    /// Calls that failed on the way.
+    pub failed: u64,
+}
