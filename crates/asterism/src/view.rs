@@ -281,6 +281,8 @@ impl View {
                 path_mtu: channel.state.path_mtu as u64,
                 segmentation: channel.state.segmentation,
                 receive_offload: channel.state.receive_offload,
+                sends_with: channel.sends_under,
+                accepts: channel.accepts.clone(),
                 transport: counters,
                 refused: nonzero(
                     channel
@@ -356,6 +358,12 @@ impl View {
                     behind_groups: member.lag.groups,
                     behind_us: member.lag.age.as_micros() as u64,
                     unacknowledged_groups: channel.head.saturating_sub(progress.acknowledged),
+                    heard_with: member.heard_under,
+                    missing_key: member.without_key.last.map(|(id, at)| MissingKeyDocument {
+                        id,
+                        datagrams: member.without_key.datagrams,
+                        us_ago: age(at),
+                    }),
                 }
             })
             .collect()
@@ -510,6 +518,10 @@ pub struct ChannelDocument {
     pub segmentation: bool,
     /// Whether the kernel joins arrivals.
     pub receive_offload: bool,
+    /// The number of the cluster key that it sends with.
+    pub sends_with: u8,
+    /// The numbers of the cluster keys that it accepts.
+    pub accepts: Vec<u8>,
     /// What the transport counted.
     pub transport: BTreeMap<String, u64>,
     /// Datagrams refused while sealed, by reason; those that occurred.
@@ -545,4 +557,19 @@ pub struct PeerDocument {
     pub behind_us: u64,
     /// Groups of this host that it has not acknowledged.
     pub unacknowledged_groups: u64,
+    /// The number of the cluster key under which it was last heard.
+    pub heard_with: Option<u8>,
+    /// What came in its name under keys that this host does not have; strangers can cause it too.
+    pub missing_key: Option<MissingKeyDocument>,
+}
+
+/// Datagrams under a cluster key that a host does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingKeyDocument {
+    /// The number that the last of them named.
+    pub id: u8,
+    /// How many came.
+    pub datagrams: u64,
+    /// When the last came.
+    pub us_ago: u64,
 }

@@ -12,7 +12,8 @@ use asterism_placement::replicated::{
     SubmitError,
 };
 use asterism_placement::seal::{
-    Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
+    Destination as SealDestination, Event as SealEvent, KeyRing, OVERHEAD_BYTES, Refusal,
+    SecureChannel,
 };
 use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
@@ -326,6 +327,11 @@ impl StateChannel {
     /// What the placement counts and knows of the members.
     pub fn replicator(&self) -> &Replicator {
         &self.replicator
+    }
+    /// Accepts the ring's keys from the next datagram on and no others, and seals under the one that it names; see
+    /// [`SecureChannel::set_keys`]. Whoever calls it has seen that the hash seed is the same.
+    pub fn set_keys(&mut self, keys: &KeyRing) {
+        self.secure.set_keys(keys);
     }
     /// The sealed channel, for its counts.
     pub fn secure(&self) -> &SecureChannel {

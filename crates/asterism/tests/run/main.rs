@@ -2,6 +2,7 @@
 
 mod epochs;
 mod host;
+mod keys;
 mod metrics;
 mod recipe;
 #[path = "../validator/mod.rs"]

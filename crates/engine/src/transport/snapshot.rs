@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use asterism_placement::replicated::{Counters, Ended, Lag, LogRoom, MemberProgress, Standing};
-use asterism_placement::seal::RefusalCounts;
+use asterism_placement::seal::{RefusalCounts, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
@@ -40,6 +40,10 @@ pub struct MemberSnapshot {
     pub admitted: Option<Incarnation>,
     /// Whether it has admitted this host.
     pub has_welcomed: bool,
+    /// The number of the cluster key under which its admitted session was last heard.
+    pub heard_under: Option<u8>,
+    /// What came in its name under keys that this host does not have. Not authentic.
+    pub without_key: WithoutKey,
     /// Its datagrams. `None` for this host itself and for members without an address.
     pub traffic: Option<PeerTraffic>,
 }
@@ -70,6 +74,10 @@ pub struct ChannelSnapshot {
     pub refused: RefusalCounts,
     /// Handshakes and events of the sealed channel dropped at their bounds.
     pub seal_dropped: (u64, u64),
+    /// The number of the cluster key that is sealed under.
+    pub sends_under: u8,
+    /// The numbers of the cluster keys that are accepted.
+    pub accepts: Vec<u8>,
     /// All members, this one included, in the order of their names.
     pub members: Vec<MemberSnapshot>,
     /// The epoch in force.
@@ -106,6 +114,8 @@ impl ChannelSnapshot {
             replication: channel.replicator().counters().clone(),
             refused: channel.secure().refusals().clone(),
             seal_dropped: (0, 0),
+            sends_under: 0,
+            accepts: Vec::new(),
             members: Vec::new(),
             epoch: Epoch::default(),
             is_ready: false,
@@ -135,6 +145,9 @@ impl ChannelSnapshot {
         self.replication.clone_from(replicator.counters());
         self.refused.clone_from(secure.refusals());
         self.seal_dropped = secure.dropped();
+        self.sends_under = secure.sends_under();
+        self.accepts.clear();
+        self.accepts.extend(secure.accepts());
         self.epoch = replicator.epoch();
         self.is_ready = replicator.is_ready();
         self.ended.clear();
@@ -151,6 +164,8 @@ impl ChannelSnapshot {
             lag: progress.lag(member.member, at),
             admitted: secure.admitted(member.member),
             has_welcomed: secure.welcomed_by(member.member),
+            heard_under: secure.heard_under(member.member),
+            without_key: secure.without_key(member.member),
             traffic: transport
                 .peers()
                 .iter()
