@@ -17,7 +17,7 @@ local RUNS_MAX = 64
 local MEMBERS_MAX = 64
 -- 2^56: sequences beyond it are malformed.
 local SEQUENCE_MAX = UInt64.new(0, 0x1000000)
--- What a header has before its counter: alike in all datagrams that the kernel joined.
+-- What a header has before its counter: alike in all datagrams that the kernel joined, but for the key's id (the second byte).
 local ALIKE_BYTES = 24
 
 local proto = Proto("asterism", "Asterism State Channel")
@@ -580,18 +580,23 @@ local function dissect_datagram(buffer, at, stop, root)
 end
 
 -- A sender hands the kernel several datagrams of one length as one, and a capture on its host sees them so. Their headers
--- differ in the counter alone. Gives the length of each but the last; of other bytes, all of it.
+-- differ in the counter alone, and in the key's id if the sender went over to another key. Gives the length of each but the
+-- last; of other bytes, all of it.
 local function segment_length(buffer)
     local all = buffer:raw()
-    local alike = all:sub(1, ALIKE_BYTES)
-    local found = all:find(alike, HEADER_BYTES + TAG_BYTES + 1, true)
+    local version, alike = all:byte(1), all:sub(3, ALIKE_BYTES)
+    local found = HEADER_BYTES + TAG_BYTES + 2
+    repeat
+        found = all:find(alike, found + 1, true)
+    until not found or all:byte(found - 2) == version
     if not found then
         return #all
     end
-    local length = found - 1
+    local length = found - 3
     local before = buffer(ALIKE_BYTES, 8):le_uint64()
     for at = length, #all - 1, length do
-        if #all - at < HEADER_BYTES + TAG_BYTES or all:sub(at + 1, at + ALIKE_BYTES) ~= alike then
+        local header = #all - at >= HEADER_BYTES + TAG_BYTES and all:byte(at + 1) == version
+        if not header or all:sub(at + 3, at + ALIKE_BYTES) ~= alike then
             return #all
         end
         local counter = buffer(at + ALIKE_BYTES, 8):le_uint64()

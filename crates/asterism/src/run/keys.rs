@@ -135,7 +135,7 @@ mod tests {
     /// Looks until something comes of it, at most so many times.
     fn looks(watch: &mut Watch, now: &mut Time, times: usize) -> Option<Result<KeyRing, String>> {
         (0..times).find_map(|_| {
-            *now += LOOK;
+            *now = *now + LOOK;
             watch.look(*now)
         })
     }

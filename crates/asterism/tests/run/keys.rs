@@ -220,17 +220,15 @@ fn a_host_without_the_key_is_told_of_and_heals() {
     ] {
         assert!(line.contains(said), "{line}");
     }
-    let status = scene.status(1);
-    assert!(
-        status["channel"]["refused"]["unknown_key_id"]
-            .as_u64()
-            .unwrap()
-            > 0
-    );
+    let status = wait("b's status to say so", || {
+        let status = scene.status(1);
+        (!status["peers"][0]["missing_key"].is_null()).then_some(status)
+    });
+    let refused = status["channel"]["refused"]["unknown_key_id"].as_u64();
     let missing = &status["peers"][0]["missing_key"];
     assert!(
-        missing["id"] == 2 && missing["datagrams"].as_u64().unwrap() > 0,
-        "{missing}"
+        missing["id"] == 2 && missing["datagrams"].as_u64() == refused,
+        "{status}"
     );
     assert_eq!(status["peers"][0]["heard_with"], 1);
     let text = scene.hosts[1].command(&["status"]).1;
@@ -261,7 +259,10 @@ fn a_host_without_the_key_is_told_of_and_heals() {
         .count();
     scene.cluster.copy_key("a.key", "b");
     scene.agree();
-    assert!(scene.heard_by_all_with(2));
+    scene.load_until("both to be heard with the new key", |scene| {
+        scene.heard_by_all_with(2)
+    });
+    scene.agree();
     assert_eq!(
         scene.hosts[1]
             .log()
@@ -284,9 +285,6 @@ fn a_host_without_the_key_is_told_of_and_heals() {
         scene.status(1)["channel"]["accepts"],
         serde_json::json!([1, 2])
     );
-    scene.cluster.copy_key("a.key", "b");
-
-    // A host that is started in the midst of it has what the others have.
     scene.load();
     scene.agree();
     scene.hosts.iter_mut().for_each(Host::stop);
