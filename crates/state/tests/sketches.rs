@@ -146,7 +146,7 @@ fn stream(sums: &[u64], run: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
     let all = u128::from(sums[sums.len() - 1]);
     (0..DRAWS).map(move |draw| {
         let number = mixed(mixed(run) ^ draw);
-        let target = (u128::from(number) * all >> 64) as u64;
+        let target = ((u128::from(number) * all) >> 64) as u64;
         let rank = sums.partition_point(|sum| *sum <= target) as u64;
         (key_of(run, rank), 1 + mixed(number) % AMOUNT_MAX)
     })
