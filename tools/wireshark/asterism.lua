@@ -15,6 +15,7 @@ local MARK = "asterism-opened1"
 local GROUP_BYTES_MAX = 1200
 local RUNS_MAX = 64
 local MEMBERS_MAX = 64
+local KEYS_MAX = 4
 -- 2^56: sequences beyond it are malformed.
 local SEQUENCE_MAX = UInt64.new(0, 0x1000000)
 -- What a header has before its counter: alike in all datagrams that the kernel joined, but for the key's id (the second byte).
@@ -28,7 +29,7 @@ local HANDSHAKES = { [1] = "Hello", [2] = "Challenge", [3] = "Echo", [4] = "Welc
 local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
-    [12] = "leave confirm", [13] = "close", [128] = "padding",
+    [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "keys",
 }
 local COVERS = { [0] = "changes", [1] = "the full state" }
 
@@ -50,7 +51,7 @@ declare(ProtoField.uint8, "frame.kind", "Kind", base.DEC, KINDS)
 declare(ProtoField.uint8, "image_end.covers", "Covers", base.DEC, COVERS)
 list(ProtoField.uint8, {
     { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "image_acknowledge.flags", "Flags" },
-    { "join_vector.flags", "Flags" }, { "close.flags", "Flags" },
+    { "join_vector.flags", "Flags" }, { "close.flags", "Flags" }, { "keys.id", "Key id" },
     { "records.object", "Object of the first operation" }, { "records.flags", "Flags of the first operation" },
     { "image.object", "Object of the first entry" }, { "image.flags", "Flags of the first entry" },
 })
@@ -64,7 +65,7 @@ list(ProtoField.uint32, {
     { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
     { "image.walk", "Walk" }, { "image.index", "Index of the chunk" }, { "image_end.walk", "Walk" },
     { "image_end.chunks", "Chunks" }, { "image_acknowledge.walk", "Walk" },
-    { "image_acknowledge.prefix", "Chunks before this arrived" },
+    { "image_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
 })
 list(ProtoField.uint32, { { "session", "Session" }, { "handshake.to_session", "To session" } }, base.HEX)
 list(ProtoField.uint64, {
@@ -406,6 +407,18 @@ bodies[128] = function(body, tree)
     if rest then
         tree:add(fields["padding"], rest)
     end
+end
+
+bodies[129] = function(body, tree)
+    local text = {}
+    repeat
+        table.insert(text, body:fixed(tree, "keys.id", 1):uint())
+        body:fixed(tree, "keys.check", 4)
+    until body:left() == 0
+    if #text > KEYS_MAX then
+        error({ "too many keys" })
+    end
+    return "accepts " .. table.concat(text, " ")
 end
 
 -- Runs `read`; what it raises as malformed becomes an expert's word at `tree`. Faults of this script stay faults.

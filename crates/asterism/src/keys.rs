@@ -83,6 +83,19 @@ pub struct PeerKeyDocument {
     pub heard_with: Option<u8>,
     /// When it was last heard.
     pub heard_us_ago: Option<u64>,
+    /// The numbers of the keys that it says it accepts; absent if it does not say.
+    pub accepts: Option<Vec<u8>>,
+    /// The numbers under which it accepts another key than that host.
+    pub differing_keys: Vec<u8>,
+}
+
+/// Who was not heard for so long, in microseconds, has a say no more.
+const HEARD_US_MAX: u64 = 5_000_000;
+
+impl PeerKeyDocument {
+    fn is_heard(&self) -> bool {
+        self.heard_us_ago.is_some_and(|us| us < HEARD_US_MAX)
+    }
 }
 
 /// The schema of [`KeyDocument`].
@@ -191,6 +204,8 @@ fn of_configuration(arguments: &Arguments) -> Result<(PathBuf, Option<RunningDoc
                 name: peer.name,
                 heard_with: peer.heard_with,
                 heard_us_ago: peer.heard_us_ago,
+                accepts: peer.accepts,
+                differing_keys: peer.differing_keys,
             })
             .collect(),
     });
@@ -205,6 +220,21 @@ fn too_early(arguments: &Arguments, running: &RunningDocument) -> Option<String>
             "{host} itself does not accept key {id} yet; it takes up the file within a second, or says in its log why not"
         ));
     }
+    if let Some(id) = arguments.use_id {
+        let lacks = |peer: &&PeerKeyDocument| {
+            let accepts = peer.accepts.as_ref();
+            peer.is_heard()
+                && (accepts.is_none_or(|ids| !ids.contains(&id))
+                    || peer.differing_keys.contains(&id))
+        };
+        let lack: Vec<&str> = names(running.peers.iter().filter(lacks));
+        return (!lack.is_empty()).then(|| {
+            format!(
+                "{} would not hear {host} any more: it has not said that it accepts this key {id}; copy the file as it is to it, and wait a second",
+                lack.join(", ")
+            )
+        });
+    }
     let id = arguments.drop_id?;
     if running.sends_with == id {
         return Some(format!(
@@ -212,16 +242,17 @@ fn too_early(arguments: &Arguments, running: &RunningDocument) -> Option<String>
         ));
     }
     let peers = running.peers.iter();
-    let still: Vec<&str> = peers
-        .filter(|peer| peer.heard_with == Some(id))
-        .map(|peer| peer.name.as_str())
-        .collect();
+    let still = names(peers.filter(|peer| peer.is_heard() && peer.heard_with == Some(id)));
     (!still.is_empty()).then(|| {
         format!(
             "{} still sends with key {id}, and {host} would not hear it any more; copy the file of the step before to it",
             still.join(", ")
         )
     })
+}
+
+fn names<'a>(peers: impl Iterator<Item = &'a PeerKeyDocument>) -> Vec<&'a str> {
+    peers.map(|peer| peer.name.as_str()).collect()
 }
 
 /// The first step: another key, which names the cluster's hash seed, as all do from then on.
@@ -317,8 +348,15 @@ fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
         );
         for peer in &running.peers {
             let heard = match (peer.heard_with, peer.heard_us_ago) {
-                (Some(id), Some(us)) => format!("last heard with key {id}, {} ms ago", us / 1_000),
-                _ => "not heard: see what it has before it is heard again".to_owned(),
+                (Some(id), Some(us)) => {
+                    let accepts = peer.accepts.as_ref();
+                    let accepts = accepts.map_or_else(
+                        || "does not say what it accepts".to_owned(),
+                        |ids| format!("accepts {}", listed(ids)),
+                    );
+                    format!("last heard with key {id}, {} ms ago; {accepts}", us / 1_000)
+                }
+                _ => "not heard yet: see what it has before it is".to_owned(),
             };
             let _ = writeln!(text, "  {:12} {heard}", peer.name);
         }
@@ -332,7 +370,7 @@ fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
         let new = document.keys.last().copied().unwrap_or(0);
         let _ = writeln!(
             text,
-            "Next, when `asterism status` of every host says that it accepts key {new}: asterism key {file} --use {new}"
+            "Next, when `asterism status` says that the host and all its peers accept key {new}: asterism key {file} --use {new}"
         );
     } else if arguments.use_id.is_some() {
         let old = document
@@ -342,7 +380,7 @@ fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
         for old in old {
             let _ = writeln!(
                 text,
-                "Next, when `asterism status` of every host says that it and its peers send with key {}: asterism key {file} --drop {old}",
+                "Next, when `asterism status` says that the host and all its peers send with key {}: asterism key {file} --drop {old}",
                 document.sends_with
             );
         }
@@ -379,7 +417,7 @@ mod tests {
 
         let (end, text) = key(&[file, "--new"]);
         assert!(
-            end == End::Done && text.contains("accepts key 1: asterism key"),
+            end == End::Done && text.contains("accept key 1: asterism key"),
             "{text}"
         );
         let second = key_file::read(&path).unwrap();
@@ -486,6 +524,8 @@ mod tests {
                     name: name.to_owned(),
                     heard_with: *heard_with,
                     heard_us_ago: heard_with.map(|_| 5),
+                    accepts: heard_with.map(|_| accepts.to_vec()),
+                    differing_keys: Vec::new(),
                 })
                 .collect(),
         };
@@ -506,7 +546,28 @@ mod tests {
                 .contains("does not accept key 2")
         );
         let added = running(1, &[1, 2], &[Some(1), None]);
-        assert_eq!(too_early(&to_use, &added), None);
+        assert_eq!(too_early(&to_use, &added), None, "of c nothing is known");
+        let mut said = running(1, &[1, 2], &[Some(1), Some(1)]);
+        said.peers[0].accepts = None;
+        assert!(
+            too_early(&to_use, &said)
+                .unwrap()
+                .starts_with("b would not hear a")
+        );
+        said.peers[0].accepts = Some(vec![1]);
+        assert!(
+            too_early(&to_use, &said)
+                .unwrap()
+                .starts_with("b would not hear a")
+        );
+        said.peers[0].accepts = Some(vec![2, 1]);
+        assert_eq!(too_early(&to_use, &said), None);
+        said.peers[1].differing_keys = vec![2];
+        assert!(
+            too_early(&to_use, &said)
+                .unwrap()
+                .starts_with("c would not hear a")
+        );
         assert!(
             too_early(&to_drop, &added)
                 .unwrap()
@@ -518,7 +579,11 @@ mod tests {
                 .unwrap()
                 .starts_with("c still sends with key 1")
         );
-        // Of one that is not heard nothing is known.
+        // Of one that is not heard, or no more, nothing is known.
+        let mut silent = running(2, &[1, 2], &[Some(2), Some(1)]);
+        assert!(too_early(&to_drop, &silent).is_some());
+        silent.peers[1].heard_us_ago = Some(HEARD_US_MAX);
+        assert_eq!(too_early(&to_drop, &silent), None);
         assert_eq!(
             too_early(&to_drop, &running(2, &[1, 2], &[Some(2), None])),
             None

@@ -282,7 +282,7 @@ impl View {
                 segmentation: channel.state.segmentation,
                 receive_offload: channel.state.receive_offload,
                 sends_with: channel.sends_under,
-                accepts: channel.accepts.clone(),
+                accepts: channel.accepts.ids().collect(),
                 transport: counters,
                 refused: nonzero(
                     channel
@@ -359,6 +359,10 @@ impl View {
                     behind_us: member.lag.age.as_micros() as u64,
                     unacknowledged_groups: channel.head.saturating_sub(progress.acknowledged),
                     heard_with: member.heard_under,
+                    accepts: member.accepts.map(|keys| keys.ids().collect()),
+                    differing_keys: member
+                        .accepts
+                        .map_or_else(Vec::new, |keys| keys.differing(&channel.accepts).collect()),
                     missing_key: member.without_key.last.map(|(id, at)| MissingKeyDocument {
                         id,
                         datagrams: member.without_key.datagrams,
@@ -559,6 +563,10 @@ pub struct PeerDocument {
     pub unacknowledged_groups: u64,
     /// The number of the cluster key under which it was last heard.
     pub heard_with: Option<u8>,
+    /// The numbers of the cluster keys that it says it accepts; absent if it does not say.
+    pub accepts: Option<Vec<u8>>,
+    /// The numbers under which it accepts another key than this host.
+    pub differing_keys: Vec<u8>,
     /// What came in its name under keys that this host does not have; strangers can cause it too.
     pub missing_key: Option<MissingKeyDocument>,
 }

@@ -8,8 +8,8 @@ mod lives;
 mod outlet;
 
 use asterism_placement::replicated::{
-    Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, Standing,
-    SubmitError,
+    AcceptedKey, AcceptedKeys, Destination as ReplicaDestination, Event, ImageError, ImageKind,
+    Replicator, Standing, SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, KeyRing, OVERHEAD_BYTES, Refusal,
@@ -139,6 +139,7 @@ pub struct StateChannel {
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
+    accepted: AcceptedKeys,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
 }
@@ -192,6 +193,7 @@ impl StateChannel {
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
+            accepted: AcceptedKeys::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
         }
@@ -332,6 +334,18 @@ impl StateChannel {
     /// [`SecureChannel::set_keys`]. Whoever calls it has seen that the hash seed is the same.
     pub fn set_keys(&mut self, keys: &KeyRing) {
         self.secure.set_keys(keys);
+        self.announce_keys();
+    }
+    /// Has this host say from now on which keys it accepts, for whoever changes them.
+    pub fn announce_keys(&mut self) {
+        let keys = self.secure.key_checks();
+        let keys = keys.map(|(id, check)| AcceptedKey { id, check });
+        self.accepted = AcceptedKeys::new(keys);
+        self.replicator.announce_keys(self.accepted);
+    }
+    /// The keys that this host says it accepts; none before it says so.
+    pub fn accepted_keys(&self) -> AcceptedKeys {
+        self.accepted
     }
     /// The sealed channel, for its counts.
     pub fn secure(&self) -> &SecureChannel {

@@ -434,6 +434,12 @@ fn status_text(status: &StatusDocument) -> String {
             span(peer.behind_us),
             peer.unacknowledged_groups,
         ));
+        if !peer.differing_keys.is_empty() {
+            text.push_str(&format!(
+                "    has another key {} than this host: copy one key file to both\n",
+                listed(&peer.differing_keys)
+            ));
+        }
         if let Some(missing) = &peer.missing_key {
             text.push_str(&format!(
                 "    {} datagrams in its name under keys that are not here, the last under key {} {} ago\n",
@@ -450,8 +456,12 @@ fn status_text(status: &StatusDocument) -> String {
 }
 
 fn key_text(peer: &PeerDocument) -> String {
-    peer.heard_with
-        .map_or_else(String::new, |id| format!(" with key {id}"))
+    let heard = peer
+        .heard_with
+        .map_or_else(String::new, |id| format!(" with key {id}"));
+    let accepts = peer.accepts.as_ref();
+    let accepts = accepts.map_or_else(String::new, |ids| format!(", accepts {}", listed(ids)));
+    heard + &accepts
 }
 
 fn port_text(port: &PortDocument) -> String {

@@ -445,7 +445,7 @@ fn channel(page: &mut Page, view: &View) {
         "gauge",
         "The cluster keys that this host accepts; always 1.",
     );
-    for id in &snapshot.accepts {
+    for id in snapshot.accepts.ids() {
         page.sample(name, &[("key", &id.to_string())], 1);
     }
     page.one(

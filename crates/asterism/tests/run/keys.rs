@@ -118,6 +118,17 @@ impl Scene {
         })
     }
 
+    fn accepted_by_all(&self, ids: &[u8]) -> bool {
+        (0..self.hosts.len()).all(|place| {
+            let peers = self.status(place)["peers"].clone();
+            let accepts = |peer: &Value| {
+                peer["accepts"] == serde_json::json!(ids)
+                    && peer["differing_keys"] == serde_json::json!([])
+            };
+            peers.as_array().unwrap().iter().all(accepts)
+        })
+    }
+
     /// Waits until all hosts have all flows, and the same.
     fn agree(&self) {
         let digests = |host: &Host| {
@@ -144,7 +155,23 @@ fn three_steps_under_load_lose_and_refuse_nothing() {
     let before = scene.troubles();
 
     scene.step(&["--new"]);
+    scene.load_until("a to accept it", |scene| {
+        scene.status(0)["channel"]["accepts"] == serde_json::json!([1, 2])
+    });
+    scene.load_until("the others to say what they accept", |scene| {
+        let status = scene.status(0);
+        let mut peers = status["peers"].as_array().unwrap().iter();
+        peers.all(|peer| peer["accepts"] == serde_json::json!([1]))
+    });
+    let (end, text) = key(&scene.cluster, "a", &["--use", "2"]);
+    assert!(
+        end == End::File && text.contains("b, c would not hear a any more"),
+        "{text}"
+    );
     scene.distribute(1, &[1, 2]);
+    scene.load_until("all to have said that they accept it", |scene| {
+        scene.accepted_by_all(&[1, 2])
+    });
     assert_eq!(scene.troubles(), before, "a key more to accept");
 
     let (end, text) = key(&scene.cluster, "a", &["--drop", "1"]);
@@ -199,12 +226,12 @@ fn a_host_without_the_key_is_told_of_and_heals() {
         scene.heard_by_all_with(1)
     });
     scene.agree();
-    // The operator forgets b, twice.
+    // The operator forgets b, and does not listen.
     scene.step(&["--new"]);
     scene.load_until("a to accept it", |scene| {
         scene.status(0)["channel"]["accepts"] == serde_json::json!([1, 2])
     });
-    scene.step(&["--use", "2"]);
+    scene.step(&["--use", "2", "--force"]);
     scene.load_until("b to miss it", |scene| {
         scene.hosts[1].log().contains("event=key-missing")
     });
@@ -272,9 +299,29 @@ fn a_host_without_the_key_is_told_of_and_heals() {
         "in the same session"
     );
 
+    // The next key is drawn at both, instead of being copied.
+    scene.step(&["--new"]);
+    assert_eq!(key(&scene.cluster, "b", &["--new"]).0, End::Done);
+    scene.load_until("both to hear of it", |scene| {
+        (0..2).all(|place| {
+            scene.status(place)["peers"][0]["differing_keys"] == serde_json::json!([3])
+        })
+    });
+    let (end, text) = key(&scene.cluster, "a", &["--use", "3"]);
+    assert!(
+        end == End::File && text.contains("b would not hear a any more"),
+        "{text}"
+    );
+    let text = scene.hosts[0].command(&["status"]).1;
+    assert!(text.contains("has another key 3 than this host"), "{text}");
+    scene.cluster.copy_key("a.key", "b");
+    scene.load_until("both to have the same", |scene| {
+        scene.accepted_by_all(&[1, 2, 3])
+    });
+
     // Another cluster's key is not taken up, whatever its number.
     std::fs::remove_file(&path).unwrap();
-    asterism::key_file::write_new(&path, 3).unwrap();
+    asterism::key_file::write_new(&path, 4).unwrap();
     wait("the other cluster's key to be refused", || {
         scene.hosts[1]
             .log()
@@ -283,7 +330,7 @@ fn a_host_without_the_key_is_told_of_and_heals() {
     });
     assert_eq!(
         scene.status(1)["channel"]["accepts"],
-        serde_json::json!([1, 2])
+        serde_json::json!([1, 2, 3])
     );
     scene.load();
     scene.agree();

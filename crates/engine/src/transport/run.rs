@@ -185,7 +185,7 @@ pub struct Stopped {
 /// # Errors
 /// See [`TransportError`]; nothing runs or stays open.
 pub fn spawn(
-    channel: StateChannel,
+    mut channel: StateChannel,
     udp: &UdpConfig,
     run: RunConfig,
     clock: MonotonicClock,
@@ -203,6 +203,7 @@ pub fn spawn(
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(EVENTS_MAX);
     let (orders, handed_in) = sync_channel(ORDERS_MAX);
+    channel.announce_keys();
     let first = ChannelSnapshot::take(now, &channel, &transport, ThreadTally::default());
     let publisher = Publisher::new(first);
     let snapshots = publisher.snapshots();

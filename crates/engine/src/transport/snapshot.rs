@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use asterism_placement::replicated::{Counters, Ended, Lag, LogRoom, MemberProgress, Standing};
+use asterism_placement::replicated::{
+    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing,
+};
 use asterism_placement::seal::{RefusalCounts, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
@@ -42,6 +44,8 @@ pub struct MemberSnapshot {
     pub has_welcomed: bool,
     /// The number of the cluster key under which its admitted session was last heard.
     pub heard_under: Option<u8>,
+    /// The cluster keys that it says it accepts; `None` if it does not say.
+    pub accepts: Option<AcceptedKeys>,
     /// What came in its name under keys that this host does not have. Not authentic.
     pub without_key: WithoutKey,
     /// Its datagrams. `None` for this host itself and for members without an address.
@@ -76,8 +80,8 @@ pub struct ChannelSnapshot {
     pub seal_dropped: (u64, u64),
     /// The number of the cluster key that is sealed under.
     pub sends_under: u8,
-    /// The numbers of the cluster keys that are accepted.
-    pub accepts: Vec<u8>,
+    /// The cluster keys that are accepted.
+    pub accepts: AcceptedKeys,
     /// All members, this one included, in the order of their names.
     pub members: Vec<MemberSnapshot>,
     /// The epoch in force.
@@ -115,7 +119,7 @@ impl ChannelSnapshot {
             refused: channel.secure().refusals().clone(),
             seal_dropped: (0, 0),
             sends_under: 0,
-            accepts: Vec::new(),
+            accepts: AcceptedKeys::default(),
             members: Vec::new(),
             epoch: Epoch::default(),
             is_ready: false,
@@ -146,8 +150,7 @@ impl ChannelSnapshot {
         self.refused.clone_from(secure.refusals());
         self.seal_dropped = secure.dropped();
         self.sends_under = secure.sends_under();
-        self.accepts.clear();
-        self.accepts.extend(secure.accepts());
+        self.accepts = channel.accepted_keys();
         self.epoch = replicator.epoch();
         self.is_ready = replicator.is_ready();
         self.ended.clear();
@@ -165,6 +168,7 @@ impl ChannelSnapshot {
             admitted: secure.admitted(member.member),
             has_welcomed: secure.welcomed_by(member.member),
             heard_under: secure.heard_under(member.member),
+            accepts: replicator.keys_of(member.member),
             without_key: secure.without_key(member.member),
             traffic: transport
                 .peers()

@@ -25,8 +25,8 @@ fn take(host: &Host, keys: &KeyRing) {
     let (sends, ids): (u8, Vec<u8>) = (keys.sending().id(), keys.ids().collect());
     loop {
         let snapshot = host.snapshot();
-        if snapshot.sends_under == sends && snapshot.accepts.len() == ids.len() {
-            assert!(ids.iter().all(|id| snapshot.accepts.contains(id)));
+        if snapshot.sends_under == sends && snapshot.accepts.ids().count() == ids.len() {
+            assert!(snapshot.accepts.ids().all(|id| ids.contains(&id)));
             return;
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "not taken up");
@@ -192,5 +192,33 @@ fn hosts_that_start_with_different_steps_agree() {
     assert!(hosts[0].snapshot().members[2].without_key.datagrams > 0);
     take(&hosts[0], &ring(&[1, 2], 1));
     meet(&hosts);
+    // Each says which keys it accepts, and that they are the same.
+    let says = |host: &Host, member: usize| {
+        let snapshot = host.snapshot();
+        let accepts = snapshot.members[member].accepts?;
+        assert_eq!(accepts.differing(&snapshot.accepts).count(), 0);
+        Some(accepts.ids().collect::<Vec<u8>>())
+    };
+    let begun = Instant::now();
+    while says(&hosts[2], 0) != Some(vec![1, 2]) || says(&hosts[0], 2) != Some(vec![2, 1]) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not said");
+    }
+    let other = ClusterKey::from_random(3, [9; 32]).with_hash_seed(1);
+    let differs = |host: &Host| {
+        let snapshot = host.snapshot();
+        let accepts = snapshot.members[1].accepts.unwrap();
+        accepts.differing(&snapshot.accepts).collect::<Vec<u8>>()
+    };
+    let with = |third: ClusterKey| {
+        let keys = ring(&[1, 2], 1).keys().to_vec().into_iter();
+        let keys = keys.chain([third]).map(|key| key.with_hash_seed(1));
+        KeyRing::new(keys.collect(), 1).unwrap()
+    };
+    take(&hosts[1], &with(other));
+    take(&hosts[0], &with(ClusterKey::from_random(3, [8; 32])));
+    let begun = Instant::now();
+    while differs(&hosts[0]) != [3] {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not told apart");
+    }
     exercise(&hosts, 500, 0);
 }

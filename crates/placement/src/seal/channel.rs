@@ -311,6 +311,12 @@ impl SecureChannel {
         self.opener.key_ids()
     }
 
+    /// The numbers of the keys that this host accepts, each with its check ([`ClusterKey::check`](super::ClusterKey::check)).
+    /// Costs a derivation for each.
+    pub fn key_checks(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
+        self.opener.key_checks()
+    }
+
     /// The number of the key under which the member was last heard in its admitted session.
     #[must_use]
     pub fn heard_under(&self, member: MemberId) -> Option<u8> {

@@ -208,6 +208,13 @@ impl Opener {
         self.keys.iter().map(ClusterKey::id)
     }
 
+    /// The same with the keys' checks.
+    pub(super) fn key_checks(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
+        self.keys
+            .iter()
+            .map(|key| (key.id(), key.check(self.cluster)))
+    }
+
     /// The number of the key under which the member's admitted session was last heard: that of the greatest counter, so
     /// that what was overtaken on the way says nothing.
     #[must_use]

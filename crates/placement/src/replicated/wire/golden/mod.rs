@@ -77,6 +77,10 @@ fn fields_of(bytes: &[u8]) -> Fields {
             assert_eq!(kind, 0x80);
             fields.push(field("length", length));
         }
+        Frame::Keys(keys) => fields.extend(
+            keys.iter()
+                .map(|key| field("key", format!("id={} check={}", key.id, key.check))),
+        ),
         Frame::Skipped => fields.push(field("length", length)),
         _ => fields.extend(membership::fields_of(kind, body)),
     }
@@ -143,6 +147,13 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             .write(&mut body);
         }
         KIND_JOIN..=KIND_CLOSE => body = membership::body_of(kind, vector),
+        KIND_KEYS => {
+            let keys = vector.all("key").map(|key| AcceptedKey {
+                id: number(part(key, "id")),
+                check: number(part(key, "check")),
+            });
+            AcceptedKeys::new(keys).write(&mut body);
+        }
         0x80 => {
             write_padding(&mut out, 2 + vector.number::<usize>("length"));
             return Some(out);
@@ -188,7 +199,10 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
         }
     }
     kinds.dedup();
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 254]);
+    assert_eq!(
+        kinds,
+        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 254]
+    );
 }
 
 #[test]
