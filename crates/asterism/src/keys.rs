@@ -4,7 +4,8 @@
 //! the configuration, if one does; a step that it shows to be too early is refused. Imports `key_file.rs` and the control socket's client.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use asterism_engine::hash_seed;
@@ -89,6 +90,8 @@ pub struct PeerKeyDocument {
     pub differing_keys: Vec<u8>,
 }
 
+/// So much of a file is looked at for whether it is one of keys.
+const BEGINNING_BYTES: u64 = 16 * 1024;
 /// Who was not heard for so long, in microseconds, has a say no more.
 const HEARD_US_MAX: u64 = 5_000_000;
 
@@ -158,10 +161,18 @@ fn step(arguments: &Arguments) -> Result<KeyDocument, String> {
 
 /// Whether the file begins as one of keys does.
 fn is_key_file(path: &Path) -> bool {
-    let text = fs::read(path).unwrap_or_default();
+    let mut text = Vec::with_capacity(BEGINNING_BYTES as usize);
+    if let Ok(file) = File::open(path) {
+        // Of what cannot be read, reading it for good says why.
+        let _ = file.take(BEGINNING_BYTES).read_to_end(&mut text);
+    }
     let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
-    first.is_some_and(|line| line.starts_with(b"asterism-key"))
+    let is_one = first.is_some_and(|line| line.starts_with(b"asterism-key"));
+    // It may hold secrets, which the allocator would keep.
+    text.fill(0);
+    core::hint::black_box(&text);
+    is_one
 }
 
 /// The configuration's key file, and its host if that runs here.
@@ -364,6 +375,11 @@ fn describe(arguments: &Arguments, document: &KeyDocument) -> String {
     if !document.written {
         return text;
     }
+    if document.running.is_none() {
+        text.push_str(
+            "No host that runs with it was asked: nothing but the file itself was checked.\n",
+        );
+    }
     text.push_str("Written. Copy the file to every host of the cluster, with mode 0600: each takes it up within a second.\n");
     let file = arguments.file.display();
     if arguments.new {
@@ -495,7 +511,10 @@ mod tests {
         assert!(end == End::File && text.contains("keygen"), "{text}");
         key_file::write_new(&folder.path().join("c.key"), 1).unwrap();
         let (end, text) = key(&[path, "--new"]);
-        assert!(end == End::Done && text.contains("keys 1, 2"), "{text}");
+        assert!(
+            end == End::Done && text.contains("keys 1, 2") && text.contains("No host"),
+            "{text}"
+        );
         // A file of keys with a mistake is still known as one.
         let damaged = folder.path().join("c.key");
         let text = std::fs::read_to_string(&damaged).unwrap();
