@@ -29,7 +29,7 @@ local HANDSHAKES = { [1] = "Hello", [2] = "Challenge", [3] = "Echo", [4] = "Welc
 local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
-    [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "keys",
+    [12] = "leave confirm", [13] = "close", [128] = "padding", [130] = "keys",
 }
 local COVERS = { [0] = "changes", [1] = "the full state" }
 
@@ -409,7 +409,7 @@ bodies[128] = function(body, tree)
     end
 end
 
-bodies[129] = function(body, tree)
+bodies[130] = function(body, tree)
     local text = {}
     repeat
         table.insert(text, body:fixed(tree, "keys.id", 1):uint())

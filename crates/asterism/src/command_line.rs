@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::control::client::Which;
-use crate::control::{Ask, commands};
+use crate::control::{Ask, audit, commands};
 use crate::output::Output;
 use crate::{check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold};
 
@@ -95,6 +95,8 @@ pub enum Command {
     Run(host::Arguments),
     /// Show how a running host is
     Status(commands::StatusArguments),
+    /// Show whether a running host's state is that of the others, which they compare all the time; the exit code says so too
+    Audit(audit::AuditArguments),
     /// Show a running host's rates, again and again
     Top(commands::TopArguments),
     /// Show what a running host does with its next packets: each read, write and verdict, and the cost
@@ -172,6 +174,7 @@ pub fn run(
         }
         Command::Run(arguments) => host::command(&arguments, &mut output),
         Command::Status(arguments) => commands::status(&arguments, &mut output),
+        Command::Audit(arguments) => audit::audit(&arguments, &mut output),
         Command::Top(arguments) => commands::top(&arguments, &mut output),
         Command::Trace(arguments) => commands::trace(&arguments, &mut output),
         Command::State(command) => commands::state(&command, &mut output),

@@ -19,6 +19,7 @@ use asterism_placement::{Incarnation, MemberId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::worker::{Phase, Request, Shared};
 
@@ -292,6 +293,7 @@ impl View {
                 ),
             },
             peers: self.peers(&channel),
+            audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
         }
     }
@@ -419,6 +421,8 @@ pub struct StatusDocument {
     pub channel: ChannelDocument,
     /// The other members.
     pub peers: Vec<PeerDocument>,
+    /// Whether its state is that of the others.
+    pub audit: AuditDocument,
     /// Whether it holds what the others hold.
     pub joined: bool,
     /// Lives of members that an epoch ended, and that not all members have alike yet.

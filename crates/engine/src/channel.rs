@@ -2,18 +2,21 @@
 //! touches a table.
 //!
 //! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
-//! it and the instances are rings; beside this file `outlet.rs` is the way down, `lives.rs` what a new epoch changes.
+//! it and the instances are rings; beside this file `outlet.rs` is the way down, `lives.rs` what a new epoch changes,
+//! `keys.rs` what other keys do.
 
+pub(crate) mod audits;
+mod keys;
 mod lives;
 mod outlet;
 
+use asterism_placement::replicated::audit::{Auditor, Finding};
 use asterism_placement::replicated::{
-    AcceptedKey, AcceptedKeys, Destination as ReplicaDestination, Event, ImageError, ImageKind,
-    Replicator, Standing, SubmitError,
+    AcceptedKeys, Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator,
+    Standing, SubmitError,
 };
 use asterism_placement::seal::{
-    Destination as SealDestination, Event as SealEvent, KeyRing, OVERHEAD_BYTES, Refusal,
-    SecureChannel,
+    Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
 };
 use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
@@ -58,6 +61,8 @@ pub enum ChannelEvent {
     Leaving(MemberId),
     /// This host has joined.
     Ready,
+    /// Parts of the tables differ from the reference's, or are equal again.
+    Audit(Finding),
 }
 
 /// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
@@ -136,6 +141,8 @@ pub struct StateChannel {
     images: Vec<(MemberId, u32)>,
     /// Lives that have ended and that not every instance has applied as far as they were delivered.
     ended: Vec<OriginName>,
+    auditor: Auditor,
+    audit_body: Vec<u8>,
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
@@ -161,9 +168,9 @@ impl StateChannel {
     pub(crate) fn new(
         secure: SecureChannel,
         replicator: Replicator,
-        ups: Vec<RingReader>,
-        down: RingWriter,
+        (ups, down): (Vec<RingReader>, RingWriter),
         committed: Arc<AtomicU64>,
+        auditor: Auditor,
     ) -> Self {
         let members = replicator.config().members.len();
         let own = origin(replicator.config().member, replicator.config().incarnation);
@@ -190,6 +197,8 @@ impl StateChannel {
             walks: Vec::new(),
             images: Vec::new(),
             ended: Vec::new(),
+            auditor,
+            audit_body: Vec::with_capacity(2048),
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
@@ -225,6 +234,7 @@ impl StateChannel {
         let mut deliver = Delivering {
             outlet: &mut self.outlet,
             images: &mut self.images,
+            auditor: &mut self.auditor,
         };
         if self
             .replicator
@@ -261,6 +271,7 @@ impl StateChannel {
         while let Some(event) = self.secure.poll_event() {
             self.note(ChannelEvent::Secure(event));
         }
+        self.audit(now);
         self.tell_progress();
         self.outlet.publish();
     }
@@ -273,7 +284,7 @@ impl StateChannel {
                 SealDestination::Source(from) => Destination::Source(from),
             }
         } else {
-            let destination = self.replicator.poll_transmit(now, &mut self.plain)?;
+            let destination = self.next_message(now)?;
             self.plain.extend_from_slice(&self.extra_frames);
             if self.pads && destination == ReplicaDestination::All {
                 self.replicator.pad(&mut self.plain);
@@ -287,6 +298,21 @@ impl StateChannel {
         self.tally.datagrams_sent += 1;
         self.tally.bytes_sent += out.len() as u64;
         Some(destination)
+    }
+
+    /// Writes the placement's next message, or once it has none an auditor's.
+    fn next_message(&mut self, now: Time) -> Option<ReplicaDestination> {
+        let destination = self.replicator.poll_transmit(now, &mut self.plain);
+        if destination.is_some() {
+            return destination;
+        }
+        self.audit_body.clear();
+        let audits = self.auditor.poll_frame(&mut self.audit_body);
+        audits.then(|| {
+            let body = &self.audit_body;
+            self.replicator.write_audit(body, &mut self.plain);
+            ReplicaDestination::All
+        })
     }
 
     /// The longest datagram in bytes of UDP payload, by the configuration.
@@ -309,10 +335,12 @@ impl StateChannel {
 
     /// When [`StateChannel::turn`] is due next, whatever arrives.
     pub fn poll_timeout(&self) -> Option<Time> {
-        match (self.secure.poll_timeout(), self.replicator.poll_timeout()) {
-            (Some(left), Some(right)) => Some(left.min(right)),
-            (left, right) => left.or(right),
-        }
+        let timeouts = [
+            self.secure.poll_timeout(),
+            self.replicator.poll_timeout(),
+            self.auditor.poll_timeout(),
+        ];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Frames to append to every state message, as a later build might that has more to say: for tests of
@@ -329,23 +357,6 @@ impl StateChannel {
     /// What the placement counts and knows of the members.
     pub fn replicator(&self) -> &Replicator {
         &self.replicator
-    }
-    /// Accepts the ring's keys from the next datagram on and no others, and seals under the one that it names; see
-    /// [`SecureChannel::set_keys`]. Whoever calls it has seen that the hash seed is the same.
-    pub fn set_keys(&mut self, keys: &KeyRing) {
-        self.secure.set_keys(keys);
-        self.announce_keys();
-    }
-    /// Has this host say from now on which keys it accepts, for whoever changes them.
-    pub fn announce_keys(&mut self) {
-        let keys = self.secure.key_checks();
-        let keys = keys.map(|(id, check)| AcceptedKey { id, check });
-        self.accepted = AcceptedKeys::new(keys);
-        self.replicator.announce_keys(self.accepted);
-    }
-    /// The keys that this host says it accepts; none before it says so.
-    pub fn accepted_keys(&self) -> AcceptedKeys {
-        self.accepted
     }
     /// The sealed channel, for its counts.
     pub fn secure(&self) -> &SecureChannel {
@@ -493,6 +504,15 @@ impl StateChannel {
             }
             Up::ImageApplied { from, walk } => images_applied.push((from, walk)),
             Up::Probe => self.replicator.probe(now),
+            Up::Audit {
+                ticket,
+                written,
+                leaves,
+            } => {
+                let leaves = audits::read_leaves(leaves);
+                self.auditor
+                    .read(now, number, ticket, written, leaves.as_ref());
+            }
         }
         true
     }
@@ -571,6 +591,7 @@ impl StateChannel {
             let mut deliver = Delivering {
                 outlet: &mut self.outlet,
                 images: &mut self.images,
+                auditor: &mut self.auditor,
             };
             self.replicator.image_applied(now, from, walk, &mut deliver);
         }

@@ -30,6 +30,12 @@ pub(crate) enum Up<'a> {
     Probe,
     /// It has applied all that was delivered of that life, which has ended.
     EndedApplied { origin: OriginName },
+    /// What it read for an auditor, having written up to `written` itself: digests, or nothing if the object has none.
+    Audit {
+        ticket: u32,
+        written: u64,
+        leaves: &'a [u8],
+    },
 }
 
 /// What a state channel tells its host's instances.
@@ -68,6 +74,12 @@ pub(crate) enum Down<'a> {
     Closed { origin: OriginName },
     /// This host holds what the others hold: it may read packets, and write.
     Ready,
+    /// Read digests for an auditor, of what came before this record.
+    Audit {
+        ticket: u32,
+        object: u8,
+        segment: u8,
+    },
 }
 
 /// The lane of a group that came from another member.
@@ -190,6 +202,14 @@ impl<'a> Up<'a> {
             Self::ImageApplied { from, walk: number } => walk(4, from, number).push(ring, &[]),
             Self::Probe => Head::new(5).push(ring, &[]),
             Self::EndedApplied { origin } => Head::new(6).origin(*origin).push(ring, &[]),
+            Self::Audit {
+                ticket,
+                written,
+                leaves,
+            } => Head::new(7)
+                .and(&ticket.to_le_bytes())
+                .and(&written.to_le_bytes())
+                .push(ring, leaves),
         }
     }
 
@@ -221,6 +241,11 @@ impl<'a> Up<'a> {
             5 => Self::Probe,
             6 => Self::EndedApplied {
                 origin: fields.origin()?,
+            },
+            7 => Self::Audit {
+                ticket: fields.u32()?,
+                written: fields.u64()?,
+                leaves: fields.0,
             },
             _ => return None,
         })
@@ -281,6 +306,14 @@ impl<'a> Down<'a> {
             Self::Ended { origin } => Head::new(8).origin(*origin).push(ring, &[]),
             Self::Closed { origin } => Head::new(9).origin(*origin).push(ring, &[]),
             Self::Ready => Head::new(10).push(ring, &[]),
+            Self::Audit {
+                ticket,
+                object,
+                segment,
+            } => Head::new(11)
+                .and(&ticket.to_le_bytes())
+                .and(&[*object, *segment])
+                .push(ring, &[]),
         }
     }
 
@@ -329,6 +362,11 @@ impl<'a> Down<'a> {
                 origin: fields.origin()?,
             },
             10 => Self::Ready,
+            11 => Self::Audit {
+                ticket: fields.u32()?,
+                object: fields.take::<1>()?[0],
+                segment: fields.take::<1>()?[0],
+            },
             _ => return None,
         })
     }
@@ -395,6 +433,11 @@ mod tests {
             },
             Up::Probe,
             Up::EndedApplied { origin: name },
+            Up::Audit {
+                ticket: 9,
+                written: 1 << 50,
+                leaves: b"digests",
+            },
         ];
         let downs = [
             Down::Group {
@@ -428,6 +471,11 @@ mod tests {
             Down::Ended { origin: name },
             Down::Closed { origin: name },
             Down::Ready,
+            Down::Audit {
+                ticket: 1 << 30,
+                object: 5,
+                segment: 3,
+            },
             Down::ImageEnd {
                 from: MemberId(6),
                 walk: 7,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Config as ReplicaConfig, Replicator};
 use asterism_placement::seal::{
     ClusterKey, HEADER_BYTES, KeyRing, SecureChannel, SecureConfig, TAG_BYTES,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
-use asterism_state::{Identity, OriginName, Sequencer, Tick};
+use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;
 use crate::instance::{Exchange, InstanceParts};
@@ -48,6 +49,9 @@ pub struct HostConfig {
     pub flush_us: u64,
     /// Seconds of the cluster's time base at time zero of the host's clock.
     pub tick_at_zero: Tick,
+    /// Objects of an instance, all of which are audited: digests of their parts are compared with the other hosts'; 0: none
+    /// is, and this host takes no part in that. The same on all hosts.
+    pub audited_objects: usize,
     /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB.
     pub up_ring_bytes: usize,
     /// Bytes of the ring from the state channel to the instances. Sane: 4 MiB. Bound: at least 128 KiB.
@@ -78,6 +82,7 @@ impl HostConfig {
             datagram_bytes_max: 1_472,
             flush_us: 200,
             tick_at_zero: 1_000,
+            audited_objects: 0,
             up_ring_bytes: 1 << 20,
             down_ring_bytes: 4 << 20,
             replica: ReplicaConfig::new(cluster, Epoch(1), member, incarnation, members.clone()),
@@ -191,12 +196,15 @@ pub fn host(
                 up,
                 down: reader,
                 committed: shared.clone(),
+                written: 0,
             }),
             joins: config.joins,
         });
     }
+    let objects = config.audited_objects.min(OBJECTS_MAX);
+    let auditor = Auditor::new(&replicator, usize::from(config.instances), objects, now);
     Ok((
-        StateChannel::new(secure, replicator, ups, down, shared),
+        StateChannel::new(secure, replicator, (ups, down), shared, auditor),
         parts,
     ))
 }

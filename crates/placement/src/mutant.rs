@@ -65,11 +65,19 @@ pub enum Mutant {
     /// Once an epoch leaves a member out it does not count for stability any more, though others may still bring what it
     /// wrote (RULES 14: the removed returns).
     StableWithoutTheDead,
+    /// An auditor reads before it has what it compares with (an alarm that means nothing is one that nobody heeds).
+    ReadsTooEarly,
+    /// An auditor compares although it had something that the reference did not have yet.
+    SecondReadingTooEarly,
+    /// A part that is as it was counts as unchanged, though something came and went.
+    ChangesIgnored,
+    /// An auditor reads although an image brought it more than its streams say.
+    ReadsHalfAnImage,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 27] = [
+    pub const ALL: [Mutant; 31] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -97,6 +105,10 @@ impl Mutant {
         Mutant::MarksOutliveLives,
         Mutant::HalfImageForgotten,
         Mutant::StableWithoutTheDead,
+        Mutant::ReadsTooEarly,
+        Mutant::SecondReadingTooEarly,
+        Mutant::ChangesIgnored,
+        Mutant::ReadsHalfAnImage,
     ];
 }
 

@@ -7,6 +7,7 @@
 //!
 //! May import every crate below the binary. Read first: `scenario.rs`, `world.rs`, `checks.rs`.
 
+mod audits;
 pub mod branches;
 pub mod checks;
 pub mod exercise;

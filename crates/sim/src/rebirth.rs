@@ -10,6 +10,7 @@ use asterism_engine::HostConfig;
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
+use crate::audits;
 use crate::checks;
 use crate::report::Failure;
 use crate::scenario::Draws;
@@ -138,6 +139,7 @@ fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure> {
         let at = world.cluster.now();
         let more = world.cluster.advance(until);
         world.take_done(at)?;
+        audits::no_false_alarm(&world.cluster)?;
         if !more {
             return Ok(());
         }

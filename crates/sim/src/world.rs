@@ -11,11 +11,12 @@ use asterism_engine::{Cluster, HostConfig, Instance, host};
 use asterism_placement::replicated::Standing;
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
-use asterism_state::{Absence, ObjectSettings};
+use asterism_state::{Absence, ObjectSettings, State};
 
+use crate::audits;
 use crate::branches;
 use crate::checks;
-use crate::exercise::Exercise;
+use crate::exercise::{Exercise, Exercised};
 use crate::faults::Before;
 use crate::load::TORRENT;
 use crate::oracle::Oracle;
@@ -88,6 +89,7 @@ pub(crate) fn build_host(
     config.instances = scenario.lanes[place];
     config.datagram_bytes_max = bounds.datagram_bytes;
     config.flush_us = bounds.flush.as_micros() as u64;
+    config.audited_objects = Exercised::OBJECTS.len();
     config.up_ring_bytes = 128 << 10;
     config.down_ring_bytes = 128 << 10;
     let replica = &mut config.replica;
@@ -201,6 +203,10 @@ impl<'t> World<'t> {
             rebirth::live_through(&mut self)?;
         } else if self.scenario.afterlife {
             self.afterlife()?;
+        }
+        audits::kept_are_true(&self.cluster)?;
+        if audits::is_due(&self) {
+            audits::finds_the_odd_one(&mut self)?;
         }
         self.trace.digest(&self.cluster);
         Ok(Report {
@@ -530,6 +536,7 @@ impl<'t> World<'t> {
             self.witness
                 .after_step(&self.cluster, &self.oracle, !self.scenario.clocks_step)?;
             checks::each_step(&self.cluster, &self.oracle)?;
+            audits::no_false_alarm(&self.cluster)?;
             if !more {
                 return checks::now_and_then(&self.cluster, &self.oracle);
             }

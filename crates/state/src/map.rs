@@ -5,6 +5,7 @@ use core::fmt::Debug;
 use core::ops::Range;
 
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::foresight::Foresight;
 use crate::object::{Object, Shown, Since};
 use crate::stamp::Stamp;
@@ -268,6 +269,12 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     }
     fn sweep_length(&self) -> u32 {
         Table::sweep_length(self)
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        Table::leaves(self, first, out)
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        Table::write_again(self, leaves, cursor, records)
     }
     fn digest(&self) -> u64 {
         Table::digest(self)

@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::stamp::{Origin, OriginName, Stamp};
@@ -89,8 +90,23 @@ pub trait Object {
     }
     /// Equal on two members exactly if the object is equal there.
     fn digest(&self) -> u64;
+    /// Copies consecutive leaves (see [`audit`](crate::audit)) from `first` on. False: it keeps none, because
+    /// it is not shared or is not audited.
+    fn leaves(&self, _first: usize, _out: &mut [Leaf]) -> bool {
+        false
+    }
     /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
+    /// Writes what is here of some leaves anew, as this host's, so that all others take it over: looks at up to `records`
+    /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote.
+    fn write_again(
+        &mut self,
+        _leaves: &LeafSet,
+        _cursor: u32,
+        _records: u32,
+    ) -> (Option<u32>, u32) {
+        (None, 0)
+    }
     /// Joins one entry of an image.
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
     /// Takes up one entry of an image that was saved when the whole cluster stopped, as a write of this host. Tells whether
@@ -295,6 +311,34 @@ struct Restore<'a, 'b> {
 impl Visit<Result<bool, BadBytes>> for Restore<'_, '_> {
     fn visit<O: Object>(self, object: &mut O) -> Result<bool, BadBytes> {
         object.restore(self.flags, self.input, self.since)
+    }
+}
+/// [`Object::leaves`] as a look.
+#[derive(Debug)]
+pub struct ReadLeaves<'a> {
+    /// The first leaf.
+    pub first: usize,
+    /// Where they go.
+    pub out: &'a mut [Leaf],
+}
+impl Look<bool> for ReadLeaves<'_> {
+    fn look<O: Object>(self, object: &O) -> bool {
+        object.leaves(self.first, self.out)
+    }
+}
+/// [`Object::write_again`] as a visit.
+#[derive(Debug)]
+pub struct WriteAgain<'a> {
+    /// Which leaves.
+    pub leaves: &'a LeafSet,
+    /// Where to go on.
+    pub cursor: u32,
+    /// How many entries to look at.
+    pub records: u32,
+}
+impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
+    fn visit<O: Object>(self, object: &mut O) -> (Option<u32>, u32) {
+        object.write_again(self.leaves, self.cursor, self.records)
     }
 }
 struct Digest;

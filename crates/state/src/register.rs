@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
@@ -102,13 +103,20 @@ impl<V: Value> RegisterAct<'_, V> {
         } else {
             register.generation.saturating_add(1)
         };
-        let stamp = register.context.stamp(register.settings.logged);
-        register.merge(value, generation, stamp);
-        if register.settings.logged {
-            register.context.log(|out| {
-                out.u8(register.object << 3);
+        register.write(value, generation);
+    }
+}
+
+impl<V: Value> Register<V> {
+    /// Writes a value here, and for the others.
+    fn write(&mut self, value: V, generation: u64) {
+        let stamp = self.context.stamp(self.settings.logged);
+        self.merge(value, generation, stamp);
+        if self.settings.logged {
+            self.context.log(|out| {
+                out.u8(self.object << 3);
                 out.varint(generation);
-                register.value.encode(out);
+                self.value.encode(out);
             });
         }
     }
@@ -125,6 +133,25 @@ impl<V: Value> Object for Register<V> {
         let value = V::decode(input)?;
         self.merge(value, generation, stamp);
         Ok(())
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        out.fill(Leaf::default());
+        if first == 0
+            && let Some(leaf) = out.first_mut()
+        {
+            leaf.digest = self.digest();
+            // What was once there does not come back: generations and joined values only grow.
+            leaf.changes = leaf.digest as u32;
+        }
+        self.settings.logged
+    }
+    fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
+        if !leaves.contains(0) || self.stamp.sequence == 0 {
+            return (None, 0);
+        }
+        let (value, generation) = (self.value, self.generation.saturating_add(1));
+        self.write(value, generation);
+        (None, 1)
     }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

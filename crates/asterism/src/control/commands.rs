@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use super::Ask;
+use super::audit::audit_text;
 use super::client::{Which, ask};
 use super::place;
 use super::show::TracedDocument;
@@ -452,6 +453,8 @@ fn status_text(status: &StatusDocument) -> String {
     for (reason, count) in &channel.refused {
         text.push_str(&format!("  refused {count} {reason}\n"));
     }
+    text.push_str("\nAudit: ");
+    text.push_str(&audit_text(&status.audit));
     text
 }
 

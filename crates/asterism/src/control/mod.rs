@@ -4,6 +4,7 @@
 //! holds at a time; `server.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
 //! and connections are bounded: what comes over the socket is believed no more than what comes over a network.
 
+pub mod audit;
 pub mod client;
 pub mod commands;
 pub mod place;
@@ -47,6 +48,14 @@ pub enum Ask {
         /// Of which packet loop.
         #[serde(default)]
         instance: usize,
+    },
+    /// To write what it has of an object anew, for all others.
+    Repair {
+        /// The object.
+        object: String,
+        /// These of its parts only.
+        #[serde(default)]
+        parts: Option<Vec<u8>>,
     },
     /// To read no more packets.
     Drain,

@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use asterism_state::audit::LeafSet;
 use serde_json::Value;
 
+use super::audit::Repaired;
 use super::place::Place;
 use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
 use crate::run::worker::{Request, TRACED_MAX};
 use crate::view::View;
 
 /// Connections at a time; further ones are closed.
+/// How long an instance may take to write a table again.
+const REPAIR_MAX: Duration = Duration::from_secs(50);
 const CONNECTIONS_MAX: usize = 8;
 /// How long a connection may be silent, or not take its answer.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -143,6 +147,18 @@ fn serve(stream: &UnixStream, view: &View, commands: &SyncSender<Command>) -> st
     }
 }
 
+/// The number of the object with this name.
+fn object_named(view: &View, name: &str) -> Result<u8, String> {
+    let objects = view.names.objects;
+    let place = objects.iter().position(|object| *object == name);
+    place.map(|place| place as u8).ok_or_else(|| {
+        format!(
+            "there is no object \"{name}\"; objects are {}",
+            objects.join(", ")
+        )
+    })
+}
+
 fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value, String> {
     let value =
         |result: Result<Value, serde_json::Error>| result.map_err(|error| error.to_string());
@@ -173,23 +189,28 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
             let names = &view.names;
             value(serde_json::to_value(show::traced(&traced, names)))
         }
+        Ask::Repair { object, parts } => {
+            let object = object_named(view, &object)?;
+            let audited = view.channel().audit.objects.clone();
+            if !audited.iter().any(|&(known, _)| known == object) {
+                return Err(
+                    "this object is not shared, or is of a kind that is not audited: there is nothing to repair".into(),
+                );
+            }
+            let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);
+            let entries = view.ask(0, REPAIR_MAX, |reply| Request::WriteAgain {
+                object,
+                leaves,
+                reply,
+            })?;
+            value(serde_json::to_value(Repaired { entries }))
+        }
         Ask::StateGet {
             key,
             object,
             instance,
         } => {
-            let objects = view.names.objects;
-            let object = object
-                .map(|name| {
-                    let place = objects.iter().position(|object| *object == name);
-                    place.map(|place| place as u8).ok_or_else(|| {
-                        format!(
-                            "there is no object \"{name}\"; objects are {}",
-                            objects.join(", ")
-                        )
-                    })
-                })
-                .transpose()?;
+            let object = object.map(|name| object_named(view, &name)).transpose()?;
             let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
                 key,
                 object,

@@ -11,6 +11,7 @@ use asterism_function::Reason;
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
+use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
 use crate::view::{View, phase_word};
 
@@ -69,6 +70,7 @@ pub fn text(view: &View) -> String {
     ports(&mut page, view, &instances);
     objects(&mut page, &instances);
     channel(&mut page, view);
+    audit(&mut page, view);
     peers(&mut page, view);
     page.text
 }
@@ -459,6 +461,62 @@ fn channel(page: &mut Page, view: &View) {
         "counter",
         "Turns of the state channel's thread.",
         snapshot.thread.turns,
+    );
+}
+
+fn audit(page: &mut Page, view: &View) {
+    let audit = AuditDocument::new(&view.channel(), &view.names);
+    let differing = "asterism_audit_parts_differing";
+    page.family(
+        differing,
+        "gauge",
+        "Parts of an object that differ from the reference's, of 256; anything but zero is an alarm.",
+    );
+    for object in &audit.objects {
+        for difference in &object.differs {
+            let instance = difference.instance.to_string();
+            let labels = [("object", object.object.as_str()), ("instance", &instance)];
+            page.sample(differing, &labels, difference.parts.len());
+        }
+        if object.differs.is_empty() {
+            page.sample(differing, &[("object", object.object.as_str())], 0);
+        }
+    }
+    let age = "asterism_audit_age_seconds";
+    page.family(
+        age,
+        "gauge",
+        "How long ago all of an object had been found equal to the reference's.",
+    );
+    for object in &audit.objects {
+        if let Some(ago) = object.equal_us_ago {
+            page.sample(age, &[("object", object.object.as_str())], seconds(ago));
+        }
+    }
+    let compared = "asterism_audit_parts_compared_total";
+    page.family(
+        compared,
+        "counter",
+        "Comparisons of parts with the reference's, by what was found; those that changed meanwhile say nothing.",
+    );
+    for (finding, count) in [
+        ("equal", audit.parts_equal),
+        ("different", audit.parts_different),
+        ("changing", audit.parts_changing),
+    ] {
+        page.sample(compared, &[("finding", finding)], count);
+    }
+    page.one(
+        "asterism_audit_rounds_void_total",
+        "counter",
+        "Comparisons that came to nothing because a message was lost or late.",
+        audit.rounds_void,
+    );
+    page.one(
+        "asterism_audit_refused_total",
+        "counter",
+        "Messages of an auditor that were none, or not from the reference.",
+        audit.refused,
     );
 }
 

@@ -7,6 +7,7 @@ use asterism_placement::seal::Event as SealEvent;
 
 use super::journal::Event;
 use crate::config::Cluster;
+use crate::control::audit::parts_of;
 
 /// A notice as an event of the log; `None` if the log need not have it.
 #[must_use]
@@ -80,6 +81,21 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
         Notice::Channel(ChannelEvent::Leaving(member)) => Event::info("member-leaves")
             .with("member", name(*member))
             .effect("it writes nothing more; it stays a member until an epoch leaves it out"),
+        Notice::Channel(ChannelEvent::Audit(finding)) => {
+            let event = match finding.equal {
+                true => Event::info("replica-equal-again"),
+                false => Event::error("replica-differs")
+                    .effect("packets may be handled by this host otherwise than by others")
+                    .cure("asterism audit shows what differs here and on the other hosts; repair it from one that is right"),
+            };
+            let parts = parts_of(finding.place, finding.leaves);
+            let parts: Vec<String> = parts.iter().map(u8::to_string).collect();
+            event
+                .with("object", finding.place.object)
+                .with("parts", parts.join(","))
+                .with("instance", finding.lane)
+                .with("reference", name(finding.reference))
+        }
         Notice::Channel(ChannelEvent::Ready) => Event::info("joined"),
         Notice::NotInstalled { epoch, why } => Event::error("epoch-refused")
             .with("epoch", epoch.0)

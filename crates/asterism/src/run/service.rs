@@ -137,6 +137,7 @@ impl Service<'_, '_> {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero(),
             flush_us: FLUSH_US,
+            audited_objects: F::State::OBJECTS.len(),
             joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(begun.is_none())),

@@ -12,6 +12,7 @@ use asterism_engine::transport::Bell;
 use asterism_engine::{Instance, TracedPacket};
 use asterism_function::{NetworkFunction, Reason};
 use asterism_placement::Time;
+use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -108,6 +109,15 @@ pub enum Request {
         /// Where the answer goes.
         reply: SyncSender<Found>,
     },
+    /// To write what it has of some parts of an object anew.
+    WriteAgain {
+        /// The object.
+        object: u8,
+        /// Its parts.
+        leaves: LeafSet,
+        /// How many entries were written.
+        reply: SyncSender<u64>,
+    },
     /// A digest of each object.
     Digests {
         /// Where they go.
@@ -182,6 +192,13 @@ enum Work {
         cursor: u32,
         found: Found,
         reply: SyncSender<Found>,
+    },
+    WriteAgain {
+        object: u8,
+        leaves: LeafSet,
+        cursor: u32,
+        written: u64,
+        reply: SyncSender<u64>,
     },
     Save {
         cursor: Option<(u8, u32)>,
@@ -333,6 +350,17 @@ impl<F: NetworkFunction> Worker<F> {
                 found: Found::default(),
                 reply,
             }),
+            Request::WriteAgain {
+                object,
+                leaves,
+                reply,
+            } => Some(Work::WriteAgain {
+                object,
+                leaves,
+                cursor: 0,
+                written: 0,
+                reply,
+            }),
             Request::Save { parts } => Some(Work::Save {
                 cursor: Some((0, 0)),
                 waiting: None,
@@ -427,6 +455,27 @@ impl<F: NetworkFunction> Worker<F> {
                     object,
                     cursor,
                     found,
+                    reply,
+                })
+            }
+            Work::WriteAgain {
+                object,
+                leaves,
+                cursor,
+                written,
+                reply,
+            } => {
+                let (next, more) = self.instance.write_again(object, &leaves, cursor);
+                let written = written + u64::from(more);
+                let Some(cursor) = next else {
+                    let _ = reply.try_send(written);
+                    return None;
+                };
+                Some(Work::WriteAgain {
+                    object,
+                    leaves,
+                    cursor,
+                    written,
                     reply,
                 })
             }

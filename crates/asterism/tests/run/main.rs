@@ -1,5 +1,6 @@
 //! `asterism run` as operators run it: real processes, real sockets, signals, files. See `host.rs`.
 
+mod audit;
 mod epochs;
 mod host;
 mod keys;

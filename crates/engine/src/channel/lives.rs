@@ -17,9 +17,11 @@ impl StateChannel {
         let mut deliver = Delivering {
             outlet: &mut self.outlet,
             images: &mut self.images,
+            auditor: &mut self.auditor,
         };
         self.replicator.install(now, roster, &mut deliver)?;
         self.secure.set_epoch(roster.epoch);
+        self.auditor.begin_anew(now);
         let own = self.replicator.config().member;
         let places = self.replicator.config().members.iter().enumerate();
         for (place, &member) in places.filter(|(_, member)| **member != own) {

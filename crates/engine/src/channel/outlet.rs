@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Deliver, ImageEnd};
-use asterism_placement::{Incarnation, MemberId};
+use asterism_placement::{Incarnation, MemberId, Time};
 
 use crate::exchange::{Down, REMOTE, origin};
 use crate::mutant::{self, Mutant};
@@ -96,6 +97,7 @@ impl Outlet {
 pub(super) struct Delivering<'a> {
     pub(super) outlet: &'a mut Outlet,
     pub(super) images: &'a mut Vec<(MemberId, u32)>,
+    pub(super) auditor: &'a mut Auditor,
 }
 
 impl Deliver for Delivering<'_> {
@@ -117,5 +119,8 @@ impl Deliver for Delivering<'_> {
             from: end.from,
             walk: end.walk,
         });
+    }
+    fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
+        self.auditor.handle(now, from, body);
     }
 }

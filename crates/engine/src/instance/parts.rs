@@ -35,6 +35,8 @@ pub(crate) struct Exchange {
     pub(crate) down: RingReader,
     /// The last number drawn for a group of this host.
     pub(crate) committed: Arc<AtomicU64>,
+    /// The number of the last group that this instance wrote.
+    pub(crate) written: u64,
 }
 
 impl InstanceParts {

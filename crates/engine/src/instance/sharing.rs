@@ -3,13 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use asterism_function::NetworkFunction;
+use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
+use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
-    Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, State, SweepLength,
-    SweepSome,
+    Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, ReadLeaves, State,
+    SweepLength, SweepSome, WriteAgain,
 };
 
-use super::Instance;
+use super::{Exchange, Instance};
+use crate::channel::audits::{LEAVES_BYTES, write_leaves};
 use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_lives};
 use crate::frame::BURST;
 use crate::mutant::{self, Mutant};
@@ -148,6 +151,11 @@ impl<F: NetworkFunction> Instance<F> {
                     self.context.set_closed(origin);
                 }
                 Some(Down::Ready) => self.serving = true,
+                Some(Down::Audit {
+                    ticket,
+                    object,
+                    segment,
+                }) => self.read_leaves(&mut exchange, ticket, (object, segment)),
                 Some(_) | None => {}
             }
         }
@@ -156,6 +164,31 @@ impl<F: NetworkFunction> Instance<F> {
         }
         exchange.down.release();
         self.exchange = Some(exchange);
+    }
+
+    /// Reads digests for an auditor.
+    #[cold]
+    fn read_leaves(&self, exchange: &mut Exchange, ticket: u32, (object, segment): (u8, u8)) {
+        let mut leaves = [Leaf::default(); SEGMENT_LEAVES];
+        let first = usize::from(segment) * SEGMENT_LEAVES;
+        let out = &mut leaves[..];
+        let kept = self.state.look(object, ReadLeaves { first, out });
+        let mut bytes = [0; LEAVES_BYTES];
+        write_leaves(&leaves, &mut bytes);
+        let leaves: &[u8] = if kept == Some(true) { &bytes } else { &[] };
+        // What has no number yet nobody else can have: such a reading compares with none.
+        let written = if self.context.wrote() {
+            u64::MAX
+        } else {
+            exchange.written
+        };
+        let read = Up::Audit {
+            ticket,
+            written,
+            leaves,
+        };
+        // Without room the round comes to nothing.
+        let _ = read.push(&mut exchange.up);
     }
 
     pub(super) fn learn(&mut self, origin: OriginName, stable: u64, covered_us: u64) {
@@ -188,6 +221,7 @@ impl<F: NetworkFunction> Instance<F> {
             tally.groups_written += 1;
             tally.group_bytes_written += bytes.len() as u64;
             if let Some(exchange) = exchange {
+                exchange.written = sequence;
                 // Whoever shares the counter draws from it; alone, it is told here.
                 exchange.committed.fetch_max(sequence, Ordering::Release);
                 let pushed = Up::Group { sequence, bytes }.push(&mut exchange.up);
@@ -268,6 +302,26 @@ impl<F: NetworkFunction> Instance<F> {
             }
         }
         self.prefetches = outgrew;
+    }
+
+    /// Writes what is here of some parts of an object anew, so that all others take it over: looks at some entries from
+    /// `cursor` on. Where to go on, `None` at the end, and how many it wrote.
+    pub fn write_again(&mut self, object: u8, leaves: &LeafSet, cursor: u32) -> (Option<u32>, u32) {
+        if !self.serving || !self.has_log_room() {
+            return (Some(cursor), 0);
+        }
+        let again = WriteAgain {
+            leaves,
+            cursor,
+            records: SWEEP_PORTION,
+        };
+        let done = self.state.with(object, again).unwrap_or((None, 0));
+        if self.context.wrote() {
+            self.settle();
+            self.push_groups();
+            self.publish();
+        }
+        done
     }
 
     #[cold]

@@ -2,7 +2,7 @@
 
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::Time;
-use asterism_state::{Context, Entries, State};
+use asterism_state::{Context, Entries, OriginName, State};
 
 use super::Instance;
 use super::sharing::SWEEP_STEP_US;
@@ -67,6 +67,12 @@ impl<F: NetworkFunction> Instance<F> {
     /// One digest for each object.
     pub fn digests(&self) -> Vec<u64> {
         self.state.digests()
+    }
+    /// Applies a group that no other instance gets: for tests of what notices that replicas differ. False if it is none.
+    #[doc(hidden)]
+    pub fn apply_alone(&mut self, origin: OriginName, sequence: u64, group: &[u8]) -> bool {
+        let applied = self.state.apply(&self.context, origin, sequence, group);
+        applied.is_ok()
     }
     /// Whether groups of others wait to be applied.
     #[inline]

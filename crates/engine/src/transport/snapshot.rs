@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use asterism_placement::replicated::audit::{AuditTally, Auditor, Place};
 use asterism_placement::replicated::{
     AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing,
 };
@@ -90,6 +91,8 @@ pub struct ChannelSnapshot {
     pub is_ready: bool,
     /// Lives of members that epochs ended, as many as are remembered.
     pub ended: Vec<Ended>,
+    /// What the auditor knows.
+    pub audit: AuditSnapshot,
     /// The last group of this host's own stream.
     pub head: u64,
     /// Room left in the log.
@@ -100,6 +103,33 @@ pub struct ChannelSnapshot {
     pub is_quiet: bool,
     /// The thread itself.
     pub thread: ThreadTally,
+}
+
+/// What an auditor knows.
+#[derive(Clone, Debug, Default)]
+pub struct AuditSnapshot {
+    /// With whom this host compares itself; its own name if others compare themselves with it.
+    pub reference: Option<MemberId>,
+    /// What was counted.
+    pub tally: AuditTally,
+    /// Of each object that has digests, its number and since when all of it was found equal; `None`: nothing here is
+    /// compared.
+    pub objects: Vec<(u8, Option<Time>)>,
+    /// Parts that differ now: where, which instance, which leaves.
+    pub differing: Vec<(Place, usize, u64)>,
+}
+
+impl AuditSnapshot {
+    fn fill(&mut self, auditor: &Auditor) {
+        self.reference = auditor.reference();
+        self.tally = auditor.tally();
+        self.objects.clear();
+        let objects = (0..auditor.objects()).filter(|&object| auditor.is_audited(object));
+        let known = objects.map(|object| (object, auditor.equal_since(object)));
+        self.objects.extend(known);
+        self.differing.clear();
+        self.differing.extend(auditor.differing());
+    }
 }
 
 impl ChannelSnapshot {
@@ -124,6 +154,7 @@ impl ChannelSnapshot {
             epoch: Epoch::default(),
             is_ready: false,
             ended: Vec::new(),
+            audit: AuditSnapshot::default(),
             head: 0,
             log_room: channel.replicator().log_room(),
             backlog_bytes: 0,
@@ -155,6 +186,7 @@ impl ChannelSnapshot {
         self.is_ready = replicator.is_ready();
         self.ended.clear();
         self.ended.extend(replicator.ended());
+        self.audit.fill(channel.auditor());
         self.head = replicator.head();
         self.log_room = replicator.log_room();
         self.backlog_bytes = channel.backlog_bytes();

@@ -16,6 +16,9 @@ use crate::{Incarnation, MemberId};
 
 /// How many ended lives are remembered; the oldest that is closed goes first.
 pub(super) const CLOSINGS_MAX: usize = 256;
+/// Of lives that no epoch ended here and that only others speak of, at most so many are remembered before they are closed:
+/// who makes lives up pushes out none that was.
+pub(super) const HEARSAY_MAX: usize = CLOSINGS_MAX / 2;
 
 /// What a member holds of an ended stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(super) struct Closing {
     pub(super) member: MemberId,
     pub(super) incarnation: Incarnation,
     pub(super) own: Holding,
+    /// It is known only because others speak of it.
+    pub(super) hearsay: bool,
     /// All instances of this host have applied what was delivered.
     pub(super) applied: bool,
     /// What each member reported in this epoch, by index, and the head of its own stream that it named then.
@@ -71,6 +76,7 @@ impl Closing {
             member,
             incarnation,
             own,
+            hearsay: false,
             applied: false,
             said: vec![None; members],
             walked: 0,

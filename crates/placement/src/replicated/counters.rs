@@ -92,6 +92,8 @@ counters! {
     lives_ended,
     /// Of those, the ones whose stream is the same at all members, and stable.
     lives_closed,
+    /// Ended lives that were forgotten before they were closed, for want of room.
+    lives_forgotten,
     /// Groups of ended lives that were missing here below others that were not, when the life ended. Other members may
     /// have brought them since.
     groups_skipped,

@@ -9,7 +9,8 @@ use super::progress::Standing;
 use super::refused::Refused;
 use super::replicator::Replicator;
 use super::wire::{
-    Acknowledgements, Frame, Frames, Groups, Header, Held, Image, ImageEndFrame, Membership, Reader,
+    Acknowledgements, Frame, Frames, Groups, Header, Held, Image, ImageAcknowledge, ImageEndFrame,
+    Membership, Reader,
 };
 use super::{Deliver, Event, ImageEnd};
 
@@ -144,9 +145,7 @@ impl Replicator {
                     self.take_image_end(now, seat, &end, core::mem::take(&mut held_there));
                 }
                 Frame::ImageAcknowledge(acknowledge) => {
-                    if let Some(outbound) = &mut self.peers[seat].outbound {
-                        outbound.acknowledged(now, &acknowledge);
-                    }
+                    self.take_image_acknowledge(now, seat, &acknowledge);
                 }
                 Frame::Membership(kind, body) => {
                     let Some(frame) = Membership::read(kind, body) else {
@@ -163,6 +162,10 @@ impl Replicator {
                     if known.is_none_or(|(_, at)| at <= header.timestamp) {
                         *known = Some((keys, header.timestamp));
                     }
+                }
+                Frame::Audit(body) => {
+                    let from = self.peers[seat].member;
+                    deliver.audit(now, from, body);
                 }
                 Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
@@ -302,12 +305,25 @@ impl Replicator {
         let delay = self.config.acknowledge_delay;
         let peer = &mut self.peers[seat];
         if peer.inbound_image.chunk(image.walk, image.index) {
+            self.image_at = now;
             self.counters.image_chunks_delivered += 1;
             deliver.image(peer.member, image.walk, image.chunk);
         } else {
             self.counters.image_chunks_dropped += 1;
         }
         peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+    }
+
+    fn take_image_acknowledge(&mut self, now: Time, seat: usize, acknowledge: &ImageAcknowledge) {
+        let Some(outbound) = &mut self.peers[seat].outbound else {
+            return;
+        };
+        if outbound.acknowledged(now, acknowledge) {
+            let unnamed = outbound
+                .held
+                .split_off(outbound.named.min(outbound.held.len()));
+            self.forget_walk_of(seat, &unnamed);
+        }
     }
 
     fn take_image_end(&mut self, now: Time, seat: usize, end: &ImageEndFrame<'_>, held: Vec<Held>) {

@@ -17,8 +17,10 @@ pub(super) struct OutboundImage {
     pub(super) walk: u32,
     /// For each origin what was applied here when the walk began.
     pub(super) vector: Vec<(MemberId, u64)>,
-    /// What was applied here of ended lives when the walk began.
+    /// What was applied here of ended lives when the walk began, first what its end should name if it cannot name all.
     pub(super) held: Vec<Held>,
+    /// How many of them every end named that was sent.
+    pub(super) named: usize,
     /// Since when it is known that all of it is joined.
     pub(super) joined_at: Option<Time>,
     chunks: Vec<Chunk>,
@@ -57,6 +59,7 @@ impl OutboundImage {
         OutboundImage {
             walk,
             vector,
+            named: held.len(),
             held,
             joined_at: None,
             chunks,
@@ -131,9 +134,10 @@ impl OutboundImage {
         None
     }
 
-    pub(super) fn acknowledged(&mut self, now: Time, acknowledge: &ImageAcknowledge) {
+    /// The laggard says what it has of a walk. True when it is news that all of this one is joined.
+    pub(super) fn acknowledged(&mut self, now: Time, acknowledge: &ImageAcknowledge) -> bool {
         if acknowledge.walk != self.walk {
-            return;
+            return false;
         }
         for chunk in &mut self.chunks {
             let Some(index) = chunk.index else { continue };
@@ -147,10 +151,12 @@ impl OutboundImage {
             }
         }
         // That the end arrived is not enough: it goes again, ever more rarely, until the image is joined.
-        if acknowledge.joined {
+        let news = acknowledge.joined && self.joined_at.is_none();
+        if news {
             self.end_acknowledged = true;
-            self.joined_at.get_or_insert(now);
+            self.joined_at = Some(now);
         }
+        news
     }
 
     fn each_sent(&mut self) -> impl Iterator<Item = &mut Option<Time>> {

@@ -67,6 +67,14 @@ impl Inbound {
         self.received
     }
 
+    /// The greatest sequence that was delivered.
+    pub(super) fn reaches(&self) -> u64 {
+        match self.delivery {
+            Delivery::Unordered if self.extras > 0 => self.highest.max(self.received),
+            _ => self.received,
+        }
+    }
+
     pub(super) fn applied(&self) -> u64 {
         self.applied
     }

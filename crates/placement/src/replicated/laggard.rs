@@ -173,7 +173,7 @@ impl Replicator {
     /// An image for a member begins, wherever the log serves it from.
     pub(super) fn begin_image(&mut self, seat: usize) {
         let (index, count, head) = (self.index(seat), self.members.len(), self.log.head());
-        let (vector, held) = (self.vector(), self.held_now());
+        let (vector, held) = (self.vector(), self.held_now(index));
         self.walks += 1;
         let peer = &mut self.peers[seat];
         peer.walk = self.walks;

@@ -167,8 +167,12 @@ impl Replicator {
             Membership::JoinConfirm {
                 member,
                 incarnation,
-                head,
-            } => self.take_confirm(seat, *member, *incarnation, *head),
+                head: begins_after,
+            } if *begins_after <= head => {
+                self.take_confirm(seat, *member, *incarnation, *begins_after);
+            }
+            // Who names more than it has committed would have the newcomer wait for what never comes.
+            Membership::JoinConfirm { .. } => self.counters.frames_inert += 1,
             Membership::JoinVector { held } => {
                 for held in held {
                     self.take_held(seat, head, held, false);
@@ -327,27 +331,42 @@ impl Replicator {
             let incarnation = self.config.incarnation;
             self.write_member_frame(&Membership::Join { incarnation }, bytes_max, buffer);
         }
-        if self.newcomers {
-            for seat in 0..self.peers.len() {
-                let peer = &self.peers[seat];
-                let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
-                    continue;
-                };
-                let confirm = Membership::JoinConfirm {
-                    member: peer.member,
-                    incarnation,
-                    head: peer.begins_after,
-                };
-                self.write_member_frame(&confirm, bytes_max, buffer);
-            }
-        }
         if self.leaving {
             let head = self.named_head();
             self.leave_said |=
                 self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer);
         }
-        if self.ready {
+        // Where not all fits, neither may starve the other: they take turns at going first.
+        self.closings_first = !self.closings_first;
+        if self.ready && self.closings_first {
             self.write_closings(bytes_max, buffer);
+        }
+        if self.newcomers {
+            self.write_confirms(bytes_max, buffer);
+        }
+        if self.ready && !self.closings_first {
+            self.write_closings(bytes_max, buffer);
+        }
+    }
+
+    /// Appends where the stream begins for each newcomer, as far as it fits; the rest goes first in the next message.
+    fn write_confirms(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
+        let count = self.peers.len();
+        for step in 0..count {
+            let seat = (self.confirm_rotation + step) % count;
+            let peer = &self.peers[seat];
+            let (Some(incarnation), true) = (peer.incarnation, peer.joining) else {
+                continue;
+            };
+            let confirm = Membership::JoinConfirm {
+                member: peer.member,
+                incarnation,
+                head: peer.begins_after,
+            };
+            if !self.write_member_frame(&confirm, bytes_max, buffer) {
+                self.confirm_rotation = seat;
+                break;
+            }
         }
     }
 

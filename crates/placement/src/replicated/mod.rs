@@ -16,6 +16,7 @@
 //! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15). `roster` says who
 //! takes part, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends.
 
+pub mod audit;
 mod closing;
 mod config;
 mod counters;
@@ -37,7 +38,7 @@ mod survivors;
 mod transmit;
 mod wire;
 
-use crate::{Incarnation, MemberId};
+use crate::{Incarnation, MemberId, Time};
 
 pub use config::{
     Config, ConfigError, DURATION_LIMIT, Delivery, GROUP_BYTES_MAX, GROUPS_LIMIT, LOG_BYTES_LIMIT,
@@ -68,6 +69,11 @@ pub trait Deliver {
     /// All chunks of this walk were delivered. When they are applied, call [`Replicator::image_applied`].
     fn image_end(&mut self, end: ImageEnd<'_>) {
         let _ = end;
+    }
+
+    /// A reading for this member's [`audit::Auditor`].
+    fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
+        let _ = (now, from, body);
     }
 }
 

@@ -67,6 +67,12 @@ pub struct Replicator {
     pub(super) frozen: bool,
     /// Which of them the next acknowledgement speaks of first.
     pub(super) closing_rotation: usize,
+    /// Of which newcomer it does, by seat.
+    pub(super) confirm_rotation: usize,
+    /// Whether it speaks of lives that ended before it speaks of newcomers.
+    pub(super) closings_first: bool,
+    /// When a part of an image was delivered last.
+    pub(super) image_at: Time,
     /// The number of the last walk begun: not of a walk that an earlier life began.
     pub(super) walks: u32,
     pub(super) progress: Progress,
@@ -139,6 +145,9 @@ impl Replicator {
             half_images: false,
             frozen: false,
             closing_rotation: 0,
+            confirm_rotation: 0,
+            closings_first: false,
+            image_at: Time::ZERO,
             walks: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
                 << WALKS_OF_A_LIFE_BITS,
             progress,

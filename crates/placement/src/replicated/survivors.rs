@@ -4,7 +4,7 @@ use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 use super::Event;
-use super::closing::{CLOSINGS_MAX, Closing, Holding, Survivor};
+use super::closing::{CLOSINGS_MAX, Closing, HEARSAY_MAX, Holding, Survivor};
 use super::replicator::Replicator;
 use super::wire::{Held, Membership};
 
@@ -67,7 +67,10 @@ impl Replicator {
     ) {
         if self.closings.len() >= CLOSINGS_MAX {
             let oldest = self.closings.iter().position(|closing| closing.closed);
-            self.closings.remove(oldest.unwrap_or(0));
+            let hearsay = || self.closings.iter().position(|closing| closing.hearsay);
+            let place = oldest.or_else(hearsay).unwrap_or(0);
+            self.closings.remove(place);
+            self.counters.lives_forgotten += u64::from(oldest.is_none());
         }
         let own = Holding {
             prefix,
@@ -106,8 +109,13 @@ impl Replicator {
         if self.present[index] && alive.is_none_or(|alive| alive == incarnation) {
             return None;
         }
+        let hearsay = self.closings.iter().filter(|closing| closing.hearsay);
+        if hearsay.filter(|closing| !closing.closed).count() >= HEARSAY_MAX {
+            return None;
+        }
         self.remember_ended(member, incarnation, (0, false));
         let place = self.closings.len() - 1;
+        self.closings[place].hearsay = true;
         // There is nothing of it to apply.
         self.closings[place].applied = true;
         Some(place)
@@ -168,10 +176,21 @@ impl Replicator {
         }
     }
 
-    /// What this member holds of ended lives, all of which an image that begins now has.
-    pub(super) fn held_now(&self) -> Vec<Held> {
-        let applied = self.closings.iter().filter(|closing| closing.applied);
-        applied.map(|closing| self.held(closing)).collect()
+    /// What this member holds of ended lives, all of which an image that begins now has: what the member at `index` waits
+    /// for first, of the others the latest, since of those that ended long ago nobody asks.
+    pub(super) fn held_now(&self, index: usize) -> Vec<Held> {
+        let waits = |closing: &Closing| {
+            let reported = closing.reported(index);
+            !closing.closed && reported.is_none_or(|holding| holding.of >> self.me & 1 == 0)
+        };
+        let (waiting, others): (Vec<&Closing>, Vec<&Closing>) = self
+            .closings
+            .iter()
+            .rev()
+            .filter(|closing| closing.applied)
+            .partition(|closing| waits(closing));
+        let all = waiting.into_iter().chain(others);
+        all.map(|closing| self.held(closing)).collect()
     }
 
     /// Judges every ended life, and begins the walks that others need of this member.
@@ -250,6 +269,19 @@ impl Replicator {
         }
     }
 
+    /// A walk for that member was joined, but its end had no room for these lives: they need another.
+    pub(super) fn forget_walk_of(&mut self, seat: usize, lives: &[Held]) {
+        let index = self.index(seat);
+        for closing in &mut self.closings {
+            if lives
+                .iter()
+                .any(|held| closing.is(held.member, held.incarnation))
+            {
+                closing.forget_walk(index);
+            }
+        }
+    }
+
     /// Whether that member is being walked for, and needs the walk whole.
     pub(super) fn walk_is_owed(&self, seat: usize) -> bool {
         let (index, peer) = (self.index(seat), &self.peers[seat]);
@@ -263,16 +295,87 @@ impl Replicator {
 }
 
 /// What a walk contains, as the end of its image says it: as much as fits into so many bytes.
-pub(super) fn image_held(all: &[Held], bytes_max: usize) -> Membership {
-    let mut held = Vec::new();
-    let mut bytes = 0;
-    // The latest first: of those that ended long ago nobody asks.
-    for one in all.iter().rev() {
-        bytes += HELD_BYTES_MAX + NAME_BYTES_MAX * one.of.len();
-        if bytes > bytes_max {
-            break;
-        }
-        held.push(one.clone());
+pub(super) fn image_held(all: &[Held], bytes_max: usize) -> Vec<Held> {
+    let bytes = all.iter().scan(0, |bytes, held| {
+        *bytes += HELD_BYTES_MAX + NAME_BYTES_MAX * held.of.len();
+        Some(*bytes)
+    });
+    let fitting = bytes.take_while(|&bytes| bytes <= bytes_max).count();
+    all[..fitting].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::roster::Roster;
+    use super::super::{Config, Deliver};
+    use super::*;
+    use crate::{ClusterId, Epoch};
+
+    struct Nowhere;
+    impl Deliver for Nowhere {
+        fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
     }
-    Membership::JoinVector { held }
+
+    /// The first of three, of which the third has died.
+    fn survivor() -> Replicator {
+        let names: Vec<MemberId> = (1..=3).map(MemberId).collect();
+        let config = Config::new(ClusterId(1), Epoch(0), names[0], Incarnation(1), names);
+        let mut survivor = Replicator::new(config, Time::ZERO).expect("a good configuration");
+        for (epoch, members) in [(1, 1..=3u16), (2, 1..=2)] {
+            let roster = Roster {
+                epoch: Epoch(epoch),
+                members: members
+                    .map(|name| (MemberId(name), Some(Incarnation(1))))
+                    .collect(),
+            };
+            survivor
+                .install(Time(u64::from(epoch)), &roster, &mut Nowhere)
+                .expect("a good roster");
+        }
+        survivor
+    }
+
+    #[test]
+    fn lives_that_are_made_up_push_out_none_that_was() {
+        let mut survivor = survivor();
+        let seat = survivor.seat(MemberId(2)).expect("a member");
+        for life in 100..2_000 {
+            let held = Held {
+                member: MemberId(3),
+                incarnation: Incarnation(life),
+                prefix: 5,
+                loose: false,
+                settled: false,
+                of: Vec::new(),
+            };
+            survivor.take_held(seat, 0, &held, true);
+        }
+        assert_eq!(survivor.ended().count(), 1 + HEARSAY_MAX);
+        assert!(
+            survivor
+                .ended()
+                .any(|ended| ended.incarnation == Incarnation(1))
+        );
+        assert_eq!(
+            survivor.counters().frames_inert,
+            1_900 - HEARSAY_MAX as u64,
+            "the rest is counted"
+        );
+        assert_eq!(survivor.counters().lives_forgotten, 0);
+    }
+
+    #[test]
+    fn a_stream_does_not_begin_beyond_its_head() {
+        let mut survivor = survivor();
+        let seat = survivor.seat(MemberId(2)).expect("a member");
+        let confirm = Membership::JoinConfirm {
+            member: MemberId(1),
+            incarnation: Incarnation(1),
+            head: 8,
+        };
+        survivor.take_membership(seat, 7, &confirm);
+        assert_eq!(survivor.counters().frames_inert, 1);
+        survivor.take_membership(seat, 8, &confirm);
+        assert_eq!(survivor.counters().frames_inert, 1);
+    }
 }

@@ -12,8 +12,8 @@ use super::survivors::image_held;
 use super::wire::{
     AcceptedKeys, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image,
     ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
-    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, varint_bytes, write_entry,
-    write_frame, write_padding, write_varint,
+    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, Membership, varint_bytes,
+    write_entry, write_frame, write_padding, write_varint,
 };
 use super::{Destination, ImageKind, PAYLOAD_BYTES_MIN};
 
@@ -98,7 +98,7 @@ impl Replicator {
     }
 
     /// Begins a message without acknowledgements.
-    fn begin(&mut self, buffer: &mut Vec<u8>) {
+    pub(super) fn begin(&mut self, buffer: &mut Vec<u8>) {
         buffer.clear();
         Header::write(
             buffer,
@@ -382,6 +382,8 @@ impl Replicator {
                     let taken = buffer.len() + self.body.len() + 2 * FRAME_BYTES_MAX + 1;
                     let room = self.config.payload_bytes_max.saturating_sub(taken);
                     let held = image_held(&outbound.held, room);
+                    outbound.named = outbound.named.min(held.len());
+                    let held = Membership::JoinVector { held };
                     let mut body = Vec::new();
                     held.write(&mut body);
                     write_frame(buffer, held.kind(), &body);

@@ -1,7 +1,8 @@
 //! What seeds meet too rarely, step by step.
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, Replicator, Roster, Standing,
+    Config, Deliver, Destination, Event, ImageEnd, ImageKind, PAYLOAD_BYTES_MIN, Replicator,
+    Roster, Standing,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -99,4 +100,154 @@ pub(crate) fn half_an_image_is_passed_on() {
 #[test]
 fn a_part_of_an_image_is_passed_on() {
     half_an_image_is_passed_on();
+}
+
+/// So many members that not all that there is to say of them fits one of the shortest messages.
+const MANY: u16 = 56;
+/// So many of them die, and return in one epoch.
+const RETURNING: u16 = 46;
+
+/// A member of a large cluster with the shortest messages.
+fn one_of_many(member: u16, incarnation: u64) -> Replicator {
+    // Names of three bytes on the wire.
+    let names = (0..MANY).map(|place| MemberId(20_000 + place)).collect();
+    let epoch = Epoch(u32::from(incarnation == 1));
+    let name = MemberId(20_000 + member);
+    let mut config = Config::new(ClusterId(1), epoch, name, Incarnation(incarnation), names);
+    config.payload_bytes_max = PAYLOAD_BYTES_MIN;
+    config.joins = incarnation > 1;
+    config.log_groups_max = 64;
+    config.reorder_groups_max = 64;
+    config.unapplied_groups_max = 64;
+    Replicator::new(config, Time::ZERO).expect("a good configuration")
+}
+
+/// What a driver owes its replicator: everything that comes is applied at once, images are one entry long.
+fn drive(replicator: &mut Replicator, ends: &mut Ends, now: Time) {
+    for (from, walk) in ends.0.drain(..) {
+        replicator.image_applied(now, from, walk, &mut Ends::default());
+    }
+    while let Some(event) = replicator.poll_event() {
+        match event {
+            Event::Laggard { member, walk, .. } => {
+                let _ = replicator.submit_image(now, member, walk, b"entries");
+                let _ = replicator.finish_image(now, member, walk, ImageKind::Changes);
+            }
+            Event::Ended {
+                member,
+                incarnation,
+            } => replicator.ended_applied(now, member, incarnation),
+            _ => {}
+        }
+    }
+    let received: Vec<(MemberId, u64)> = replicator
+        .progress()
+        .members()
+        .iter()
+        .map(|other| (other.member, other.received))
+        .collect();
+    for (member, sequence) in received {
+        replicator.applied(now, member, sequence);
+    }
+}
+
+#[derive(Default)]
+struct Ends(Vec<(MemberId, u32)>);
+
+impl Deliver for Ends {
+    fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
+    fn image_end(&mut self, end: ImageEnd<'_>) {
+        self.0.push((end.from, end.walk));
+    }
+}
+
+/// One round: everybody sends, everything arrives.
+fn round(cluster: &mut [Replicator], now: Time) {
+    let mut sent = Vec::new();
+    for member in cluster.iter_mut() {
+        let name = (member.config().member, member.config().incarnation);
+        sent.extend(
+            sends(member, now)
+                .into_iter()
+                .map(|message| (name, message)),
+        );
+    }
+    for member in cluster.iter_mut() {
+        let own = member.config().member;
+        let mut ends = Ends::default();
+        for ((from, life), (destination, bytes)) in &sent {
+            if *from != own
+                && (*destination == Destination::All || *destination == Destination::One(own))
+            {
+                let _ = member.handle(now, *from, *life, bytes, &mut ends);
+            }
+        }
+        drive(member, &mut ends, now);
+    }
+}
+
+#[test]
+fn many_return_at_once_though_messages_are_short() {
+    let mut cluster: Vec<Replicator> = (0..MANY).map(|member| one_of_many(member, 1)).collect();
+    let mut now = Time(1_000);
+    let later = |now: &mut Time| *now = Time(now.0 + 25_000);
+    for place in 0..MANY {
+        // The dead are known to different lengths: the first survivor heard one group more of each.
+        cluster[usize::from(place)]
+            .submit(now, 1, b"group")
+            .expect("room");
+    }
+    for _ in 0..4 {
+        round(&mut cluster, now);
+        later(&mut now);
+    }
+    for place in 0..RETURNING {
+        let dying = &mut cluster[usize::from(place)];
+        dying.submit(now, 2, b"group").expect("room");
+        let (from, messages) = (dying.config().member, sends(dying, now));
+        let heir = &mut cluster[usize::from(RETURNING)];
+        let mut ends = Ends::default();
+        for (_, bytes) in &messages {
+            heir.handle(now, from, LIFE, bytes, &mut ends)
+                .expect("an honest message");
+        }
+        drive(heir, &mut ends, now);
+        cluster[usize::from(place)] = one_of_many(place, 2);
+    }
+    let life = |place: u16| Incarnation(if place < RETURNING { 2 } else { 1 });
+    let roster = Roster {
+        epoch: Epoch(2),
+        members: (0..MANY)
+            .map(|place| (MemberId(20_000 + place), Some(life(place))))
+            .collect(),
+    };
+    for member in &mut cluster {
+        member
+            .install(now, &roster, &mut Nowhere)
+            .expect("a good roster");
+        drive(member, &mut Ends::default(), now);
+    }
+    let mut rounds = 0;
+    while !cluster
+        .iter()
+        .all(|member| member.is_ready() && member.ended().all(|ended| ended.closed))
+    {
+        round(&mut cluster, now);
+        later(&mut now);
+        rounds += 1;
+        let ready = cluster.iter().filter(|member| member.is_ready()).count();
+        let open = cluster
+            .iter()
+            .map(|member| member.ended().filter(|ended| !ended.closed).count())
+            .max();
+        assert!(
+            rounds < 60,
+            "{ready} of {MANY} are ready; {open:?} lives are open at one"
+        );
+    }
+    let walks: u64 = cluster
+        .iter()
+        .map(|member| member.counters().walks_begun)
+        .sum();
+    println!("{rounds} rounds, {walks} walks");
 }

@@ -93,6 +93,8 @@ impl<R: Row, V: Value> Table<R, V> {
         if !live {
             self.links[number as usize].set_death(copy.death);
         }
+        let record = self.records[number as usize];
+        self.audit(None, &record);
         self.link(number, copy.row);
         if live && !copy.own {
             self.note_adopted(&copy.row);
@@ -156,7 +158,8 @@ impl<R: Row, V: Value> Table<R, V> {
         let ends = copy.removed && header.flags & REMOVED != 0 || copy.expired >= header.seen;
         let seen = header.seen;
         record.header.touch_due = self.touch_due(&record.value, seen);
-        self.records[number as usize] = record;
+        let before = core::mem::replace(&mut self.records[number as usize], record);
+        self.audit(Some(&before), &record);
         if !live && (was_live || ends) {
             self.links[number as usize].set_death(copy.death);
         }
@@ -521,27 +524,6 @@ impl<R: Row, V: Value> Table<R, V> {
 
     fn read_stamp(&self, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
         crate::object::read_stamp(&self.context, input)
-    }
-
-    /// A number that is equal on two members exactly if (but for chance, 2⁻⁶⁴) the same entries live
-    /// there with the same values, generations, stamps and times.
-    pub(crate) fn digest(&self) -> u64 {
-        let mut bytes = Vec::new();
-        let mut digest = 0u64;
-        for record in &self.records[..self.used as usize] {
-            if record.header.flags & LIVE == 0 {
-                continue;
-            }
-            bytes.clear();
-            let mut out = Writer::new(&mut bytes, self.context.addresses());
-            record.row.encode(&mut out);
-            record.value.encode(&mut out);
-            out.u32(record.header.generation);
-            out.u32(record.header.seen);
-            self.write_stamp(record.header.stamp(), &mut out);
-            digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
-        }
-        digest
     }
 }
 

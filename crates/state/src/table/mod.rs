@@ -6,6 +6,7 @@
 //! arrival does not matter. Read `record.rs` for what an entry is, `lanes.rs` for how it is found,
 //! `merge.rs` for how two copies of it become one, `life.rs` for how it ends, and `totals.rs` for what objects made of tables need.
 
+mod audited;
 mod lanes;
 mod life;
 mod merge;
@@ -17,8 +18,9 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use crate::answer::{Late, Nearby};
+use crate::audit::Leaves;
 use crate::builder::TableSettings;
-use crate::context::Context;
+use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
@@ -83,6 +85,9 @@ pub struct Table<R: Row, V: Value> {
     /// What came to live or ended last; see `totals.rs`.
     turned: Option<(u32, bool)>,
     tally: TableTally,
+    /// Digests of its parts, if it is shared, and room to encode an entry.
+    leaves: Option<Leaves>,
+    scratch: Vec<u8>,
 }
 
 /// What happened in a table, for metrics.
@@ -153,6 +158,8 @@ impl<R: Row, V: Value> Table<R, V> {
             on_adopt: None,
             turned: None,
             tally: TableTally::default(),
+            leaves: Leaves::new(settings.logged),
+            scratch: Vec::with_capacity(OPERATION_BYTES_MAX),
             settings,
         }
     }

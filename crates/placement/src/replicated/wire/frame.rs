@@ -17,6 +17,8 @@ pub(crate) const KIND_IMAGE_END: u8 = 5;
 pub(crate) const KIND_IMAGE_ACKNOWLEDGE: u8 = 6;
 /// Bytes without a meaning, that give a message a length.
 pub(crate) const KIND_PADDING: u8 = 0x80;
+/// A reading of an auditor: who does not know it may skip it.
+pub(crate) const KIND_AUDIT: u8 = 0x81;
 /// A kind with this bit may be skipped by a build that does not know it.
 const SKIPPABLE: u8 = 0x80;
 
@@ -35,6 +37,8 @@ pub(crate) enum Frame<'a> {
     Membership(u8, &'a [u8]),
     /// The cluster keys that the sender accepts.
     Keys(AcceptedKeys),
+    /// A reading of an auditor, not looked into.
+    Audit(&'a [u8]),
     /// Without a meaning.
     Padding,
     /// Unknown, and allowed to be.
@@ -108,6 +112,7 @@ impl<'a> Frames<'a> {
             }
             KIND_PADDING => Some(Frame::Padding),
             KIND_KEYS => AcceptedKeys::read(body).map(Frame::Keys),
+            KIND_AUDIT => Some(Frame::Audit(body)),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };

@@ -11,7 +11,8 @@
 //! entry       := origin applied ahead pairs (missing present)*pairs
 //! keep-alive  := flags:u8                             kind 3; bit 0: an answer is wanted
 //! padding     := zero*                                kind 0x80; without a meaning
-//! keys        := (id:u8 check:u32)+                   kind 0x81; the cluster keys that the sender accepts
+//! keys        := (id:u8 check:u32)+                   kind 0x82; the cluster keys that the sender accepts
+//! audit       := see `audit::Reading`                 kind 0x81
 //! images; joining, leaving and closing                see `image` and `membership`
 //! ```
 //!
@@ -32,8 +33,8 @@ use crate::MemberId;
 
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
 pub(crate) use frame::{
-    Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END,
-    KIND_KEEP_ALIVE, KIND_RECORDS, write_frame, write_padding,
+    Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_AUDIT, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
+    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_RECORDS, write_frame, write_padding,
 };
 pub(crate) use header::{Echo, Header};
 pub(crate) use image::{Image, ImageAcknowledge, ImageEndFrame};

@@ -201,7 +201,7 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     kinds.dedup();
     assert_eq!(
         kinds,
-        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 254]
+        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 130, 254]
     );
 }
 

@@ -1,0 +1,255 @@
+//! `asterism audit`: whether this host's tables are those of the others, and having them take over what this one has.
+
+use std::time::Duration;
+
+use asterism_engine::transport::ChannelSnapshot;
+use asterism_placement::replicated::audit::{CYCLE, LEAVES, Place, SEGMENT_LEAVES};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::Ask;
+use super::client::{Which, ask};
+use crate::command_line::End;
+use crate::output::{Output, Schema};
+use crate::view::{Names, StatusDocument};
+
+/// How long a host has to answer; to write a large table again takes a while.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Turns of the auditor without an equal finding, after which an object counts as not compared.
+const CYCLES_LATE: u32 = 10;
+
+/// What `asterism audit` is told.
+#[derive(Args, Clone, Debug)]
+pub struct AuditArguments {
+    /// Which host.
+    #[command(flatten)]
+    pub which: Which,
+    /// Have this host write what it has of an object anew, so that all others take it over: `bindings`, or some parts of it:
+    /// `bindings:12,77`
+    #[arg(long, value_name = "OBJECT[:PARTS]")]
+    pub repair: Option<String>,
+}
+
+/// The schema of `asterism audit`.
+pub const AUDIT: Schema = Schema {
+    name: "asterism.audit",
+    version: 1,
+};
+
+/// What an auditor knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditDocument {
+    /// The host that the others compare themselves with; none before this one has joined.
+    pub reference: Option<String>,
+    /// Whether that is this one.
+    pub leads: bool,
+    /// The objects that are compared.
+    pub objects: Vec<AuditedDocument>,
+    /// Parts found equal, each time that they were compared.
+    pub parts_equal: u64,
+    /// Parts found different.
+    pub parts_different: u64,
+    /// Parts that changed while they were compared, and were left for the next turn.
+    pub parts_changing: u64,
+    /// Comparisons that came to nothing.
+    pub rounds_void: u64,
+    /// Messages that were none, or not from the reference.
+    pub refused: u64,
+}
+
+/// An object that is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditedDocument {
+    /// Its name.
+    pub object: String,
+    /// How long ago all of it had been found equal; none if nothing here is compared with anything.
+    pub equal_us_ago: Option<u64>,
+    /// Where it differs.
+    pub differs: Vec<DifferenceDocument>,
+}
+
+/// A difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferenceDocument {
+    /// In which packet loop of this host.
+    pub instance: usize,
+    /// In which of the object's 256 parts.
+    pub parts: Vec<u8>,
+}
+
+impl AuditDocument {
+    /// What the state channel last said, in names.
+    #[must_use]
+    pub fn new(channel: &ChannelSnapshot, names: &Names) -> AuditDocument {
+        let audit = &channel.audit;
+        let reference = audit.reference.and_then(|member| {
+            let place = usize::from(member.0).wrapping_sub(1);
+            names.members.get(place).cloned()
+        });
+        let objects = audit.objects.iter().map(|&(object, since)| {
+            let of = audit
+                .differing
+                .iter()
+                .filter(|(at, ..)| at.object == object);
+            let mut differs: Vec<DifferenceDocument> = Vec::new();
+            for &(place, instance, leaves) in of {
+                let parts = parts_of(place, leaves);
+                match differs.iter_mut().find(|known| known.instance == instance) {
+                    Some(known) => known.parts.extend(parts),
+                    None => differs.push(DifferenceDocument { instance, parts }),
+                }
+            }
+            let name = names.objects.get(usize::from(object));
+            AuditedDocument {
+                object: name.copied().unwrap_or("?").to_owned(),
+                equal_us_ago: since.map(|since| channel.at.since(since).as_micros() as u64),
+                differs,
+            }
+        });
+        AuditDocument {
+            leads: audit.reference == Some(channel.member),
+            objects: objects.collect(),
+            reference,
+            parts_equal: audit.tally.equal,
+            parts_different: audit.tally.different,
+            parts_changing: audit.tally.changing,
+            rounds_void: audit.tally.rounds_void,
+            refused: audit.tally.refused,
+        }
+    }
+
+    /// Whether something differs.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.objects.iter().any(|object| !object.differs.is_empty())
+    }
+}
+
+/// The numbers of the parts that these bits of a segment name.
+#[must_use]
+pub fn parts_of(place: Place, leaves: u64) -> Vec<u8> {
+    (0..SEGMENT_LEAVES)
+        .filter(|leaf| leaves >> leaf & 1 != 0)
+        .map(|leaf| (place.first_leaf() + leaf) as u8)
+        .collect()
+}
+
+/// An object and some of its parts, as `--repair` names them.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
+    let Some((object, parts)) = text.split_once(':') else {
+        return Ok((text.to_owned(), None));
+    };
+    let part = |part: &str| {
+        let number = part.trim().parse::<u8>();
+        number.map_err(|_| {
+            format!(
+                "\"{part}\" is no part: parts are numbers from 0 to {}, as in `{object}:12,77`",
+                LEAVES - 1
+            )
+        })
+    };
+    let parts = parts.split(',').map(part).collect::<Result<_, _>>()?;
+    Ok((object.to_owned(), Some(parts)))
+}
+
+/// `asterism audit`.
+pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
+    match ask_audit(arguments) {
+        Ok((status, repaired)) => {
+            if let Some(Repaired { entries }) = repaired {
+                output.say(&format!("{entries} entries were written again\n"));
+            }
+            if output.json() {
+                output.document(AUDIT, &status.audit);
+            } else {
+                output.text(&audit_text(&status.audit));
+            }
+            output.end(match status.audit.differs() {
+                true => End::DoesNotHold,
+                false => End::Done,
+            })
+        }
+        Err(error) => output.fail(End::File, &error),
+    }
+}
+
+fn ask_audit(arguments: &AuditArguments) -> Result<(StatusDocument, Option<Repaired>), String> {
+    let socket = arguments.which.socket()?;
+    let mut repaired = None;
+    if let Some(repair) = &arguments.repair {
+        let (object, parts) = parse_parts(repair)?;
+        repaired = Some(ask(&socket, &Ask::Repair { object, parts }, WITHIN)?);
+    }
+    let status = ask(&socket, &Ask::Status { digests: false }, WITHIN)?;
+    Ok((status, repaired))
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repaired {
+    /// Entries that were written again.
+    pub entries: u64,
+}
+
+/// The audit as text.
+#[must_use]
+pub fn audit_text(audit: &AuditDocument) -> String {
+    let mut text = match &audit.reference {
+        None => "This host has not joined: it is not compared with any other.\n".to_owned(),
+        Some(_) if audit.leads => {
+            "The other hosts compare themselves with this one: ask them what differs.\n".to_owned()
+        }
+        Some(reference) => format!("Compared with {reference}:\n"),
+    };
+    for object in &audit.objects {
+        let late = CYCLE.as_micros() as u64 * u64::from(CYCLES_LATE);
+        let equal = match object.equal_us_ago {
+            None => "nothing to compare".to_owned(),
+            Some(ago) if ago > late && object.differs.is_empty() => format!(
+                "not compared as a whole for {:.1} s: it changes faster, or comparisons are lost",
+                ago as f64 / 1e6
+            ),
+            Some(ago) => format!("equal {:.1} s ago", ago as f64 / 1e6),
+        };
+        if object.differs.is_empty() {
+            text.push_str(&format!("  {:12} {equal}\n", object.object));
+        }
+        for difference in &object.differs {
+            let parts: Vec<String> = difference.parts.iter().map(u8::to_string).collect();
+            text.push_str(&format!(
+                "  {:12} DIFFERS at instance {} in parts {}\n",
+                object.object,
+                difference.instance,
+                parts.join(",")
+            ));
+        }
+    }
+    if audit.differs() {
+        text.push_str(
+            "If only this host differs, repair from another one: asterism audit THAT-HOST --repair OBJECT:PARTS\n",
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_named_as_they_are_shown() {
+        let place = Place {
+            object: 0,
+            segment: 1,
+        };
+        assert_eq!(parts_of(place, 1 | 1 << 13), [64, 77]);
+        let parsed = parse_parts("bindings:64,77");
+        assert_eq!(parsed, Ok(("bindings".to_owned(), Some(vec![64, 77]))));
+        assert_eq!(parse_parts("bindings"), Ok(("bindings".to_owned(), None)));
+        let refused = parse_parts("bindings:256").expect_err("there are 256 parts");
+        assert!(refused.contains("0 to 255"), "{refused}");
+    }
+}

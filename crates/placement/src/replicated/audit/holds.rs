@@ -1,0 +1,61 @@
+//! What a replicator can say of what it has.
+
+use super::super::Replicator;
+use super::super::wire::{KIND_AUDIT, write_frame};
+use crate::MemberId;
+use crate::mutant::{self, Mutant};
+
+/// What a member has of each stream of the cluster, by the order of names: exactly this, when `None` of it is in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holds {
+    /// Everything up to here.
+    pub least: Vec<u64>,
+    /// Nothing beyond this.
+    pub most: Vec<u64>,
+}
+
+impl Replicator {
+    /// What this member has of each stream, by the order of names; `None` while it may have something beyond that, of an
+    /// image or of a life that ended.
+    pub(super) fn holds(&self) -> Option<Holds> {
+        let open = self.closings.iter().any(|closing| !closing.closed);
+        let beyond = |seat: usize| {
+            let index = self.index(seat);
+            // What an image brought was committed before it came.
+            self.present[index] && self.progress.members[index].covered_until < self.image_at
+        };
+        let half = (0..self.peers.len()).any(beyond) && !mutant::active(Mutant::ReadsHalfAnImage);
+        if !self.ready || open || half {
+            return None;
+        }
+        let mut holds = Holds {
+            least: vec![0; self.members.len()],
+            most: vec![0; self.members.len()],
+        };
+        (holds.least[self.me], holds.most[self.me]) = (self.log.head(), self.log.head());
+        for (seat, peer) in self.peers.iter().enumerate() {
+            let index = self.index(seat);
+            if self.present[index] {
+                holds.least[index] = peer.inbound.received();
+                holds.most[index] = peer.inbound.reaches();
+            }
+        }
+        Some(holds)
+    }
+
+    /// The first member by name that has joined, as far as is known here.
+    pub(super) fn first_joined(&self) -> Option<MemberId> {
+        let joined = |seat: &usize| self.present[self.index(*seat)] && !self.peers[*seat].joining;
+        let others = (0..self.peers.len()).filter(joined);
+        let others = others.map(|seat| self.peers[seat].member);
+        let own = self.ready.then_some(self.config.member);
+        others.chain(own).min()
+    }
+
+    /// Writes a message to all that has this reading of an auditor.
+    pub fn write_audit(&mut self, body: &[u8], buffer: &mut Vec<u8>) {
+        self.begin(buffer);
+        write_frame(buffer, KIND_AUDIT, body);
+        self.counters.messages_without_records_sent += 1;
+    }
+}

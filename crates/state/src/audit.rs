@@ -1,0 +1,90 @@
+//! Digests of parts, kept up to date with every change: what replicas compare while they go on changing.
+//!
+//! The entries of an object are divided into [`LEAVES`] by the hash of their key, the same on all members. The digest of a
+//! leaf is the sum of a hash of each entry in it that can be found, so an entry that changes costs two hashes, and no table
+//! is ever read for it.
+
+/// Leaves of an object.
+pub const LEAVES: usize = 256;
+
+/// A leaf as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leaf {
+    /// Equal on two members exactly if (but for chance) the leaf is.
+    pub digest: u64,
+    /// How often anything in it changed here, modulo 2³², what cannot be found included: an entry may come and go, or be
+    /// removed before it comes, and leave the digest as it was.
+    pub changes: u32,
+}
+
+/// Some of an object's leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafSet([u64; LEAVES / 64]);
+
+impl LeafSet {
+    /// All of them.
+    pub const ALL: LeafSet = LeafSet([u64::MAX; LEAVES / 64]);
+
+    /// Whether a leaf is one of them.
+    #[must_use]
+    pub fn contains(&self, leaf: usize) -> bool {
+        self.0[leaf / 64] >> (leaf % 64) & 1 != 0
+    }
+}
+
+impl FromIterator<u8> for LeafSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(leaves: I) -> LeafSet {
+        let mut set = LeafSet([0; LEAVES / 64]);
+        for leaf in leaves {
+            set.0[usize::from(leaf) / 64] |= 1 << (leaf % 64);
+        }
+        set
+    }
+}
+
+/// An object's leaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Leaves(Box<[Leaf; LEAVES]>);
+
+impl Leaves {
+    /// Of an object that is shared; others have none.
+    pub(crate) fn new(logged: bool) -> Option<Leaves> {
+        logged.then(|| Leaves(Box::new([Leaf::default(); LEAVES])))
+    }
+
+    /// The leaf of what has this hash.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> usize {
+        // The low bits choose places in tables.
+        (hash >> 56) as usize
+    }
+
+    /// Something with this digest is there from now on.
+    #[inline]
+    pub(crate) fn add(&mut self, leaf: usize, digest: u64) {
+        let kept = &mut self.0[leaf].digest;
+        *kept = kept.wrapping_add(digest);
+    }
+
+    /// Something with this digest is not there any more.
+    #[inline]
+    pub(crate) fn subtract(&mut self, leaf: usize, digest: u64) {
+        self.add(leaf, digest.wrapping_neg());
+    }
+
+    /// Something in it is not as it was.
+    #[inline]
+    pub(crate) fn note_change(&mut self, leaf: usize) {
+        let changes = &mut self.0[leaf].changes;
+        *changes = changes.wrapping_add(1);
+    }
+
+    /// Copies leaves from `first` on.
+    pub(crate) fn read(leaves: Option<&Leaves>, first: usize, out: &mut [Leaf]) -> bool {
+        let all = leaves.and_then(|leaves| leaves.0.get(first..first + out.len()));
+        all.is_some_and(|read| {
+            out.copy_from_slice(read);
+            true
+        })
+    }
+}
