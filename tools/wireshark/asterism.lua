@@ -16,6 +16,8 @@ local GROUP_BYTES_MAX = 1200
 local RUNS_MAX = 64
 local MEMBERS_MAX = 64
 local KEYS_MAX = 4
+-- Of an auditor: segments of an object, and leaves of one.
+local SEGMENTS, SEGMENT_LEAVES = 4, 64
 -- 2^56: sequences beyond it are malformed.
 local SEQUENCE_MAX = UInt64.new(0, 0x1000000)
 -- What a header has before its counter: alike in all datagrams that the kernel joined, but for the key's id (the second byte).
@@ -29,7 +31,7 @@ local HANDSHAKES = { [1] = "Hello", [2] = "Challenge", [3] = "Echo", [4] = "Welc
 local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
-    [12] = "leave confirm", [13] = "close", [128] = "padding", [130] = "keys",
+    [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
 }
 local COVERS = { [0] = "changes", [1] = "the full state" }
 
@@ -49,10 +51,12 @@ declare(ProtoField.uint8, "handshake", "Handshake", base.DEC, { [0] = "no", [1] 
 declare(ProtoField.uint8, "handshake.kind", "Kind", base.DEC, HANDSHAKES)
 declare(ProtoField.uint8, "frame.kind", "Kind", base.DEC, KINDS)
 declare(ProtoField.uint8, "image_end.covers", "Covers", base.DEC, COVERS)
+declare(ProtoField.uint8, "audit.turn", "Reading", base.DEC, { [0] = "first", [1] = "second" })
 list(ProtoField.uint8, {
     { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "image_acknowledge.flags", "Flags" },
     { "join_vector.flags", "Flags" }, { "close.flags", "Flags" }, { "keys.id", "Key id" },
     { "records.object", "Object of the first operation" }, { "records.flags", "Flags of the first operation" },
+    { "audit.object", "Object" }, { "audit.segment", "Segment" },
     { "image.object", "Object of the first entry" }, { "image.flags", "Flags of the first entry" },
 })
 list(ProtoField.uint16, {
@@ -63,7 +67,7 @@ list(ProtoField.uint16, {
 })
 list(ProtoField.uint32, {
     { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
-    { "image.walk", "Walk" }, { "image.index", "Index of the chunk" }, { "image_end.walk", "Walk" },
+    { "audit.number", "Round" }, { "image.walk", "Walk" }, { "image.index", "Index of the chunk" }, { "image_end.walk", "Walk" },
     { "image_end.chunks", "Chunks" }, { "image_acknowledge.walk", "Walk" },
     { "image_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
 })
@@ -80,7 +84,9 @@ list(ProtoField.uint64, {
     { "join.incarnation", "Incarnation" }, { "join_confirm.incarnation", "Incarnation" },
     { "join_confirm.head", "Head" }, { "join_vector.lives", "Lives" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
+    { "audit.members", "Members" }, { "audit.sequence", "Sequence" },
 })
+list(ProtoField.uint64, { { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" } }, base.HEX)
 for _, name in ipairs({ "join_vector", "close" }) do
     list(ProtoField.uint64, {
         { name .. ".incarnation", "Incarnation" }, { name .. ".prefix", "Prefix" }, { name .. ".members", "Members" },
@@ -419,6 +425,30 @@ bodies[130] = function(body, tree)
         error({ "too many keys" })
     end
     return "accepts " .. table.concat(text, " ")
+end
+
+bodies[129] = function(body, tree)
+    local turn = body:fixed(tree, "audit.turn", 1):uint()
+    if turn > 1 then
+        error({ "a reading that is neither first nor second" })
+    end
+    local number = body:small(tree, "audit.number", 32)
+    body:fixed(tree, "audit.object", 1)
+    if body:fixed(tree, "audit.segment", 1):uint() >= SEGMENTS then
+        error({ "a segment that is none" })
+    end
+    local count = body:number(tree, "audit.members", UInt64.new(MEMBERS_MAX, 0))
+    for _ = 1, count:tonumber() do
+        body:sequence(tree, "audit.sequence")
+    end
+    if turn == 1 then
+        body:fixed(tree, "audit.changed", 8)
+        return number .. ", second reading"
+    end
+    for _ = 1, SEGMENT_LEAVES do
+        body:fixed(tree, "audit.digest", 8)
+    end
+    return number .. ", first reading"
 end
 
 -- Runs `read`; what it raises as malformed becomes an expert's word at `tree`. Faults of this script stay faults.

@@ -1,5 +1,6 @@
 //! What a reading is, and how it travels.
 
+use super::super::MEMBERS_MAX;
 use super::super::wire::{Reader, write_varint};
 
 /// Parts into which the entries of every object are divided, by hash. Each has a digest of its own.
@@ -70,7 +71,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(in super::super) fn write(&self, out: &mut Vec<u8>) {
         out.push(u8::from(matches!(self.turn, Turn::Second(_))));
         write_varint(out, self.number.into());
         out.extend_from_slice(&[self.place.object, self.place.segment]);
@@ -89,6 +90,11 @@ impl Reading {
 
     /// Reads one of a cluster of so many members; `None` of anything else.
     pub(super) fn read(bytes: &[u8], members: usize) -> Option<Reading> {
+        Self::parse(bytes).filter(|reading| reading.vector.len() == members)
+    }
+
+    /// Reads one of any cluster; `None` if it is not well formed.
+    pub(in super::super) fn parse(bytes: &[u8]) -> Option<Reading> {
         let mut reader = Reader::new(bytes);
         let first = match reader.byte()? {
             0 => true,
@@ -97,7 +103,8 @@ impl Reading {
         };
         let number = reader.u32()?;
         let (object, segment) = (reader.byte()?, reader.byte()?);
-        if usize::from(segment) >= SEGMENTS || reader.length()? != members {
+        let members = reader.length().filter(|&count| count <= MEMBERS_MAX)?;
+        if usize::from(segment) >= SEGMENTS {
             return None;
         }
         let vector = (0..members)

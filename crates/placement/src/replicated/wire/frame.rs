@@ -2,6 +2,7 @@
 
 use crate::mutant::{self, Mutant};
 
+use super::super::audit::Reading;
 use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
 use super::image::{Image, ImageAcknowledge, ImageEndFrame};
@@ -37,7 +38,7 @@ pub(crate) enum Frame<'a> {
     Membership(u8, &'a [u8]),
     /// The cluster keys that the sender accepts.
     Keys(AcceptedKeys),
-    /// A reading of an auditor, not looked into.
+    /// A reading of an auditor, well formed.
     Audit(&'a [u8]),
     /// Without a meaning.
     Padding,
@@ -112,7 +113,7 @@ impl<'a> Frames<'a> {
             }
             KIND_PADDING => Some(Frame::Padding),
             KIND_KEYS => AcceptedKeys::read(body).map(Frame::Keys),
-            KIND_AUDIT => Some(Frame::Audit(body)),
+            KIND_AUDIT => Reading::parse(body).map(|_| Frame::Audit(body)),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };

@@ -9,6 +9,7 @@ use crate::vectors::{self, Vector, number, part, to_hex, to_runs};
 use crate::{ClusterId, Epoch, MemberId, Time};
 
 use super::super::ImageKind;
+use super::super::audit::{Place, Reading, Turn};
 use super::super::refused::Refused;
 use super::membership::{KIND_CLOSE, KIND_JOIN};
 use super::*;
@@ -73,6 +74,25 @@ fn fields_of(bytes: &[u8]) -> Fields {
                 u8::from(acknowledge.end) | u8::from(acknowledge.joined) << 1,
             ),
         ]),
+        Frame::Audit(body) => {
+            let reading = Reading::parse(body).unwrap();
+            let words = match reading.turn {
+                Turn::First(digests) => digests.to_vec(),
+                Turn::Second(changed) => vec![changed],
+            };
+            let (turn, name) = match reading.turn {
+                Turn::First(_) => (0, "digest"),
+                Turn::Second(_) => (1, "changed"),
+            };
+            fields.extend([
+                field("turn", turn),
+                field("number", reading.number),
+                field("object", reading.place.object),
+                field("segment", reading.place.segment),
+            ]);
+            fields.extend(reading.vector.iter().map(|of| field("sequence", of)));
+            fields.extend(words.iter().map(|word| field(name, word)));
+        }
         Frame::Padding => {
             assert_eq!(kind, 0x80);
             fields.push(field("length", length));
@@ -154,6 +174,23 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             });
             AcceptedKeys::new(keys).write(&mut body);
         }
+        KIND_AUDIT => {
+            let words = |name| vector.all(name).map(number).collect::<Vec<u64>>();
+            let turn = match vector.number::<u8>("turn") {
+                0 => Turn::First(words("digest").try_into().unwrap()),
+                _ => Turn::Second(vector.number("changed")),
+            };
+            Reading {
+                number: vector.number("number"),
+                place: Place {
+                    object: vector.number("object"),
+                    segment: vector.number("segment"),
+                },
+                vector: words("sequence"),
+                turn,
+            }
+            .write(&mut body);
+        }
         0x80 => {
             write_padding(&mut out, 2 + vector.number::<usize>("length"));
             return Some(out);
@@ -201,7 +238,7 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     kinds.dedup();
     assert_eq!(
         kinds,
-        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 130, 254]
+        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 254]
     );
 }
 
