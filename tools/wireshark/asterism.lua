@@ -15,11 +15,12 @@ local MARK = "asterism-opened1"
 local GROUP_BYTES_MAX = 1200
 local RUNS_MAX = 64
 local MEMBERS_MAX = 64
+local KEYS_MAX = 4
 -- Of an auditor: segments of an object, and leaves of one.
 local SEGMENTS, SEGMENT_LEAVES = 4, 64
 -- 2^56: sequences beyond it are malformed.
 local SEQUENCE_MAX = UInt64.new(0, 0x1000000)
--- What a header has before its counter: alike in all datagrams that the kernel joined.
+-- What a header has before its counter: alike in all datagrams that the kernel joined, but for the key's id (the second byte).
 local ALIKE_BYTES = 24
 
 local proto = Proto("asterism", "Asterism State Channel")
@@ -30,7 +31,7 @@ local HANDSHAKES = { [1] = "Hello", [2] = "Challenge", [3] = "Echo", [4] = "Welc
 local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
-    [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit",
+    [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
 }
 local COVERS = { [0] = "changes", [1] = "the full state" }
 
@@ -53,7 +54,7 @@ declare(ProtoField.uint8, "image_end.covers", "Covers", base.DEC, COVERS)
 declare(ProtoField.uint8, "audit.turn", "Reading", base.DEC, { [0] = "first", [1] = "second" })
 list(ProtoField.uint8, {
     { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "image_acknowledge.flags", "Flags" },
-    { "join_vector.flags", "Flags" }, { "close.flags", "Flags" },
+    { "join_vector.flags", "Flags" }, { "close.flags", "Flags" }, { "keys.id", "Key id" },
     { "records.object", "Object of the first operation" }, { "records.flags", "Flags of the first operation" },
     { "audit.object", "Object" }, { "audit.segment", "Segment" },
     { "image.object", "Object of the first entry" }, { "image.flags", "Flags of the first entry" },
@@ -68,7 +69,7 @@ list(ProtoField.uint32, {
     { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
     { "audit.number", "Round" }, { "image.walk", "Walk" }, { "image.index", "Index of the chunk" }, { "image_end.walk", "Walk" },
     { "image_end.chunks", "Chunks" }, { "image_acknowledge.walk", "Walk" },
-    { "image_acknowledge.prefix", "Chunks before this arrived" },
+    { "image_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
 })
 list(ProtoField.uint32, { { "session", "Session" }, { "handshake.to_session", "To session" } }, base.HEX)
 list(ProtoField.uint64, {
@@ -414,6 +415,18 @@ bodies[128] = function(body, tree)
     end
 end
 
+bodies[130] = function(body, tree)
+    local text = {}
+    repeat
+        table.insert(text, body:fixed(tree, "keys.id", 1):uint())
+        body:fixed(tree, "keys.check", 4)
+    until body:left() == 0
+    if #text > KEYS_MAX then
+        error({ "too many keys" })
+    end
+    return "accepts " .. table.concat(text, " ")
+end
+
 bodies[129] = function(body, tree)
     local turn = body:fixed(tree, "audit.turn", 1):uint()
     if turn > 1 then
@@ -610,18 +623,23 @@ local function dissect_datagram(buffer, at, stop, root)
 end
 
 -- A sender hands the kernel several datagrams of one length as one, and a capture on its host sees them so. Their headers
--- differ in the counter alone. Gives the length of each but the last; of other bytes, all of it.
+-- differ in the counter alone, and in the key's id if the sender went over to another key. Gives the length of each but the
+-- last; of other bytes, all of it.
 local function segment_length(buffer)
     local all = buffer:raw()
-    local alike = all:sub(1, ALIKE_BYTES)
-    local found = all:find(alike, HEADER_BYTES + TAG_BYTES + 1, true)
+    local version, alike = all:byte(1), all:sub(3, ALIKE_BYTES)
+    local found = HEADER_BYTES + TAG_BYTES + 2
+    repeat
+        found = all:find(alike, found + 1, true)
+    until not found or all:byte(found - 2) == version
     if not found then
         return #all
     end
-    local length = found - 1
+    local length = found - 3
     local before = buffer(ALIKE_BYTES, 8):le_uint64()
     for at = length, #all - 1, length do
-        if #all - at < HEADER_BYTES + TAG_BYTES or all:sub(at + 1, at + ALIKE_BYTES) ~= alike then
+        local header = #all - at >= HEADER_BYTES + TAG_BYTES and all:byte(at + 1) == version
+        if not header or all:sub(at + 3, at + ALIKE_BYTES) ~= alike then
             return #all
         end
         local counter = buffer(at + ALIKE_BYTES, 8):le_uint64()

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::control::client::Which;
 use crate::control::{Ask, audit, commands};
 use crate::output::Output;
-use crate::{check, decrypt, demo, epochs, key_file, lab, replay, run as host, scaffold};
+use crate::{check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -141,6 +141,11 @@ pub enum Command {
         #[arg(long, default_value_t = 1)]
         id: u8,
     },
+    /// Change the cluster's key while its hosts run: show its keys, or take one of three steps
+    ///
+    /// Add a new key (--new), have all hosts send with it (--use), drop the old one (--drop); after each step the file is copied to
+    /// every host, which takes it up by itself. A step that the host running here shows to be too early is refused.
+    Key(keys::Arguments),
     /// Say who takes part in the cluster and in which life: show the file of epochs, or write the next one
     Epoch(epochs::command::Arguments),
     /// Print completions for a shell, to be saved where the shell looks for them
@@ -186,6 +191,7 @@ pub fn run(
             asterism,
         } => scaffold::run(&name, &into, asterism.as_deref(), &mut output),
         Command::Keygen { file, id } => key_file::run(&file, id, &mut output),
+        Command::Key(arguments) => keys::run(&arguments, &mut output),
         Command::Epoch(arguments) => epochs::command::run(&arguments, &mut output),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,11 +1,11 @@
-//! The file with the cluster's key: written for its owner alone, and read only if it is for its owner alone.
+//! The file with the cluster's keys: written for its owner alone, and read only if it is for its owner alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
 
-use asterism_placement::seal::ClusterKey;
+use asterism_placement::seal::{ClusterKey, KeyRing};
 use serde::Serialize;
 
 use crate::command_line::End;
@@ -59,11 +59,7 @@ pub fn run(file: &Path, id: u8, output: &mut Output<'_>) -> End {
 /// Says why there is no key file; a file that was there is as it was.
 pub fn write_new(path: &Path, id: u8) -> Result<(), String> {
     let name = path.display();
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(|error| {
-        format!("no key was written: the operating system gives no randomness: {error}")
-    })?;
-    let text = ClusterKey::from_random(id, random).to_text();
+    let text = draw(id)?.to_text();
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(MODE);
     let mut file = options.open(path).map_err(|error| match error.kind() {
@@ -84,11 +80,72 @@ pub fn write_new(path: &Path, id: u8) -> Result<(), String> {
     })
 }
 
+/// A new key from the operating system's randomness.
+///
+/// # Errors
+/// There is none.
+pub fn draw(id: u8) -> Result<ClusterKey, String> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|error| {
+        format!("no key was written: the operating system gives no randomness: {error}")
+    })?;
+    let key = ClusterKey::from_random(id, random);
+    random.fill(0);
+    core::hint::black_box(&random);
+    Ok(key)
+}
+
+/// Writes keys in place of those of an existing file, of mode 0600 and of the same owner: a reader finds the ones or the
+/// others, whole. A symbolic link stays one. Takes a few milliseconds (file and folder are synced).
+///
+/// # Errors
+/// Says why; the file is as it was.
+pub fn replace(path: &Path, keys: &KeyRing) -> Result<(), String> {
+    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut beside = place.clone().into_os_string();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let write = || -> io::Result<()> {
+        let before = fs::metadata(&place)?;
+        // What an interrupted command left would keep its owner and who has it open.
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&beside)?;
+        file.set_permissions(fs::Permissions::from_mode(MODE))?;
+        let made = file.metadata()?;
+        if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+            fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        }
+        file.write_all(keys.to_text().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, &place)?;
+        let folder = place
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|error| {
+        // Keys must not lie about; if it is not there that is as well.
+        let _ = fs::remove_file(&beside);
+        format!(
+            "no key was written: cannot write {}: {error}",
+            place.display()
+        )
+    })
+}
+
 /// Reads a key file, if nobody but its owner can read or write it.
 ///
 /// # Errors
-/// Says why there is no key, what that means, and what to do. Never shows what the file holds.
-pub fn read(path: &Path) -> Result<ClusterKey, String> {
+/// Says why there are no keys, at which line, what that means, and what to do. Never shows what the file holds.
+pub fn read(path: &Path) -> Result<KeyRing, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!("there is no key file {name}: write one with `asterism keygen {name}`, or copy that of the cluster"),
@@ -114,14 +171,19 @@ pub fn read(path: &Path) -> Result<ClusterKey, String> {
     }
     let mut text = String::with_capacity(metadata.len() as usize + 1);
     let read = file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text);
-    let key = read
+    let keys = read
         .map_err(|error| format!("cannot read the key file {name}: {error}"))
-        .and_then(|_| ClusterKey::parse(&text).map_err(|error| format!("{name}: {error}")));
+        .and_then(|_| {
+            KeyRing::parse(&text).map_err(|error| match error.line {
+                Some(line) => format!("{name}:{line}: {error}"),
+                None => format!("{name}: {error}"),
+            })
+        });
     // The text is overwritten: the allocator would keep the secret otherwise.
     let mut bytes = text.into_bytes();
     bytes.fill(0);
     core::hint::black_box(&bytes);
-    key
+    keys
 }
 
 #[cfg(test)]
@@ -138,7 +200,7 @@ mod tests {
         let path = folder.path().join("cluster.key");
         write_new(&path, 7).unwrap();
         assert_eq!(mode(&path), 0o600);
-        assert_eq!(read(&path).unwrap().id(), 7);
+        assert_eq!(read(&path).unwrap().sending().id(), 7);
         let before = fs::read(&path).unwrap();
         let error = write_new(&path, 8).unwrap_err();
         assert!(error.contains("left as it is"), "{error}");
@@ -169,6 +231,54 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(good)).unwrap();
             assert!(read(&path).is_ok());
         }
+    }
+
+    #[test]
+    fn keys_take_the_place_of_keys_whole_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        write_new(&path, 1).unwrap();
+        let first = read(&path).unwrap().sending().clone();
+        let seed = asterism_engine::hash_seed(&first);
+        let keys = vec![
+            first.with_hash_seed(seed),
+            draw(2).unwrap().with_hash_seed(seed),
+        ];
+        let ring = KeyRing::new(keys, 2).unwrap();
+        let link = folder.path().join("link.key");
+        std::os::unix::fs::symlink("cluster.key", &link).unwrap();
+        // What an interrupted command left, readable by all.
+        let left = folder.path().join("cluster.key.new");
+        fs::write(&left, "x").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        replace(&link, &ring).unwrap();
+        assert_eq!(read(&path), Ok(ring.clone()));
+        assert_eq!(mode(&path), 0o600);
+        assert!(!left.exists() && fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(asterism_engine::hash_seed(ring.sending()), seed);
+        // Nothing is made where nothing was, and a folder that is in the way is an error.
+        assert!(replace(&folder.path().join("absent.key"), &ring).is_err());
+        fs::create_dir(&left).unwrap();
+        let error = replace(&path, &KeyRing::from(draw(3).unwrap())).unwrap_err();
+        assert!(error.contains("no key was written"), "{error}");
+        assert_eq!(read(&path), Ok(ring));
+    }
+
+    #[test]
+    fn a_mistake_is_pointed_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        write_new(&path, 1).unwrap();
+        let text = format!(
+            "# of this cluster\n{0}{0}",
+            fs::read_to_string(&path).unwrap()
+        );
+        fs::write(&path, text).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(
+            error.contains("cluster.key:3: several keys need a first line"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod demo;
 pub mod epochs;
 pub mod fleet;
 pub mod key_file;
+pub mod keys;
 pub mod lab;
 pub mod metrics;
 pub mod output;

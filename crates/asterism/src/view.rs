@@ -282,6 +282,8 @@ impl View {
                 path_mtu: channel.state.path_mtu as u64,
                 segmentation: channel.state.segmentation,
                 receive_offload: channel.state.receive_offload,
+                sends_with: channel.sends_under,
+                accepts: channel.accepts.ids().collect(),
                 transport: counters,
                 refused: nonzero(
                     channel
@@ -358,6 +360,16 @@ impl View {
                     behind_groups: member.lag.groups,
                     behind_us: member.lag.age.as_micros() as u64,
                     unacknowledged_groups: channel.head.saturating_sub(progress.acknowledged),
+                    heard_with: member.heard_under,
+                    accepts: member.accepts.map(|keys| keys.ids().collect()),
+                    differing_keys: member
+                        .accepts
+                        .map_or_else(Vec::new, |keys| keys.differing(&channel.accepts).collect()),
+                    missing_key: member.without_key.last.map(|(id, at)| MissingKeyDocument {
+                        id,
+                        datagrams: member.without_key.datagrams,
+                        us_ago: age(at),
+                    }),
                 }
             })
             .collect()
@@ -514,6 +526,10 @@ pub struct ChannelDocument {
     pub segmentation: bool,
     /// Whether the kernel joins arrivals.
     pub receive_offload: bool,
+    /// The number of the cluster key that it sends with.
+    pub sends_with: u8,
+    /// The numbers of the cluster keys that it accepts.
+    pub accepts: Vec<u8>,
     /// What the transport counted.
     pub transport: BTreeMap<String, u64>,
     /// Datagrams refused while sealed, by reason; those that occurred.
@@ -549,4 +565,23 @@ pub struct PeerDocument {
     pub behind_us: u64,
     /// Groups of this host that it has not acknowledged.
     pub unacknowledged_groups: u64,
+    /// The number of the cluster key under which it was last heard.
+    pub heard_with: Option<u8>,
+    /// The numbers of the cluster keys that it says it accepts; absent if it does not say.
+    pub accepts: Option<Vec<u8>>,
+    /// The numbers under which it accepts another key than this host.
+    pub differing_keys: Vec<u8>,
+    /// What came in its name under keys that this host does not have; strangers can cause it too.
+    pub missing_key: Option<MissingKeyDocument>,
+}
+
+/// Datagrams under a cluster key that a host does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingKeyDocument {
+    /// The number that the last of them named.
+    pub id: u8,
+    /// How many came.
+    pub datagrams: u64,
+    /// When the last came.
+    pub us_ago: u64,
 }

@@ -56,6 +56,11 @@ fn every_document_is_as_its_schema_says() {
         (document(&["check", "--fields"]), "asterism.fields"),
         (document(&["keygen", &path("a.key")]), "asterism.keygen"),
         (document(&["keygen", &path("a.key")]), "asterism.failure"),
+        (document(&["key", &path("a.key"), "--new"]), "asterism.key"),
+        (
+            document(&["key", &path("a.key"), "--drop", "1"]),
+            "asterism.failure",
+        ),
         (
             document(&["new", "my-function", "--into", &path("")]),
             "asterism.new",

@@ -2,16 +2,18 @@
 //! touches a table.
 //!
 //! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
-//! it and the instances are rings; beside this file `outlet.rs` is the way down, `lives.rs` what a new epoch changes.
+//! it and the instances are rings; beside this file `outlet.rs` is the way down, `lives.rs` what a new epoch changes,
+//! `keys.rs` what other keys do.
 
 pub(crate) mod audits;
+mod keys;
 mod lives;
 mod outlet;
 
 use asterism_placement::replicated::audit::{Auditor, Finding};
 use asterism_placement::replicated::{
-    Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator, Standing,
-    SubmitError,
+    AcceptedKeys, Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator,
+    Standing, SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
@@ -144,6 +146,7 @@ pub struct StateChannel {
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
+    accepted: AcceptedKeys,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
 }
@@ -199,6 +202,7 @@ impl StateChannel {
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
+            accepted: AcceptedKeys::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Config as ReplicaConfig, Replicator};
-use asterism_placement::seal::{ClusterKey, HEADER_BYTES, SecureChannel, SecureConfig, TAG_BYTES};
+use asterism_placement::seal::{
+    ClusterKey, HEADER_BYTES, KeyRing, SecureChannel, SecureConfig, TAG_BYTES,
+};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
 
@@ -34,8 +36,9 @@ pub struct HostConfig {
     pub joins: bool,
     /// All who may ever be members, this host included, in the same order on every host: leases are dealt by it.
     pub members: Vec<MemberId>,
-    /// The cluster's key.
-    pub key: ClusterKey,
+    /// The cluster's keys that are accepted, and the one that this host seals under. [`hash_seed`] of that one is the same
+    /// at all hosts and for the cluster's life.
+    pub keys: KeyRing,
     /// 48 bytes from a secure source, drawn anew at each start.
     pub secrets: [u8; 48],
     /// Instances of this host. Sane: one for each core left for them. Bound: 1 to 64.
@@ -64,7 +67,7 @@ impl HostConfig {
         member: MemberId,
         incarnation: Incarnation,
         members: Vec<MemberId>,
-        key: ClusterKey,
+        keys: impl Into<KeyRing>,
         secrets: [u8; 48],
     ) -> Self {
         Self {
@@ -73,7 +76,7 @@ impl HostConfig {
             joins: false,
             member,
             incarnation,
-            key,
+            keys: keys.into(),
             secrets,
             instances: 1,
             datagram_bytes_max: 1_472,
@@ -148,9 +151,9 @@ pub fn host(
     let mut seed = [0; 32];
     salt.copy_from_slice(&config.secrets[..16]);
     seed.copy_from_slice(&config.secrets[16..]);
-    let choice_seed = choice_seed(&config.key);
+    let hash_seed = hash_seed(config.keys.sending());
     let mut secure = SecureConfig::new(
-        config.key,
+        config.keys,
         config.cluster,
         config.member,
         config.incarnation,
@@ -186,7 +189,7 @@ pub fn host(
             } else {
                 Sequencer::Shared(shared.clone())
             },
-            seed: choice_seed,
+            seed: hash_seed,
             tick_at_zero: config.tick_at_zero,
             flush_us: config.flush_us,
             exchange: Some(Exchange {
@@ -206,8 +209,13 @@ pub fn host(
     ))
 }
 
-/// The seed of hashes and choices: the same on all instances of a cluster, known to no outsider.
-fn choice_seed(key: &ClusterKey) -> u64 {
-    let text = key.to_text();
-    asterism_state::hash::bytes(text.as_bytes(), 0xC401_CE5E_ED00_0001)
+/// The seed of hashes and choices: the same on all instances of a cluster, known to no outsider. It comes of the cluster's
+/// first key; the keys that follow name it, since what hosts hold and tell each other depends on it: places in sketches
+/// and filters.
+#[must_use]
+pub fn hash_seed(key: &ClusterKey) -> u64 {
+    key.hash_seed().unwrap_or_else(|| {
+        let text = key.to_text();
+        asterism_state::hash::bytes(text.as_bytes(), 0xC401_CE5E_ED00_0001)
+    })
 }

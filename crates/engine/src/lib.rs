@@ -18,7 +18,7 @@ pub mod transport;
 
 pub use channel::{BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, StateChannel};
 pub use cluster::{Cluster, INBOX_DATAGRAMS_MAX, Member};
-pub use host::{HostConfig, HostError, host};
+pub use host::{HostConfig, HostError, hash_seed, host};
 pub use instance::{
     APPLY_GROUPS_PER_TURN, Instance, InstanceParts, ObjectUse, SAVED_PART_BYTES_MAX,
     TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep, origin_of,

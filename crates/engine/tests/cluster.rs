@@ -6,22 +6,23 @@ use std::time::Duration;
 use asterism_engine::frame::FramePool;
 use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
-use asterism_engine::{Cluster, HostConfig, host};
+use asterism_engine::{Cluster, HostConfig, hash_seed, host};
 use asterism_function::{
-    Ask, Builder, Counter, Counters, Endpoint, Late, Map, NetworkFunction, Packet, PortNumber,
-    Protocol, Reason, Verdict, state,
+    Ask, Builder, CountMin, Counter, Counters, Endpoint, Late, Map, NetworkFunction, Packet,
+    PortNumber, Protocol, Reason, Verdict, state,
 };
-use asterism_placement::seal::ClusterKey;
+use asterism_placement::seal::{ClusterKey, KeyRing};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::ObjectSettings;
 
-/// Counts packets by source, and remembers each source's last destination.
+/// Counts packets by source, exactly and in a sketch, and remembers each source's last destination.
 struct FlowCounter;
 
 #[state]
 struct FlowCounts {
     packets: Counter,
     by_source: Counters<Endpoint>,
+    sketched: CountMin<Endpoint>,
     last: Map<Endpoint, ()>,
 }
 
@@ -31,6 +32,7 @@ impl NetworkFunction for FlowCounter {
         FlowCounts {
             packets: builder.counter("packets"),
             by_source: builder.counters("by_source", 4096),
+            sketched: builder.count_min("sketched", 0.01, 0.01),
             last: builder.table("last", 4096, &[300]),
         }
     }
@@ -51,6 +53,7 @@ impl NetworkFunction for FlowCounter {
         let mut act = ask.act()?;
         act.packets.add(1);
         act.by_source.add(&count, 1);
+        act.sketched.add(&source, 1);
         match (known, room) {
             (Some(known), _) => act.last.touch(&known),
             (None, Some(room)) => act.last.insert(room, source, ()),
@@ -60,13 +63,17 @@ impl NetworkFunction for FlowCounter {
     }
 }
 
-fn packet(source: u16) -> Vec<u8> {
-    let mut bytes = vec![0; 128];
-    let from = Endpoint::new(
+fn endpoint(source: u16) -> Endpoint {
+    Endpoint::new(
         [10, 0, (source >> 8) as u8, source as u8].into(),
         1000 + source,
         Protocol::UDP,
-    );
+    )
+}
+
+fn packet(source: u16) -> Vec<u8> {
+    let mut bytes = vec![0; 128];
+    let from = endpoint(source);
     let to = Endpoint::new([192, 0, 2, 1].into(), 53, Protocol::UDP);
     let flow = asterism_function::Flow4 {
         source: from.address,
@@ -81,12 +88,22 @@ fn packet(source: u16) -> Vec<u8> {
     bytes
 }
 
+fn first_key() -> ClusterKey {
+    ClusterKey::from_random(1, [7; 32])
+}
+
 fn cluster(count: u16, lanes: u16, network: Network) -> Cluster<FlowCounter> {
-    let names: Vec<_> = (0..count).map(MemberId).collect();
+    let keys = vec![first_key().into(); count.into()];
+    cluster_with(keys, lanes, network)
+}
+
+/// A cluster of hosts with these keys.
+fn cluster_with(keys: Vec<KeyRing>, lanes: u16, network: Network) -> Cluster<FlowCounter> {
+    let names: Vec<_> = (0..keys.len() as u16).map(MemberId).collect();
     let members = names
         .iter()
-        .map(|&name| {
-            let key = ClusterKey::from_random(1, [7; 32]);
+        .zip(keys)
+        .map(|(&name, key)| {
             let mut secrets = [0; 48];
             secrets[0] = name.0 as u8 + 1;
             let mut config = HostConfig::new(
@@ -123,11 +140,15 @@ fn cluster(count: u16, lanes: u16, network: Network) -> Cluster<FlowCounter> {
 fn run(count: u16, lanes: u16, conditions: LinkConditions, packets: u64) {
     let mut network = Network::new(42);
     network.set_defaults(conditions);
-    let mut cluster = cluster(count, lanes, network);
+    exercise(cluster(count, lanes, network), lanes, packets);
+}
+
+fn exercise(mut cluster: Cluster<FlowCounter>, lanes: u16, packets: u64) {
+    let count = cluster.members().len();
     cluster.run_until(Time::from_micros(500_000));
     for number in 0..packets {
-        let member = (number % u64::from(count)) as usize;
-        let lane = (number / u64::from(count) % u64::from(lanes)) as usize;
+        let member = (number % count as u64) as usize;
+        let lane = (number / count as u64 % u64::from(lanes)) as usize;
         assert!(cluster.inject(
             member,
             lane,
@@ -145,6 +166,14 @@ fn run(count: u16, lanes: u16, conditions: LinkConditions, packets: u64) {
         for instance in &member.instances {
             assert_eq!(instance.state().packets.get().unwrap(), packets);
             assert_eq!(instance.state().last.len(), 50);
+            // Whoever hashes otherwise than the others looks for what they told in other places.
+            for source in 0..50 {
+                let said = instance.state().sketched.get(&endpoint(source)).unwrap();
+                assert!(
+                    (packets / 50..packets / 50 + packets / 20).contains(&said),
+                    "{said} of {packets} packets are said to be of {source}"
+                );
+            }
             assert_eq!(instance.digests(), first, "members disagree");
             assert_eq!(instance.tally().groups_bad, 0);
             assert_eq!(instance.frames_in_use(), 0);
@@ -160,6 +189,25 @@ fn three_hosts_agree() {
         LinkConditions::with_delay(Duration::from_millis(5)),
         500,
     );
+}
+
+/// Hosts that started with the key files of different steps hash alike: sketches go by places.
+#[test]
+fn hosts_that_started_with_different_keys_agree() {
+    let seed = hash_seed(&first_key());
+    let both =
+        [first_key(), ClusterKey::from_random(2, [9; 32])].map(|key| key.with_hash_seed(seed));
+    let ring = |ids: &[usize], sending| {
+        let keys = ids.iter().map(|id| both[id - 1].clone());
+        KeyRing::new(keys.collect(), sending).unwrap()
+    };
+    for pair in [
+        [KeyRing::from(first_key()), ring(&[1, 2], 1)],
+        [ring(&[1, 2], 1), ring(&[2, 1], 2)],
+        [ring(&[1, 2], 2), ring(&[2], 2)],
+    ] {
+        exercise(cluster_with(pair.into(), 1, Network::new(42)), 1, 500);
+    }
 }
 
 #[test]

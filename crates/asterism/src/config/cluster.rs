@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use asterism_engine::HostConfig;
 use asterism_placement::replicated::{self, Delivery};
-use asterism_placement::seal::{ClusterKey, HEADER_BYTES, TAG_BYTES};
+use asterism_placement::seal::{HEADER_BYTES, KeyRing, TAG_BYTES};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 
 use super::diagnostic::{Diagnostic, Report};
@@ -99,7 +99,7 @@ impl Cluster {
         &self,
         member: MemberId,
         incarnation: Incarnation,
-        key: ClusterKey,
+        keys: impl Into<KeyRing>,
         secrets: [u8; 48],
         schema: u64,
     ) -> HostConfig {
@@ -122,7 +122,7 @@ impl Cluster {
                 delivery: channel.delivery,
                 ..replicated::Config::new(cluster, Epoch(1), member, incarnation, members.clone())
             },
-            ..HostConfig::new(cluster, member, incarnation, members, key, secrets)
+            ..HostConfig::new(cluster, member, incarnation, members, keys, secrets)
         }
     }
 }

@@ -34,7 +34,7 @@ pub static CLUSTER: Section = Section {
             default: Default::Unset(
                 "hosts of one process draw a key for that run; hosts of several processes cannot talk",
             ),
-            meaning: "The file with the key that the hosts share (`asterism keygen` writes one). Its mode must be 0600.",
+            meaning: "The file with the key that the hosts share (`asterism keygen` writes one), or with several while it is changed (`asterism key`). Its mode must be 0600.",
         },
         Field {
             name: "epochs",

@@ -11,11 +11,12 @@ use super::client::{Which, ask};
 use super::place;
 use super::show::TracedDocument;
 use crate::command_line::End;
+use crate::keys::listed;
 use crate::output::{Output, Schema};
-use crate::view::{InstanceDocument, PortDocument, StatusDocument};
+use crate::view::{InstanceDocument, PeerDocument, PortDocument, StatusDocument};
 
 /// How long a host has to answer.
-const WITHIN: Duration = Duration::from_secs(15);
+pub(crate) const WITHIN: Duration = Duration::from_secs(15);
 
 /// What `asterism status` is told.
 #[derive(Args, Clone, Debug)]
@@ -410,6 +411,11 @@ fn status_text(status: &StatusDocument) -> String {
             "not all acknowledged"
         },
     ));
+    text.push_str(&format!(
+        "  sends with key {}, accepts {}\n",
+        channel.sends_with,
+        listed(&channel.accepts)
+    ));
     for peer in &status.peers {
         let state = match peer {
             peer if !peer.takes_part => "takes no part",
@@ -420,14 +426,29 @@ fn status_text(status: &StatusDocument) -> String {
         };
         let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
         text.push_str(&format!(
-            "  {:12} {state}, heard {} ago, round trip {}, behind {} groups ({}), {} unacknowledged\n",
+            "  {:12} {state}, heard {} ago{}, round trip {}, behind {} groups ({}), {} unacknowledged\n",
             peer.name,
             time(peer.heard_us_ago),
+            key_text(peer),
             time(peer.round_trip_us),
             peer.behind_groups,
             span(peer.behind_us),
             peer.unacknowledged_groups,
         ));
+        if !peer.differing_keys.is_empty() {
+            text.push_str(&format!(
+                "    has another key {} than this host: copy one key file to both\n",
+                listed(&peer.differing_keys)
+            ));
+        }
+        if let Some(missing) = &peer.missing_key {
+            text.push_str(&format!(
+                "    {} datagrams in its name under keys that are not here, the last under key {} {} ago\n",
+                missing.datagrams,
+                missing.id,
+                span(missing.us_ago)
+            ));
+        }
     }
     for (reason, count) in &channel.refused {
         text.push_str(&format!("  refused {count} {reason}\n"));
@@ -435,6 +456,15 @@ fn status_text(status: &StatusDocument) -> String {
     text.push_str("\nAudit: ");
     text.push_str(&audit_text(&status.audit));
     text
+}
+
+fn key_text(peer: &PeerDocument) -> String {
+    let heard = peer
+        .heard_with
+        .map_or_else(String::new, |id| format!(" with key {id}"));
+    let accepts = peer.accepts.as_ref();
+    let accepts = accepts.map_or_else(String::new, |ids| format!(", accepts {}", listed(ids)));
+    heard + &accepts
 }
 
 fn port_text(port: &PortDocument) -> String {
@@ -597,11 +627,13 @@ fn top_text(top: &TopDocument, status: &StatusDocument) -> String {
     ));
     for peer in &status.peers {
         text.push_str(&format!(
-            "{:12} round trip {}, behind {}\n",
+            "{:12} round trip {}, behind {}{}\n",
             peer.name,
             peer.round_trip_us
                 .map_or_else(|| "unknown".to_owned(), span),
-            span(peer.behind_us)
+            span(peer.behind_us),
+            peer.heard_with
+                .map_or_else(String::new, |id| format!(", heard with key {id}"))
         ));
     }
     text

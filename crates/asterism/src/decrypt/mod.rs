@@ -30,7 +30,7 @@ const MODE: u32 = 0o600;
 /// What `asterism decrypt` is told.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
-    /// A cluster key; up to four, if the key was changed during the capture
+    /// A key file; several, if the key was changed during the capture and no file has all. Up to four keys
     #[arg(long = "key", value_name = "FILE", required = true)]
     pub keys: Vec<PathBuf>,
     /// Another capture of the same cluster, to take handshakes from; may be given several times
@@ -69,10 +69,11 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
 fn decrypt(arguments: &Arguments) -> Result<(DecryptReport, Option<CaptureError>), String> {
     let mut opener = RecordedOpener::new(WIRE_VERSION);
     for path in &arguments.keys {
-        let key = key_file::read(path)?;
-        opener
-            .add_key(key)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        for key in key_file::read(path)?.keys() {
+            opener
+                .add_key(key.clone())
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
     }
     for path in [&arguments.input].into_iter().chain(&arguments.handshakes) {
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {

@@ -376,7 +376,7 @@ fn channel(page: &mut Page, view: &View) {
         page.sample(name, &[("reason", reason)], value);
     }
     let (groups, bytes) = view.names.log;
-    let gauges: [(&str, &str, u64); 11] = [
+    let gauges: [(&str, &str, u64); 12] = [
         (
             "asterism_log_head",
             "The last group that this host wrote.",
@@ -418,6 +418,11 @@ fn channel(page: &mut Page, view: &View) {
             snapshot.is_quiet.into(),
         ),
         (
+            "asterism_key_sends_with",
+            "The number of the cluster key that this host sends with.",
+            snapshot.sends_under.into(),
+        ),
+        (
             "asterism_epoch",
             "The epoch in force.",
             snapshot.epoch.0.into(),
@@ -435,6 +440,15 @@ fn channel(page: &mut Page, view: &View) {
     ];
     for (name, help, value) in gauges {
         page.one(name, "gauge", help, value);
+    }
+    let name = "asterism_key_accepted";
+    page.family(
+        name,
+        "gauge",
+        "The cluster keys that this host accepts; always 1.",
+    );
+    for id in snapshot.accepts.ids() {
+        page.sample(name, &[("key", &id.to_string())], 1);
     }
     page.one(
         "asterism_channel_processor_seconds_total",
@@ -531,6 +545,14 @@ fn peers(page: &mut Page, view: &View) {
         };
     let age = |time: Time| snapshot.at.as_micros().saturating_sub(time.as_micros());
     each(
+        "asterism_peer_heard_with_key",
+        "The number of the cluster key under which it was last heard; NaN if never.",
+        &|one| {
+            one.heard_under
+                .map_or_else(|| "NaN".to_owned(), |id| id.to_string())
+        },
+    );
+    each(
         "asterism_peer_joined",
         "Whether both hosts admitted each other.",
         &|one| u8::from(one.admitted.is_some() && one.has_welcomed).to_string(),
@@ -582,6 +604,15 @@ fn peers(page: &mut Page, view: &View) {
                 .to_string()
         },
     );
+    let name = "asterism_peer_datagrams_without_key_total";
+    page.family(
+        name,
+        "counter",
+        "Datagrams in its name under cluster keys that this host does not have; strangers can cause them too.",
+    );
+    for (peer, member) in &peers {
+        page.sample(name, &[("peer", peer)], member.without_key.datagrams);
+    }
 }
 
 fn seconds(us: u64) -> String {

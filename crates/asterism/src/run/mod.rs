@@ -3,11 +3,13 @@
 //! One thread for each instance (`worker.rs`), one for the state channel (the engine's), one for the control socket and one for
 //! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`journal.rs`) and ends them in
 //! order. `board.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
-//! `reload.rs` what can change while the host runs, `epochs.rs` how it learns of epochs, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
+//! `reload.rs` what can change while the host runs, `epochs.rs` how it learns of epochs, `keys.rs` of
+//! keys, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
 
 pub mod board;
 mod epochs;
 pub mod journal;
+mod keys;
 mod notices;
 pub mod notify;
 pub mod ports;
@@ -19,7 +21,7 @@ pub mod worker;
 
 use std::path::{Path, PathBuf};
 
-use asterism_placement::seal::ClusterKey;
+use asterism_placement::seal::{ClusterKey, KeyRing};
 use clap::Args;
 
 use crate::command_line::End;
@@ -55,8 +57,8 @@ pub struct Prepared {
     pub arguments: Arguments,
     /// The configuration.
     pub config: Config,
-    /// The cluster's key.
-    pub key: ClusterKey,
+    /// The cluster's keys.
+    pub keys: KeyRing,
 }
 
 /// `asterism run CONFIG`.
@@ -76,8 +78,8 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         );
         return output.fail(End::Configuration, &error);
     }
-    let key = match key(&arguments.config, &config) {
-        Ok(key) => key,
+    let keys = match keys_of(&arguments.config, &config) {
+        Ok(keys) => keys,
         Err(error) => return output.fail(End::File, &error),
     };
     let function = match wiring::function(&config.function) {
@@ -92,7 +94,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let prepared = Prepared {
         arguments: arguments.clone(),
         config,
-        key,
+        keys,
     };
     let result = match function {
         Configured::Nat(function) => Service::run(&prepared, &function, place, output),
@@ -105,14 +107,14 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     }
 }
 
-/// The cluster's key; a host alone needs none and draws one.
-fn key(file: &Path, config: &Config) -> Result<ClusterKey, String> {
+/// The cluster's keys; a host alone needs none and draws one.
+fn keys_of(file: &Path, config: &Config) -> Result<KeyRing, String> {
     if let Some(key) = &config.cluster.key {
         return key_file::read(&check::key_path(file, key));
     }
     let mut secret = [0; 32];
     random(&mut secret)?;
-    Ok(ClusterKey::from_random(1, secret))
+    Ok(ClusterKey::from_random(1, secret).into())
 }
 
 /// Randomness from the operating system.

@@ -42,6 +42,21 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 .effect("two hosts run as this member; what the later one says is refused")
                 .cure("stop one of the two, or give it another member's name")
         }
+        Notice::Channel(ChannelEvent::Secure(SealEvent::NoKey {
+            member,
+            key_id,
+            dropped,
+        })) => {
+            let event = Event::warning("key-missing")
+                .with("member", name(*member))
+                .with("key", key_id)
+                .effect("what comes in its name under that key is refused; it is sent again once this host has the key");
+            event.cure(if *dropped {
+                "this host dropped that key: have the member send with a key that all have (`asterism key --use`, and the file copied to it). If it is heard none the less, these are replays"
+            } else {
+                "copy the cluster's key file to this host, with mode 0600: it takes it up by itself"
+            })
+        }
         Notice::Channel(ChannelEvent::Laggard(member)) => Event::warning("member-lags")
             .with("member", name(*member))
             .effect("it is sent the whole state instead of the log")

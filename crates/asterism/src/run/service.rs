@@ -24,7 +24,7 @@ use super::notify::Manager;
 use super::saved::Identity;
 use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Request, Shared, Worker};
-use super::{Prepared, notices, ports, random, reload};
+use super::{Prepared, keys, notices, ports, random, reload};
 use crate::check;
 use crate::config::{Config, Idle};
 use crate::control::place::Place;
@@ -48,18 +48,19 @@ const FLUSH_US: u64 = 1_000;
 pub struct Service<'a, 'o> {
     prepared: &'a Prepared,
     config: Config,
-    clock: MonotonicClock,
+    pub(super) clock: MonotonicClock,
     member: MemberId,
     identity: Identity,
     shared: Vec<Arc<Shared>>,
     requests: Vec<SyncSender<Request>>,
     workers: Vec<JoinHandle<()>>,
-    channel: StateChannelThread,
+    pub(super) channel: StateChannelThread,
     events: Receiver<Event>,
     commands: Receiver<Command>,
     journal: Journal<'o>,
     manager: Manager,
     epochs: Option<Watch>,
+    pub(super) keys: Option<keys::Watch>,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
@@ -142,7 +143,7 @@ impl Service<'_, '_> {
             joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(begun.is_none())),
-            ..cluster.host(member, incarnation, prepared.key.clone(), secrets, schema)
+            ..cluster.host(member, incarnation, prepared.keys.clone(), secrets, schema)
         };
         let identity = Identity {
             cluster: host_config.cluster.0,
@@ -241,6 +242,7 @@ impl Service<'_, '_> {
                 watch.installed = begun.roster.epoch;
                 watch
             }),
+            keys: keys::Watch::of(prepared),
             stop,
             hang_up,
             stop_asked: false,
@@ -393,6 +395,7 @@ impl Service<'_, '_> {
             }
         }
         self.watch_epochs();
+        self.watch_keys();
         let refused = self
             .channel
             .snapshot()
@@ -490,6 +493,7 @@ impl Service<'_, '_> {
             shared.spins.store(spins, Ordering::Relaxed);
         }
         self.config = wanted;
+        self.read_keys_anew();
         Ok(if changes.is_empty() {
             "nothing".to_owned()
         } else {
@@ -602,7 +606,7 @@ impl Service<'_, '_> {
         self.view.set_phase(phase);
     }
 
-    fn log(&mut self, event: &Event) {
+    pub(super) fn log(&mut self, event: &Event) {
         self.journal
             .write(self.clock.now(), self.clock.wall(), event);
         self.view.note_suppressed(self.journal.suppressed());

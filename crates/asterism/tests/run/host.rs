@@ -44,6 +44,7 @@ pub(crate) fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct Cluster {
     pub(crate) folder: tempfile::TempDir,
     names: Vec<String>,
+    parted: bool,
 }
 
 impl Cluster {
@@ -88,7 +89,11 @@ next_hop_mac = "02:00:00:00:02:02"
         std::fs::write(folder.path().join("asterism.toml"), text).unwrap();
         let key = folder.path().join("cluster.key");
         asterism::key_file::write_new(&key, 1).unwrap();
-        Cluster { folder, names }
+        Cluster {
+            folder,
+            names,
+            parted: false,
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -103,6 +108,32 @@ next_hop_mac = "02:00:00:00:02:02"
         std::fs::write(path, text.replace(from, to)).unwrap();
     }
 
+    /// Gives every host a configuration and a key file of its own, as hosts on machines of their own have: `a.toml`,
+    /// `a.key` and so on.
+    pub(crate) fn part(&mut self) {
+        let text = std::fs::read_to_string(self.path("asterism.toml")).unwrap();
+        for name in &self.names {
+            let text = text.replace("cluster.key", &format!("{name}.key"));
+            std::fs::write(self.path(&format!("{name}.toml")), text).unwrap();
+            self.copy_key("cluster.key", name);
+        }
+        self.parted = true;
+    }
+
+    /// Copies a key file to a host, which has a configuration of its own.
+    pub(crate) fn copy_key(&self, from: &str, host: &str) {
+        std::fs::copy(self.path(from), self.path(&format!("{host}.key"))).unwrap();
+    }
+
+    /// The configuration of a host.
+    pub(crate) fn config(&self, host: &str) -> PathBuf {
+        if self.parted {
+            self.path(&format!("{host}.toml"))
+        } else {
+            self.path("asterism.toml")
+        }
+    }
+
     pub(crate) fn begin(&self, place: usize, arguments: &[&str]) -> Host {
         let name = &self.names[place];
         let notify = self.path(&format!("{name}.notify"));
@@ -112,7 +143,7 @@ next_hop_mac = "02:00:00:00:02:02"
         let log = self.path(&format!("{name}.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_asterism"))
             .arg("run")
-            .arg(self.path("asterism.toml"))
+            .arg(self.config(name))
             .args(["--member", name])
             .args(arguments)
             .env("NOTIFY_SOCKET", &notify)

@@ -3,6 +3,7 @@
 mod audit;
 mod epochs;
 mod host;
+mod keys;
 mod metrics;
 mod recipe;
 #[path = "../validator/mod.rs"]

@@ -402,7 +402,7 @@ fn a_sealed_capture_shows_its_headers_alone() {
     assert_eq!(shown[1]["_ws.col.Info"], ["member 1 #3: sealed, 38 bytes"]);
 }
 
-/// What a host captures of its own sending: several datagrams as one.
+/// What a host captures of its own sending: several datagrams as one, also when it went over to another key between them.
 #[test]
 fn joined_datagrams_are_shown_one_by_one() {
     if !is_installed() {
@@ -414,7 +414,12 @@ fn joined_datagrams_are_shown_one_by_one() {
     let message = golden.message("with-records");
     let mut padded = golden.message("with-records");
     padded.extend([128, 4, 0, 0, 0, 0]);
-    let datagrams = [&padded, &padded, &message].map(|text| seal(&mut sealer, text));
+    let other_key = folder.add_key();
+    let datagrams = [&padded, &padded, &message].map(|text| {
+        let sealed = seal(&mut sealer, text);
+        sealer.use_key(&other_key);
+        sealed
+    });
     let hello = udp4(&golden.datagram("handshake hello"), PORT);
     let joined = udp4(&datagrams.concat(), PORT);
     let input = folder.capture("joined.pcap", &[hello, joined]);
@@ -424,12 +429,14 @@ fn joined_datagrams_are_shown_one_by_one() {
         "asterism.counter",
         "asterism.frame.kind",
         "asterism.joined",
+        "asterism.key",
         "asterism.sealed",
     ];
     let fields = fields.map(str::to_owned).into();
     for (capture, kinds) in [(&input, 0), (&output, 8)] {
         let shown = &shown(&folder, capture, &fields, &[])[1];
         assert_eq!(shown["asterism.counter"], ["1", "2", "3"]);
+        assert_eq!(shown["asterism.key"], ["7", "8", "8"]);
         assert!(shown.contains_key("asterism.joined"));
         assert_eq!(shown.get("asterism.frame.kind").map_or(0, Vec::len), kinds);
     }

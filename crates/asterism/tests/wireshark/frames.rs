@@ -9,7 +9,7 @@ use asterism::command_line::{self, End};
 use asterism_engine::port::{CaptureReader, CaptureWriter};
 use asterism_packet::build::{self, Header4};
 use asterism_packet::checksum::Sum;
-use asterism_placement::seal::{ClusterKey, Salt, Sealer, Session};
+use asterism_placement::seal::{ClusterKey, KeyRing, Salt, Sealer, Session};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 
 use crate::vectors::{self, Vector, hex, named};
@@ -116,6 +116,17 @@ impl Folder {
         fs::write(&key, golden.key_text()).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         folder
+    }
+
+    /// Has the key file hold another key besides the vectors', as a cluster's does while its key is changed.
+    pub(crate) fn add_key(&self) -> ClusterKey {
+        let path = self.path("cluster.key");
+        let first = asterism::key_file::read(&path).unwrap().sending().clone();
+        let second =
+            ClusterKey::from_random(8, core::array::from_fn(|place| place as u8)).with_hash_seed(1);
+        let keys = vec![first.with_hash_seed(1), second.clone()];
+        asterism::key_file::replace(&path, &KeyRing::new(keys, 8).unwrap()).unwrap();
+        second
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

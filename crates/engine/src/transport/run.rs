@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use asterism_placement::replicated::{InstallError, Roster};
+use asterism_placement::seal::KeyRing;
 use asterism_placement::{Epoch, MemberId, Time};
 
 use super::config::{RunConfig, RunMode, TransportError, UdpConfig};
@@ -22,8 +23,8 @@ use crate::clock::MonotonicClock;
 pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// Events kept for a reader at most; more are counted in [`ThreadTally::events_lost`].
 pub const EVENTS_MAX: usize = 1_024;
-/// Rosters that wait to be put in force at most.
-const ROSTERS_MAX: usize = 8;
+/// Rosters and rings of keys that wait to be put in force at most.
+const ORDERS_MAX: usize = 8;
 /// Times that the queue of datagrams is filled and handed to the kernel in one turn at most.
 const BATCHES_PER_TURN: usize = 4;
 /// The shortest sleep: what is due sooner was just tried.
@@ -129,8 +130,15 @@ pub struct StateChannelThread {
     events: Receiver<Notice>,
     stop: Arc<AtomicBool>,
     bell: Bell,
-    rosters: SyncSender<Roster>,
+    orders: SyncSender<Order>,
     thread: Option<JoinHandle<StateChannel>>,
+}
+
+/// What is handed to the thread while it runs.
+#[derive(Debug)]
+enum Order {
+    Install(Roster),
+    SetKeys(KeyRing),
 }
 
 /// A state channel that was stopped.
@@ -177,7 +185,7 @@ pub struct Stopped {
 /// # Errors
 /// See [`TransportError`]; nothing runs or stays open.
 pub fn spawn(
-    channel: StateChannel,
+    mut channel: StateChannel,
     udp: &UdpConfig,
     run: RunConfig,
     clock: MonotonicClock,
@@ -194,7 +202,8 @@ pub fn spawn(
     }));
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(EVENTS_MAX);
-    let (rosters, handed_in) = sync_channel(ROSTERS_MAX);
+    let (orders, handed_in) = sync_channel(ORDERS_MAX);
+    channel.announce_keys();
     let first = ChannelSnapshot::take(now, &channel, &transport, ThreadTally::default());
     let publisher = Publisher::new(first);
     let snapshots = publisher.snapshots();
@@ -205,7 +214,7 @@ pub fn spawn(
         clock,
         bell: bell.clone(),
         stop: stop.clone(),
-        rosters: handed_in,
+        orders: handed_in,
         events: sender,
         publisher,
         tally: ThreadTally::default(),
@@ -221,7 +230,7 @@ pub fn spawn(
         events,
         stop,
         bell,
-        rosters,
+        orders,
         thread: Some(thread),
     })
 }
@@ -245,7 +254,18 @@ impl StateChannelThread {
     /// Hands a roster to the thread, which puts it in force at its next turn. False if it has too many waiting, or has
     /// ended: then try again. That one was refused is told by [`Notice::NotInstalled`].
     pub fn install(&self, roster: Roster) -> bool {
-        let taken = self.rosters.try_send(roster).is_ok();
+        self.order(Order::Install(roster))
+    }
+
+    /// Hands a ring of keys to the thread, which goes over to it at its next turn after at most
+    /// [`RunConfig::snapshot_interval`]; no datagram is lost to that and no session made anew. False if it has too much waiting, or
+    /// has ended: then try again. The keys' [`hash_seed`](crate::hash_seed) must be that of the keys before.
+    pub fn set_keys(&self, keys: KeyRing) -> bool {
+        self.order(Order::SetKeys(keys))
+    }
+
+    fn order(&self, order: Order) -> bool {
+        let taken = self.orders.try_send(order).is_ok();
         self.bell.0.bell.ring();
         taken
     }
@@ -297,7 +317,7 @@ struct Turner {
     clock: MonotonicClock,
     bell: Bell,
     stop: Arc<AtomicBool>,
-    rosters: Receiver<Roster>,
+    orders: Receiver<Order>,
     events: SyncSender<Notice>,
     publisher: Publisher,
     tally: ThreadTally,
@@ -328,7 +348,7 @@ impl Turner {
             let sent = self.exchange(now);
             if now >= self.publish_at {
                 self.publish_at = now + self.run.snapshot_interval;
-                self.install(now);
+                self.obey(now);
                 self.publish(now);
                 self.look_for_stuck(now);
             }
@@ -351,12 +371,17 @@ impl Turner {
         self.channel
     }
 
-    /// Puts rosters in force that were handed in.
-    fn install(&mut self, now: Time) {
-        while let Ok(roster) = self.rosters.try_recv() {
-            let epoch = roster.epoch;
-            if let Err(why) = self.channel.install(now, &roster) {
-                self.tell(Notice::NotInstalled { epoch, why });
+    /// Puts in force what was handed in.
+    fn obey(&mut self, now: Time) {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                Order::Install(roster) => {
+                    let epoch = roster.epoch;
+                    if let Err(why) = self.channel.install(now, &roster) {
+                        self.tell(Notice::NotInstalled { epoch, why });
+                    }
+                }
+                Order::SetKeys(keys) => self.channel.set_keys(&keys),
             }
         }
     }

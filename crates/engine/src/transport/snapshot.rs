@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use asterism_placement::replicated::audit::{AuditTally, Auditor, Place};
-use asterism_placement::replicated::{Counters, Ended, Lag, LogRoom, MemberProgress, Standing};
-use asterism_placement::seal::RefusalCounts;
+use asterism_placement::replicated::{
+    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing,
+};
+use asterism_placement::seal::{RefusalCounts, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
@@ -41,6 +43,12 @@ pub struct MemberSnapshot {
     pub admitted: Option<Incarnation>,
     /// Whether it has admitted this host.
     pub has_welcomed: bool,
+    /// The number of the cluster key under which its admitted session was last heard.
+    pub heard_under: Option<u8>,
+    /// The cluster keys that it says it accepts; `None` if it does not say.
+    pub accepts: Option<AcceptedKeys>,
+    /// What came in its name under keys that this host does not have. Not authentic.
+    pub without_key: WithoutKey,
     /// Its datagrams. `None` for this host itself and for members without an address.
     pub traffic: Option<PeerTraffic>,
 }
@@ -71,6 +79,10 @@ pub struct ChannelSnapshot {
     pub refused: RefusalCounts,
     /// Handshakes and events of the sealed channel dropped at their bounds.
     pub seal_dropped: (u64, u64),
+    /// The number of the cluster key that is sealed under.
+    pub sends_under: u8,
+    /// The cluster keys that are accepted.
+    pub accepts: AcceptedKeys,
     /// All members, this one included, in the order of their names.
     pub members: Vec<MemberSnapshot>,
     /// The epoch in force.
@@ -136,6 +148,8 @@ impl ChannelSnapshot {
             replication: channel.replicator().counters().clone(),
             refused: channel.secure().refusals().clone(),
             seal_dropped: (0, 0),
+            sends_under: 0,
+            accepts: AcceptedKeys::default(),
             members: Vec::new(),
             epoch: Epoch::default(),
             is_ready: false,
@@ -166,6 +180,8 @@ impl ChannelSnapshot {
         self.replication.clone_from(replicator.counters());
         self.refused.clone_from(secure.refusals());
         self.seal_dropped = secure.dropped();
+        self.sends_under = secure.sends_under();
+        self.accepts = channel.accepted_keys();
         self.epoch = replicator.epoch();
         self.is_ready = replicator.is_ready();
         self.ended.clear();
@@ -183,6 +199,9 @@ impl ChannelSnapshot {
             lag: progress.lag(member.member, at),
             admitted: secure.admitted(member.member),
             has_welcomed: secure.welcomed_by(member.member),
+            heard_under: secure.heard_under(member.member),
+            accepts: replicator.keys_of(member.member),
+            without_key: secure.without_key(member.member),
             traffic: transport
                 .peers()
                 .iter()

@@ -15,7 +15,7 @@ use crate::hosts::{Addresses, Host, converge, exercise, meet};
 use crate::relay::{Conditions, Relay};
 
 /// Hosts that reach each other by a relay alone.
-fn relayed(count: u16, conditions: Conditions) -> (Vec<Host>, Relay) {
+pub(crate) fn relayed(count: u16, conditions: Conditions) -> (Vec<Host>, Relay) {
     let addresses = Addresses::new();
     let at: Vec<SocketAddr> = (0..count).map(|number| addresses.host(number)).collect();
     let relay = Relay::start(&at, conditions, 7);

@@ -9,4 +9,5 @@ mod hosts;
 mod loopback;
 mod namespaces;
 mod relay;
+mod rotation;
 mod sockets;

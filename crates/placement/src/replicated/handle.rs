@@ -157,6 +157,13 @@ impl Replicator {
                     }
                     self.take_membership(seat, header.head, &frame);
                 }
+                Frame::Keys(keys) => {
+                    // Messages overtake each other: the sender's clock says which is later.
+                    let known = &mut self.peers[seat].keys;
+                    if known.is_none_or(|(_, at)| at <= header.timestamp) {
+                        *known = Some((keys, header.timestamp));
+                    }
+                }
                 Frame::Audit(body) => {
                     let from = self.peers[seat].member;
                     deliver.audit(now, from, body);

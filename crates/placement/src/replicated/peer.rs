@@ -10,7 +10,7 @@ use super::inbound::Inbound;
 use super::marks::Marks;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
-use super::wire::{AcknowledgeEntry, RUNS_MAX};
+use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
 const AGAIN_BY_ECHO_MAX: usize = 64;
@@ -61,6 +61,8 @@ pub(super) struct Peer {
     pub(super) announced: bool,
     /// It said that it commits nothing more.
     pub(super) leaving: bool,
+    /// The cluster keys that it accepts, and its clock when it said so.
+    pub(super) keys: Option<(AcceptedKeys, Time)>,
     /// Where the own stream begins for it: what was before, an image brings.
     pub(super) begins_after: u64,
     /// Where its stream begins for this member, which joins; `None` until it said so.
@@ -79,6 +81,7 @@ impl Peer {
         Peer {
             member,
             incarnation: None,
+            keys: None,
             heard: None,
             timestamp: None,
             echoed: Time::ZERO,

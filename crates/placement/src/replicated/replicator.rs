@@ -12,7 +12,7 @@ use super::log::Log;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::sent::Sent;
-use super::wire::RUNS_MAX;
+use super::wire::{AcceptedKeys, RUNS_MAX};
 use super::{Event, LogRoom, SubmitError};
 
 /// A life's walks are numbered in this many bits, below the life's name.
@@ -84,6 +84,8 @@ pub struct Replicator {
     pub(super) acknowledged_at: Option<Time>,
     /// An answer is wanted from all.
     pub(super) probing: bool,
+    /// The cluster keys that this member accepts, if it says so, and when it last did.
+    pub(super) keys: Option<(AcceptedKeys, Option<Time>)>,
     /// The latest timestamp sent.
     pub(super) clock: Time,
     /// Where the next acknowledgement vector begins; moves when one did not fit.
@@ -154,6 +156,7 @@ impl Replicator {
             acknowledge_at: None,
             acknowledged_at: None,
             probing: false,
+            keys: None,
             clock: Time::ZERO,
             rotation: 0,
             body: Vec::with_capacity(config.payload_bytes_max),

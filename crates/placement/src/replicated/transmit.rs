@@ -1,5 +1,7 @@
 //! Writing state messages: what is due, to whom, in which order.
 
+use core::time::Duration;
+
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
@@ -8,9 +10,10 @@ use super::progress::Standing;
 use super::replicator::Replicator;
 use super::survivors::image_held;
 use super::wire::{
-    ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image, ImageEndFrame,
-    KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE, KIND_IMAGE_END, KIND_KEEP_ALIVE,
-    KIND_RECORDS, Membership, varint_bytes, write_entry, write_frame, write_padding, write_varint,
+    AcceptedKeys, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image,
+    ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
+    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, Membership, varint_bytes,
+    write_entry, write_frame, write_padding, write_varint,
 };
 use super::{Destination, ImageKind, PAYLOAD_BYTES_MIN};
 
@@ -20,6 +23,8 @@ const ENTRY_BYTES_MAX: usize = 3 + 9 + 9 + 1;
 const RUN_BYTES_MAX: usize = 4 + 4;
 /// A message is padded when it lacks at most one part in so many.
 const PADDED_PART: usize = 6;
+/// How often a member says which cluster keys it accepts.
+pub const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of a keep-alive frame.
 const KEEP_ALIVE_BYTES: usize = 3;
 
@@ -52,6 +57,18 @@ impl Replicator {
     /// bound goes again as it was, and so do parts of images.
     pub fn set_payload_bytes(&mut self, bytes: usize) {
         self.payload_bytes = bytes.clamp(PAYLOAD_BYTES_MIN, self.config.payload_bytes_max);
+    }
+
+    /// Has acknowledgements say, once in [`KEYS_INTERVAL`] and with the next one, which cluster keys this member accepts.
+    pub fn announce_keys(&mut self, keys: AcceptedKeys) {
+        self.keys = Some((keys, None));
+    }
+
+    /// Which cluster keys a member said that it accepts, in the life of it that is known; `None` if it did not say.
+    #[must_use]
+    pub fn keys_of(&self, member: MemberId) -> Option<AcceptedKeys> {
+        let peer = self.peers.iter().find(|peer| peer.member == member)?;
+        peer.keys.map(|(keys, _)| keys)
     }
 
     /// Fills a message that is nearly full, so that full messages have one length. Others it leaves alone.
@@ -103,7 +120,11 @@ impl Replicator {
             self.named_head(),
         );
         let peers = self.peers.len();
-        let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES;
+        let announced = self
+            .keys
+            .filter(|(_, said)| said.is_none_or(|said| now.since(said) >= KEYS_INTERVAL));
+        let keys_bytes = announced.map_or(0, |_| KEYS_BYTES_MAX);
+        let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes;
         let mut echoes = 0;
         for step in 0..peers {
             let peer = &self.peers[(self.rotation + step) % peers];
@@ -129,6 +150,12 @@ impl Replicator {
         write_frame(buffer, KIND_ACKNOWLEDGE, &self.body);
         if usize::from(echoes) < peers || written < peers {
             self.rotation = (self.rotation + written.min(usize::from(echoes)).max(1)) % peers;
+        }
+        if let Some((keys, _)) = announced {
+            self.body.clear();
+            keys.write(&mut self.body);
+            write_frame(buffer, KIND_KEYS, &self.body);
+            self.keys = Some((keys, Some(now)));
         }
         if self.probing {
             write_frame(buffer, KIND_KEEP_ALIVE, &[1]);

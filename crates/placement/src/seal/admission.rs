@@ -17,7 +17,7 @@
 
 use core::time::Duration;
 
-use super::channel::{Destination, Event, SecureChannel};
+use super::channel::{Destination, Event, SecureChannel, WithoutKey};
 use super::handshake::{
     Addressee, Budget, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
     DUPLICATE_REPORT_INTERVAL_MS, HELLO_INTERVAL_FIRST_MS, Kind, Message,
@@ -42,6 +42,8 @@ pub(super) struct Peer {
     /// The session that was admitted before, and the greatest of its counters that was opened.
     pub(super) replaced: Option<(Session, u64)>,
     pub(super) reported_at: Option<Time>,
+    pub(super) without_key: WithoutKey,
+    pub(super) without_key_reported_at: Option<Time>,
     /// The member's session that said this host is admitted.
     pub(super) welcomed_by: Option<Session>,
     pub(super) hello_at: Time,
@@ -264,6 +266,8 @@ impl Peer {
             contender: None,
             replaced: None,
             reported_at: None,
+            without_key: WithoutKey::default(),
+            without_key_reported_at: None,
             welcomed_by: None,
             hello_at: Time::ZERO,
             hello_interval: Duration::from_millis(HELLO_INTERVAL_FIRST_MS),

@@ -11,11 +11,12 @@ use super::admission::Peer;
 use super::config::{SecureConfig, SecureConfigError};
 use super::handshake::{
     Addressee, Challenger, EVENTS_WAITING_MAX, HELLO_INTERVAL_MAX_MS, Kind, Message,
-    TRANSMITS_WAITING_MAX,
+    TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS,
 };
-use super::header::WIRE_VERSION_MAX;
-use super::key::{ClusterKey, Salt, Session};
-use super::opener::{AddKeyError, Opened, Opener, OpenerConfig};
+use super::header::{Header, WIRE_VERSION_MAX};
+use super::key::{Salt, Session};
+use super::key_ring::KeyRing;
+use super::opener::{Opened, Opener, OpenerConfig};
 use super::refusal::{Refusal, RefusalCounts};
 use super::sealer::{SealError, Sealer};
 use crate::{Epoch, Incarnation, MemberId, Time};
@@ -57,6 +58,25 @@ pub enum Event {
         /// The other; a copied host may have the same incarnation.
         other: Incarnation,
     },
+    /// Datagrams come that name a member and a key that this host does not have (any more). Their headers are not
+    /// authentic: a stranger can cause this, at most once in [`UNKNOWN_KEY_REPORT_INTERVAL_MS`] for each member.
+    NoKey {
+        /// Who is said to have sealed them.
+        member: MemberId,
+        /// The key's number.
+        key_id: u8,
+        /// Whether this host accepted a key of that number earlier in its life.
+        dropped: bool,
+    },
+}
+
+/// Datagrams that named a member and a key that this host does not have. Not authentic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutKey {
+    /// How many.
+    pub datagrams: u64,
+    /// The key's number that the last of them named, and when it came.
+    pub last: Option<(u8, Time)>,
 }
 
 /// One host's sealed channel to all its peers. See the module for its rules.
@@ -105,14 +125,12 @@ impl SecureChannel {
             members,
         });
         let sealer = Sealer::new(
-            &config.cluster_key,
+            config.keys.sending(),
             config.cluster,
             session,
             config.wire_version,
         );
-        for key in core::iter::once(config.cluster_key).chain(config.accepted_keys) {
-            opener.add_key(key).map_err(SecureConfigError::Key)?;
-        }
+        opener.set_keys(&config.keys);
         Ok(SecureChannel {
             challenger: Challenger::new(&random_seed, &salt),
             peers: opener.members().map(Peer::new).collect(),
@@ -163,7 +181,12 @@ impl SecureChannel {
         datagram: &mut [u8],
     ) -> Result<Option<Opened>, Refusal> {
         let handled = self.handle_uncounted(now, from, datagram);
-        handled.map_err(|reason| self.opener.count(reason))
+        handled.map_err(|reason| {
+            if let Refusal::UnknownKeyId | Refusal::DroppedKeyId = reason {
+                self.note_without_key(now, datagram, reason);
+            }
+            self.opener.count(reason)
+        })
     }
 
     /// Clears `out` and writes the next handshake datagram to it; `None` when there is none.
@@ -269,28 +292,42 @@ impl SecureChannel {
         }
     }
 
-    /// Accepts one more cluster key (the first step of a rotation, on all hosts).
-    ///
-    /// # Errors
-    /// [`AddKeyError`]; nothing changed.
-    pub fn add_key(&mut self, key: ClusterKey) -> Result<(), AddKeyError> {
-        self.opener.add_key(key)
+    /// Accepts the ring's keys from now on and no others, and seals under the one that it names. Sessions, counters and
+    /// replay windows go on: nothing that is under way is lost, if every peer accepts the key sealed under. A key may come back, or
+    /// be replaced by another of its number.
+    pub fn set_keys(&mut self, ring: &KeyRing) {
+        self.opener.set_keys(ring);
+        self.sealer.use_key(ring.sending());
     }
 
-    /// Seals under the added key of that number from now on (the second step). Returns whether there is one.
-    pub fn use_key(&mut self, id: u8) -> bool {
-        match self.opener.key(id) {
-            Some(key) => {
-                self.sealer.use_key(key);
-                true
-            }
-            None => false,
-        }
+    /// The number of the key that this host seals under.
+    #[must_use]
+    pub fn sends_under(&self) -> u8 {
+        self.sealer.key_id()
     }
 
-    /// Accepts the key of that number no more (the last step).
-    pub fn retire_key(&mut self, id: u8) {
-        self.opener.retire_key(id);
+    /// The numbers of the keys that this host accepts.
+    pub fn accepts(&self) -> impl Iterator<Item = u8> + '_ {
+        self.opener.key_ids()
+    }
+
+    /// The numbers of the keys that this host accepts, each with its check ([`ClusterKey::check`](super::ClusterKey::check)).
+    /// Costs a derivation for each.
+    pub fn key_checks(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
+        self.opener.key_checks()
+    }
+
+    /// The number of the key under which the member was last heard in its admitted session.
+    #[must_use]
+    pub fn heard_under(&self, member: MemberId) -> Option<u8> {
+        self.opener.heard_under(member)
+    }
+
+    /// What came in the member's name under keys that this host does not have.
+    #[must_use]
+    pub fn without_key(&self, member: MemberId) -> WithoutKey {
+        let slot = self.opener.slot(member);
+        slot.map_or_else(WithoutKey::default, |slot| self.peers[slot].without_key)
     }
 
     /// This host.
@@ -390,6 +427,32 @@ impl SecureChannel {
             self.challenge(now, from, slot, to);
         }
         Err(Refusal::NotAdmitted)
+    }
+
+    /// Keeps that a datagram named a key that is not here, for its sender's operator; the header was not decrypted over.
+    fn note_without_key(&mut self, now: Time, datagram: &[u8], reason: Refusal) {
+        let Some(header) = Header::decode(datagram) else {
+            return;
+        };
+        let Some(slot) = self.opener.slot(header.member) else {
+            return;
+        };
+        if header.member == self.member() {
+            return;
+        }
+        let without_key = &mut self.peers[slot].without_key;
+        without_key.datagrams += 1;
+        without_key.last = Some((header.key_id, now));
+        let interval = Duration::from_millis(UNKNOWN_KEY_REPORT_INTERVAL_MS);
+        let reported = &mut self.peers[slot].without_key_reported_at;
+        if reported.is_none_or(|reported| now.since(reported) >= interval) {
+            *reported = Some(now);
+            self.emit(Event::NoKey {
+                member: header.member,
+                key_id: header.key_id,
+                dropped: reason == Refusal::DroppedKeyId,
+            });
+        }
     }
 
     pub(super) fn transmit(&mut self, destination: Destination, message: Message) {

@@ -5,17 +5,14 @@ use core::time::Duration;
 
 use super::handshake::SILENCE_DEFAULT_MS;
 use super::header::WIRE_VERSION_MAX;
-use super::key::ClusterKey;
-use super::opener::AddKeyError;
+use super::key_ring::KeyRing;
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 /// What a [`SecureChannel`](super::SecureChannel) is told once.
 #[derive(Clone, Debug)]
 pub struct SecureConfig {
-    /// The key that this host seals with; its number is in it. Also accepted.
-    pub cluster_key: ClusterKey,
-    /// Further keys that are accepted, for rotation: at most three.
-    pub accepted_keys: Vec<ClusterKey>,
+    /// The keys that this host accepts, and which of them it seals under.
+    pub keys: KeyRing,
     /// The cluster.
     pub cluster: ClusterId,
     /// This host.
@@ -39,15 +36,14 @@ impl SecureConfig {
     /// A configuration at epoch 0 that speaks and understands wire version 1, with the default silence.
     #[must_use]
     pub fn new(
-        cluster_key: ClusterKey,
+        keys: impl Into<KeyRing>,
         cluster: ClusterId,
         member: MemberId,
         incarnation: Incarnation,
         peers: Vec<MemberId>,
     ) -> SecureConfig {
         SecureConfig {
-            cluster_key,
-            accepted_keys: Vec::new(),
+            keys: keys.into(),
             cluster,
             member,
             incarnation,
@@ -65,8 +61,6 @@ impl SecureConfig {
 pub enum SecureConfigError {
     /// The wire version exceeds [`WIRE_VERSION_MAX`], or is below the oldest understood.
     WireVersion,
-    /// A key could not be added.
-    Key(AddKeyError),
 }
 
 impl fmt::Display for SecureConfigError {
@@ -76,7 +70,6 @@ impl fmt::Display for SecureConfigError {
                 f,
                 "the wire version must be at least the oldest understood and at most {WIRE_VERSION_MAX}"
             ),
-            SecureConfigError::Key(error) => error.fmt(f),
         }
     }
 }

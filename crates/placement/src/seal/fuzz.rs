@@ -4,6 +4,7 @@ use super::channel::SecureChannel;
 use super::config::SecureConfig;
 use super::handshake::{EVENTS_WAITING_MAX, TRANSMITS_WAITING_MAX};
 use super::key::ClusterKey;
+use super::key_ring::KeyRing;
 use super::opener::Opened;
 use super::recorded::{RecordedOpener, segments};
 use super::refusal::Refusal;
@@ -21,6 +22,13 @@ pub fn fuzz_open(data: &[u8]) {
     if choice & 3 == 3 {
         if let Ok(text) = core::str::from_utf8(data) {
             let _ = ClusterKey::parse(text);
+            if let Ok(ring) = KeyRing::parse(text) {
+                assert_eq!(
+                    KeyRing::parse(&ring.to_text()),
+                    Ok(ring),
+                    "a ring that does not read back"
+                );
+            }
         }
         return;
     }

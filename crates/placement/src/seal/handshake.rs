@@ -43,6 +43,8 @@ pub const SILENCE_DEFAULT_MS: u64 = 3_000;
 pub const DUPLICATE_GRACE_MS: u64 = 500;
 /// Least interval between two reports of one duplicate identity, in milliseconds.
 pub const DUPLICATE_REPORT_INTERVAL_MS: u64 = 10_000;
+/// Least interval between two reports that a member's datagrams come under keys that are not here, in milliseconds.
+pub const UNKNOWN_KEY_REPORT_INTERVAL_MS: u64 = 10_000;
 /// Handshakes that wait to be sent, besides one per peer. One more is dropped and counted; handshakes are repeated.
 pub const TRANSMITS_WAITING_MAX: usize = 256;
 /// Events that wait to be polled. One more is dropped and counted.

@@ -9,20 +9,32 @@ use zeroize::{Zeroize, Zeroizing};
 use super::header::{SALT_BYTES, TAG_BYTES};
 use crate::{ClusterId, Incarnation, MemberId};
 
-/// What the one line of a key file starts with; the digit is the version of the file format.
+/// What a key's line starts with; the digit is the version of the format.
 pub const KEY_TEXT_PREFIX: &str = "asterism-key-1";
+/// What a key's line starts with that names its cluster's hash seed.
+pub const SEEDED_KEY_TEXT_PREFIX: &str = "asterism-key-2";
+
+/// The longest line of a key, and a newline.
+pub(super) const LINE_BYTES_MAX: usize = 104;
+
+/// Names the derivation of what two hosts compare to see whether they have the same key.
+const CHECK_LABEL: &[u8; 20] = b"asterism key check 1";
 
 /// Names the use and version of the derivation, so that no other use of the cluster key yields the same bytes.
 const SESSION_LABEL: &[u8; 22] = b"asterism session key 1";
 
 /// The secret that the hosts of one cluster share, with its number. Overwritten when dropped; never shown by `Debug`.
 ///
-/// The key file is one line, `asterism-key-1:<key id>:<64 hexadecimal digits>`; blanks around it, empty lines and lines
-/// that start with `#` are passed over. The file's mode is the business of whoever opens the file.
+/// As text it is one line, `asterism-key-1:<key id>:<64 hexadecimal digits>`, or `asterism-key-2` with another field: 16
+/// digits of the hash seed. What a file of them looks like says [`KeyRing`](super::KeyRing).
+///
+/// The *hash seed* is what all hosts of the cluster hash by, now and after the key has changed: places in sketches and
+/// filters depend on it, so it must outlive the key that it first came from. A key without one implies it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterKey {
     id: u8,
     secret: [u8; 32],
+    seed: Option<u64>,
 }
 
 /// Why a text is no key. No variant repeats what the text says: it may be a secret in the wrong place.
@@ -32,11 +44,11 @@ pub enum KeyError {
     Empty,
     /// A second line that is neither empty nor a comment.
     MoreThanOneLine,
-    /// The line does not start with [`KEY_TEXT_PREFIX`] and a colon.
+    /// The line does not start with [`KEY_TEXT_PREFIX`] or [`SEEDED_KEY_TEXT_PREFIX`] and a colon.
     NotAKey,
     /// The line starts with `asterism-key-` but with another version of the format.
     OtherFormatVersion,
-    /// A field is missing, or there is one too many: the line has this many of three.
+    /// A field is missing, or there is one too many: the line has this many.
     Fields(usize),
     /// The key id is not a decimal number from 0 to 255.
     KeyId,
@@ -46,6 +58,8 @@ pub enum KeyError {
     SecretDigit(usize),
     /// All bytes of the secret are equal: a placeholder, not a key.
     Placeholder,
+    /// The hash seed is not of 16 hexadecimal digits.
+    Seed,
 }
 
 impl fmt::Display for KeyError {
@@ -56,21 +70,21 @@ impl fmt::Display for KeyError {
                 "the key file holds no key; write one with `asterism keygen`"
             ),
             KeyError::MoreThanOneLine => {
-                write!(f, "the key file has more than one line; it holds one key")
+                write!(f, "there is more than one line; one key was expected")
             }
             KeyError::NotAKey => write!(
                 f,
-                "not a key: the line does not start with `{KEY_TEXT_PREFIX}:`"
+                "not a key: the line starts with neither `{KEY_TEXT_PREFIX}:` nor `{SEEDED_KEY_TEXT_PREFIX}:`"
             ),
             KeyError::OtherFormatVersion => {
                 write!(
                     f,
-                    "a key of another format version; this program reads `{KEY_TEXT_PREFIX}`"
+                    "a key of another format version; this program reads `{KEY_TEXT_PREFIX}` and `{SEEDED_KEY_TEXT_PREFIX}`"
                 )
             }
             KeyError::Fields(found) => write!(
                 f,
-                "the key has {found} fields separated by colons; it needs 3: `{KEY_TEXT_PREFIX}:<key id>:<64 hexadecimal digits>`"
+                "the key has {found} fields separated by colons; it is `{KEY_TEXT_PREFIX}:<key id>:<64 hexadecimal digits>` or `{SEEDED_KEY_TEXT_PREFIX}:<key id>:<64 hexadecimal digits>:<16 hexadecimal digits>`"
             ),
             KeyError::KeyId => write!(f, "the key id is not a decimal number from 0 to 255"),
             KeyError::SecretLength(found) => {
@@ -90,6 +104,10 @@ impl fmt::Display for KeyError {
                 f,
                 "all bytes of the secret are equal: a placeholder, not a key; write one with `asterism keygen`"
             ),
+            KeyError::Seed => write!(
+                f,
+                "the hash seed, the line's last field, is not of 16 hexadecimal digits"
+            ),
         }
     }
 }
@@ -100,7 +118,30 @@ impl ClusterKey {
     /// A key of 32 bytes from a secure random source.
     #[must_use]
     pub fn from_random(id: u8, random: [u8; 32]) -> ClusterKey {
-        ClusterKey { id, secret: random }
+        ClusterKey {
+            id,
+            secret: random,
+            seed: None,
+        }
+    }
+
+    /// The same key, naming the seed that its cluster's hosts hash by.
+    #[must_use]
+    pub fn with_hash_seed(mut self, seed: u64) -> ClusterKey {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The seed that the cluster's hosts hash by, if the key names it.
+    #[must_use]
+    pub fn hash_seed(&self) -> Option<u64> {
+        self.seed
+    }
+
+    /// Whether both have one number and one secret: what is sealed under one opens under the other.
+    #[must_use]
+    pub fn opens_what_was_sealed_under(&self, other: &ClusterKey) -> bool {
+        self.id == other.id && self.secret == other.secret
     }
 
     /// The key's number, which every datagram names.
@@ -109,7 +150,7 @@ impl ClusterKey {
         self.id
     }
 
-    /// Reads a key file's text.
+    /// Reads a text with one key; empty lines and lines that start with `#` are passed over.
     ///
     /// # Errors
     /// Says what is wrong with the text, without repeating it.
@@ -122,24 +163,37 @@ impl ClusterKey {
         if lines.next().is_some() {
             return Err(KeyError::MoreThanOneLine);
         }
+        ClusterKey::parse_line(line)
+    }
+
+    /// Reads a key's line, without blanks around it.
+    pub(super) fn parse_line(line: &str) -> Result<ClusterKey, KeyError> {
         let mut fields = line.split(':');
-        match fields.next() {
-            Some(KEY_TEXT_PREFIX) => {}
+        let seeded = match fields.next() {
+            Some(KEY_TEXT_PREFIX) => false,
+            Some(SEEDED_KEY_TEXT_PREFIX) => true,
             Some(first) if first.starts_with("asterism-key-") => {
                 return Err(KeyError::OtherFormatVersion);
             }
             _ => return Err(KeyError::NotAKey),
-        }
-        let (Some(id), Some(digits), None) = (fields.next(), fields.next(), fields.next()) else {
-            return Err(KeyError::Fields(line.split(':').count()));
         };
-        if id.is_empty() || !id.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(KeyError::KeyId);
+        let wrong = || KeyError::Fields(line.split(':').count());
+        let (Some(id), Some(digits)) = (fields.next(), fields.next()) else {
+            return Err(wrong());
+        };
+        let seed = if seeded {
+            Some(fields.next().ok_or_else(wrong)?)
+        } else {
+            None
+        };
+        if fields.next().is_some() {
+            return Err(wrong());
         }
-        let id = id.parse().map_err(|_| KeyError::KeyId)?;
+        let id = parse_id(id)?;
         let mut key = ClusterKey {
             id,
             secret: [0; 32],
+            seed: seed.map(parse_seed).transpose()?,
         };
         if let Some(at) = digits.chars().position(|c| !c.is_ascii_hexdigit()) {
             return Err(KeyError::SecretDigit(at));
@@ -156,21 +210,42 @@ impl ClusterKey {
         Ok(key)
     }
 
-    /// The key file's text, ending in a newline. Overwritten when dropped, like the key.
+    /// The key's line, ending in a newline. Overwritten when dropped, like the key.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         // Room for all of it at once: a string that grows leaves copies behind.
-        let mut text = Zeroizing::new(String::with_capacity(96));
-        text.push_str(KEY_TEXT_PREFIX);
+        let mut text = Zeroizing::new(String::with_capacity(LINE_BYTES_MAX));
+        text.push_str(match self.seed {
+            None => KEY_TEXT_PREFIX,
+            Some(_) => SEEDED_KEY_TEXT_PREFIX,
+        });
         text.push(':');
         text.push_str(&self.id.to_string());
         text.push(':');
-        for byte in self.secret {
+        let seed = self.seed.map(u64::to_be_bytes);
+        for (place, byte) in self.secret.iter().chain(seed.iter().flatten()).enumerate() {
+            if place == self.secret.len() {
+                text.push(':');
+            }
             text.push(char::from(hex_digit(byte >> 4)));
             text.push(char::from(hex_digit(byte & 0x0f)));
         }
         text.push('\n');
         text
+    }
+
+    /// 32 bits derived from the key and its number, by which hosts of a cluster see whether their keys of one number are the
+    /// same. They tell nothing of other derivations; hosts say them under seal only.
+    #[must_use]
+    pub fn check(&self, cluster: ClusterId) -> u32 {
+        let mut info = [0; CHECK_LABEL.len() + 5];
+        let (label, fields) = info.split_at_mut(CHECK_LABEL.len());
+        label.copy_from_slice(CHECK_LABEL);
+        fields[0] = self.id;
+        fields[1..].copy_from_slice(&cluster.0.to_le_bytes());
+        let mut check = [0; 4];
+        expand(&[], &self.secret, &info, &mut check);
+        u32::from_le_bytes(check)
     }
 
     /// The key schedule of one sender's session. Costs under 1 µs with the processor's SHA and AES instructions: per session, never per datagram.
@@ -192,6 +267,7 @@ impl ClusterKey {
 impl Drop for ClusterKey {
     fn drop(&mut self) {
         self.secret.zeroize();
+        self.seed.zeroize();
     }
 }
 
@@ -285,6 +361,21 @@ fn nonce(counter: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
+/// Reads a key's number.
+pub(super) fn parse_id(text: &str) -> Result<u8, KeyError> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(KeyError::KeyId);
+    }
+    text.parse().map_err(|_| KeyError::KeyId)
+}
+
+fn parse_seed(text: &str) -> Result<u64, KeyError> {
+    if text.len() != 16 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(KeyError::Seed);
+    }
+    u64::from_str_radix(text, 16).map_err(|_| KeyError::Seed)
+}
+
 fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -320,6 +411,18 @@ mod tests {
                 .replace("ASTERISM-KEY", "asterism-key")
         );
         assert_eq!(ClusterKey::parse(&commented), Ok(key()));
+        let seeded = key().with_hash_seed(0x0102_0304_0506_0708);
+        let text = seeded.to_text();
+        assert_eq!(
+            text.as_str(),
+            "asterism-key-2:7:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f:0102030405060708\n"
+        );
+        let longest = ClusterKey::from_random(255, [1; 32]).with_hash_seed(0);
+        assert!(longest.to_text().len() <= LINE_BYTES_MAX);
+        let read = ClusterKey::parse(&text).unwrap();
+        assert_eq!(read, seeded);
+        assert_eq!(read.hash_seed(), Some(0x0102_0304_0506_0708));
+        assert!(read.opens_what_was_sealed_under(&key()) && read != key());
     }
 
     #[test]
@@ -332,8 +435,21 @@ mod tests {
             (format!("{}{}", *good, *good), KeyError::MoreThanOneLine),
             ("-----BEGIN PRIVATE KEY-----".into(), KeyError::NotAKey),
             (
-                format!("asterism-key-2:7:{digits}"),
+                format!("asterism-key-3:7:{digits}"),
                 KeyError::OtherFormatVersion,
+            ),
+            (format!("asterism-key-2:7:{digits}"), KeyError::Fields(3)),
+            (
+                format!("asterism-key-2:7:{digits}:0123456789abcdef:"),
+                KeyError::Fields(5),
+            ),
+            (
+                format!("asterism-key-2:7:{digits}:0123456789abcde"),
+                KeyError::Seed,
+            ),
+            (
+                format!("asterism-key-2:7:{digits}:+123456789abcdef"),
+                KeyError::Seed,
             ),
             ("asterism-key-1".into(), KeyError::Fields(1)),
             ("asterism-key-1:7".into(), KeyError::Fields(2)),
@@ -369,6 +485,28 @@ mod tests {
                 "an error must not repeat the secret"
             );
         }
+    }
+
+    const GOLDEN_CHECK: u32 = 0x3c17_5dc8;
+
+    #[test]
+    fn a_check_depends_on_secret_number_and_cluster_alone() {
+        let check = |id, byte, cluster| {
+            let key = ClusterKey::from_random(id, [byte; 32]);
+            let seeded = key.clone().with_hash_seed(3);
+            let check = key.check(ClusterId(cluster));
+            assert_eq!(check, seeded.check(ClusterId(cluster)));
+            check
+        };
+        let all = [(7, 1, 1), (8, 1, 1), (7, 2, 1), (7, 1, 2)];
+        let all: Vec<u32> = all
+            .map(|(id, byte, cluster)| check(id, byte, cluster))
+            .into();
+        for (place, one) in all.iter().enumerate() {
+            assert!(!all[..place].contains(one), "{all:x?}");
+        }
+        // Computed apart from this program, by Python's `hmac`.
+        assert_eq!(key().check(ClusterId(300)), GOLDEN_CHECK);
     }
 
     #[test]

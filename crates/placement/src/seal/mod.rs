@@ -11,6 +11,10 @@
 //! identity seal under different keys and never repeat a (key, nonce) pair. One datagram can be opened by every peer:
 //! keys belong to the sender, not to a pair.
 //!
+//! The cluster key changes while hosts run ([`SecureChannel::set_keys`]): salt, counter and replay window go on, so that no
+//! session is made anew, no (key, nonce) pair repeats, and what was opened under one key does not open again under
+//! another.
+//!
 //! The AEAD is AES-256-GCM of the `aes-gcm` crate: pure Rust, AES and carry-less multiplication instructions where the
 //! processor has them (found at run time), constant-time software where not.
 //!
@@ -23,7 +27,7 @@
 //!
 //! # Reading order
 //!
-//! `header` (the 32 clear bytes), `key`, `sealer` (out), `opener` and `window` (in), `handshake`,
+//! `header` (the 32 clear bytes), `key`, `key_ring` (those of a host at one time), `sealer` (out), `opener` and `window` (in), `handshake`,
 //! `admission` (who is admitted), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons);
 //! `recorded` opens captures.
 
@@ -34,6 +38,7 @@ mod fuzz;
 mod handshake;
 mod header;
 mod key;
+mod key_ring;
 mod opener;
 mod recorded;
 mod refusal;
@@ -43,7 +48,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Destination, Event, SecureChannel};
+pub use channel::{Destination, Event, SecureChannel, WithoutKey};
 pub use config::{SecureConfig, SecureConfigError};
 #[doc(hidden)]
 pub use fuzz::fuzz_open;
@@ -51,10 +56,11 @@ pub use handshake::{
     CHALLENGE_LIFETIME_MS, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
     DUPLICATE_REPORT_INTERVAL_MS, EVENTS_WAITING_MAX, HELLO_INTERVAL_FIRST_MS,
     HELLO_INTERVAL_MAX_MS, SILENCE_DEFAULT_MS, STRANGER_HANDSHAKES_BURST_MAX,
-    STRANGER_HANDSHAKES_PER_SECOND_MAX, TRANSMITS_WAITING_MAX,
+    STRANGER_HANDSHAKES_PER_SECOND_MAX, TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS,
 };
 pub use header::{HEADER_BYTES, Header, OVERHEAD_BYTES, TAG_BYTES, WIRE_VERSION_MAX};
-pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, Salt, Session};
+pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, SEEDED_KEY_TEXT_PREFIX, Salt, Session};
+pub use key_ring::{KeyRing, KeyRingError, KeyRingMistake, RING_TEXT_PREFIX};
 pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};
 pub use recorded::{
     OPENED_MARK, RECORDED_SESSIONS_MAX, Recorded, RecordedOpener, Unopened, segments,

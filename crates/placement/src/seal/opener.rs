@@ -8,6 +8,7 @@ use core::ops::Range;
 
 use super::header::{HEADER_BYTES, Header, OVERHEAD_BYTES, SALT_BYTES, TAG_BYTES};
 use super::key::{Cipher, ClusterKey, Salt, Session};
+use super::key_ring::KeyRing;
 use super::refusal::{Refusal, RefusalCounts};
 use super::window::{ReplayWindow, Seen};
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
@@ -74,6 +75,8 @@ pub struct Opener {
     cluster: ClusterId,
     versions: core::ops::RangeInclusive<u8>,
     keys: Vec<ClusterKey>,
+    /// The numbers of keys that were accepted and are no more, a bit each.
+    dropped: [u64; 4],
     slots: Vec<Slot>,
     /// From a member's number to its slot; `NO_SLOT` for strangers.
     slot_of: Vec<u16>,
@@ -93,6 +96,8 @@ struct Admitted {
     /// counter goes on.
     ciphers: Vec<(u8, Cipher)>,
     window: ReplayWindow,
+    /// The number of the key under which the datagram of the greatest counter opened.
+    heard_under: Option<u8>,
 }
 
 impl Opener {
@@ -119,6 +124,7 @@ impl Opener {
             cluster: config.cluster,
             versions: config.wire_version_oldest..=config.wire_version,
             keys: Vec::new(),
+            dropped: [0; 4],
             slots,
             slot_of,
             refusals: RefusalCounts::default(),
@@ -131,7 +137,7 @@ impl Opener {
     /// [`AddKeyError`]; adding a key that is there already succeeds.
     pub fn add_key(&mut self, key: ClusterKey) -> Result<(), AddKeyError> {
         if let Some(present) = self.keys.iter().find(|present| present.id() == key.id()) {
-            return if *present == key {
+            return if present.opens_what_was_sealed_under(&key) {
                 Ok(())
             } else {
                 Err(AddKeyError::NumberTaken(key.id()))
@@ -148,13 +154,20 @@ impl Opener {
             let cipher = key.session_cipher(self.cluster, &admitted.session);
             admitted.ciphers.push((key.id(), cipher));
         }
+        let id = key.id();
+        self.dropped[usize::from(id / 64)] &= !(1 << (id % 64));
         self.keys.push(key);
         Ok(())
     }
 
-    /// Refuses the key of that number from now on; its derivations are overwritten.
+    /// Refuses the key of that number from now on; its derivations are dropped. Unknown numbers change nothing.
     pub fn retire_key(&mut self, id: u8) {
+        let before = self.keys.len();
         self.keys.retain(|key| key.id() != id);
+        if self.keys.len() == before {
+            return;
+        }
+        self.dropped[usize::from(id / 64)] |= 1 << (id % 64);
         for admitted in self
             .slots
             .iter_mut()
@@ -162,6 +175,52 @@ impl Opener {
         {
             admitted.ciphers.retain(|(key_id, _)| *key_id != id);
         }
+    }
+
+    /// Accepts the ring's keys from now on and no others. Replay windows go on. Costs a derivation per admitted session
+    /// and new key; keys that stay cost nothing.
+    pub fn set_keys(&mut self, ring: &KeyRing) {
+        let stays = |key: &ClusterKey| {
+            let mut wanted = ring.keys().iter();
+            wanted.any(|other| other.opens_what_was_sealed_under(key))
+        };
+        let gone: Vec<u8> = self
+            .keys
+            .iter()
+            .filter(|key| !stays(key))
+            .map(ClusterKey::id)
+            .collect();
+        gone.into_iter().for_each(|id| self.retire_key(id));
+        for key in ring
+            .keys()
+            .iter()
+            .filter(|key| self.key(key.id()).is_none())
+            .cloned()
+            .collect::<Vec<_>>()
+        {
+            // There is room, and no other key of that number: a ring has at most as many as fit, all different.
+            let _ = self.add_key(key);
+        }
+    }
+
+    /// The numbers of the keys that are accepted.
+    pub fn key_ids(&self) -> impl Iterator<Item = u8> + '_ {
+        self.keys.iter().map(ClusterKey::id)
+    }
+
+    /// The same with the keys' checks.
+    pub(super) fn key_checks(&self) -> impl Iterator<Item = (u8, u32)> + '_ {
+        self.keys
+            .iter()
+            .map(|key| (key.id(), key.check(self.cluster)))
+    }
+
+    /// The number of the key under which the member's admitted session was last heard: that of the greatest counter, so
+    /// that what was overtaken on the way says nothing.
+    #[must_use]
+    pub fn heard_under(&self, member: MemberId) -> Option<u8> {
+        let slot = self.slot(member)?;
+        self.slots[slot].admitted.as_ref()?.heard_under
     }
 
     /// Admits a session in place of the member's earlier one, if any. Counters at or below `floor` are never accepted:
@@ -180,6 +239,7 @@ impl Opener {
             session,
             ciphers,
             window,
+            heard_under: None,
         }));
         true
     }
@@ -253,7 +313,7 @@ impl Opener {
             return Err(Refusal::WrongCluster);
         }
         if !self.keys.iter().any(|key| key.id() == header.key_id) {
-            return Err(Refusal::UnknownKeyId);
+            return Err(self.no_key(header.key_id));
         }
         let slot = self.slot(header.member).ok_or(Refusal::UnknownMember)?;
         Ok((header, slot))
@@ -291,6 +351,9 @@ impl Opener {
             return Err(Refusal::UnknownKeyId);
         };
         let payload = open_with(cipher, header, datagram)?;
+        if header.counter > admitted.window.greatest() {
+            admitted.heard_under = Some(header.key_id);
+        }
         admitted.window.mark(header.counter);
         Ok(opened(header, payload))
     }
@@ -319,6 +382,15 @@ impl Opener {
         let cipher = key.session_cipher(self.cluster, &session);
         let payload = open_with(&cipher, header, datagram)?;
         Ok((session, opened(header, payload)))
+    }
+
+    /// Why there is no key of that number.
+    fn no_key(&self, id: u8) -> Refusal {
+        if self.dropped[usize::from(id / 64)] & 1 << (id % 64) == 0 {
+            Refusal::UnknownKeyId
+        } else {
+            Refusal::DroppedKeyId
+        }
     }
 
     pub(super) fn slot(&self, member: MemberId) -> Option<usize> {

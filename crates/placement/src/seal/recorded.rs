@@ -14,7 +14,7 @@ use super::key::{Cipher, ClusterKey, Salt, Session};
 use super::opener::{AddKeyError, KEYS_MAX, open_with, salt_of};
 use crate::{ClusterId, Incarnation, MemberId};
 
-/// Sessions whose keys are kept, of all clusters and members together; each costs under 1 KiB.
+/// Sessions whose keys are kept, of all clusters and members together; each costs under 1 KiB for each cluster key.
 pub const RECORDED_SESSIONS_MAX: usize = 16_384;
 /// What stands in an opened datagram where its tag was, so that it is told from a sealed one.
 pub const OPENED_MARK: &[u8; TAG_BYTES] = b"asterism-opened1";
@@ -69,14 +69,20 @@ struct Name {
     member: MemberId,
     incarnation: Incarnation,
     session: u32,
-    key_id: u8,
+}
+
+/// A session whose salt is known, with its session key under each cluster key: a sender goes over to another without a
+/// handshake.
+struct Learnt {
+    salt: Salt,
+    ciphers: Vec<(u8, Cipher)>,
 }
 
 /// Opens recorded datagrams of every session whose salt was learnt.
 pub struct RecordedOpener {
     version: u8,
     keys: Vec<ClusterKey>,
-    sessions: BTreeMap<Name, Vec<(Salt, Cipher)>>,
+    sessions: BTreeMap<Name, Vec<Learnt>>,
     sessions_known: usize,
     /// A failed opening leaves garbage, so none is done in the caller's buffer.
     text: Vec<u8>,
@@ -100,7 +106,11 @@ impl RecordedOpener {
     /// # Errors
     /// [`AddKeyError`]; the keys are then as they were.
     pub fn add_key(&mut self, key: ClusterKey) -> Result<(), AddKeyError> {
-        if self.keys.contains(&key) {
+        if self
+            .keys
+            .iter()
+            .any(|known| known.opens_what_was_sealed_under(&key))
+        {
             return Ok(());
         }
         if self.keys.iter().any(|known| known.id() == key.id()) {
@@ -130,21 +140,22 @@ impl RecordedOpener {
             return Ok(false);
         };
         let known = self.sessions.get(&Name::of(&header));
-        if known.is_some_and(|known| known.iter().any(|(known, _)| *known == salt)) {
+        if known.is_some_and(|known| known.iter().any(|known| known.salt == salt)) {
             return Ok(false);
         }
-        let cipher = self.derive(&header, salt).ok_or(Unopened::Foreign)?;
+        let learnt = self.derive(&header, salt);
+        let cipher = learnt.cipher(header.key_id).ok_or(Unopened::Foreign)?;
         if salt.short_name() != header.session {
             return Err(Unopened::Forged);
         }
         copy(&mut self.text, datagram);
-        open_with(&cipher, &header, &mut self.text).map_err(|_| Unopened::Forged)?;
+        open_with(cipher, &header, &mut self.text).map_err(|_| Unopened::Forged)?;
         if self.sessions_known == RECORDED_SESSIONS_MAX {
             return Err(Unopened::TooManySessions);
         }
         self.sessions_known += 1;
         let sessions = self.sessions.entry(Name::of(&header)).or_default();
-        sessions.push((salt, cipher));
+        sessions.push(learnt);
         Ok(true)
     }
 
@@ -160,10 +171,13 @@ impl RecordedOpener {
         let salt = salt_of(datagram).filter(|_| header.handshake);
         let sessions = self.sessions.get(&Name::of(&header));
         let mut why = Unopened::NoSalt;
-        for (known, cipher) in sessions.into_iter().flatten() {
-            if salt.is_some_and(|salt| salt != *known) {
+        for learnt in sessions.into_iter().flatten() {
+            if salt.is_some_and(|salt| salt != learnt.salt) {
                 continue;
             }
+            let Some(cipher) = learnt.cipher(header.key_id) else {
+                continue;
+            };
             copy(&mut self.text, datagram);
             why = Unopened::Forged;
             if let Ok(payload) = open_with(cipher, &header, &mut self.text) {
@@ -187,14 +201,27 @@ impl RecordedOpener {
         Ok(header)
     }
 
-    fn derive(&self, header: &Header, salt: Salt) -> Option<Cipher> {
-        let key = self.keys.iter().find(|key| key.id() == header.key_id)?;
+    fn derive(&self, header: &Header, salt: Salt) -> Learnt {
         let session = Session {
             member: header.member,
             incarnation: header.incarnation,
             salt,
         };
-        Some(key.session_cipher(header.cluster, &session))
+        let keys = self.keys.iter();
+        let ciphers = keys.map(|key| (key.id(), key.session_cipher(header.cluster, &session)));
+        Learnt {
+            salt,
+            ciphers: ciphers.collect(),
+        }
+    }
+}
+
+impl Learnt {
+    fn cipher(&self, key_id: u8) -> Option<&Cipher> {
+        let mut ciphers = self.ciphers.iter();
+        ciphers
+            .find(|(id, _)| *id == key_id)
+            .map(|(_, cipher)| cipher)
     }
 }
 
@@ -214,7 +241,6 @@ impl Name {
             member: header.member,
             incarnation: header.incarnation,
             session: header.session,
-            key_id: header.key_id,
         }
     }
 }
@@ -233,15 +259,16 @@ pub fn segments(joined: &[u8]) -> impl Iterator<Item = Range<usize>> + use<> {
         .map(move |start| start..end.min(start + length))
 }
 
-/// The length of all datagrams but the last. Their headers differ in the counter alone, by which the second is found.
+/// The length of all datagrams but the last. Their headers differ in the counter alone, by which the second is found, and
+/// in the key's number if the sender went over to another key between two of them.
 fn segment_length(joined: &[u8]) -> usize {
-    /// All of the header but the counter.
+    /// All of the header but the counter. The byte of the key's number is passed over.
     const ALIKE: usize = HEADER_BYTES - 8;
     let (Some(first), Some(rest)) = (Header::decode(joined), joined.get(OVERHEAD_BYTES..)) else {
         return joined.len();
     };
-    let alike = &joined[..ALIKE];
-    let Some(second) = rest.windows(ALIKE).position(|window| window == alike) else {
+    let alike = |other: &[u8]| other[0] == joined[0] && other[2..] == joined[2..ALIKE];
+    let Some(second) = rest.windows(ALIKE).position(alike) else {
         return joined.len();
     };
     let length = second + OVERHEAD_BYTES;
@@ -250,7 +277,7 @@ fn segment_length(joined: &[u8]) -> usize {
         match Header::decode(segment) {
             Some(header)
                 if segment.len() >= OVERHEAD_BYTES
-                    && segment[..ALIKE] == *alike
+                    && alike(&segment[..ALIKE])
                     && header.counter > before =>
             {
                 before = header.counter;

@@ -31,8 +31,11 @@ refusals! {
     FutureVersion = "future_version",
     /// A wire version below the oldest that this host still speaks. Effect: none.
     PastVersion = "past_version",
-    /// No key of that number here: it is not distributed yet, or was retired. Effect: none.
+    /// No key of that number here, now or earlier in this life: this host's key file lacks it. Effect: none.
     UnknownKeyId = "unknown_key_id",
+    /// A key of that number was accepted earlier in this life and was dropped: its sender's key file is older, or somebody
+    /// replays what was recorded. Effect: none.
+    DroppedKeyId = "dropped_key_id",
     /// The sender is not in the member list. Effect: none.
     UnknownMember = "unknown_member",
     /// This host's own datagram came back. Effect: none.

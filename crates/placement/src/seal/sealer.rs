@@ -119,6 +119,12 @@ impl Sealer {
         self.key_id = key.id();
     }
 
+    /// The number of the cluster key that is sealed under.
+    #[must_use]
+    pub fn key_id(&self) -> u8 {
+        self.key_id
+    }
+
     /// What this sealer's session key is derived from.
     #[must_use]
     pub fn session(&self) -> &Session {

@@ -15,7 +15,9 @@ use asterism_engine::{
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
 use asterism_placement::replicated::{Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused};
-use asterism_placement::seal::{OVERHEAD_BYTES, Refusal, WINDOW_COUNTERS};
+use asterism_placement::seal::{
+    KEYS_MAX, OVERHEAD_BYTES, Refusal, UNKNOWN_KEY_REPORT_INTERVAL_MS, WINDOW_COUNTERS,
+};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_state::{
     BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX,
@@ -277,6 +279,16 @@ fn bounds() -> String {
             "counters of the replay window",
             WINDOW_COUNTERS.to_string(),
             "refused: `too_old`",
+        ),
+        (
+            "cluster keys of a host",
+            KEYS_MAX.to_string(),
+            "a key file with more is refused",
+        ),
+        (
+            "milliseconds between two reports that a member's key is missing",
+            UNKNOWN_KEY_REPORT_INTERVAL_MS.to_string(),
+            "counted alone",
         ),
         ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
     ];

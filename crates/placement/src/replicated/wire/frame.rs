@@ -6,6 +6,7 @@ use super::super::audit::Reading;
 use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
 use super::image::{Image, ImageAcknowledge, ImageEndFrame};
+use super::keys::{AcceptedKeys, KIND_KEYS};
 use super::membership::{KIND_CLOSE, KIND_JOIN, Membership};
 use super::{Acknowledgements, Reader, SEQUENCE_MAX, write_varint};
 
@@ -35,6 +36,8 @@ pub(crate) enum Frame<'a> {
     ImageAcknowledge(ImageAcknowledge),
     /// Of joining, leaving or closing: its kind and its body, well formed.
     Membership(u8, &'a [u8]),
+    /// The cluster keys that the sender accepts.
+    Keys(AcceptedKeys),
     /// A reading of an auditor, well formed.
     Audit(&'a [u8]),
     /// Without a meaning.
@@ -109,6 +112,7 @@ impl<'a> Frames<'a> {
                 Membership::read(kind, body).map(|_| Frame::Membership(kind, body))
             }
             KIND_PADDING => Some(Frame::Padding),
+            KIND_KEYS => AcceptedKeys::read(body).map(Frame::Keys),
             KIND_AUDIT => Reading::parse(body).map(|_| Frame::Audit(body)),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),

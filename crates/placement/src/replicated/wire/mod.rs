@@ -11,6 +11,7 @@
 //! entry       := origin applied ahead pairs (missing present)*pairs
 //! keep-alive  := flags:u8                             kind 3; bit 0: an answer is wanted
 //! padding     := zero*                                kind 0x80; without a meaning
+//! keys        := (id:u8 check:u32)+                   kind 0x82; the cluster keys that the sender accepts
 //! audit       := see `audit::Reading`                 kind 0x81
 //! images; joining, leaving and closing                see `image` and `membership`
 //! ```
@@ -25,6 +26,7 @@ mod frame;
 mod golden;
 mod header;
 mod image;
+mod keys;
 mod membership;
 
 use crate::MemberId;
@@ -36,6 +38,8 @@ pub(crate) use frame::{
 };
 pub(crate) use header::{Echo, Header};
 pub(crate) use image::{Image, ImageAcknowledge, ImageEndFrame};
+pub use keys::{AcceptedKey, AcceptedKeys};
+pub(crate) use keys::{KEYS_BYTES_MAX, KIND_KEYS};
 pub(crate) use membership::{Held, Membership};
 
 /// The wire version that this build speaks.

@@ -1,5 +1,5 @@
 //! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `golden` (against the public vectors), `admission` (hosts in memory under a virtual
-//! clock, by `hosts`), `recorded` (captures), `hostile` (floods, replays, bytes of any kind).
+//! clock, by `hosts`), `rotation` (their keys change), `recorded` (captures), `hostile` (floods, replays, bytes of any kind).
 
 mod admission;
 mod datagrams;
@@ -7,6 +7,7 @@ mod golden;
 mod hostile;
 mod hosts;
 mod recorded;
+mod rotation;
 
 use super::*;
 use crate::{ClusterId, Incarnation, MemberId};

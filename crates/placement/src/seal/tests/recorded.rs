@@ -152,6 +152,27 @@ fn keys_are_told_by_their_numbers() {
     assert!(opener.open(&mut datagram).is_ok());
 }
 
+/// Nobody shakes hands when the key changes: the salt of before serves.
+#[test]
+fn a_session_goes_on_under_another_key() {
+    let mut opener = opener();
+    opener.add_key(key(2)).unwrap();
+    let mut sealer = sealer(1, 5);
+    opener.learn(&hello(&mut sealer)).unwrap();
+    let mut before = sealed(&mut sealer, b"under the first key");
+    sealer.use_key(&key(2));
+    let mut after = sealed(&mut sealer, b"under the second key");
+    let mut joined = [&before[..], &after[..before.len() - 1]].concat();
+    assert_eq!(segments(&joined).count(), 2, "cut where the key changed");
+    joined[before.len() + 1] = 1;
+    assert_eq!(opener.open(&mut before).unwrap().header.key_id, 1);
+    assert_eq!(opener.open(&mut after).unwrap().header.key_id, 2);
+    assert_eq!(opener.sessions(), 1);
+    sealer.use_key(&key(3));
+    let mut unknown = sealed(&mut sealer, b"under a third");
+    assert_eq!(opener.open(&mut unknown), Err(Unopened::Foreign));
+}
+
 #[test]
 fn joined_datagrams_are_cut_where_the_kernel_would() {
     let mut sealer = sealer(1, 5);

@@ -97,6 +97,10 @@ fn fields_of(bytes: &[u8]) -> Fields {
             assert_eq!(kind, 0x80);
             fields.push(field("length", length));
         }
+        Frame::Keys(keys) => fields.extend(
+            keys.iter()
+                .map(|key| field("key", format!("id={} check={}", key.id, key.check))),
+        ),
         Frame::Skipped => fields.push(field("length", length)),
         _ => fields.extend(membership::fields_of(kind, body)),
     }
@@ -163,6 +167,13 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             .write(&mut body);
         }
         KIND_JOIN..=KIND_CLOSE => body = membership::body_of(kind, vector),
+        KIND_KEYS => {
+            let keys = vector.all("key").map(|key| AcceptedKey {
+                id: number(part(key, "id")),
+                check: number(part(key, "check")),
+            });
+            AcceptedKeys::new(keys).write(&mut body);
+        }
         KIND_AUDIT => {
             let words = |name| vector.all(name).map(number).collect::<Vec<u64>>();
             let turn = match vector.number::<u8>("turn") {
@@ -227,7 +238,7 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     kinds.dedup();
     assert_eq!(
         kinds,
-        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 254]
+        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 254]
     );
 }
 

@@ -1,0 +1,185 @@
+//! How a running host learns of other keys: it reads the key file anew whenever that changes.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use asterism_engine::hash_seed;
+use asterism_placement::Time;
+use asterism_placement::seal::KeyRing;
+
+use super::Prepared;
+use super::journal::Event;
+use super::service::Service;
+use crate::keys::listed;
+use crate::{check, key_file};
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What changes when a file is written, replaced, or given another mode or owner: when that was last, inode and length.
+type Stamp = (i64, i64, u64, u64);
+
+/// The key file, watched.
+#[derive(Debug)]
+pub(super) struct Watch {
+    path: PathBuf,
+    looked: Time,
+    seen: Option<Stamp>,
+    /// Whether it changed and was not read since.
+    changed: bool,
+    /// The keys in force.
+    installed: KeyRing,
+}
+
+impl Watch {
+    /// The file that the configuration names; `None` if it names none.
+    pub(super) fn of(prepared: &Prepared) -> Option<Watch> {
+        let path = prepared.config.cluster.key.as_ref()?;
+        Some(Watch {
+            path: check::key_path(&prepared.arguments.config, path),
+            looked: Time::ZERO,
+            seen: None,
+            changed: true,
+            installed: prepared.keys.clone(),
+        })
+    }
+
+    /// The keys of the file, if it changed to others and has stayed as it is from one look to the next: what is being
+    /// copied is not read.
+    fn look(&mut self, now: Time) -> Option<Result<KeyRing, String>> {
+        if now < self.looked + LOOK {
+            return None;
+        }
+        self.looked = now;
+        let stamp = std::fs::metadata(&self.path).ok();
+        let stamp = stamp.map(|file| (file.ctime(), file.ctime_nsec(), file.ino(), file.len()));
+        if stamp != self.seen {
+            self.seen = stamp;
+            self.changed = true;
+            return None;
+        }
+        if !core::mem::take(&mut self.changed) {
+            return None;
+        }
+        match key_file::read(&self.path) {
+            Ok(keys) if keys == self.installed => None,
+            Ok(keys) if hash_seed(keys.sending()) != hash_seed(self.installed.sending()) => {
+                Some(Err(format!(
+                    "{} is not of this cluster, or of its next start: its keys name another hash seed than this host runs with",
+                    self.path.display()
+                )))
+            }
+            other => Some(other),
+        }
+    }
+}
+
+impl Service<'_, '_> {
+    /// Looks whether the key file has other keys, and goes over to them.
+    pub(super) fn watch_keys(&mut self) {
+        let now = self.clock.now();
+        let Some(watch) = &mut self.keys else {
+            return;
+        };
+        match watch.look(now) {
+            Some(Ok(keys)) => {
+                if !self.channel.set_keys(keys.clone()) {
+                    // The thread has much to do: the next look reads the file again.
+                    watch.changed = true;
+                    return;
+                }
+                let accepts = listed(&keys.ids().collect::<Vec<_>>());
+                let event = Event::info("keys")
+                    .with("sends_with", keys.sending().id())
+                    .with("accepts", accepts);
+                watch.installed = keys;
+                self.log(&event);
+            }
+            Some(Err(why)) => self.log(
+                &Event::warning("keys-refused")
+                    .with("why", why)
+                    .effect("the keys in force stay")
+                    .cure("change keys with `asterism key`, and copy its file to every host with mode 0600; another cluster's key needs a new start of all hosts"),
+            ),
+            None => {}
+        }
+    }
+
+    /// Has the next looks read the key file, whether it changed or not.
+    pub(super) fn read_keys_anew(&mut self) {
+        if let Some(watch) = &mut self.keys {
+            watch.changed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::*;
+
+    fn watch(path: &Path) -> Watch {
+        Watch {
+            path: path.to_owned(),
+            looked: Time::ZERO,
+            seen: None,
+            changed: true,
+            installed: key_file::read(path).unwrap(),
+        }
+    }
+
+    /// Looks until something comes of it, at most so many times.
+    fn looks(watch: &mut Watch, now: &mut Time, times: usize) -> Option<Result<KeyRing, String>> {
+        (0..times).find_map(|_| {
+            *now = *now + LOOK;
+            watch.look(*now)
+        })
+    }
+
+    #[test]
+    fn a_change_is_read_once_it_has_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        key_file::write_new(&path, 1).unwrap();
+        let (mut watch, mut now) = (watch(&path), Time::ZERO);
+        assert_eq!(
+            looks(&mut watch, &mut now, 5),
+            None,
+            "what was read at the start"
+        );
+        let seed = hash_seed(watch.installed.sending());
+        let one = watch.installed.sending().clone().with_hash_seed(seed);
+        let two = key_file::draw(2).unwrap().with_hash_seed(seed);
+        let ring = KeyRing::new(vec![one, two], 1).unwrap();
+        key_file::replace(&path, &ring).unwrap();
+        assert_eq!(watch.look(now), None, "not so soon");
+        assert_eq!(
+            looks(&mut watch, &mut now, 1),
+            None,
+            "it may still be written"
+        );
+        assert_eq!(looks(&mut watch, &mut now, 1), Some(Ok(ring.clone())));
+        watch.installed = ring.clone();
+        assert_eq!(looks(&mut watch, &mut now, 5), None);
+
+        // Told once; a mode put right is a change though the content is not.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let told = looks(&mut watch, &mut now, 5).unwrap().unwrap_err();
+        assert!(told.contains("0644"), "{told}");
+        assert_eq!(looks(&mut watch, &mut now, 5), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 5), None, "the same keys again");
+
+        fs::remove_file(&path).unwrap();
+        assert!(looks(&mut watch, &mut now, 5).unwrap().is_err());
+        key_file::write_new(&path, 2).unwrap();
+        let told = looks(&mut watch, &mut now, 5).unwrap().unwrap_err();
+        assert!(told.contains("another hash seed"), "{told}");
+        fs::write(&path, &*ring.to_text()).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 5), None, "as it is in force");
+    }
+}
