@@ -125,6 +125,8 @@ pub struct StateChannel {
     outlet: Outlet,
     /// The last number that an instance drew for a group.
     committed: Arc<AtomicU64>,
+    /// The round in which instances may log what changed in their accumulators, for them to read.
+    round: Arc<AtomicU64>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
     /// Of which life of each member that was, by place.
@@ -161,7 +163,7 @@ impl StateChannel {
         replicator: Replicator,
         ups: Vec<RingReader>,
         down: RingWriter,
-        committed: Arc<AtomicU64>,
+        (committed, round): (Arc<AtomicU64>, Arc<AtomicU64>),
     ) -> Self {
         let members = replicator.config().members.len();
         let own = origin(replicator.config().member, replicator.config().incarnation);
@@ -183,6 +185,7 @@ impl StateChannel {
             lanes,
             outlet: Outlet::new(down),
             committed,
+            round,
             told: vec![(0, 0, 0); members],
             told_of: vec![None; members],
             walks: Vec::new(),
@@ -252,6 +255,7 @@ impl StateChannel {
         self.report_applied(now);
         self.secure.handle_timeout(now);
         self.replicator.handle_timeout(now);
+        self.tell_round();
         while let Some(event) = self.replicator.poll_event() {
             self.handle_event(event);
         }
@@ -473,6 +477,7 @@ impl StateChannel {
             }
             Up::ImageApplied { from, walk } => images_applied.push((from, walk)),
             Up::Probe => self.replicator.probe(now),
+            Up::Drained { round } => self.replicator.drained(now, round),
         }
         true
     }
@@ -606,6 +611,14 @@ impl StateChannel {
                 self.note(ChannelEvent::Ready);
             }
             Event::Heard { .. } => {}
+        }
+    }
+
+    /// Tells instances in which round they are. In a word, not by a record: it must reach them also while their ring is full.
+    fn tell_round(&mut self) {
+        let round = self.replicator.window().round;
+        if self.round.load(Ordering::Relaxed) != round {
+            self.round.store(round, Ordering::Relaxed);
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) enum Up<'a> {
     Probe,
     /// It has applied all that was delivered of that life, which has ended.
     EndedApplied { origin: OriginName },
+    /// All that had changed in its accumulators is in the groups before this record: what it may log in this round.
+    Drained { round: u64 },
 }
 
 /// What a state channel tells its host's instances.
@@ -190,6 +192,7 @@ impl<'a> Up<'a> {
             Self::ImageApplied { from, walk: number } => walk(4, from, number).push(ring, &[]),
             Self::Probe => Head::new(5).push(ring, &[]),
             Self::EndedApplied { origin } => Head::new(6).origin(*origin).push(ring, &[]),
+            Self::Drained { round } => Head::new(7).and(&round.to_le_bytes()).push(ring, &[]),
         }
     }
 
@@ -221,6 +224,9 @@ impl<'a> Up<'a> {
             5 => Self::Probe,
             6 => Self::EndedApplied {
                 origin: fields.origin()?,
+            },
+            7 => Self::Drained {
+                round: fields.u64()?,
             },
             _ => return None,
         })
@@ -395,6 +401,7 @@ mod tests {
             },
             Up::Probe,
             Up::EndedApplied { origin: name },
+            Up::Drained { round: 1 << 50 },
         ];
         let downs = [
             Down::Group {

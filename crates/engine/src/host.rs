@@ -164,6 +164,7 @@ pub fn host(
     let mut ups = Vec::new();
     let mut parts = Vec::new();
     let shared = Arc::new(AtomicU64::new(0));
+    let round = Arc::new(AtomicU64::new(0));
     for (lane, reader) in readers.into_iter().enumerate() {
         let (up, channel_end) = ByteRing::new(config.up_ring_bytes).map_err(HostError::Memory)?;
         ups.push(channel_end);
@@ -188,12 +189,13 @@ pub fn host(
                 up,
                 down: reader,
                 committed: shared.clone(),
+                round: round.clone(),
             }),
             joins: config.joins,
         });
     }
     Ok((
-        StateChannel::new(secure, replicator, ups, down, shared),
+        StateChannel::new(secure, replicator, ups, down, (shared, round)),
         parts,
     ))
 }

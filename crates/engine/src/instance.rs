@@ -74,6 +74,8 @@ pub struct Instance<F: NetworkFunction> {
     flush_us: u64,
     flushed_us: u64,
     flush_cursor: u8,
+    /// The last round in which all that had changed was logged.
+    drained_round: u64,
     swept_us: u64,
     walks: Vec<Walk>,
     part: Vec<u8>,

@@ -65,11 +65,18 @@ pub enum Mutant {
     /// Once an epoch leaves a member out it does not count for stability any more, though others may still bring what it
     /// wrote (RULES 14: the removed returns).
     StableWithoutTheDead,
+    /// An acknowledgement does not close the window in which changes are kept back: each lasts as long as it may.
+    WindowIgnoresAcknowledgement,
+    /// The window has no end of its own: whoever does not acknowledge makes all others late (one slow member stops the
+    /// replication of all).
+    WindowWithoutEnd,
+    /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
+    WindowHoldsGroups,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 27] = [
+    pub const ALL: [Mutant; 30] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -97,6 +104,9 @@ impl Mutant {
         Mutant::MarksOutliveLives,
         Mutant::HalfImageForgotten,
         Mutant::StableWithoutTheDead,
+        Mutant::WindowIgnoresAcknowledgement,
+        Mutant::WindowWithoutEnd,
+        Mutant::WindowHoldsGroups,
     ];
 }
 

@@ -9,6 +9,7 @@
 
 pub mod branches;
 pub mod checks;
+mod congestion;
 pub mod exercise;
 mod faults;
 mod load;

@@ -162,6 +162,8 @@ pub struct Context {
     stable: RefCell<Vec<u64>>,
     pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
+    /// Changes of cells that flushes told of, and totals that they told.
+    told: Cell<(u64, u64)>,
     /// The lives that the epoch names, by name; empty until one was told of.
     pub(crate) living: RefCell<Vec<OriginName>>,
 }
@@ -204,6 +206,7 @@ impl Context {
             stable: RefCell::new(vec![0; 64]),
             covered_us: RefCell::new(vec![0; members]),
             hold_accumulators: Cell::new(false),
+            told: Cell::new((0, 0)),
             living: RefCell::default(),
         }
     }
@@ -613,12 +616,23 @@ impl Context {
             .get(usize::from(stamp.origin.0))
             .is_some_and(|&until| until >= stamp.sequence)
     }
-    /// While set, accumulators keep their changes: the log has no room to spare for them.
+    /// While set, accumulators keep their changes: the log has no room to spare for them, or the path is congested.
     pub fn hold_accumulators(&self, hold: bool) {
         self.hold_accumulators.set(hold);
     }
     pub(crate) fn accumulators_held(&self) -> bool {
         self.hold_accumulators.get()
+    }
+    /// A total is told that changed so often since it was told before, counted down from zero.
+    pub(crate) fn note_told(&self, changes: u32) {
+        let (before, told) = self.told.get();
+        let changes = u64::from(changes.wrapping_neg());
+        self.told.set((before + changes, told + 1));
+    }
+    /// Changes of cells that flushes told of so far, and totals that they told: of objects with many cells, of which one total
+    /// tells of many changes.
+    pub fn told(&self) -> (u64, u64) {
+        self.told.get()
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Exchange {
     pub(crate) down: RingReader,
     /// The last number drawn for a group of this host.
     pub(crate) committed: Arc<AtomicU64>,
+    /// The round in which accumulators may log what changed; zero: at any time.
+    pub(crate) round: Arc<AtomicU64>,
 }
 
 impl InstanceParts {
@@ -101,6 +103,7 @@ impl InstanceParts {
             flush_us: self.flush_us,
             flushed_us: 0,
             flush_cursor: 0,
+            drained_round: 0,
             swept_us: 0,
             walks: Vec::new(),
             part: Vec::with_capacity(IMAGE_PART_BYTES),

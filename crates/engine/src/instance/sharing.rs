@@ -221,9 +221,12 @@ impl<F: NetworkFunction> Instance<F> {
             self.flushed_us = self.now_us;
             return;
         };
-        // Accumulators wait while the log is more than half full: what they hold back only grows together.
-        let held = exchange.up.lag_bytes() * 2 > exchange.up.capacity();
-        self.context.hold_accumulators(held);
+        // Accumulators wait while the log is more than half full, and while the path is congested once they were drained in
+        // its round: what they hold back only grows together.
+        let is_full = exchange.up.lag_bytes() * 2 > exchange.up.capacity();
+        let round = exchange.round.load(Ordering::Relaxed);
+        let is_drained = round != 0 && round == self.drained_round;
+        self.context.hold_accumulators(is_full || is_drained);
         let mut bytes = BURST_LOG_BYTES / 2;
         let objects = F::State::OBJECTS.len() as u8;
         for _ in 0..objects {
@@ -239,9 +242,24 @@ impl<F: NetworkFunction> Instance<F> {
         if self.context.wrote() {
             self.settle();
             self.push_groups();
+            (self.tally.cell_changes, self.tally.cells_told) = self.context.told();
         }
         if bytes > asterism_state::OPERATION_BYTES_MAX {
             self.flushed_us = self.now_us;
+            if !is_full && !is_drained {
+                self.end_round(round);
+            }
+        }
+    }
+
+    /// All that had changed is logged.
+    fn end_round(&mut self, round: u64) {
+        self.drained_round = round;
+        if round != 0
+            && let Some(exchange) = &mut self.exchange
+        {
+            // Room for this is part of what a flush leaves free.
+            let _ = Up::Drained { round }.push(&mut exchange.up);
         }
     }
 

@@ -23,8 +23,8 @@ zeroed! {
         own: u64,
         others: u64,
         bucket: u32,
-        /// It is in the list of those to tell.
-        changed: bool,
+        /// How often it changed since it was told, counted down from zero: it is in the list of those to tell unless zero.
+        changes: u32,
     }
 }
 
@@ -133,7 +133,9 @@ impl TimedCells {
         let at = self.at(place, bucket);
         let cell = self.cell(at, bucket);
         cell.own = cell.own.saturating_add(amount);
-        if !cell.changed {
+        let first;
+        (cell.changes, first) = cell.changes.overflowing_sub(1);
+        if first {
             self.mark(at);
         }
     }
@@ -142,7 +144,6 @@ impl TimedCells {
     #[inline(never)]
     fn mark(&mut self, at: usize) {
         if self.logged {
-            self.cells[at].changed = true;
             self.changed.push(at as u32);
         }
     }
@@ -214,13 +215,14 @@ impl TimedCells {
             }
             self.changed.pop();
             let cell = &mut self.cells[at as usize];
-            cell.changed = false;
+            let changes = core::mem::take(&mut cell.changes);
             let (own, bucket) = (cell.own, cell.bucket);
             if own == 0 || !self.ring.keeps(bucket) {
                 // Held back until its bucket was dropped: nobody would take it up.
                 self.ring.tally.expired += 1;
                 continue;
             }
+            self.context.note_told(changes);
             self.context.stamp(true);
             let length = self.context.log(|out| {
                 out.u8(self.object << 3);
