@@ -20,6 +20,7 @@ mod pass_through;
 mod ports;
 mod relay;
 mod replication;
+mod replication_coalescing;
 mod replication_hosts;
 mod replication_inserts;
 mod replication_repair;
@@ -43,6 +44,7 @@ const MEASURES: &[&[Measure]] = &[
     pass_through::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
+    replication_coalescing::MEASURES,
     replication_inserts::MEASURES,
     replication_repair::MEASURES,
     sim::MEASURES,

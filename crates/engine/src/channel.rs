@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::exchange::{Down, Up, WALK_PARTS, origin};
+use crate::exchange::{Down, Round, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
@@ -126,7 +126,7 @@ pub struct StateChannel {
     /// The last number that an instance drew for a group.
     committed: Arc<AtomicU64>,
     /// The round in which instances may log what changed in their accumulators, for them to read.
-    round: Arc<AtomicU64>,
+    round: Arc<Round>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
     /// Of which life of each member that was, by place.
@@ -163,7 +163,7 @@ impl StateChannel {
         replicator: Replicator,
         ups: Vec<RingReader>,
         down: RingWriter,
-        (committed, round): (Arc<AtomicU64>, Arc<AtomicU64>),
+        (committed, round): (Arc<AtomicU64>, Arc<Round>),
     ) -> Self {
         let members = replicator.config().members.len();
         let own = origin(replicator.config().member, replicator.config().incarnation);
@@ -477,7 +477,7 @@ impl StateChannel {
             }
             Up::ImageApplied { from, walk } => images_applied.push((from, walk)),
             Up::Probe => self.replicator.probe(now),
-            Up::Drained { round } => self.replicator.drained(now, round),
+            Up::Drained { round, whole } => self.replicator.drained(now, round, whole),
         }
         true
     }
@@ -614,12 +614,11 @@ impl StateChannel {
         }
     }
 
-    /// Tells instances in which round they are. In a word, not by a record: it must reach them also while their ring is full.
+    /// Tells instances in which round they are, and their share of its bytes.
     fn tell_round(&mut self) {
-        let round = self.replicator.window().round;
-        if self.round.load(Ordering::Relaxed) != round {
-            self.round.store(round, Ordering::Relaxed);
-        }
+        let window = self.replicator.window();
+        self.round
+            .set(window.round, window.bytes / self.lanes.len().max(1) as u64);
     }
 
     /// Tells instances how far members are, where that changed.

@@ -4,6 +4,8 @@
 //! others' streams are applied, images for laggards. Down, on one ring that all instances of the host read:
 //! groups of other members and of sibling instances, progress, requests for images. Nobody waits on a ring.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::OriginName;
 
@@ -30,8 +32,9 @@ pub(crate) enum Up<'a> {
     Probe,
     /// It has applied all that was delivered of that life, which has ended.
     EndedApplied { origin: OriginName },
-    /// All that had changed in its accumulators is in the groups before this record: what it may log in this round.
-    Drained { round: u64 },
+    /// What had changed in its accumulators is in the groups before this record: the whole of it, or its share of what may be
+    /// logged in this round.
+    Drained { round: u64, whole: bool },
 }
 
 /// What a state channel tells its host's instances.
@@ -70,6 +73,31 @@ pub(crate) enum Down<'a> {
     Closed { origin: OriginName },
     /// This host holds what the others hold: it may read packets, and write.
     Ready,
+}
+
+/// What a state channel tells its host's instances in words instead of records, since it must reach them also while their
+/// ring is full. It alone writes them.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// In which instances may log what changed in their accumulators; zero: at any time.
+    number: AtomicU64,
+    /// Bytes that each may log in it.
+    bytes: AtomicU64,
+}
+
+impl Round {
+    pub(crate) fn set(&self, number: u64, bytes: u64) {
+        if self.number.load(Ordering::Relaxed) != number {
+            self.bytes.store(bytes, Ordering::Relaxed);
+            self.number.store(number, Ordering::Release);
+        }
+    }
+
+    /// The number and the bytes. These may be the next round's already, which does no harm.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        let number = self.number.load(Ordering::Acquire);
+        (number, self.bytes.load(Ordering::Relaxed))
+    }
 }
 
 /// The lane of a group that came from another member.
@@ -192,7 +220,10 @@ impl<'a> Up<'a> {
             Self::ImageApplied { from, walk: number } => walk(4, from, number).push(ring, &[]),
             Self::Probe => Head::new(5).push(ring, &[]),
             Self::EndedApplied { origin } => Head::new(6).origin(*origin).push(ring, &[]),
-            Self::Drained { round } => Head::new(7).and(&round.to_le_bytes()).push(ring, &[]),
+            Self::Drained { round, whole } => Head::new(7)
+                .and(&round.to_le_bytes())
+                .and(&[u8::from(*whole)])
+                .push(ring, &[]),
         }
     }
 
@@ -227,6 +258,7 @@ impl<'a> Up<'a> {
             },
             7 => Self::Drained {
                 round: fields.u64()?,
+                whole: fields.take::<1>()?[0] != 0,
             },
             _ => return None,
         })
@@ -401,7 +433,10 @@ mod tests {
             },
             Up::Probe,
             Up::EndedApplied { origin: name },
-            Up::Drained { round: 1 << 50 },
+            Up::Drained {
+                round: 1 << 50,
+                whole: true,
+            },
         ];
         let downs = [
             Down::Group {

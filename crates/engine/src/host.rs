@@ -12,6 +12,7 @@ use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_state::{Identity, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;
+use crate::exchange::Round;
 use crate::instance::{Exchange, InstanceParts};
 use crate::mutant::{self, Mutant};
 use crate::ring::{Broadcast, ByteRing};
@@ -164,7 +165,7 @@ pub fn host(
     let mut ups = Vec::new();
     let mut parts = Vec::new();
     let shared = Arc::new(AtomicU64::new(0));
-    let round = Arc::new(AtomicU64::new(0));
+    let round = Arc::new(Round::default());
     for (lane, reader) in readers.into_iter().enumerate() {
         let (up, channel_end) = ByteRing::new(config.up_ring_bytes).map_err(HostError::Memory)?;
         ups.push(channel_end);

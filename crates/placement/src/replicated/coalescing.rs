@@ -5,7 +5,9 @@
 //! *window*: it opens when they drained what had changed, and closes when all members that keep pace have that, or when its
 //! length is over. What was logged is never touched (RULES 12), and nothing but accumulators waits.
 //!
-//! Rounds are numbered, and an instance may drain once in each: none is passed over because another one was faster.
+//! Rounds are numbered, and an instance may drain once in each: none is passed over because another one was faster. How much
+//! all may drain in a round is bounded by what the path takes in some ten milliseconds: more would only fill queues, before
+//! which all else waits, until they overflow. The rest goes on changing where it is.
 
 use core::time::Duration;
 
@@ -20,6 +22,12 @@ const CALM_MIN: Duration = Duration::from_millis(20);
 const CALM_MAX: Duration = Duration::from_secs(1);
 /// So soon.
 const RELAPSE: Duration = Duration::from_secs(1);
+/// What a round's bytes may take beyond a round trip and that again.
+const QUEUE_TARGET: Duration = Duration::from_millis(10);
+/// Bytes that may be drained in a round: at first, at least, and at most.
+const ROUND_BYTES: u64 = 64 << 10;
+const ROUND_BYTES_MIN: u64 = 16 << 10;
+const ROUND_BYTES_MAX: u64 = 1 << 30;
 /// The shortest time over which the throughput is measured.
 const SAMPLE_MIN: Duration = Duration::from_millis(1);
 
@@ -35,6 +43,8 @@ pub struct Window {
     pub opened: Time,
     /// The own groups that instances drained in this round end here; `None` until one did.
     pub drained: Option<u64>,
+    /// Bytes that instances may drain in this round, all together; zero while no changes are kept back.
+    pub bytes: u64,
 }
 
 /// What is known of the way to the members that keep pace.
@@ -46,6 +56,10 @@ pub(super) struct Path {
     pub(super) pressed: bool,
     /// How long an acknowledgement of a small message takes.
     pub(super) round_trip: Duration,
+    /// How long it takes at least.
+    pub(super) round_trip_min: Duration,
+    /// How much longer than that the average may be before it is congested.
+    pub(super) excess_max: Duration,
     /// All of them have received the own stream up to here.
     pub(super) received: u64,
     /// It was sent up to here.
@@ -65,6 +79,13 @@ pub(super) struct Coalescing {
     rounds: u64,
     /// The least length of the next window: doubles when one ran out.
     grown: Duration,
+    /// Bytes that may be drained in the next round.
+    bytes: u64,
+    /// When an instance last said that it drained, and the bytes that were under way then.
+    drained_at: Time,
+    under_way: u64,
+    /// An instance had more to drain than it might.
+    is_short: bool,
     calm_since: Option<Time>,
     calm_needed: Duration,
     /// When changes last began to go at once again.
@@ -118,12 +139,20 @@ impl Coalescing {
         self.window.round != 0
     }
 
-    /// An instance says that all that had changed is logged.
-    pub(super) fn drained(&mut self, round: u64, path: &Path, most: Duration) {
+    /// An instance says that all that had changed is logged, or as much as may be; `whole` says which.
+    pub(super) fn drained(
+        &mut self,
+        now: Time,
+        (round, whole): (u64, bool),
+        path: &Path,
+        most: Duration,
+    ) {
         if round != self.window.round || round == 0 {
             return;
         }
         self.window.drained = Some(path.head);
+        (self.drained_at, self.under_way) = (now, path.outstanding);
+        self.is_short |= !whole;
         let expected = self.throughput.time_for(path.outstanding);
         let expected = expected.map_or(most, |time| time + path.round_trip);
         self.window.length = expected.max(self.grown).min(most);
@@ -137,6 +166,7 @@ impl Coalescing {
             length,
             opened,
             drained,
+            ..
         } = self.window;
         let is_sent = drained.is_none_or(|through| through <= sent);
         (round != 0 && is_sent && !mutant::active(Mutant::WindowWithoutEnd))
@@ -164,6 +194,7 @@ impl Coalescing {
                     _ => CALM_MIN,
                 };
                 self.grown = Duration::ZERO;
+                self.bytes = ROUND_BYTES;
                 self.throughput = Throughput::default();
                 self.throughput.measure(now, path);
                 self.open(now, path.round_trip.min(most));
@@ -177,21 +208,44 @@ impl Coalescing {
         if has_all && !mutant::active(Mutant::WindowIgnoresAcknowledgement) {
             counters.windows_acknowledged += 1;
             self.grown = elapsed.min(self.grown) / 2;
+            self.resize(now, path);
         } else if self.closes_at(path.sent).is_some_and(|at| at <= now) {
             counters.windows_expired += 1;
             if drained.is_some() {
                 self.grown = (self.window.length * 2).min(most);
+                self.bytes = (self.bytes / 2).max(ROUND_BYTES_MIN);
             }
         } else {
             return;
         }
         let is_calm = |since: Time| now.since(since) >= self.calm_needed;
+        if core::mem::take(&mut self.is_short) {
+            self.calm_since = None;
+        }
         if self.calm_since.is_some_and(is_calm) {
             self.freed = Some(now);
             self.window = Window::default();
         } else {
             self.open(now, self.window.length.min(most));
         }
+    }
+
+    /// All have a round's bytes: how many the next one may have follows from how long that took.
+    fn resize(&mut self, now: Time, path: &Path) {
+        let took = now
+            .since(self.drained_at)
+            .saturating_sub(path.round_trip_min);
+        let target = QUEUE_TARGET + path.round_trip_min;
+        let target = target.max(path.excess_max * 2);
+        let bytes = if took > target {
+            let bytes = u128::from(self.under_way) * target.as_micros() / took.as_micros();
+            (bytes as u64).max(self.bytes / 2)
+        } else if self.is_short {
+            self.bytes * 2
+        } else {
+            self.bytes
+        };
+        self.bytes = bytes.clamp(ROUND_BYTES_MIN, ROUND_BYTES_MAX);
     }
 
     fn open(&mut self, now: Time, length: Duration) {
@@ -201,6 +255,7 @@ impl Coalescing {
             length,
             opened: now,
             drained: None,
+            bytes: self.bytes,
         };
     }
 }
@@ -264,15 +319,15 @@ mod tests {
             outstanding: 10_000,
             ..pressed(15)
         };
-        coalescing.drained(1, &under_way, MOST);
+        coalescing.drained(at(0), (1, true), &under_way, MOST);
         assert_eq!(coalescing.window().length, MOST);
         coalescing.turn(at(1), &under_way, MOST, &mut counters);
         assert_eq!(coalescing.window().round, 1, "not acknowledged, not over");
         coalescing.turn(at(12), &pressed(15), MOST, &mut counters);
         assert_eq!(coalescing.window().round, 2, "acknowledged");
-        coalescing.drained(1, &under_way, MOST);
+        coalescing.drained(at(12), (1, true), &under_way, MOST);
         assert_eq!(coalescing.window().drained, None, "of another round");
-        coalescing.drained(2, &under_way, MOST);
+        coalescing.drained(at(12), (2, true), &under_way, MOST);
         let closes = coalescing.closes_at(15).unwrap();
         assert_eq!(
             closes,
@@ -293,7 +348,7 @@ mod tests {
             sent: 5,
             ..pressed(15)
         };
-        coalescing.drained(1, &unsent, MOST);
+        coalescing.drained(at(0), (1, true), &unsent, MOST);
         assert_eq!(coalescing.closes_at(5), None);
         coalescing.turn(at(5_000), &unsent, MOST, &mut counters);
         assert_eq!(coalescing.window().round, 1);
@@ -318,17 +373,17 @@ mod tests {
         }
         let round = coalescing.window().round;
         path.outstanding = 20_000;
-        coalescing.drained(round, &path, MOST);
+        coalescing.drained(at(9), (round, true), &path, MOST);
         assert_eq!(coalescing.window().length, ms(21), "20 ms and a round trip");
         let closes = coalescing.closes_at(path.sent).unwrap();
         path.passed += 1_000 * closes.since(at(9)).as_millis() as u64;
         coalescing.turn(closes, &path, MOST, &mut counters);
-        coalescing.drained(round + 1, &path, MOST);
+        coalescing.drained(closes, (round + 1, true), &path, MOST);
         assert_eq!(coalescing.window().length, ms(42), "twice as long");
         for _ in 0..3 {
             let Window { round, opened, .. } = coalescing.window();
             coalescing.turn(opened + MOST, &path, MOST, &mut counters);
-            coalescing.drained(round + 1, &path, MOST);
+            coalescing.drained(opened + MOST, (round + 1, true), &path, MOST);
             assert!(coalescing.window().length <= MOST);
         }
         assert_eq!(coalescing.window().length, MOST);
@@ -350,7 +405,7 @@ mod tests {
                     ..pressed(5)
                 };
                 let round = coalescing.window().round;
-                coalescing.drained(round, &path, MOST);
+                coalescing.drained(at(now), (round, true), &path, MOST);
                 coalescing.turn(at(now), &path, MOST, &mut counters);
             }
             waits.push(now - begun);
@@ -360,6 +415,44 @@ mod tests {
         now += 5_000;
         coalescing.turn(at(now), &pressed(5), MOST, &mut counters);
         assert_eq!(coalescing.calm_needed, CALM_MIN);
+    }
+
+    #[test]
+    fn a_round_has_as_many_bytes_as_the_path_takes_in_some_milliseconds() {
+        let (mut coalescing, mut counters) = (Coalescing::default(), Counters::default());
+        let mut path = pressed(5);
+        path.round_trip_min = ms(2);
+        path.excess_max = ms(2);
+        coalescing.turn(at(0), &path, MOST, &mut counters);
+        let mut now = 0;
+        let mut sizes = Vec::new();
+        // Ten thousand bytes a millisecond pass, and there is always more to drain.
+        for round in 1..12 {
+            path.outstanding = coalescing.window().bytes;
+            coalescing.drained(at(now), (round, false), &path, MOST);
+            now += 2 + path.outstanding / 10_000;
+            path.outstanding = 0;
+            coalescing.turn(at(now), &path, MOST, &mut counters);
+            sizes.push(coalescing.window().bytes);
+        }
+        assert_eq!(sizes[0], 2 * ROUND_BYTES);
+        // Twelve milliseconds' worth, or up to twice that, from then on.
+        assert!(
+            sizes.iter().all(|size| (100_000..=270_000).contains(size)),
+            "{sizes:?}"
+        );
+        // Who drains all that there is needs no more, and a path that is free meanwhile is not left while it is short.
+        path.pressed = false;
+        for round in 12..40 {
+            coalescing.drained(at(now), (round, false), &path, MOST);
+            now += 2;
+            coalescing.turn(at(now), &path, MOST, &mut counters);
+            assert_eq!(coalescing.window().round, round + 1);
+        }
+        let bytes = coalescing.window().bytes;
+        coalescing.drained(at(now), (40, true), &path, MOST);
+        coalescing.turn(at(now + 2), &path, MOST, &mut counters);
+        assert_eq!(coalescing.window().bytes, bytes);
     }
 
     /// Whatever happens: rounds are numbered without a gap, no window is longer than the longest, none stays open that all
@@ -390,11 +483,14 @@ mod tests {
                 path.is_empty = random(100) == 0;
                 path.round_trip = Duration::from_micros(random(3_000));
                 if random(3) == 0 {
-                    coalescing.drained(coalescing.window().round, &path, most);
+                    let round = coalescing.window().round;
+                    coalescing.drained(now, (round, random(2) == 0), &path, most);
                 }
                 coalescing.turn(now, &path, most, &mut counters);
                 let window = coalescing.window();
                 assert!(window.length <= most, "{seed}");
+                let bounds = ROUND_BYTES_MIN..=ROUND_BYTES_MAX;
+                assert!(window.round == 0 || bounds.contains(&window.bytes));
                 if window.round == 0 {
                     assert_eq!(window, Window::default(), "{seed}");
                     continue;

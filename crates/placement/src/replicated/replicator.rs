@@ -313,18 +313,18 @@ impl Replicator {
     }
 
     /// The window in which accumulators keep back what changes. While its round is zero they log as they please; else
-    /// each instance may log all that has changed once in each round, and is to say so with
-    /// [`drained`](Replicator::drained).
+    /// each instance may log once in each round what has changed, up to its share of the window's bytes, and is to say so
+    /// with [`drained`](Replicator::drained).
     #[must_use]
     pub fn window(&self) -> Window {
         self.coalescing.window()
     }
 
-    /// An instance logged all that had changed, in this round, and that was submitted.
-    pub fn drained(&mut self, now: Time, round: u64) {
+    /// An instance logged what had changed, in this round, and that was submitted: the whole of it, or its share of the bytes.
+    pub fn drained(&mut self, now: Time, round: u64, whole: bool) {
         let path = self.path(now);
         self.coalescing
-            .drained(round, &path, self.config.coalescing_max);
+            .drained(now, (round, whole), &path, self.config.coalescing_max);
     }
 
     /// Opens and closes the window. Costs a comparison or two for each member while the path is free.
@@ -375,6 +375,11 @@ impl Replicator {
             path.received = path.received.min(peer.received_through());
             let within = peer.acknowledges_within(&self.config);
             path.round_trip = path.round_trip.max(within);
+            let round_trip = &peer.round_trip;
+            let least = round_trip.shortest() + self.config.acknowledge_delay;
+            path.round_trip_min = path.round_trip_min.max(least);
+            let excess = round_trip.excess_max(self.config.congested_above);
+            path.excess_max = path.excess_max.max(excess);
         }
         path.pressed |= self.waits_to_be_sent(now);
         path.passed = self.log.bytes_through(path.received);

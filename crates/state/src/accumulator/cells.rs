@@ -65,6 +65,9 @@ pub(super) struct Cells<T: Copy> {
     totals: Totals,
     cells: Region<Cell<T>>,
     changed: Vec<u32>,
+    /// Of those that had changed when a flush began, the ones that it has not told yet: what changes while it goes on waits for
+    /// the next one, however often that is.
+    telling: Vec<u32>,
     others: Vec<Others>,
 }
 
@@ -87,6 +90,7 @@ impl<T: Copy> Cells<T> {
             totals,
             cells: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
+            telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
         }
     }
@@ -192,18 +196,21 @@ impl<T: Copy> Cells<T> {
     ) -> bool {
         if self.context.accumulators_held() {
             if mutant::active(Mutant::HeldChangesForgotten) {
-                for place in self.changed.drain(..) {
+                for place in self.changed.drain(..).chain(self.telling.drain(..)) {
                     self.cells[place as usize].changes = 0;
                 }
             }
             return true;
         }
         let lane = self.context.identity().lane.0;
-        while let Some(&place) = self.changed.last() {
+        if self.telling.is_empty() {
+            core::mem::swap(&mut self.telling, &mut self.changed);
+        }
+        while let Some(&place) = self.telling.last() {
             if *bytes < OPERATION_BYTES_MAX {
                 return false;
             }
-            self.changed.pop();
+            self.telling.pop();
             let stamp = self.context.stamp(true);
             let cell = &mut self.cells[place as usize];
             self.context.note_told(core::mem::take(&mut cell.changes));

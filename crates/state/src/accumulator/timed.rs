@@ -51,6 +51,8 @@ pub(super) struct TimedCells {
     pub(super) ring: Ring,
     cells: Region<Cell>,
     changed: Vec<u32>,
+    /// Of those that had changed when a flush began, the ones that it has not told yet.
+    telling: Vec<u32>,
     others: Vec<Others>,
 }
 
@@ -73,6 +75,7 @@ impl TimedCells {
             ring,
             cells: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
+            telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
         }
     }
@@ -209,11 +212,14 @@ impl TimedCells {
             return true;
         }
         let lane = self.context.identity().lane.0;
-        while let Some(&at) = self.changed.last() {
+        if self.telling.is_empty() {
+            core::mem::swap(&mut self.telling, &mut self.changed);
+        }
+        while let Some(&at) = self.telling.last() {
             if *bytes < OPERATION_BYTES_MAX {
                 return false;
             }
-            self.changed.pop();
+            self.telling.pop();
             let cell = &mut self.cells[at as usize];
             let changes = core::mem::take(&mut cell.changes);
             let (own, bucket) = (cell.own, cell.bucket);
