@@ -3,6 +3,8 @@
 //!
 //! Single-threaded on purpose: an instance is one packet loop on one core. Cells instead of locks.
 
+mod accumulated;
+
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -615,24 +617,6 @@ impl Context {
             .borrow()
             .get(usize::from(stamp.origin.0))
             .is_some_and(|&until| until >= stamp.sequence)
-    }
-    /// While set, accumulators keep their changes: the log has no room to spare for them, or the path is congested.
-    pub fn hold_accumulators(&self, hold: bool) {
-        self.hold_accumulators.set(hold);
-    }
-    pub(crate) fn accumulators_held(&self) -> bool {
-        self.hold_accumulators.get()
-    }
-    /// A total is told that changed so often since it was told before, counted down from zero.
-    pub(crate) fn note_told(&self, changes: u32) {
-        let (before, told) = self.told.get();
-        let changes = u64::from(changes.wrapping_neg());
-        self.told.set((before + changes, told + 1));
-    }
-    /// Changes of cells that flushes told of so far, and totals that they told: of objects with many cells, of which one total
-    /// tells of many changes.
-    pub fn told(&self) -> (u64, u64) {
-        self.told.get()
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use asterism_placement::replicated::{Counters, Ended, Lag, LogRoom, MemberProgress, Standing};
+use asterism_placement::replicated::{
+    Counters, Ended, Lag, LogRoom, MemberProgress, Standing, Window,
+};
 use asterism_placement::seal::RefusalCounts;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
@@ -82,6 +84,8 @@ pub struct ChannelSnapshot {
     pub head: u64,
     /// Room left in the log.
     pub log_room: LogRoom,
+    /// The window in which accumulators keep changes back, while the path is congested.
+    pub window: Window,
     /// Bytes that wait for slow instances.
     pub backlog_bytes: usize,
     /// Whether all that was written here is applied everywhere, and the other way round.
@@ -112,6 +116,7 @@ impl ChannelSnapshot {
             ended: Vec::new(),
             head: 0,
             log_room: channel.replicator().log_room(),
+            window: channel.replicator().window(),
             backlog_bytes: 0,
             is_quiet: false,
             thread,
@@ -141,6 +146,7 @@ impl ChannelSnapshot {
         self.ended.extend(replicator.ended());
         self.head = replicator.head();
         self.log_room = replicator.log_room();
+        self.window = replicator.window();
         self.backlog_bytes = channel.backlog_bytes();
         self.is_quiet = channel.is_quiet();
         self.thread = thread;
