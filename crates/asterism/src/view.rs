@@ -279,6 +279,9 @@ impl View {
                 log_groups_free: channel.log_room.groups as u64,
                 log_bytes_free: channel.log_room.bytes as u64,
                 backlog_bytes: channel.backlog_bytes as u64,
+                coalescing_window_us: channel.window.length.as_micros() as u64,
+                cell_changes: sum_of(&snapshots, "cell_changes"),
+                cells_told: sum_of(&snapshots, "cells_told"),
                 path_mtu: channel.state.path_mtu as u64,
                 segmentation: channel.state.segmentation,
                 receive_offload: channel.state.receive_offload,
@@ -357,6 +360,7 @@ impl View {
                     heard_us_ago: progress.heard.map(age),
                     round_trip_us: (progress.round_trip.samples > 0)
                         .then_some(progress.round_trip.average.as_micros() as u64),
+                    congested: progress.round_trip.congested,
                     behind_groups: member.lag.groups,
                     behind_us: member.lag.age.as_micros() as u64,
                     unacknowledged_groups: channel.head.saturating_sub(progress.acknowledged),
@@ -374,6 +378,12 @@ impl View {
             })
             .collect()
     }
+}
+
+/// What all instances counted under a name.
+fn sum_of(snapshots: &[Option<InstanceSnapshot>], name: &str) -> u64 {
+    let known = snapshots.iter().flatten();
+    known.map(|instance| instance.count(name)).sum()
 }
 
 /// A phase as a word.
@@ -520,6 +530,12 @@ pub struct ChannelDocument {
     pub log_bytes_free: u64,
     /// Bytes that wait for slow instances.
     pub backlog_bytes: u64,
+    /// How long counters and sketches keep changes back at most now; 0 while no path is congested.
+    pub coalescing_window_us: u64,
+    /// Changes of their cells that were told since the start.
+    pub cell_changes: u64,
+    /// Totals with which they were told: the fewer, the more was coalesced.
+    pub cells_told: u64,
     /// The narrowest path's MTU; 0 while none is known.
     pub path_mtu: u64,
     /// Whether the kernel cuts messages.
@@ -559,6 +575,8 @@ pub struct PeerDocument {
     pub heard_us_ago: Option<u64>,
     /// The average round trip to it.
     pub round_trip_us: Option<u64>,
+    /// Whether the path to it is congested, by its round trips.
+    pub congested: bool,
     /// Groups of it that are not applied here.
     pub behind_groups: u64,
     /// For how long.

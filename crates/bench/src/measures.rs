@@ -25,6 +25,7 @@ mod peers_haproxy;
 mod ports;
 mod relay;
 mod replication;
+mod replication_coalescing;
 mod replication_hosts;
 mod replication_inserts;
 mod replication_repair;
@@ -53,6 +54,7 @@ const MEASURES: &[&[Measure]] = &[
     peers_haproxy::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
+    replication_coalescing::MEASURES,
     replication_inserts::MEASURES,
     replication_repair::MEASURES,
     replication_straggler::MEASURES,

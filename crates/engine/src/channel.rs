@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::exchange::{Down, Up, WALK_PARTS, origin};
+use crate::exchange::{Down, Round, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
@@ -131,6 +131,8 @@ pub struct StateChannel {
     outlet: Outlet,
     /// The last number that an instance drew for a group.
     committed: Arc<AtomicU64>,
+    /// The round in which instances may log what changed in their accumulators, for them to read.
+    round: Arc<Round>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
     /// Of which life of each member that was, by place.
@@ -169,7 +171,7 @@ impl StateChannel {
         secure: SecureChannel,
         replicator: Replicator,
         (ups, down): (Vec<RingReader>, RingWriter),
-        committed: Arc<AtomicU64>,
+        (committed, round): (Arc<AtomicU64>, Arc<Round>),
         auditor: Auditor,
     ) -> Self {
         let members = replicator.config().members.len();
@@ -192,6 +194,7 @@ impl StateChannel {
             lanes,
             outlet: Outlet::new(down),
             committed,
+            round,
             told: vec![(0, 0, 0); members],
             told_of: vec![None; members],
             walks: Vec::new(),
@@ -265,6 +268,7 @@ impl StateChannel {
         self.report_applied(now);
         self.secure.handle_timeout(now);
         self.replicator.handle_timeout(now);
+        self.tell_round();
         while let Some(event) = self.replicator.poll_event() {
             self.handle_event(event);
         }
@@ -513,6 +517,7 @@ impl StateChannel {
                 self.auditor
                     .read(now, number, ticket, written, leaves.as_ref());
             }
+            Up::Drained { round, whole } => self.replicator.drained(now, round, whole),
         }
         true
     }
@@ -648,6 +653,13 @@ impl StateChannel {
             }
             Event::Heard { .. } => {}
         }
+    }
+
+    /// Tells instances in which round they are, and their share of its bytes.
+    fn tell_round(&mut self) {
+        let window = self.replicator.window();
+        self.round
+            .set(window.round, window.bytes / self.lanes.len().max(1) as u64);
     }
 
     /// Tells instances how far members are, where that changed.

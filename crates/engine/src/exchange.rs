@@ -4,6 +4,8 @@
 //! others' streams are applied, images for laggards. Down, on one ring that all instances of the host read:
 //! groups of other members and of sibling instances, progress, requests for images. Nobody waits on a ring.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use asterism_placement::{Incarnation, MemberId};
 use asterism_state::OriginName;
 
@@ -36,6 +38,9 @@ pub(crate) enum Up<'a> {
         written: u64,
         leaves: &'a [u8],
     },
+    /// What had changed in its accumulators is in the groups before this record: the whole of it, or its share of what may be
+    /// logged in this round.
+    Drained { round: u64, whole: bool },
 }
 
 /// What a state channel tells its host's instances.
@@ -80,6 +85,31 @@ pub(crate) enum Down<'a> {
         object: u8,
         segment: u8,
     },
+}
+
+/// What a state channel tells its host's instances in words instead of records, since it must reach them also while their
+/// ring is full. It alone writes them.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// In which instances may log what changed in their accumulators; zero: at any time.
+    number: AtomicU64,
+    /// Bytes that each may log in it.
+    bytes: AtomicU64,
+}
+
+impl Round {
+    pub(crate) fn set(&self, number: u64, bytes: u64) {
+        if self.number.load(Ordering::Relaxed) != number {
+            self.bytes.store(bytes, Ordering::Relaxed);
+            self.number.store(number, Ordering::Release);
+        }
+    }
+
+    /// The number and the bytes. These may be the next round's already, which does no harm.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        let number = self.number.load(Ordering::Acquire);
+        (number, self.bytes.load(Ordering::Relaxed))
+    }
 }
 
 /// The lane of a group that came from another member.
@@ -210,6 +240,10 @@ impl<'a> Up<'a> {
                 .and(&ticket.to_le_bytes())
                 .and(&written.to_le_bytes())
                 .push(ring, leaves),
+            Self::Drained { round, whole } => Head::new(8)
+                .and(&round.to_le_bytes())
+                .and(&[u8::from(*whole)])
+                .push(ring, &[]),
         }
     }
 
@@ -246,6 +280,10 @@ impl<'a> Up<'a> {
                 ticket: fields.u32()?,
                 written: fields.u64()?,
                 leaves: fields.0,
+            },
+            8 => Self::Drained {
+                round: fields.u64()?,
+                whole: fields.take::<1>()?[0] != 0,
             },
             _ => return None,
         })
@@ -437,6 +475,10 @@ mod tests {
                 ticket: 9,
                 written: 1 << 50,
                 leaves: b"digests",
+            },
+            Up::Drained {
+                round: 1 << 50,
+                whole: true,
             },
         ];
         let downs = [

@@ -15,6 +15,7 @@ use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
 
 use crate::channel::StateChannel;
+use crate::exchange::Round;
 use crate::instance::{Exchange, InstanceParts};
 use crate::mutant::{self, Mutant};
 use crate::ring::{Broadcast, ByteRing};
@@ -172,6 +173,7 @@ pub fn host(
     let mut ups = Vec::new();
     let mut parts = Vec::new();
     let shared = Arc::new(AtomicU64::new(0));
+    let round = Arc::new(Round::default());
     for (lane, reader) in readers.into_iter().enumerate() {
         let (up, channel_end) = ByteRing::new(config.up_ring_bytes).map_err(HostError::Memory)?;
         ups.push(channel_end);
@@ -197,6 +199,7 @@ pub fn host(
                 down: reader,
                 committed: shared.clone(),
                 written: 0,
+                round: round.clone(),
             }),
             joins: config.joins,
         });
@@ -204,7 +207,7 @@ pub fn host(
     let objects = config.audited_objects.min(OBJECTS_MAX);
     let auditor = Auditor::new(&replicator, usize::from(config.instances), objects, now);
     Ok((
-        StateChannel::new(secure, replicator, (ups, down), shared, auditor),
+        StateChannel::new(secure, replicator, (ups, down), (shared, round), auditor),
         parts,
     ))
 }

@@ -73,7 +73,12 @@ pub struct Instance<F: NetworkFunction> {
     prefetch_above_bytes: usize,
     flush_us: u64,
     flushed_us: u64,
-    flush_cursor: u8,
+    /// Objects that the flush under way has still to come to.
+    flush_left: u8,
+    /// The last round in which what had changed was logged, the last in which that was begun, and the bytes left of its share.
+    drained_round: u64,
+    begun_round: u64,
+    round_bytes: usize,
     swept_us: u64,
     walks: Vec<Walk>,
     /// Records of images handed to the state channel.

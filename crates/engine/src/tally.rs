@@ -31,6 +31,10 @@ pub struct Tally {
     pub groups_written: u64,
     /// Bytes of those groups.
     pub group_bytes_written: u64,
+    /// Changes of counters' and sketches' cells that were logged: without coalescing each would be one.
+    pub cell_changes: u64,
+    /// Totals of cells with which they were logged.
+    pub cells_told: u64,
     dropped: [u64; Reason::ALL.len()],
 }
 
@@ -50,6 +54,8 @@ impl Default for Tally {
             groups_bad: 0,
             groups_written: 0,
             group_bytes_written: 0,
+            cell_changes: 0,
+            cells_told: 0,
             dropped: [0; Reason::ALL.len()],
         }
     }

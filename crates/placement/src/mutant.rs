@@ -73,11 +73,18 @@ pub enum Mutant {
     ChangesIgnored,
     /// An auditor reads although an image brought it more than its streams say.
     ReadsHalfAnImage,
+    /// An acknowledgement does not close the window in which changes are kept back: each lasts as long as it may.
+    WindowIgnoresAcknowledgement,
+    /// The window has no end of its own: whoever does not acknowledge makes all others late (one slow member stops the
+    /// replication of all).
+    WindowWithoutEnd,
+    /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
+    WindowHoldsGroups,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 31] = [
+    pub const ALL: [Mutant; 34] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -109,6 +116,9 @@ impl Mutant {
         Mutant::SecondReadingTooEarly,
         Mutant::ChangesIgnored,
         Mutant::ReadsHalfAnImage,
+        Mutant::WindowIgnoresAcknowledgement,
+        Mutant::WindowWithoutEnd,
+        Mutant::WindowHoldsGroups,
     ];
 }
 

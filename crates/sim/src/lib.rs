@@ -10,6 +10,7 @@
 mod audits;
 pub mod branches;
 pub mod checks;
+mod congestion;
 pub mod exercise;
 mod faults;
 mod load;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use asterism_engine::link::{LinkConditions, SeededRandom};
 use asterism_placement::replicated::Delivery;
 
+use crate::congestion::COMMANDS;
 use crate::exercise::{BULK, Sizes};
 use crate::load::TORRENT;
 
@@ -161,6 +162,8 @@ pub struct Scenario {
     pub foresees: bool,
     /// Very many packets of one flow come that waits for another member.
     pub torrent: bool,
+    /// Bits per second of the links over which one member counts, at the end: a congested path.
+    pub squeeze: Option<u64>,
     /// Whether one instance stands still for most of the time, until memory must take what its ring cannot.
     pub slow_core: bool,
     /// Whether one member is of a later build, which sends frames that the others do not know.
@@ -207,6 +210,10 @@ pub struct Bounds {
     pub datagram_bytes: usize,
     /// Runs that acknowledgements name.
     pub gap_runs: usize,
+    /// The longest window of coalescing.
+    pub coalescing_max: Duration,
+    /// When a path is congested.
+    pub congested_above: Duration,
 }
 
 impl Scenario {
@@ -270,6 +277,8 @@ impl Scenario {
             flush: draws.micros(2_000, 12_000),
             datagram_bytes: draws.one_of(&[1_472, 1_400]),
             gap_runs: 64,
+            coalescing_max: Duration::ZERO,
+            congested_above: Duration::from_millis(2),
         };
         let spacing = draws.micros(500, 3_000);
         let length = spacing * (commands / ((burst as u32).div_ceil(2)));
@@ -296,6 +305,7 @@ impl Scenario {
             crowded: false,
             foresees: false,
             torrent: false,
+            squeeze: None,
             slow_core: draws.percent(8),
             stranger: match draws.within(0, 59) {
                 0 => Some(Stranger::OtherLife),
@@ -337,7 +347,21 @@ impl Scenario {
             scenario.rough_start = false;
         }
         scenario.plan(draws, length);
+        scenario.coalesce(&mut Draws::new(seed, 4));
         scenario
+    }
+
+    /// Windows of coalescing, and a path that needs them. Of a stream of their own, as above.
+    fn coalesce(&mut self, draws: &mut Draws) {
+        let millis = draws.one_of(&[0, 5, 30, 100]);
+        self.bounds.coalescing_max = Duration::from_millis(millis);
+        self.bounds.congested_above = draws.micros(300, 5_000);
+        let rate = draws.one_of(&[100_000, 300_000, 1_000_000]);
+        let is_patient = self.bounds.keep_alive > Duration::from_secs(1);
+        if millis > 0 && !is_patient && draws.percent(40) {
+            self.squeeze = Some(rate);
+            self.sizes.tokens += COMMANDS;
+        }
     }
 
     /// How many members there are.

@@ -16,6 +16,7 @@ use asterism_state::{Absence, ObjectSettings, State};
 use crate::audits;
 use crate::branches;
 use crate::checks;
+use crate::congestion::{self, Overdue};
 use crate::exercise::{Exercise, Exercised};
 use crate::faults::Before;
 use crate::load::TORRENT;
@@ -37,7 +38,7 @@ pub const OPERATIONS_LEAST: u64 = 500;
 /// Rounds by which the safety phase is prolonged, at most, until enough faults hit.
 const ROUNDS_MORE_MAX: u32 = 40;
 /// Turns of a member's loop take this long, so that virtual time passes in fewer steps.
-const TURN: Duration = Duration::from_micros(50);
+pub(crate) const TURN: Duration = Duration::from_micros(50);
 
 /// Frames of a kind that nobody here knows, to be skipped: kind, length, body.
 const LATER_FRAMES: [u8; 10] = [0xF0, 4, 1, 2, 1, 0xF0, 0xF1, 2, 9, 9];
@@ -55,6 +56,7 @@ pub struct World<'t> {
     pub(crate) next_token: u32,
     /// Ports lately granted, for replies.
     pub(crate) recent_ports: Vec<u16>,
+    overdue: Overdue,
     steps: u64,
 }
 
@@ -103,6 +105,8 @@ pub(crate) fn build_host(
     replica.retransmit_max = bounds.retransmit_max;
     replica.acknowledge_delay = bounds.acknowledge_delay;
     replica.lookahead = bounds.lookahead;
+    replica.coalescing_max = bounds.coalescing_max;
+    replica.congested_above = bounds.congested_above;
     replica.silent_after = bounds.silent_after;
     replica.delivery = scenario.delivery[place];
     change(&mut config);
@@ -179,6 +183,7 @@ impl<'t> World<'t> {
             faults: BTreeMap::new(),
             next_token: 1,
             recent_ports: Vec::new(),
+            overdue: Overdue::default(),
             steps: 0,
         }
     }
@@ -199,6 +204,9 @@ impl<'t> World<'t> {
         let (healed, bound) = self.heal()?;
         tail::lose(&mut self)?;
         self.heal()?;
+        congestion::squeeze(&mut self)?;
+        self.heal()?;
+        congestion::end(&mut self)?;
         if rebirth::is_due(&self) {
             rebirth::live_through(&mut self)?;
         } else if self.scenario.afterlife {
@@ -395,7 +403,8 @@ impl<'t> World<'t> {
     /// round trip, an acknowledgement's delay and a keep-alive long; whoever was dropped from the log is
     /// walked through the tables, 32 chunks a round trip. Three times that for one more gap. To know it, the
     /// last acknowledgement must come, which only the next keep-alive repeats. A member that fell off a log
-    /// is served once it is heard, by its keep-alive if it has nothing to say.
+    /// is served once it is heard, by its keep-alive if it has nothing to say. What accumulators keep back comes a window later,
+    /// or two.
     pub(crate) fn heal_bounds(&self) -> (Duration, Duration) {
         let bounds = &self.scenario.bounds;
         let link = &self.scenario.link;
@@ -455,7 +464,8 @@ impl<'t> World<'t> {
         let whole = (bounds.retransmit_max + unit * 3) * 3
             + unit * (3 * windows + chunks)
             + handshake
-            + patience;
+            + patience
+            + bounds.coalescing_max * 2;
         // Entries that idle out just then differ for the time of one message, until a sweep has found all.
         let sweep =
             Duration::from_millis(4) * self.scenario.sizes.entries * 2 + Duration::from_secs(1);
@@ -537,6 +547,8 @@ impl<'t> World<'t> {
                 .after_step(&self.cluster, &self.oracle, !self.scenario.clocks_step)?;
             checks::each_step(&self.cluster, &self.oracle)?;
             audits::no_false_alarm(&self.cluster)?;
+            self.overdue
+                .judge(&self.cluster, &self.scenario.bounds, at)?;
             if !more {
                 return checks::now_and_then(&self.cluster, &self.oracle);
             }

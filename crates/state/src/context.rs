@@ -3,6 +3,8 @@
 //!
 //! Single-threaded on purpose: an instance is one packet loop on one core. Cells instead of locks.
 
+mod accumulated;
+
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -162,6 +164,8 @@ pub struct Context {
     stable: RefCell<Vec<u64>>,
     pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
+    /// Changes of cells that flushes told of, and totals that they told.
+    told: Cell<(u64, u64)>,
     /// The lives that the epoch names, by name; empty until one was told of.
     pub(crate) living: RefCell<Vec<OriginName>>,
 }
@@ -204,6 +208,7 @@ impl Context {
             stable: RefCell::new(vec![0; 64]),
             covered_us: RefCell::new(vec![0; members]),
             hold_accumulators: Cell::new(false),
+            told: Cell::new((0, 0)),
             living: RefCell::default(),
         }
     }
@@ -612,13 +617,6 @@ impl Context {
             .borrow()
             .get(usize::from(stamp.origin.0))
             .is_some_and(|&until| until >= stamp.sequence)
-    }
-    /// While set, accumulators keep their changes: the log has no room to spare for them.
-    pub fn hold_accumulators(&self, hold: bool) {
-        self.hold_accumulators.set(hold);
-    }
-    pub(crate) fn accumulators_held(&self) -> bool {
-        self.hold_accumulators.get()
     }
 }
 

@@ -50,11 +50,14 @@ pub enum Mutant {
     ForeseenTrusted,
     /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
     OrphansLiveOn,
+    /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
+    /// never told).
+    HeldChangesForgotten,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 18] = [
+    pub const ALL: [Mutant; 19] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -73,6 +76,7 @@ impl Mutant {
         Mutant::GrantPerRetry,
         Mutant::ForeseenTrusted,
         Mutant::OrphansLiveOn,
+        Mutant::HeldChangesForgotten,
     ];
 }
 

@@ -82,7 +82,8 @@ pub trait Object {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;
     /// Asks for the cache lines that an operation needs, some operations before it is applied.
     fn approach(&self, _input: &mut Reader<'_>) {}
-    /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used.
+    /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used; the next call goes on.
+    /// What changes meanwhile may be left for the flush after it.
     fn flush(&mut self, _bytes: &mut usize) -> bool {
         true
     }

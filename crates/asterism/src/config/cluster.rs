@@ -56,6 +56,8 @@ pub struct Channel {
     pub retransmit_max: Duration,
     pub acknowledge_delay: Duration,
     pub lookahead: Duration,
+    pub coalescing_max: Duration,
+    pub congested_above: Duration,
     pub silent_after: Duration,
     pub delivery: Delivery,
     pub multicast: Option<SocketAddr>,
@@ -118,6 +120,8 @@ impl Cluster {
                 retransmit_max: channel.retransmit_max,
                 acknowledge_delay: channel.acknowledge_delay,
                 lookahead: channel.lookahead,
+                coalescing_max: channel.coalescing_max,
+                congested_above: channel.congested_above,
                 silent_after: channel.silent_after,
                 delivery: channel.delivery,
                 ..replicated::Config::new(cluster, Epoch(1), member, incarnation, members.clone())
@@ -381,6 +385,8 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
         retransmit_max: values.duration("retransmit_max")?,
         acknowledge_delay: values.duration("acknowledge_delay")?,
         lookahead: values.duration("lookahead")?,
+        coalescing_max: values.duration("coalescing_max")?,
+        congested_above: values.duration("congested_above")?,
         silent_after: values.duration("silent_after")?,
         delivery: match values.choice("delivery")? {
             "unordered" => Delivery::Unordered,

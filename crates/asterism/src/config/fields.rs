@@ -171,6 +171,18 @@ pub static CHANNEL: Section = Section {
             meaning: "How long a change may wait for others to fill its message. Longer means fewer messages and more lag.",
         },
         Field {
+            name: "coalescing_max",
+            kind: duration(Duration::ZERO, replicated::COALESCING_LIMIT),
+            default: Default::Is("\"50ms\""),
+            meaning: "How long counters and sketches may keep changes back while the path is congested, so that what changes again meanwhile travels once. Zero: never.",
+        },
+        Field {
+            name: "congested_above",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Is("\"2ms\""),
+            meaning: "A path is congested when its average round trip is longer than the shortest of late by this and a quarter of that.",
+        },
+        Field {
             name: "silent_after",
             kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
             default: Default::Is("\"1s\""),
@@ -464,6 +476,8 @@ mod tests {
                     "retransmit_max" => config.retransmit_max = Duration::from_nanos(value),
                     "acknowledge_delay" => config.acknowledge_delay = Duration::from_nanos(value),
                     "lookahead" => config.lookahead = Duration::from_nanos(value),
+                    "coalescing_max" => config.coalescing_max = Duration::from_nanos(value),
+                    "congested_above" => config.congested_above = Duration::from_nanos(value),
                     "silent_after" => config.silent_after = Duration::from_nanos(value),
                     other => panic!("{other} is not compared"),
                 })
@@ -476,6 +490,6 @@ mod tests {
             );
             checked += 1;
         }
-        assert_eq!(checked, 11);
+        assert_eq!(checked, 13);
     }
 }

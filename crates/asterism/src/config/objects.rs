@@ -69,6 +69,7 @@ impl ObjectChoice {
                 },
             },
             capacity: self.capacity,
+            audited: self.placement == Placement::Replicated,
         }
     }
 }

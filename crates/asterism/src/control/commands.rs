@@ -416,12 +416,20 @@ fn status_text(status: &StatusDocument) -> String {
         channel.sends_with,
         listed(&channel.accepts)
     ));
+    if channel.cells_told > 0 {
+        text.push_str(&format!(
+            "  counters: window of {}, {:.1} changes for each total told\n",
+            span(channel.coalescing_window_us),
+            channel.cell_changes as f64 / channel.cells_told as f64,
+        ));
+    }
     for peer in &status.peers {
         let state = match peer {
             peer if !peer.takes_part => "takes no part",
             peer if peer.unreachable => "unreachable",
             peer if !peer.admitted || !peer.welcomes => "not joined",
             peer if peer.laggard => "lags",
+            peer if peer.congested => "congested",
             _ => "joined",
         };
         let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);

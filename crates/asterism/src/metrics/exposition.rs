@@ -376,7 +376,7 @@ fn channel(page: &mut Page, view: &View) {
         page.sample(name, &[("reason", reason)], value);
     }
     let (groups, bytes) = view.names.log;
-    let gauges: [(&str, &str, u64); 12] = [
+    let gauges: [(&str, &str, u64); 13] = [
         (
             "asterism_log_head",
             "The last group that this host wrote.",
@@ -406,6 +406,11 @@ fn channel(page: &mut Page, view: &View) {
             "asterism_channel_backlog_bytes",
             "Bytes that wait for slow instances.",
             snapshot.backlog_bytes as u64,
+        ),
+        (
+            "asterism_channel_coalescing_window_microseconds",
+            "How long counters and sketches keep changes back at most now; 0 while no path is congested.",
+            snapshot.window.length.as_micros() as u64,
         ),
         (
             "asterism_channel_path_mtu_bytes",
@@ -583,6 +588,11 @@ fn peers(page: &mut Page, view: &View) {
             0 => "NaN".to_owned(),
             _ => seconds(one.progress.round_trip.average.as_micros() as u64),
         },
+    );
+    each(
+        "asterism_peer_congested",
+        "Whether the path to it is congested, by its round trips.",
+        &|one| u8::from(one.progress.round_trip.congested).to_string(),
     );
     each(
         "asterism_peer_behind_groups",

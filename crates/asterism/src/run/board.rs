@@ -104,6 +104,8 @@ counts! {
     "groups_bad" groups_bad "Operation groups of others that did not decode: the state differs from then on.";
     "groups_written" groups_written "Operation groups that were committed.";
     "group_bytes_written" group_bytes_written "Bytes of those groups.";
+    "cell_changes" cell_changes "Changes of counters' and sketches' cells that were logged.";
+    "cells_told" cells_told "Totals of cells with which they were logged: the fewer, the more was coalesced.";
 }
 
 /// A port as its instance knows it.

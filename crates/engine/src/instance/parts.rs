@@ -9,6 +9,7 @@ use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick
 
 use super::Instance;
 use super::sharing::{CACHE_BYTES, IMAGE_PART_BYTES};
+use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
 use crate::port::Port;
@@ -37,6 +38,8 @@ pub(crate) struct Exchange {
     pub(crate) committed: Arc<AtomicU64>,
     /// The number of the last group that this instance wrote.
     pub(crate) written: u64,
+    /// The round in which accumulators may log what changed; zero: at any time.
+    pub(crate) round: Arc<Round>,
 }
 
 impl InstanceParts {
@@ -102,7 +105,10 @@ impl InstanceParts {
             prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,
             flushed_us: 0,
-            flush_cursor: 0,
+            flush_left: 0,
+            drained_round: 0,
+            begun_round: 0,
+            round_bytes: 0,
             swept_us: 0,
             walks: Vec::new(),
             image_records: 0,

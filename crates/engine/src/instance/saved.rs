@@ -37,6 +37,8 @@ impl<F: NetworkFunction> Instance<F> {
         }
         self.publish();
         self.send();
+        // Nothing is read that could change it again: what changed waits for no window.
+        self.drained_round = 0;
         self.upkeep();
         self.publish();
     }

@@ -256,27 +256,62 @@ impl<F: NetworkFunction> Instance<F> {
             self.flushed_us = self.now_us;
             return;
         };
-        // Accumulators wait while the log is more than half full: what they hold back only grows together.
-        let held = exchange.up.lag_bytes() * 2 > exchange.up.capacity();
-        self.context.hold_accumulators(held);
+        // Accumulators wait while the log is more than half full, and while the path is congested once they were drained in
+        // its round: what they hold back only grows together.
+        let is_full = exchange.up.lag_bytes() * 2 > exchange.up.capacity();
+        let (round, share) = exchange.round.get();
+        let is_drained = round != 0 && round == self.drained_round;
+        let is_held = is_full || is_drained;
+        self.context.hold_accumulators(is_held);
         let mut bytes = BURST_LOG_BYTES / 2;
         let objects = F::State::OBJECTS.len() as u8;
-        for _ in 0..objects {
-            let all = self
-                .state
-                .with(self.flush_cursor, Flush(&mut bytes))
-                .unwrap_or(true);
-            if !all {
+        if is_held {
+            for object in 0..objects {
+                self.state.with(object, Flush(&mut bytes));
+            }
+            self.flushed_us = self.now_us;
+            return;
+        }
+        if round == 0 {
+            self.round_bytes = usize::MAX;
+        } else if round != self.begun_round {
+            self.round_bytes = share as usize;
+        }
+        self.begun_round = round;
+        let most = bytes.min(self.round_bytes);
+        bytes = most;
+        // In as many turns as it takes, each object once: what changes meanwhile is for the next flush.
+        if self.flush_left == 0 {
+            self.flush_left = objects;
+        }
+        while self.flush_left > 0 {
+            let object = objects - self.flush_left;
+            if !self.state.with(object, Flush(&mut bytes)).unwrap_or(true) {
                 break;
             }
-            self.flush_cursor = (self.flush_cursor + 1) % objects;
+            self.flush_left -= 1;
         }
         if self.context.wrote() {
             self.settle();
             self.push_groups();
+            (self.tally.cell_changes, self.tally.cells_told) = self.context.told();
         }
-        if bytes > asterism_state::OPERATION_BYTES_MAX {
+        self.round_bytes -= most - bytes;
+        let whole = self.flush_left == 0;
+        if whole || self.round_bytes < OPERATION_BYTES_MAX {
             self.flushed_us = self.now_us;
+            self.end_round(round, whole);
+        }
+    }
+
+    /// What had changed is logged, or as much as may be.
+    fn end_round(&mut self, round: u64, whole: bool) {
+        self.drained_round = round;
+        if round != 0
+            && let Some(exchange) = &mut self.exchange
+        {
+            // Room for this is part of what a flush leaves free.
+            let _ = Up::Drained { round, whole }.push(&mut exchange.up);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use asterism_placement::replicated::audit::{AuditTally, Auditor, Place};
 use asterism_placement::replicated::{
-    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing,
+    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing, Window,
 };
 use asterism_placement::seal::{RefusalCounts, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
@@ -97,6 +97,8 @@ pub struct ChannelSnapshot {
     pub head: u64,
     /// Room left in the log.
     pub log_room: LogRoom,
+    /// The window in which accumulators keep changes back, while the path is congested.
+    pub window: Window,
     /// Bytes that wait for slow instances.
     pub backlog_bytes: usize,
     /// Whether all that was written here is applied everywhere, and the other way round.
@@ -157,6 +159,7 @@ impl ChannelSnapshot {
             audit: AuditSnapshot::default(),
             head: 0,
             log_room: channel.replicator().log_room(),
+            window: channel.replicator().window(),
             backlog_bytes: 0,
             is_quiet: false,
             thread,
@@ -189,6 +192,7 @@ impl ChannelSnapshot {
         self.audit.fill(channel.auditor());
         self.head = replicator.head();
         self.log_room = replicator.log_room();
+        self.window = replicator.window();
         self.backlog_bytes = channel.backlog_bytes();
         self.is_quiet = channel.is_quiet();
         self.thread = thread;

@@ -21,6 +21,9 @@ pub const LOG_BYTES_LIMIT: usize = 1 << 32;
 /// The longest duration in the configuration.
 pub const DURATION_LIMIT: Duration = Duration::from_secs(3_600);
 
+/// The greatest [`Config::coalescing_max`].
+pub const COALESCING_LIMIT: Duration = Duration::from_millis(100);
+
 /// In which order a receiver is given the groups of one origin. Groups of different origins are never ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {
@@ -84,6 +87,12 @@ pub struct Config {
     /// How long a group may wait for others to fill its message. Sane: zero (sent when next polled).
     /// Bound: to [`DURATION_LIMIT`].
     pub lookahead: Duration,
+    /// How long accumulators may keep changes back while the path is congested, so that what changes again meanwhile travels
+    /// once; it bounds by how much this makes any member later. Zero: never. Sane: 50 ms. Bound: to [`COALESCING_LIMIT`].
+    pub coalescing_max: Duration,
+    /// A path is congested when its average round trip is longer than the shortest of late by this and a quarter of that
+    /// (Constellation section 4.2). Sane: 2 ms, more than scheduling takes. Bound: 1 us to [`DURATION_LIMIT`].
+    pub congested_above: Duration,
     /// A member that was not heard for so long and pins a full log is dropped from it at once, and its image waits until
     /// it is heard again. Sane: 1 s. Bound: 1 us to [`DURATION_LIMIT`].
     pub silent_after: Duration,
@@ -123,6 +132,8 @@ impl Config {
             retransmit_max: Duration::from_secs(1),
             acknowledge_delay: Duration::from_micros(500),
             lookahead: Duration::ZERO,
+            coalescing_max: Duration::from_millis(50),
+            congested_above: Duration::from_millis(2),
             silent_after: Duration::from_secs(1),
             delivery: Delivery::Ordered,
             siblings: false,
@@ -192,15 +203,21 @@ impl Config {
             ("retransmit_max", self.retransmit_max, self.retransmit_min),
             ("acknowledge_delay", self.acknowledge_delay, micro),
             ("lookahead", self.lookahead, Duration::ZERO),
+            ("coalescing_max", self.coalescing_max, Duration::ZERO),
+            ("congested_above", self.congested_above, micro),
             ("silent_after", self.silent_after, micro),
         ];
         for (field, value, least) in durations {
-            if value < least || value > DURATION_LIMIT {
+            let most = match field {
+                "coalescing_max" => COALESCING_LIMIT,
+                _ => DURATION_LIMIT,
+            };
+            if value < least || value > most {
                 errors.push(ConfigError::Duration {
                     field,
                     value,
                     least,
-                    most: DURATION_LIMIT,
+                    most,
                 });
             }
         }
@@ -311,8 +328,9 @@ mod tests {
         config.log_groups_max = usize::MAX;
         config.retransmit_max = Duration::from_micros(1);
         config.keep_alive = Duration::ZERO;
+        config.coalescing_max = COALESCING_LIMIT + Duration::from_nanos(1);
         let errors = config.errors();
-        assert_eq!(errors.len(), 6, "{errors:?}");
+        assert_eq!(errors.len(), 7, "{errors:?}");
         assert!(errors.iter().all(|error| !error.to_string().is_empty()));
     }
 }

@@ -100,6 +100,12 @@ counters! {
     /// Groups dropped because this member joins and was not told yet where the sender's stream begins for it; they come
     /// again.
     groups_before_base,
+    /// Times that accumulators began to keep changes back because the path was congested.
+    coalescing_begun,
+    /// Windows in which they did so that an acknowledgement closed.
+    windows_acknowledged,
+    /// Windows that lasted as long as they may.
+    windows_expired,
 }
 
 impl Counters {

@@ -247,12 +247,16 @@ impl Replicator {
         let index = self.index(seat);
         let peer = &mut self.peers[seat];
         if echo.timestamp > peer.echoed {
-            peer.echoed = echo.timestamp;
+            peer.echoes(echo.timestamp, self.fresh_at);
             // Longer than the longest timeout is a host that stood still, not the path; kept as measured it would put
             // off the repair of losses for as long again.
             let sample = now.since(echo.timestamp).saturating_sub(echo.held);
             peer.round_trip
                 .measured(sample.min(self.config.retransmit_max));
+            // None at all is no round trip: a clock was put forward while the echo was held.
+            if !sample.is_zero() {
+                peer.round_trip.judge(now, self.config.congested_above);
+            }
             self.progress.members[index].round_trip = peer.round_trip;
         }
         echo.timestamp + (echo.held - echo.held / CLOCK_DRIFT_PARTS)

@@ -113,6 +113,11 @@ impl Log {
         self.ends[(sequence & (self.ends.len() as u64 - 1)) as usize]
     }
 
+    /// Bytes of all groups up to `sequence`, since the start; of what was pruned, up to the last pruned one.
+    pub(super) fn bytes_through(&self, sequence: u64) -> u64 {
+        self.end_of(sequence.clamp(self.pruned, self.head))
+    }
+
     /// Bytes that the groups `first..=last` take in a frame.
     pub(super) fn run_bytes(&self, first: u64, last: u64) -> usize {
         (self.end_of(last) - self.end_of(first - 1)) as usize

@@ -14,10 +14,11 @@
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
 //! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15). `roster` says who
-//! takes part, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends.
+//! takes part, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends; `coalescing` when accumulators wait for a congested path.
 
 pub mod audit;
 mod closing;
+mod coalescing;
 mod config;
 mod counters;
 mod handle;
@@ -40,9 +41,10 @@ mod wire;
 
 use crate::{Incarnation, MemberId, Time};
 
+pub use coalescing::Window;
 pub use config::{
-    Config, ConfigError, DURATION_LIMIT, Delivery, GROUP_BYTES_MAX, GROUPS_LIMIT, LOG_BYTES_LIMIT,
-    MEMBERS_MAX, PAYLOAD_BYTES_LIMIT, PAYLOAD_BYTES_MIN,
+    COALESCING_LIMIT, Config, ConfigError, DURATION_LIMIT, Delivery, GROUP_BYTES_MAX, GROUPS_LIMIT,
+    LOG_BYTES_LIMIT, MEMBERS_MAX, PAYLOAD_BYTES_LIMIT, PAYLOAD_BYTES_MIN,
 };
 pub use counters::Counters;
 pub use handle::fuzz_handle;

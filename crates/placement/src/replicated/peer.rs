@@ -30,6 +30,8 @@ pub(super) struct Peer {
     pub(super) timestamp: Option<(Time, Time)>,
     /// The latest of the own timestamps that it echoed.
     pub(super) echoed: Time,
+    /// Groups were sent for the first time then or later, and no echo of that came yet.
+    unechoed: Option<Time>,
     pub(super) round_trip: RoundTrip,
     /// Whether it says how far its own instances applied its own stream, once it acknowledged anything. If not, what
     /// it has committed it has applied.
@@ -85,6 +87,7 @@ impl Peer {
             heard: None,
             timestamp: None,
             echoed: Time::ZERO,
+            unechoed: None,
             round_trip: RoundTrip::default(),
             reports_own: None,
             inbound: Inbound::new(member, delivery, window, unapplied),
@@ -133,6 +136,45 @@ impl Peer {
                 *sequence = 0;
             }
         }
+    }
+
+    /// Groups go to it for the first time.
+    pub(super) fn sends(&mut self, now: Time) {
+        self.unechoed.get_or_insert(now);
+    }
+
+    /// It echoed a timestamp; the last groups that were sent for the first time went at `sent_at`.
+    pub(super) fn echoes(&mut self, timestamp: Time, sent_at: Time) {
+        self.echoed = timestamp;
+        self.unechoed = (sent_at > timestamp).then_some(timestamp);
+    }
+
+    /// Whether the way to it is congested: the mark is set, or an echo is overdue that would set it. On a path that fills up
+    /// echoes come the later the more is sent.
+    pub(super) fn is_congested(&self, now: Time, config: &Config) -> bool {
+        let round_trip = &self.round_trip;
+        let expected = round_trip.shortest()
+            + round_trip.excess_max(config.congested_above)
+            + config.acknowledge_delay * 2;
+        let overdue = |since: Time| now.since(since) > expected;
+        round_trip.congested || round_trip.samples > 0 && self.unechoed.is_some_and(overdue)
+    }
+
+    /// How long an acknowledgement of a small message takes, with some patience.
+    pub(super) fn acknowledges_within(&self, config: &Config) -> core::time::Duration {
+        let round_trip = &self.round_trip;
+        round_trip.average + round_trip.deviation * 4 + config.acknowledge_delay
+    }
+
+    /// It has received the own stream up to here, or an image brings it.
+    pub(super) fn received_through(&self) -> u64 {
+        self.received.max(self.floor)
+    }
+
+    /// Whether it lacks what was sent so long ago that it does not keep pace.
+    pub(super) fn is_apart(&self, now: Time, sent: &Sent, patience: core::time::Duration) -> bool {
+        let oldest = sent.find(self.received_through() + 1);
+        oldest < sent.end() && sent.first_sent_at(oldest) + patience < now
     }
 
     /// The log keeps everything above this for it. `None`: nothing.

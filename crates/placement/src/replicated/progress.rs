@@ -31,6 +31,11 @@ pub struct RoundTrip {
     pub deviation: Duration,
     /// How many were measured; the rest is meaningless while this is zero.
     pub samples: u64,
+    /// The path is congested: the average is well beyond the shortest of late (Constellation section 4.2).
+    pub congested: bool,
+    /// The shortest of the period before and of this one, and when this one began.
+    pub(crate) shortest: [Duration; 2],
+    pub(crate) shortest_since: Time,
 }
 
 /// How far this member is behind an origin.

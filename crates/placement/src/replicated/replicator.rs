@@ -6,6 +6,7 @@ use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::closing::Closing;
+use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
 use super::log::Log;
@@ -17,6 +18,9 @@ use super::{Event, LogRoom, SubmitError};
 
 /// A life's walks are numbered in this many bits, below the life's name.
 const WALKS_OF_A_LIFE_BITS: u32 = 16;
+
+/// A member that lacks what was sent this many longest windows ago does not keep pace.
+const PATIENCE: u32 = 4;
 
 /// One host's end of the replication. Sans I/O; every call is bounded by its arguments and the configuration, and
 /// allocates nothing once its buffers have grown to what the traffic needs, except while a laggard is served.
@@ -41,6 +45,10 @@ pub struct Replicator {
     pub(super) named_through: u64,
     /// When the oldest unsent group was submitted.
     pub(super) unsent_since: Option<Time>,
+    /// The timestamp with which groups were last sent for the first time.
+    pub(super) fresh_at: Time,
+    /// When accumulators may log what changed.
+    pub(super) coalescing: Coalescing,
     /// What members said they applied: row the member, column the origin, both by index.
     pub(super) said: Box<[u64]>,
     /// What of it counts for stability (rule 14).
@@ -132,6 +140,8 @@ impl Replicator {
             committed: 0,
             named_through: 0,
             unsent_since: None,
+            fresh_at: Time::ZERO,
+            coalescing: Coalescing::default(),
             said: vec![0; count * count].into(),
             counted: vec![0; count * count].into(),
             confirms: vec![None; count * count].into(),
@@ -180,6 +190,12 @@ impl Replicator {
     #[must_use]
     pub fn head(&self) -> u64 {
         self.log.head()
+    }
+
+    /// The last own sequence that was sent, or that nobody needs to be sent any more.
+    #[must_use]
+    pub fn sent_through(&self) -> u64 {
+        self.sent_through
     }
 
     /// Own groups up to `sequence` are committed, though not all of them are submitted yet (the log may be full): what is
@@ -258,6 +274,9 @@ impl Replicator {
                 since + self.config.lookahead
             });
         }
+        if let Some(at) = self.coalescing.closes_at(self.sent_through) {
+            next = next.min(at);
+        }
         let most = self.config.retransmit_max;
         for peer in &self.peers {
             let mut at = |time: Option<Time>| next = next.min(time.unwrap_or(Time::MAX));
@@ -302,6 +321,82 @@ impl Replicator {
                 self.give_up_on(seat);
             }
         }
+        self.coalesce(now);
+    }
+
+    /// The window in which accumulators keep back what changes. While its round is zero they log as they please; else
+    /// each instance may log once in each round what has changed, up to its share of the window's bytes, and is to say so
+    /// with [`drained`](Replicator::drained).
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.coalescing.window()
+    }
+
+    /// An instance logged what had changed, in this round, and that was submitted: the whole of it, or its share of the bytes.
+    pub fn drained(&mut self, now: Time, round: u64, whole: bool) {
+        let path = self.path(now);
+        self.coalescing
+            .drained(now, (round, whole), &path, self.config.coalescing_max);
+    }
+
+    /// Opens and closes the window. Costs a comparison or two for each member while the path is free.
+    fn coalesce(&mut self, now: Time) {
+        let config = &self.config;
+        let presses = |peer: &Peer| peer.is_congested(now, config);
+        if config.coalescing_max.is_zero()
+            || !self.coalescing.is_open()
+                && !self.waits_to_be_sent(now)
+                && !self.peers.iter().any(presses)
+        {
+            return;
+        }
+        let path = self.path(now);
+        let most = self.config.coalescing_max;
+        self.coalescing.turn(now, &path, most, &mut self.counters);
+    }
+
+    /// Whether groups wait because less may be sent than is written.
+    fn waits_to_be_sent(&self, now: Time) -> bool {
+        let patience = self.config.lookahead + self.config.congested_above;
+        self.unsent_since
+            .is_some_and(|since| now.since(since) > patience)
+    }
+
+    /// The way to the members that are served from the log and keep pace; to all of those if none does. One that is much
+    /// slower than others does not make them wait: it falls behind, and off the log in the end.
+    fn path(&self, now: Time) -> Path {
+        let head = self.log.head();
+        let mut path = Path {
+            is_empty: true,
+            received: head,
+            sent: self.sent_through,
+            head,
+            ..Path::default()
+        };
+        let patience = self.config.coalescing_max * PATIENCE;
+        let served = |peer: &Peer| peer.standing == Standing::Current && peer.incarnation.is_some();
+        let is_apart = |peer: &Peer| peer.is_apart(now, &self.sent, patience);
+        let all = || self.peers.iter().filter(|peer| served(peer));
+        let nobody_keeps_pace = all().all(is_apart);
+        for peer in all() {
+            if !nobody_keeps_pace && is_apart(peer) {
+                continue;
+            }
+            path.is_empty = false;
+            path.pressed |= peer.is_congested(now, &self.config);
+            path.received = path.received.min(peer.received_through());
+            let within = peer.acknowledges_within(&self.config);
+            path.round_trip = path.round_trip.max(within);
+            let round_trip = &peer.round_trip;
+            let least = round_trip.shortest() + self.config.acknowledge_delay;
+            path.round_trip_min = path.round_trip_min.max(least);
+            let excess = round_trip.excess_max(self.config.congested_above);
+            path.excess_max = path.excess_max.max(excess);
+        }
+        path.pressed |= self.waits_to_be_sent(now);
+        path.passed = self.log.bytes_through(path.received);
+        path.outstanding = self.log.bytes_through(head) - path.passed;
+        path
     }
 
     /// The next event.

@@ -3,13 +3,46 @@
 use core::time::Duration;
 
 use super::progress::RoundTrip;
+use crate::Time;
 
 /// The timeout before the first measurement, unless the bounds say otherwise.
 const TIMEOUT_INITIAL: Duration = Duration::from_millis(250);
 /// Backing off doubles the timeout at most so often; the configured maximum ends it sooner.
 const BACKOFF_MAX: u32 = 20;
 
+/// The shortest round trip is that of the last one to two times so long: paths change.
+const SHORTEST_KEPT: Duration = Duration::from_secs(15);
+
 impl RoundTrip {
+    /// After a measurement: what is the shortest now, and whether the path is congested. It is while the average is longer than
+    /// the shortest by `above` and a quarter of the shortest, until it falls below half of that.
+    pub(super) fn judge(&mut self, now: Time, above: Duration) {
+        let is_first = self.shortest_since == Time::ZERO;
+        if is_first || now.since(self.shortest_since) >= SHORTEST_KEPT {
+            let before = if is_first {
+                self.last
+            } else {
+                self.shortest[1]
+            };
+            self.shortest = [before, self.last];
+            self.shortest_since = now;
+        }
+        self.shortest[1] = self.shortest[1].min(self.last);
+        let most = self.excess_max(above);
+        let most = if self.congested { most / 2 } else { most };
+        self.congested = self.average > self.shortest() + most;
+    }
+
+    /// The shortest round trip of late.
+    pub(super) fn shortest(&self) -> Duration {
+        self.shortest[0].min(self.shortest[1])
+    }
+
+    /// How much longer than the shortest the average may be.
+    pub(super) fn excess_max(&self, above: Duration) -> Duration {
+        above + self.shortest() / 4
+    }
+
     /// One more measurement.
     pub(super) fn measured(&mut self, sample: Duration) {
         self.last = sample;
@@ -81,5 +114,40 @@ mod tests {
             ),
             (40, 75)
         );
+    }
+
+    #[test]
+    fn the_mark_follows_the_average_and_the_shortest_follows_the_path() {
+        let above = Duration::from_millis(2);
+        let mut round_trip = RoundTrip::default();
+        let mut now = Time::from_micros(1);
+        let mut take = |sample_ms: u64, round_trip: &mut RoundTrip| {
+            now = now + Duration::from_millis(100);
+            round_trip.measured(Duration::from_millis(sample_ms));
+            round_trip.judge(now, above);
+            round_trip.congested
+        };
+        for _ in 0..50 {
+            assert!(!take(4, &mut round_trip));
+        }
+        assert!(
+            !take(20, &mut round_trip),
+            "one late message is no congestion"
+        );
+        for _ in 0..3 {
+            take(20, &mut round_trip);
+        }
+        assert!(round_trip.congested, "{round_trip:?}");
+        // 3 ms beyond the shortest mark, half of it unmarks.
+        while round_trip.average > Duration::from_micros(5_500) {
+            assert!(round_trip.congested);
+            take(4, &mut round_trip);
+        }
+        assert!(!round_trip.congested);
+        // Another path, ten times as long: congested at first, until the last of the old one is one period old, or two.
+        let marked = (0..400).filter(|_| take(40, &mut round_trip)).count();
+        assert!((150..=300).contains(&marked), "{marked} samples of 100 ms");
+        assert_eq!(round_trip.shortest().as_millis(), 40);
+        assert_eq!(round_trip.minimum.as_millis(), 4);
     }
 }

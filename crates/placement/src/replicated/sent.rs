@@ -14,6 +14,8 @@ pub(super) const RUNS_IN_LOG_MAX: usize = 16_384;
 pub(super) struct Run {
     pub(super) first: u64,
     pub(super) last: u64,
+    /// When it went for the first time.
+    since: Time,
     /// Bit per member: it is to go to that member again.
     pub(super) wanted: u64,
     queued: bool,
@@ -94,6 +96,7 @@ impl Sent {
         self.runs[slot] = Run {
             first,
             last,
+            since: now,
             ..Run::default()
         };
         self.at[slot * self.members..(slot + 1) * self.members].fill(now);
@@ -103,6 +106,11 @@ impl Sent {
     /// When the run last went to that member.
     pub(super) fn sent_at(&self, number: u64, member: usize) -> Time {
         self.at[self.slot(number) * self.members + member]
+    }
+
+    /// When the run went to all members for the first time.
+    pub(super) fn first_sent_at(&self, number: u64) -> Time {
+        self.run(number).since
     }
 
     /// The run goes again to the members of `mask`.

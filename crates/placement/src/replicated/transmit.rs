@@ -412,6 +412,9 @@ impl Replicator {
         if since + self.config.lookahead > now && !self.fills_a_message() {
             return None;
         }
+        if self.coalescing.is_open() && mutant::active(Mutant::WindowHoldsGroups) {
+            return None;
+        }
         if vector {
             self.begin_with_vector(now, buffer);
         } else {
@@ -434,10 +437,12 @@ impl Replicator {
         self.write_records(first, last, false, buffer);
         self.counters.groups_sent += last - first + 1;
         self.sent.push(first, last, now);
+        self.fresh_at = self.clock;
         self.sent_through = last;
         self.named_through = self.named_through.max(last);
         self.unsent_since = (last < head).then_some(since);
         for (seat, peer) in self.peers.iter_mut().enumerate() {
+            peer.sends(now);
             if peer.retransmit_at.is_none() {
                 peer.rearm(now, seat, &self.sent, last, &self.config);
             }

@@ -3,6 +3,7 @@
 
 use asterism_placement::mutant::{self, Mutant};
 
+use crate::coalescing;
 use crate::scenarios::tail_is_repaired;
 use crate::world::World;
 
@@ -30,6 +31,14 @@ fn every_planted_bug_is_found() {
         let killed = (0..400).find_map(|seed| {
             let run = std::panic::catch_unwind(|| match planted {
                 Mutant::TailForgotten => tail_is_repaired(),
+                Mutant::WindowIgnoresAcknowledgement | Mutant::WindowHoldsGroups => {
+                    coalescing::an_acknowledgement_closes_the_window_and_groups_leave_meanwhile();
+                    Ok(())
+                }
+                Mutant::WindowWithoutEnd => {
+                    coalescing::alone_with_a_member_that_acknowledges_nothing_windows_still_end();
+                    Ok(())
+                }
                 _ => World::new(seed).run().map(|_| ()),
             });
             let fault = match run {

@@ -7,9 +7,9 @@ use asterism_placement::replicated::{
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
-const A: MemberId = MemberId(1);
-const B: MemberId = MemberId(2);
-const C: MemberId = MemberId(3);
+pub(crate) const A: MemberId = MemberId(1);
+pub(crate) const B: MemberId = MemberId(2);
+pub(crate) const C: MemberId = MemberId(3);
 
 fn config(member: MemberId) -> Config {
     Config::new(
@@ -22,7 +22,7 @@ fn config(member: MemberId) -> Config {
 }
 
 #[derive(Default)]
-struct Count(u64);
+pub(crate) struct Count(pub(crate) u64);
 
 impl Deliver for Count {
     fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {
@@ -31,18 +31,18 @@ impl Deliver for Count {
 }
 
 /// A few members on one clock, and a network with a fixed delay whose losses the test chooses.
-struct Few {
-    now: Time,
-    nodes: Vec<Replicator>,
-    delivered: Vec<Count>,
+pub(crate) struct Few {
+    pub(crate) now: Time,
+    pub(crate) nodes: Vec<Replicator>,
+    pub(crate) delivered: Vec<Count>,
     flying: Vec<(Time, MemberId, MemberId, Vec<u8>)>,
     /// Every message: when, from whom, to whom, its length.
     sent: Vec<(Time, MemberId, Destination, usize)>,
-    delay: Duration,
+    pub(crate) delay: Duration,
 }
 
 impl Few {
-    fn new(members: u16, change: impl Fn(&mut Config)) -> Few {
+    pub(crate) fn new(members: u16, change: impl Fn(&mut Config)) -> Few {
         let node = |member| {
             let mut config = config(member);
             config.members = (1..=members).map(MemberId).collect();
@@ -59,11 +59,11 @@ impl Few {
         }
     }
 
-    fn node(&mut self, member: MemberId) -> &mut Replicator {
+    pub(crate) fn node(&mut self, member: MemberId) -> &mut Replicator {
         &mut self.nodes[usize::from(member.0) - 1]
     }
 
-    fn submit(&mut self, member: MemberId, groups: u64, length: usize) {
+    pub(crate) fn submit(&mut self, member: MemberId, groups: u64, length: usize) {
         let now = self.now;
         let node = self.node(member);
         for _ in 0..groups {
@@ -133,7 +133,11 @@ impl Few {
         }
     }
 
-    fn run_for(&mut self, time: Duration, lose: impl FnMut(MemberId, MemberId, &[u8]) -> bool) {
+    pub(crate) fn run_for(
+        &mut self,
+        time: Duration,
+        lose: impl FnMut(MemberId, MemberId, &[u8]) -> bool,
+    ) {
         self.run(self.now + time, lose);
     }
 }

@@ -20,7 +20,9 @@ struct Cell<T> {
     others: u64,
     /// The group of the last flush of `own`; 0 before the first.
     flushed: u64,
-    changed: bool,
+    /// How often it changed since then, counted down from zero: so the first change shows as a borrow, and counting the
+    /// others costs no more than asking.
+    changes: u32,
     tag: T,
 }
 
@@ -63,6 +65,9 @@ pub(super) struct Cells<T: Copy> {
     totals: Totals,
     cells: Region<Cell<T>>,
     changed: Vec<u32>,
+    /// Of those that had changed when a flush began, the ones that it has not told yet: what changes while it goes on waits for
+    /// the next one, however often that is.
+    telling: Vec<u32>,
     others: Vec<Others>,
 }
 
@@ -85,6 +90,7 @@ impl<T: Copy> Cells<T> {
             totals,
             cells: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
+            telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
         }
     }
@@ -122,7 +128,9 @@ impl<T: Copy> Cells<T> {
     pub(super) fn add(&mut self, place: u32, amount: u64) {
         let cell = &mut self.cells[place as usize];
         cell.own = cell.own.wrapping_add(amount);
-        if !cell.changed {
+        let first;
+        (cell.changes, first) = cell.changes.overflowing_sub(1);
+        if first {
             self.mark(place);
         }
     }
@@ -130,7 +138,6 @@ impl<T: Copy> Cells<T> {
     #[cold]
     #[inline(never)]
     fn mark(&mut self, place: u32) {
-        self.cells[place as usize].changed = true;
         if self.logged {
             self.changed.push(place);
         }
@@ -188,17 +195,25 @@ impl<T: Copy> Cells<T> {
         name: impl Fn(u32, &T, &mut Writer<'_>),
     ) -> bool {
         if self.context.accumulators_held() {
+            if mutant::active(Mutant::HeldChangesForgotten) {
+                for place in self.changed.drain(..).chain(self.telling.drain(..)) {
+                    self.cells[place as usize].changes = 0;
+                }
+            }
             return true;
         }
         let lane = self.context.identity().lane.0;
-        while let Some(&place) = self.changed.last() {
+        if self.telling.is_empty() {
+            core::mem::swap(&mut self.telling, &mut self.changed);
+        }
+        while let Some(&place) = self.telling.last() {
             if *bytes < OPERATION_BYTES_MAX {
                 return false;
             }
-            self.changed.pop();
+            self.telling.pop();
             let stamp = self.context.stamp(true);
             let cell = &mut self.cells[place as usize];
-            cell.changed = false;
+            self.context.note_told(core::mem::take(&mut cell.changes));
             cell.flushed = stamp.sequence;
             let length = self.context.log(|out| {
                 out.u8(self.object << 3);

@@ -23,8 +23,8 @@ zeroed! {
         own: u64,
         others: u64,
         bucket: u32,
-        /// It is in the list of those to tell.
-        changed: bool,
+        /// How often it changed since it was told, counted down from zero: it is in the list of those to tell unless zero.
+        changes: u32,
     }
 }
 
@@ -51,6 +51,8 @@ pub(super) struct TimedCells {
     pub(super) ring: Ring,
     cells: Region<Cell>,
     changed: Vec<u32>,
+    /// Of those that had changed when a flush began, the ones that it has not told yet.
+    telling: Vec<u32>,
     others: Vec<Others>,
 }
 
@@ -73,6 +75,7 @@ impl TimedCells {
             ring,
             cells: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
+            telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
         }
     }
@@ -133,7 +136,9 @@ impl TimedCells {
         let at = self.at(place, bucket);
         let cell = self.cell(at, bucket);
         cell.own = cell.own.saturating_add(amount);
-        if !cell.changed {
+        let first;
+        (cell.changes, first) = cell.changes.overflowing_sub(1);
+        if first {
             self.mark(at);
         }
     }
@@ -142,7 +147,6 @@ impl TimedCells {
     #[inline(never)]
     fn mark(&mut self, at: usize) {
         if self.logged {
-            self.cells[at].changed = true;
             self.changed.push(at as u32);
         }
     }
@@ -208,19 +212,23 @@ impl TimedCells {
             return true;
         }
         let lane = self.context.identity().lane.0;
-        while let Some(&at) = self.changed.last() {
+        if self.telling.is_empty() {
+            core::mem::swap(&mut self.telling, &mut self.changed);
+        }
+        while let Some(&at) = self.telling.last() {
             if *bytes < OPERATION_BYTES_MAX {
                 return false;
             }
-            self.changed.pop();
+            self.telling.pop();
             let cell = &mut self.cells[at as usize];
-            cell.changed = false;
+            let changes = core::mem::take(&mut cell.changes);
             let (own, bucket) = (cell.own, cell.bucket);
             if own == 0 || !self.ring.keeps(bucket) {
                 // Held back until its bucket was dropped: nobody would take it up.
                 self.ring.tally.expired += 1;
                 continue;
             }
+            self.context.note_told(changes);
             self.context.stamp(true);
             let length = self.context.log(|out| {
                 out.u8(self.object << 3);

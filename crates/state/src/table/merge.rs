@@ -332,7 +332,12 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Applies an own write here, to the record `known` of its row if there is one, and logs it for the others.
     pub(super) fn publish(&mut self, known: Option<u32>, mut copy: Copied<R, V>) -> Option<u32> {
-        copy.stamp = self.stamp();
+        let theirs = known.map(|number| self.records[number as usize].header.stamp());
+        let theirs = theirs.filter(|stamp| {
+            mutant::active(Mutant::RemoteEntryNotLogged) && stamp.origin != Origins::OWN
+        });
+        let silent = theirs.is_some();
+        copy.stamp = theirs.unwrap_or_else(|| self.stamp());
         copy.death = copy.stamp;
         self.context.trace(Step::Write {
             object: self.object,
@@ -343,10 +348,6 @@ impl<R: Row, V: Value> Table<R, V> {
                 Some(_) => Written::Changed,
             },
         });
-        let silent = mutant::active(Mutant::RemoteEntryNotLogged)
-            && known.is_some_and(|number| {
-                self.records[number as usize].header.stamp().origin != crate::stamp::Origins::OWN
-            });
         if self.settings.logged && !silent {
             let flags = if copy.expired > 0 {
                 OPERATION_EXPIRED

@@ -426,6 +426,8 @@ impl Cluster {
         let members = self.replicas.len();
         for at in 0..members {
             // Again: the bytes of one flush may not do.
+            // The first may have begun before the last change.
+            while !self.flush(at) {}
             while !self.flush(at) {}
         }
         for at in 0..members {

@@ -93,7 +93,7 @@ struct Compared {
     number: u32,
     place: Place,
     vector: Vec<u64>,
-    digests: [u64; SEGMENT_LEAVES],
+    digests: Box<[u64; SEGMENT_LEAVES]>,
     /// The ticket of the own readings, once asked for.
     asked: Option<u32>,
     /// By instance.
@@ -386,7 +386,7 @@ impl Auditor {
                 let mut rounds = self.rounds.iter_mut();
                 if let Some(round) = rounds.find(|round| round.number == number) {
                     round.changes = Some(changes);
-                    self.say(now, number, place, most, Turn::First(digests));
+                    self.say(now, number, place, most, Turn::First(Box::new(digests)));
                 }
             }
             Purpose::Second { number } if lane == 0 => {

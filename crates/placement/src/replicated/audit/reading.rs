@@ -46,7 +46,7 @@ pub type Leaves = [Leaf; SEGMENT_LEAVES];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The first: the digests. The vector says what it has at the most.
-    First([u64; SEGMENT_LEAVES]),
+    First(Box<[u64; SEGMENT_LEAVES]>),
     /// The second: a bit for each leaf that has changed since. The vector says what it has at the least.
     Second(u64),
 }
@@ -115,7 +115,7 @@ impl Reading {
             for digest in &mut digests {
                 *digest = reader.fixed_u64()?;
             }
-            Turn::First(digests)
+            Turn::First(Box::new(digests))
         } else {
             Turn::Second(reader.fixed_u64()?)
         };
@@ -145,7 +145,9 @@ mod tests {
     }
 
     fn first() -> Reading {
-        reading(Turn::First(core::array::from_fn(|leaf| leaf as u64 * 7)))
+        reading(Turn::First(Box::new(core::array::from_fn(|leaf| {
+            leaf as u64 * 7
+        }))))
     }
 
     #[test]

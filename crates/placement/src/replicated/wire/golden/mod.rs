@@ -177,7 +177,7 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
         KIND_AUDIT => {
             let words = |name| vector.all(name).map(number).collect::<Vec<u64>>();
             let turn = match vector.number::<u8>("turn") {
-                0 => Turn::First(words("digest").try_into().unwrap()),
+                0 => Turn::First(Box::new(words("digest").try_into().unwrap())),
                 _ => Turn::Second(vector.number("changed")),
             };
             Reading {

@@ -1,0 +1,24 @@
+//! What flushes of accumulators are told, and tell.
+
+use super::Context;
+
+impl Context {
+    /// While set, accumulators keep their changes: the log has no room to spare for them, or the path is congested.
+    pub fn hold_accumulators(&self, hold: bool) {
+        self.hold_accumulators.set(hold);
+    }
+    pub(crate) fn accumulators_held(&self) -> bool {
+        self.hold_accumulators.get()
+    }
+    /// A total is told that changed so often since it was told before, counted down from zero.
+    pub(crate) fn note_told(&self, changes: u32) {
+        let (before, told) = self.told.get();
+        let changes = u64::from(changes.wrapping_neg());
+        self.told.set((before + changes, told + 1));
+    }
+    /// Changes of cells that flushes told of so far, and totals that they told: of objects with many cells, of which one total
+    /// tells of many changes.
+    pub fn told(&self) -> (u64, u64) {
+        self.told.get()
+    }
+}
