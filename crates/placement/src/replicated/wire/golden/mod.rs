@@ -76,9 +76,9 @@ fn fields_of(bytes: &[u8]) -> Fields {
         ]),
         Frame::Audit(body) => {
             let reading = Reading::parse(body).unwrap();
-            let words = match reading.turn {
+            let words = match &reading.turn {
                 Turn::First(digests) => digests.to_vec(),
-                Turn::Second(changed) => vec![changed],
+                Turn::Second(changed) => vec![*changed],
             };
             let (turn, name) = match reading.turn {
                 Turn::First(_) => (0, "digest"),
