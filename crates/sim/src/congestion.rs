@@ -8,6 +8,7 @@ use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
 use crate::exercise::{Command, Exercise, Verb};
+use crate::rebirth;
 use crate::report::Failure;
 use crate::scenario::Bounds;
 use crate::world::{TURN, World};
@@ -93,6 +94,10 @@ pub(crate) fn squeeze(world: &mut World<'_>) -> Result<(), Failure> {
     let Some(rate) = world.scenario.squeeze else {
         return Ok(());
     };
+    // Deaths and returns find what they find at that moment: it stays what it was.
+    if rebirth::is_due(world) {
+        return Ok(());
+    }
     let others: Vec<u16> = (0..world.scenario.members() as u16)
         .filter(|&other| usize::from(other) != WRITER)
         .collect();
@@ -137,7 +142,7 @@ pub(crate) fn end(world: &mut World<'_>) -> Result<(), Failure> {
     // Jitter alone may look like congestion. A clock that steps makes round trips look shorter than any that there can be.
     let unmarks_below = (bounds.congested_above + link.delay / 2) / 2;
     let is_plain = link.jitter + TURN * 4 < unmarks_below && !world.scenario.clocks_step;
-    if world.scenario.squeeze.is_none() || !is_plain {
+    if world.scenario.squeeze.is_none() || !is_plain || rebirth::is_due(world) {
         return Ok(());
     }
     let within = (bounds.keep_alive + round_trip) * SAMPLES + CALM;

@@ -25,6 +25,8 @@ pub const REQUESTS_MAX: usize = 16;
 const PUBLISH_US: u64 = 100_000;
 /// Turns between two looks for requests, while there are packets.
 const TURNS_BETWEEN_REQUESTS: u64 = 64;
+/// How long a worker that ends has flushes run: ten intervals of them.
+const TELL_REST: Duration = Duration::from_millis(2);
 /// The longest sleep: how late an instance sees at most what others wrote, and requests.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// The longest sleep while packets wait for what others may have written, and while an image goes out or comes in.
@@ -293,8 +295,22 @@ impl<F: NetworkFunction> Worker<F> {
                 self.rest(now);
             }
         }
+        self.tell_rest();
         self.instance.flush_ports(|_| {});
         self.publish(self.clock.now());
+    }
+
+    /// What counters still keep back goes to the state channel, which stops later.
+    fn tell_rest(&mut self) {
+        let until = self.clock.now() + TELL_REST;
+        loop {
+            let now = self.clock.now();
+            self.instance.turn_without_reading(now);
+            self.bell.ring();
+            if now >= until {
+                break;
+            }
+        }
     }
 
     /// What the state channel is to hear of.
