@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
-use crate::run::worker::{Phase, Request, Shared};
+use crate::run::requests::Request;
+use crate::run::worker::{Phase, Shared};
 
 /// How long an instance has to answer: it does between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

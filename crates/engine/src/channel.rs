@@ -9,11 +9,11 @@ pub(crate) mod audits;
 mod keys;
 mod lives;
 mod outlet;
+mod walks;
 
 use asterism_placement::replicated::audit::{Auditor, Finding};
 use asterism_placement::replicated::{
-    AcceptedKeys, Destination as ReplicaDestination, Event, ImageError, ImageKind, Replicator,
-    Standing, SubmitError,
+    AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
 use asterism_placement::seal::{
     Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
@@ -28,6 +28,7 @@ use crate::exchange::{Down, Round, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
+use walks::{Walk, find_walk};
 
 /// To whom a sealed datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,18 +109,6 @@ struct Lane {
     images_applied: Vec<(MemberId, u32)>,
     /// Lives that have ended of which it has applied all that was delivered.
     ended_applied: Vec<OriginName>,
-}
-
-/// A walk for a laggard: parts of its image on their way from the instance to the placement.
-#[derive(Debug)]
-struct Walk {
-    member: MemberId,
-    walk: u32,
-    /// Parts that the placement had no room for: at most half more than [`WALK_PARTS`].
-    parts: VecDeque<Vec<u8>>,
-    /// Parts that the instance may still hand over.
-    room: u32,
-    done: bool,
 }
 
 /// The state channel of a host. See the module.
@@ -522,46 +511,6 @@ impl StateChannel {
         true
     }
 
-    /// Hands parts of images on as the placement has room for them, and has instances walk on.
-    fn serve_walks(&mut self, now: Time) {
-        let mut place = 0;
-        while let Some(known) = self.walks.get_mut(place) {
-            let (member, walk) = (known.member, known.walk);
-            let mut over = false;
-            while let Some(part) = known.parts.front() {
-                match self.replicator.submit_image(now, member, walk, part) {
-                    Ok(()) => {
-                        known.parts.pop_front();
-                    }
-                    Err(ImageError::Busy) if mutant::active(Mutant::ImagePartDropped) => {
-                        known.parts.pop_front();
-                    }
-                    Err(ImageError::Busy) => break,
-                    Err(_) => {
-                        over = true;
-                        break;
-                    }
-                }
-            }
-            if known.parts.is_empty() && known.done {
-                // An error says that the walk is over.
-                let _ = self
-                    .replicator
-                    .finish_image(now, member, walk, ImageKind::Full);
-                over = true;
-            }
-            if over {
-                self.walks.remove(place);
-                continue;
-            }
-            if known.parts.len() <= WALK_PARTS as usize / 2 && known.room == 0 && !known.done {
-                known.room = WALK_PARTS;
-                self.outlet.push(&Down::WalkOn { member, walk });
-            }
-            place += 1;
-        }
-    }
-
     /// Tells the placement what every instance has applied.
     fn report_applied(&mut self, now: Time) {
         for place in 0..self.told.len() {
@@ -701,10 +650,4 @@ impl StateChannel {
             self.told_of[place] = Some(origin(member, incarnation));
         }
     }
-}
-
-fn find_walk(walks: &mut [Walk], member: MemberId, walk: u32) -> Option<&mut Walk> {
-    walks
-        .iter_mut()
-        .find(|known| (known.member, known.walk) == (member, walk))
 }

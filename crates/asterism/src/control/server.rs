@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::audit::Repaired;
 use super::place::Place;
 use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
-use crate::run::worker::{Request, TRACED_MAX};
+use crate::run::requests::Request;
+use crate::run::worker::TRACED_MAX;
 use crate::view::View;
 
 /// Connections at a time; further ones are closed.

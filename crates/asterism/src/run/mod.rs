@@ -14,6 +14,7 @@ mod notices;
 pub mod notify;
 pub mod ports;
 pub mod reload;
+pub mod requests;
 pub mod saved;
 pub mod service;
 mod surroundings;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{Interrupted, Service, others};
 use crate::check;
 use crate::run::journal::Event;
+use crate::run::requests::Request;
 use crate::run::saved::{self, SavedState};
 use crate::run::surroundings::moment;
-use crate::run::worker::Request;
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
