@@ -147,7 +147,8 @@ impl Oracle {
                 join(&mut self.visited, key, token);
             }
             Verb::Close => {
-                self.closed.insert((key, member), through);
+                let closed = self.closed.entry((key, member)).or_default();
+                *closed = through.max(*closed);
             }
             _ => {}
         }

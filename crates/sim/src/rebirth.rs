@@ -102,7 +102,10 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     hand_out(world, &mut draws, &all, &roster)?;
     // Numbers of one life's stream say nothing of the next.
     world.oracle.used.clear();
-    world.oracle.closed.clear();
+    for through in world.oracle.closed.values_mut() {
+        // A closing from before may still be on its way, of the dead one's life by an image.
+        *through = u64::MAX;
+    }
     let known = known_to(world, &survivors);
     for _ in 0..ROUNDS {
         spend(world, 0..members)?;

@@ -21,6 +21,8 @@ const DELAY_LEAST: Duration = Duration::from_millis(1);
 const SPIKE_MOST: Duration = Duration::from_millis(120);
 /// Turns of both hosts, and the steps in which it is looked.
 const SLACK: Duration = Duration::from_micros(800);
+/// Groups beyond the lost one with which it is no tail any more: a tail has at most three runs of groups.
+const TAIL_GROUPS: u64 = 3;
 /// The steps.
 const STEP: Duration = Duration::from_micros(200);
 
@@ -59,6 +61,11 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
         let reader = &world.cluster.members()[READER];
         let progress = reader.channel.replicator().progress();
         if progress.applied(MemberId(from)) >= head {
+            return Ok(());
+        }
+        // What was written since tells of the loss: it is not the last any more, and has no timer of its own.
+        let writer = world.cluster.members()[WRITER].channel.replicator();
+        if writer.head() >= head + TAIL_GROUPS {
             return Ok(());
         }
         let waited = world.cluster.now() - committed;

@@ -245,7 +245,11 @@ impl Replicator {
             return Time::ZERO;
         };
         let index = self.index(seat);
+        let image_at = self.image_at;
         let peer = &mut self.peers[seat];
+        if image_at.is_some_and(|at| echo.timestamp > at) {
+            peer.head_since_image.get_or_insert(header.head);
+        }
         if echo.timestamp > peer.echoed {
             peer.echoes(echo.timestamp, self.fresh_at);
             // Longer than the longest timeout is a host that stood still, not the path; kept as measured it would put
@@ -307,10 +311,11 @@ impl Replicator {
     }
 
     fn take_image(&mut self, now: Time, seat: usize, image: Image<'_>, deliver: &mut impl Deliver) {
+        let mut brought = false;
         let delay = self.config.acknowledge_delay;
         let peer = &mut self.peers[seat];
         if peer.inbound_image.chunk(image.walk, image.index) {
-            self.image_at = now;
+            brought = true;
             self.counters.image_chunks_delivered += 1;
             deliver.image(peer.member, image.walk, image.chunk);
         } else {
@@ -322,6 +327,12 @@ impl Replicator {
             peer.inbound_image.acknowledge_at = Some(now);
         } else {
             peer.inbound_image.acknowledge_at.get_or_insert(now + delay);
+        }
+        if brought {
+            self.image_at = Some(self.clock);
+            for peer in &mut self.peers {
+                peer.head_since_image = None;
+            }
         }
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Peer {
     pub(super) timestamp: Option<(Time, Time)>,
     /// The latest of the own timestamps that it echoed.
     pub(super) echoed: Time,
+    /// The head that it named first once it had heard what was sent after the last part of an image came here.
+    pub(super) head_since_image: Option<u64>,
     /// Groups were sent for the first time then or later, and no echo of that came yet.
     unechoed: Option<Time>,
     pub(super) round_trip: RoundTrip,
@@ -87,6 +89,7 @@ impl Peer {
             heard: None,
             timestamp: None,
             echoed: Time::ZERO,
+            head_since_image: None,
             unechoed: None,
             round_trip: RoundTrip::default(),
             reports_own: None,
@@ -146,7 +149,10 @@ impl Peer {
     /// It echoed a timestamp; the last groups that were sent for the first time went at `sent_at`.
     pub(super) fn echoes(&mut self, timestamp: Time, sent_at: Time) {
         self.echoed = timestamp;
-        self.unechoed = (sent_at > timestamp).then_some(timestamp);
+        // What went after that, if it is known which was the first; else the last of it, so that nothing seems overdue only
+        // because echoes come seldom.
+        let known = self.unechoed.filter(|&since| since > timestamp);
+        self.unechoed = known.or((sent_at > timestamp).then_some(sent_at));
     }
 
     /// Whether the way to it is congested: the mark is set, or an echo is overdue that would set it. On a path that fills up

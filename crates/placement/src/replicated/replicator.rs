@@ -79,8 +79,8 @@ pub struct Replicator {
     pub(super) confirm_rotation: usize,
     /// Whether it speaks of lives that ended before it speaks of newcomers.
     pub(super) closings_first: bool,
-    /// When a part of an image was delivered last.
-    pub(super) image_at: Time,
+    /// The timestamp of the latest message when a part of an image was delivered last.
+    pub(super) image_at: Option<Time>,
     /// The number of the last walk begun: not of a walk that an earlier life began.
     pub(super) walks: u32,
     pub(super) progress: Progress,
@@ -157,7 +157,7 @@ impl Replicator {
             closing_rotation: 0,
             confirm_rotation: 0,
             closings_first: false,
-            image_at: Time::ZERO,
+            image_at: None,
             walks: ((config.incarnation.0 ^ config.incarnation.0 >> 32) as u32)
                 << WALKS_OF_A_LIFE_BITS,
             progress,

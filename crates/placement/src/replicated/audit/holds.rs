@@ -19,12 +19,16 @@ impl Replicator {
     /// image or of a life that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
         let open = self.closings.iter().any(|closing| !closing.closed);
+        // What an image brought of a member's stream was committed before it came, so below the head that the member names once
+        // it has heard what was sent here afterwards. Clocks, which may step, have no part in that.
         let beyond = |seat: usize| {
-            let index = self.index(seat);
-            // What an image brought was committed before it came.
-            self.present[index] && self.progress.members[index].covered_until < self.image_at
+            let peer = &self.peers[seat];
+            let reaches = |head: u64| head > peer.inbound.received();
+            self.present[self.index(seat)] && peer.head_since_image.is_none_or(reaches)
         };
-        let half = (0..self.peers.len()).any(beyond) && !mutant::active(Mutant::ReadsHalfAnImage);
+        let half = self.image_at.is_some()
+            && (0..self.peers.len()).any(beyond)
+            && !mutant::active(Mutant::ReadsHalfAnImage);
         if !self.ready || open || half {
             return None;
         }
