@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::answer::{Late, Nearby, Wait};
 use crate::foresight::Foresight;
 use crate::mutant::{self, Mutant};
-use crate::stamp::{Origin, OriginName, Origins, Stamp};
+use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
 use crate::wire::Writer;
 
@@ -162,6 +162,8 @@ pub struct Context {
     group_open: Cell<bool>,
     origins: RefCell<Origins>,
     stable: RefCell<Vec<u64>>,
+    /// Up to where each origin's stream is applied here.
+    applied: RefCell<Vec<u64>>,
     pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
     /// Changes of cells that flushes told of, and totals that they told.
@@ -206,6 +208,7 @@ impl Context {
                 starts: Vec::with_capacity(1024),
             }),
             stable: RefCell::new(vec![0; 64]),
+            applied: RefCell::new(vec![0; 64]),
             covered_us: RefCell::new(vec![0; members]),
             hold_accumulators: Cell::new(false),
             told: Cell::new((0, 0)),
@@ -605,18 +608,18 @@ impl Context {
     /// Reports that every member has applied `origin`'s stream up to `sequence`, and that all they wrote
     /// before they had is applied here.
     pub fn set_stable(&self, origin: Origin, sequence: u64) {
-        let mut stable = self.stable.borrow_mut();
-        let place = usize::from(origin.0);
-        if stable.len() <= place {
-            stable.resize(place + 1, 0);
-        }
-        stable[place] = stable[place].max(sequence);
+        raise(&mut self.stable.borrow_mut(), origin, sequence);
+    }
+    /// Reports that `origin`'s stream is applied here up to `sequence`, all that came before included.
+    pub fn set_applied(&self, origin: Origin, sequence: u64) {
+        raise(&mut self.applied.borrow_mut(), origin, sequence);
+    }
+    /// Whether what was written then was here once, as far as that is known.
+    pub(crate) fn has_applied(&self, stamp: Stamp) -> bool {
+        reaches(&self.applied.borrow(), stamp)
     }
     pub(crate) fn is_stable(&self, stamp: Stamp) -> bool {
-        self.stable
-            .borrow()
-            .get(usize::from(stamp.origin.0))
-            .is_some_and(|&until| until >= stamp.sequence)
+        reaches(&self.stable.borrow(), stamp)
     }
 }
 

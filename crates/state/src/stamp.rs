@@ -84,3 +84,18 @@ pub struct Stamp {
     /// The number of the operation group in the writer's stream, from 1.
     pub sequence: u64,
 }
+
+/// Of sequences by origin, this one is at least that.
+pub(crate) fn raise(sequences: &mut Vec<u64>, origin: Origin, sequence: u64) {
+    let place = usize::from(origin.0);
+    if sequences.len() <= place {
+        sequences.resize(place + 1, 0);
+    }
+    sequences[place] = sequences[place].max(sequence);
+}
+
+/// Whether a stamp is within sequences by origin.
+pub(crate) fn reaches(sequences: &[u64], stamp: Stamp) -> bool {
+    let until = sequences.get(usize::from(stamp.origin.0));
+    until.is_some_and(|&until| until >= stamp.sequence)
+}

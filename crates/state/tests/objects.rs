@@ -456,3 +456,46 @@ fn a_large_group_finds_its_living_member_among_many_ended_ones() {
     assert_eq!(groups.members.any_of(0, &(1 << 40)), Ok(None));
     assert_eq!(groups.members.held(), 10_000);
 }
+
+/// A part of an image may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten
+/// that when it was stable, though the write that it removed is not: whoever removed it had it by an image.
+#[test]
+fn a_late_part_of_an_image_brings_nothing_back() {
+    let mut writer = member(0, ObjectSettings::REPLICATED);
+    let mut remover = member(3, ObjectSettings::REPLICATED);
+    let mut reader = member(1, ObjectSettings::REPLICATED);
+    let written = writer.write(0, 7, 5);
+    let late = image(&writer.state, 300);
+    for part in &late {
+        let applied = remover.state.apply_image(&remover.context, part);
+        applied.expect("good bytes");
+    }
+    let removed = remover.write(5, 7, 0);
+    for (name, groups) in [(writer.name(), written), (remover.name(), removed)] {
+        let origin = reader.context.origin(name).expect("room");
+        for (sequence, bytes) in &groups {
+            let context = &reader.context;
+            let applied = reader.state.apply(context, name, *sequence, bytes);
+            applied.expect("good bytes");
+            reader.context.set_applied(origin, *sequence);
+        }
+        if name == remover.name() {
+            reader.context.set_stable(origin, u64::MAX);
+        }
+    }
+    reader.state.with(0, Sweep { turns: 1 });
+    assert_eq!(reader.state.words.get(&7).map(|at| at.is_some()), Ok(false));
+    for part in &late {
+        let applied = reader.state.apply_image(&reader.context, part);
+        applied.expect("good bytes");
+    }
+    assert_eq!(reader.state.words.get(&7).map(|at| at.is_some()), Ok(false));
+
+    // Who joins is told where streams begin for it before it has what came earlier: nothing is applied then.
+    let mut fresh = member(2, ObjectSettings::REPLICATED);
+    for part in &late {
+        let applied = fresh.state.apply_image(&fresh.context, part);
+        applied.expect("good bytes");
+    }
+    assert_eq!(fresh.state.words.get(&7).map(|at| at.is_some()), Ok(true));
+}

@@ -97,6 +97,12 @@ impl<F: NetworkFunction> Instance<F> {
                 }) => {
                     self.news = true;
                     self.learn(origin, stable, covered_us);
+                    // While it joins, what follows where a stream begins says nothing of what came before.
+                    if self.serving
+                        && let Some(slot) = self.context.origin(origin)
+                    {
+                        self.context.set_applied(slot, received);
+                    }
                     // Room for this is part of what a burst leaves free.
                     let _ = Up::Applied {
                         origin,
