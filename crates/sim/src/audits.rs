@@ -13,7 +13,7 @@ use crate::report::Failure;
 use crate::world::World;
 
 /// One seed in so many makes a replica differ.
-const EVERY: u64 = 4;
+const EVERY: u64 = 8;
 /// Turns of the auditor within which it must have compared everything once all is at rest. A round may be lost with its
 /// datagrams, and is then for the next turn.
 const CYCLES: u32 = 8;
