@@ -248,6 +248,9 @@ impl Auditor {
         if second && let Some(round) = self.rounds.pop_front() {
             let Round { number, place, .. } = round;
             self.ask(place, holds.clone(), Purpose::Second { number });
+            if self.closing.len() >= UNDER_WAY_MAX {
+                self.closing.pop_front();
+            }
             self.closing.push_back(round);
         }
         if begins {
@@ -263,7 +266,7 @@ impl Auditor {
                 let place = round.place;
                 let ticket = self.ask(place, holds.clone(), Purpose::Compare);
                 if let Some(round) = &mut self.compared[index] {
-                    round.asked = ticket;
+                    round.asked = Some(ticket);
                 }
             }
         }
@@ -316,20 +319,19 @@ impl Auditor {
         self.number = self.number.wrapping_add(1);
         let number = self.number;
         let second_at = now + gap(replicator);
-        let asked = self.ask(place, holds.clone(), Purpose::First { number });
-        if asked.is_some() {
-            self.rounds.push_back(Round {
-                number,
-                place,
-                second_at,
-                changes: None,
-            });
-        }
+        self.ask(place, holds.clone(), Purpose::First { number });
+        self.rounds.push_back(Round {
+            number,
+            place,
+            second_at,
+            changes: None,
+        });
     }
 
-    fn ask(&mut self, place: Place, holds: Holds, purpose: Purpose) -> Option<u32> {
+    fn ask(&mut self, place: Place, holds: Holds, purpose: Purpose) -> u32 {
+        // An instance whose ring is full does not answer: what is asked later must not wait for it.
         if self.asked.len() >= UNDER_WAY_MAX {
-            return None;
+            self.asked.pop_front();
         }
         self.ticket = self.ticket.wrapping_add(1);
         let ticket = self.ticket;
@@ -341,7 +343,7 @@ impl Auditor {
             left: self.lanes,
         });
         self.asks.push_back(Ask { ticket, place });
-        Some(ticket)
+        ticket
     }
 
     /// What instances are to read next. All that they were told before, and nothing more, must be in it.
@@ -609,4 +611,42 @@ fn gap(replicator: &Replicator) -> Duration {
     });
     let longest = round_trips.max().unwrap_or_default();
     (longest + GAP_MIN).clamp(GAP_MIN, GAP_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use crate::{ClusterId, Epoch, Incarnation};
+
+    #[test]
+    fn instances_that_do_not_answer_stop_nothing_and_cost_no_memory() {
+        let name = MemberId(1);
+        let config = Config::new(ClusterId(1), Epoch(1), name, Incarnation(1), vec![name]);
+        let replicator = Replicator::new(config, Time::ZERO).expect("a good configuration");
+        let mut auditor = Auditor::new(&replicator, 2, 3, Time::ZERO);
+        let mut now = Time::ZERO;
+        let mut asked = 0;
+        for _ in 0..20_000 {
+            now = now + Duration::from_millis(1);
+            auditor.turn(now, &replicator);
+            asked += core::iter::from_fn(|| auditor.poll_ask()).count();
+        }
+        assert!(asked > 4 * UNDER_WAY_MAX, "{asked}");
+        assert!(auditor.asked.len() <= UNDER_WAY_MAX && auditor.closing.len() <= UNDER_WAY_MAX);
+
+        // Once they answer, they are compared.
+        for _ in 0..2_000 {
+            now = now + Duration::from_millis(1);
+            auditor.turn(now, &replicator);
+            while let Some(ask) = auditor.poll_ask() {
+                for lane in 0..2 {
+                    let leaves = [Leaf::default(); SEGMENT_LEAVES];
+                    auditor.read(now, lane, ask.ticket, 0, Some(&leaves));
+                }
+            }
+        }
+        assert!(auditor.tally().equal > LEAVES as u64);
+        assert_eq!(auditor.tally().different, 0);
+    }
 }
