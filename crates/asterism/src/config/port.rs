@@ -25,6 +25,10 @@ pub struct Port {
     pub ring_frames: usize,
     /// Whether frames for other stations are taken too.
     pub promiscuous: bool,
+    /// Whether TCP segments leave merged, for the interface to cut (AF_PACKET, ring).
+    pub merges: bool,
+    /// Whether the kernel's own network stack sees nothing of the interface (AF_PACKET).
+    pub exclusive: bool,
     /// The receive queue (AF_XDP).
     pub queue: u32,
     /// How packets are moved, where there is a choice.
@@ -241,6 +245,18 @@ static FIELDS: &[Field] = &[
         meaning: "Whether the interface takes frames for stations other than its own, as a function with an Ethernet address of its own needs.",
     },
     Field {
+        name: "merge",
+        kind: Kind::Flag,
+        default: Default::Is("false"),
+        meaning: "Whether TCP segments that follow each other leave as one packet, which the network card cuts again, or the kernel where offloads are off; with `af_packet` and mode `ring`. Faster for bulk. A veth or TAP interface with offloads on does not cut: leave it off there.",
+    },
+    Field {
+        name: "exclusive",
+        kind: Kind::Flag,
+        default: Default::Is("false"),
+        meaning: "Whether the kernel's own network stack sees nothing of what arrives at the interface, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6 and CAP_BPF.",
+    },
+    Field {
         name: "queue",
         kind: Kind::Count {
             least: 0,
@@ -350,6 +366,8 @@ fn port(
     let (packet, xdp, tap) = (PortKind::AfPacket, PortKind::AfXdp, PortKind::Tap);
     unused.extend(of(&[xdp], "queue"));
     unused.extend(of(&[packet], "promiscuous"));
+    unused.extend(of(&[packet], "merge"));
+    unused.extend(of(&[packet], "exclusive"));
     unused.extend(of(&[packet, xdp], "mode"));
     unused.extend(of(&[packet, xdp], "offloads"));
     unused.extend(of(&[tap], "mtu"));
@@ -368,6 +386,15 @@ fn port(
         }
     }
     let mode = mode(kind, values, report);
+    if mode == Some(PortMode::Bulk) && values.flag("merge") == Some(true) {
+        report.add(
+            Diagnostic::error(
+                "`merge` means nothing in mode \"bulk\"",
+                values.span_of("merge"),
+            )
+            .help("leave it out: in this mode packets leave as long as they came"),
+        );
+    }
     let ring_frames = usize::try_from(values.count("ring")?).ok()?;
     if !ring_frames.is_power_of_two() {
         let (below, above) = (
@@ -386,6 +413,8 @@ fn port(
         path: values.text("path").map(PathBuf::from).unwrap_or_default(),
         ring_frames,
         promiscuous: values.flag("promiscuous")?,
+        merges: values.flag("merge")?,
+        exclusive: values.flag("exclusive")?,
         queue: values
             .count("queue")
             .and_then(|queue| u32::try_from(queue).ok())

@@ -198,7 +198,7 @@ fn ports(page: &mut Page, view: &View, instances: &[(String, InstanceSnapshot)])
         }
     };
     type Read = fn(&PortStatistics) -> u64;
-    let counters: [(&str, &str, Read); 8] = [
+    let counters: [(&str, &str, Read); 9] = [
         (
             "asterism_port_received_packets_total",
             "Packets that came by the port.",
@@ -226,6 +226,11 @@ fn ports(page: &mut Page, view: &View, instances: &[(String, InstanceSnapshot)])
             "asterism_port_segments_made_total",
             "Segments that the port cut long packets into.",
             |one| one.segments_made,
+        ),
+        (
+            "asterism_port_segments_merged_total",
+            "TCP segments that the port handed to its interface merged with their neighbours.",
+            |one| one.segments_merged,
         ),
         (
             "asterism_port_link_downs_total",

@@ -186,6 +186,7 @@ impl InstanceSnapshot {
                 statistics.sent_bytes,
                 statistics.checksums_completed,
                 statistics.segments_made,
+                statistics.segments_merged,
                 statistics.link_downs,
                 statistics.reopened,
             ]);
@@ -221,6 +222,7 @@ impl InstanceSnapshot {
                 sent_bytes: next()?,
                 checksums_completed: next()?,
                 segments_made: next()?,
+                segments_merged: next()?,
                 link_downs: next()?,
                 reopened: next()?,
                 dropped: [0; PortDrop::COUNT],

@@ -63,6 +63,8 @@ fn open_one(
             },
             ring_slots: port.ring_frames as u32,
             promiscuous: port.promiscuous,
+            merges_segments: port.merges,
+            exclusive: port.exclusive,
             fanout: group.map(|group| Fanout { group }),
             offloads,
             ..AfPacketConfig::new(port.name, &port.interface)

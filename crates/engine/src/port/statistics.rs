@@ -86,6 +86,9 @@ pub struct PortStatistics {
     pub checksums_completed: u64,
     /// Segments that the port cut long packets into, because the medium takes none so long.
     pub segments_made: u64,
+    /// Segments of one TCP connection that were handed to the interface merged with their neighbours, as one long packet that it
+    /// cuts again.
+    pub segments_merged: u64,
     /// How often the link went down.
     pub link_downs: u64,
     /// How often the port was opened again: its interface had gone and come back, or a peer had.

@@ -2,6 +2,7 @@
 //! root; without it their tests say `SKIPPED`.
 
 mod events;
+mod kernel;
 mod peers;
 mod suite;
 

@@ -21,6 +21,7 @@ use ring::Ring;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use transmit::transmit_merged;
 pub(crate) use transmit::{Failure, transmit};
 
 /// The most slots of a receive ring.
@@ -69,6 +70,14 @@ pub struct AfPacketConfig {
     /// Ring: send to the driver directly, past the queueing discipline. Sane: true. Packets then are not shaped, and a driver
     /// whose queue is full drops them (counted as `port-back-pressure`).
     pub bypasses_queueing: bool,
+    /// Ring: hand segments of one TCP connection that follow each other in a burst to the interface as one packet, which it, or the
+    /// kernel if it has no segmentation offload, cuts again: a fraction of the work for a segment. Sane: true towards a network
+    /// card; false on veth and TAP interfaces with offloads on, which hand the long packet on uncut. Then all packets go by the
+    /// queueing discipline, and `bypasses_queueing` has no meaning: a packet past it may not be cut.
+    pub merges_segments: bool,
+    /// Keep what the interface receives from the kernel's own network stack. Sane: true where nobody else lives on the interface.
+    /// Needs Linux 6.6 and `CAP_BPF`.
+    pub exclusive: bool,
     /// Share the interface with the ports of other instances. `None`: this port gets every packet.
     pub fanout: Option<Fanout>,
     /// What to do with the interface's offloads.
@@ -87,6 +96,8 @@ impl AfPacketConfig {
             socket_buffer_bytes: 8 << 20,
             promiscuous: true,
             bypasses_queueing: true,
+            merges_segments: false,
+            exclusive: false,
             fanout: None,
             offloads: Offloads::Keep,
         }
@@ -129,7 +140,13 @@ pub struct AfPacketPort {
 struct Medium {
     way: Way,
     socket: OwnedFd,
+    /// Sends merged segments. One that receives would have offload headers in its ring.
+    merging: Option<OwnedFd>,
+    /// Bytes of the interface's MTU at the last look.
+    mtu: usize,
     _offloads: Option<OffloadsOff>,
+    /// Keeps packets from the kernel while it is open.
+    _exclusive: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -169,6 +186,11 @@ impl AfPacketPort {
         let config = &self.config;
         self.attachment
             .watch(|interface, index| open(config, interface, index));
+        if let Some(medium) = &mut self.attachment.medium
+            && let Ok(mtu) = self.attachment.interface.mtu()
+        {
+            medium.mtu = mtu as usize;
+        }
     }
 
     /// The kernel's counters begin anew whenever they are read.
@@ -274,11 +296,40 @@ fn open(
         )
         .map_err(refused("joining the fanout group"))?;
     }
+    let exclusive = config.exclusive.then(|| system::bpf::keep_from_kernel(index));
+    let exclusive = exclusive.transpose().map_err(|error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => "",
+            _ => " (exclusive = true needs Linux 6.6)",
+        };
+        let what = "keeping packets from the kernel";
+        format!("{}{hint}", interface.refused(what, &error))
+    })?;
+    let merging = if config.merges_segments && config.mode == AfPacketMode::Ring {
+        let sender = merging_sender(config, index);
+        Some(sender.map_err(refused("opening a packet socket to send by"))?)
+    } else {
+        None
+    };
     Ok(Medium {
         way,
         socket,
+        merging,
+        mtu: interface.mtu().unwrap_or(1500) as usize,
         _offloads: offloads,
+        _exclusive: exclusive,
     })
+}
+
+/// A socket through which packets leave with offload headers.
+fn merging_sender(config: &AfPacketConfig, index: u32) -> io::Result<OwnedFd> {
+    let socket = system::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    system::set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
+    let bytes = config.socket_buffer_bytes.min(1 << 30) as i32;
+    system::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+        .or_else(|_| system::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))?;
+    system::bind_packet_sender(&socket, index)?;
+    Ok(socket)
 }
 
 impl Port for AfPacketPort {
@@ -314,7 +365,13 @@ impl Port for AfPacketPort {
         let (socket, failure) = (medium.socket.as_fd(), &mut self.failure);
         let sent = match medium.way {
             Way::Ring(_) => offload::plainly(pool, burst, statistics, |pool, burst, statistics| {
-                transmit(socket, pool, burst, None, statistics, failure)
+                match &medium.merging {
+                    Some(merging) => {
+                        let (socket, mtu) = (merging.as_fd(), medium.mtu);
+                        transmit_merged(socket, pool, burst, mtu, statistics, failure)
+                    }
+                    None => transmit(socket, pool, burst, None, statistics, failure),
+                }
             }),
             Way::Bulk(_) => {
                 let mut headers = [[0; HEADER_BYTES]; BURST];

@@ -1,7 +1,8 @@
 //! A burst sent through a socket, and what becomes of packets that it does not take. Imports `system`.
 
 use super::bulk::is_link_down;
-use crate::frame::{Burst, FramePool};
+use crate::frame::{Burst, Frame, FramePool};
+use crate::port::offload::Runs;
 use crate::port::statistics::{PortDrop, PortStatistics};
 use crate::port::system::{self, Header};
 use std::io;
@@ -53,12 +54,46 @@ pub(crate) fn transmit(
     statistics: &mut PortStatistics,
     failure: &mut Failure,
 ) -> usize {
+    let send = |pool: &mut FramePool, frames: &[Frame], at: usize| {
+        let headers = headers.and_then(|headers| headers.get(at..));
+        system::send_frames(socket, pool, &frames[at..], headers)
+    };
+    transmit_by(pool, burst, statistics, failure, send, |_| 1)
+}
+
+/// The same through a socket that speaks offload headers, segments that follow each other as one packet of up to 64 KiB for an
+/// interface of this MTU.
+pub(super) fn transmit_merged(
+    socket: BorrowedFd<'_>,
+    pool: &mut FramePool,
+    burst: &mut Burst,
+    mtu: usize,
+    statistics: &mut PortStatistics,
+    failure: &mut Failure,
+) -> usize {
+    let (runs, merged) = Runs::find(pool, burst.as_mut_slice(), mtu);
+    statistics.segments_merged += merged as u64;
+    let send = |pool: &mut FramePool, frames: &[Frame], at: usize| {
+        system::send_runs(socket, pool, frames, &runs, at)
+    };
+    transmit_by(pool, burst, statistics, failure, send, |at| runs.frames(at))
+}
+
+/// Sends by `send`, which takes the frames from a place on and says how many it took; its error is about as many as
+/// `refused_at` says.
+fn transmit_by(
+    pool: &mut FramePool,
+    burst: &mut Burst,
+    statistics: &mut PortStatistics,
+    failure: &mut Failure,
+    mut send: impl FnMut(&mut FramePool, &[Frame], usize) -> io::Result<usize>,
+    refused_at: impl Fn(usize) -> usize,
+) -> usize {
     let frames = burst.as_slice();
     let (mut at, mut sent, mut interrupted) = (0, 0, 0);
     while at < frames.len() {
         let rest = &frames[at..];
-        let headers = headers.and_then(|headers| headers.get(at..));
-        match system::send_frames(socket, pool, rest, headers) {
+        match send(pool, frames, at) {
             Ok(taken @ 1..) => {
                 for frame in rest.iter().take(taken) {
                     statistics.count_sent(frame.len());
@@ -71,6 +106,7 @@ pub(crate) fn transmit(
             }
             refused => {
                 let length = rest.first().map_or(0, |frame| frame.len());
+                let few = refused_at(at).clamp(1, rest.len());
                 let (reason, count) = match refused {
                     Ok(_) => (PortDrop::BackPressure, rest.len()),
                     Err(error) if is_link_down(&error) => {
@@ -78,14 +114,14 @@ pub(crate) fn transmit(
                         (PortDrop::LinkDown, rest.len())
                     }
                     Err(error) => match error.raw_os_error() {
-                        Some(libc::EMSGSIZE) => (PortDrop::BeyondMtu, 1),
+                        Some(libc::EMSGSIZE) => (PortDrop::BeyondMtu, few),
                         // The driver's queue; the next packet may find room.
-                        Some(libc::ENOBUFS) => (PortDrop::BackPressure, 1),
+                        Some(libc::ENOBUFS) => (PortDrop::BackPressure, few),
                         Some(libc::EAGAIN) => (PortDrop::BackPressure, rest.len()),
-                        Some(libc::EINVAL) if length < ETHERNET_BYTES => (PortDrop::TooShort, 1),
+                        Some(libc::EINVAL) if length < ETHERNET_BYTES => (PortDrop::TooShort, few),
                         _ => {
                             failure.sending(&error);
-                            (PortDrop::WriteFailed, 1)
+                            (PortDrop::WriteFailed, few)
                         }
                     },
                 };

@@ -55,7 +55,7 @@ pub(super) fn place(packet: &[u8]) -> Option<Place> {
 }
 
 /// The sum of the pseudo header.
-fn pseudo_sum(packet: &[u8], place: &Place) -> Sum {
+pub(super) fn pseudo_sum(packet: &[u8], place: &Place) -> Sum {
     let bytes = |at: usize| packet.get(place.network_at + at..);
     let protocol = if place.tcp { TCP } else { UDP };
     let length = place.end - place.transport_at;

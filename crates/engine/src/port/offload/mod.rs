@@ -7,6 +7,7 @@
 //! `system` and `asterism-packet`.
 
 mod checksum;
+mod merge;
 mod segments;
 
 use super::statistics::{PortDrop, PortStatistics};
@@ -15,6 +16,7 @@ use crate::frame::{Burst, Frame, FramePool};
 use asterism_packet::Network;
 use checksum::{Place, complete, place, write_pseudo_sum};
 pub(crate) use checksum::{complete_if_partial, complete_unmarked};
+pub(crate) use merge::Runs;
 use segments::Segments;
 
 const NEEDS_CHECKSUM: u8 = 1;

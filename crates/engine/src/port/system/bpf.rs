@@ -1,5 +1,5 @@
-//! The four uses of `bpf(2)` that an AF_XDP socket needs. The program is six instructions long, so no compiler and no
-//! library is needed for it.
+//! The uses of `bpf(2)` that ports need: four of AF_XDP sockets, and one that keeps packets from the kernel's own network stack.
+//! The programs are six and two instructions long, so no compiler and no library is needed for them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -11,6 +11,10 @@ const LINK_CREATE: i64 = 28;
 const XSKMAP: u32 = 17;
 const XDP_PROGRAM: u32 = 6;
 const XDP_ATTACH: u32 = 37;
+const CLASSIFIER_PROGRAM: u32 = 3;
+const INGRESS_ATTACH: u32 = 46;
+/// `TCX_DROP`.
+const DROP: i32 = 2;
 
 /// `union bpf_attr`, of which each command reads the front; zeroes mean "not given".
 #[repr(C, align(8))]
@@ -76,11 +80,6 @@ pub(crate) fn put_socket(map: impl AsFd, queue: u32, socket: impl AsFd) -> io::R
 ///
 /// `r2 = context.rx_queue_index; r1 = map; r3 = XDP_PASS; return bpf_redirect_map(r1, r2, r3)`
 pub(crate) fn redirecting_program(map: impl AsFd) -> io::Result<OwnedFd> {
-    fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> u64 {
-        let [a, b] = offset.to_le_bytes();
-        let [c, d, e, f] = immediate.to_le_bytes();
-        u64::from_le_bytes([code, registers, a, b, c, d, e, f])
-    }
     let program = [
         instruction(0x61, 0x12, 16, 0),
         instruction(0x18, 0x11, 0, map.as_fd().as_raw_fd()),
@@ -89,11 +88,34 @@ pub(crate) fn redirecting_program(map: impl AsFd) -> io::Result<OwnedFd> {
         instruction(0x85, 0x00, 0, 51),
         instruction(0x95, 0x00, 0, 0),
     ];
+    load(XDP_PROGRAM, &program)
+}
+
+fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> u64 {
+    let [a, b] = offset.to_le_bytes();
+    let [c, d, e, f] = immediate.to_le_bytes();
+    u64::from_le_bytes([code, registers, a, b, c, d, e, f])
+}
+
+fn load(kind: u32, program: &[u64]) -> io::Result<OwnedFd> {
     let licence = c"Dual MIT/GPL";
-    let mut attributes = Attributes::new(&[XDP_PROGRAM, program.len() as u32]);
+    let mut attributes = Attributes::new(&[kind, program.len() as u32]);
     attributes.put_pointer(2, program.as_ptr());
     attributes.put_pointer(4, licence.as_ptr());
     attributes.open(PROGRAM_LOAD)
+}
+
+/// Keeps all that an interface receives from the kernel's own network stack, for as long as the returned descriptor lives:
+/// packet sockets have seen a packet before it gets there. Needs Linux 6.6.
+pub(crate) fn keep_from_kernel(index: u32) -> io::Result<OwnedFd> {
+    // `return TCX_DROP`
+    let program = [
+        instruction(0xb7, 0x00, 0, DROP),
+        instruction(0x95, 0x00, 0, 0),
+    ];
+    let program = load(CLASSIFIER_PROGRAM, &program)?;
+    let program = program.as_raw_fd() as u32;
+    Attributes::new(&[program, index, INGRESS_ATTACH]).open(LINK_CREATE)
 }
 
 /// Attaches a program to an interface for as long as the returned descriptor lives: a crash leaves nothing behind.

@@ -2,6 +2,7 @@
 //! speaks it; and descriptors sent to another process.
 
 use crate::frame::{BURST, Frame, FramePool};
+use crate::port::offload::Runs;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -79,6 +80,64 @@ pub(crate) fn send_frames(
         return Err(io::Error::last_os_error());
     }
     Ok(sent as usize)
+}
+
+/// Sends the frames of a burst from `at` on, each run of them as one packet; returns how many frames were taken. The error is about
+/// the first run.
+pub(crate) fn send_runs(
+    socket: BorrowedFd<'_>,
+    pool: &mut FramePool,
+    frames: &[Frame],
+    runs: &Runs,
+    at: usize,
+) -> io::Result<usize> {
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; 2 * BURST];
+    // SAFETY: `mmsghdr` is numbers and pointers: zeroes are a value of it.
+    let mut messages: [libc::mmsghdr; BURST] = unsafe { mem::zeroed() };
+    let frames = &frames[..frames.len().min(BURST)];
+    let (mut next, mut count, mut used) = (at, 0, 0);
+    while next < frames.len() {
+        let run = &frames[next..(next + runs.frames(next)).min(frames.len())];
+        let begin = used;
+        parts[used].write(libc::iovec {
+            iov_base: runs.header(next).as_ptr().cast_mut().cast(),
+            iov_len: HEADER_BYTES,
+        });
+        used += 1;
+        for (place, frame) in run.iter().enumerate() {
+            let (packet, room) = pool.room(frame);
+            let length = frame.len().min(room);
+            let skipped = if place == 0 {
+                0
+            } else {
+                runs.payload_at(next).min(length)
+            };
+            parts[used].write(libc::iovec {
+                iov_base: packet.wrapping_add(skipped).cast(),
+                iov_len: length - skipped,
+            });
+            used += 1;
+        }
+        let message = &mut messages[count].msg_hdr;
+        message.msg_iov = parts[begin].as_mut_ptr();
+        message.msg_iovlen = used - begin;
+        count += 1;
+        next += run.len();
+    }
+    // SAFETY: `count` messages whose parts were written above, at most two for each frame; they point into the pool's mapping
+    // and into `runs`, of which the kernel reads.
+    let sent = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            count as u32,
+            libc::MSG_DONTWAIT,
+        )
+    };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((0..sent).fold(0, |taken, _| taken + runs.frames(at + taken)))
 }
 
 /// Receives packets into `frames` (at most a burst), from the start of each, and describes them in `received`; returns how many.

@@ -10,7 +10,7 @@ mod messages;
 pub(crate) use mapping::Mapping;
 pub(crate) use messages::{
     HEADER_BYTES, Header, Received, receive_descriptors, receive_frames, send_descriptors,
-    send_frames,
+    send_frames, send_runs,
 };
 
 use std::io;
@@ -113,9 +113,18 @@ pub(crate) fn take_error(socket: impl AsFd) -> Option<io::Error> {
 
 /// Ties a packet socket to an interface: from here on it gets every packet of it, and sends there.
 pub(crate) fn bind_packet(socket: impl AsFd, index: u32) -> io::Result<()> {
+    bind_packet_of(socket, index, libc::ETH_P_ALL as u16)
+}
+
+/// Ties a packet socket to an interface for sending: nothing is received through it.
+pub(crate) fn bind_packet_sender(socket: impl AsFd, index: u32) -> io::Result<()> {
+    bind_packet_of(socket, index, 0)
+}
+
+fn bind_packet_of(socket: impl AsFd, index: u32, protocol: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: protocol.to_be(),
         sll_ifindex: index as i32,
         sll_hatype: 0,
         sll_pkttype: 0,
