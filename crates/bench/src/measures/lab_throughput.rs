@@ -26,6 +26,15 @@ const CONGESTION_CONTROL: &str = "cubic";
 /// How long a stream may take to begin and end beside those seconds.
 const MARGIN: Duration = Duration::from_secs(8);
 
+/// As an operator would have ports for bulk: the kernel's own network stack has no part in it, and where no offloads are, segments
+/// are merged as far as the kernel's last step.
+fn port_lines(offloads: Offloads) -> &'static str {
+    match offloads {
+        Offloads::On => "exclusive = true",
+        Offloads::Off => "exclusive = true\nmerge = true",
+    }
+}
+
 /// Who forwards.
 #[derive(Clone, Copy, PartialEq)]
 enum Through {
@@ -77,6 +86,7 @@ fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<f64, Fai
         Through::Asterism => {
             let options = HostOptions {
                 bulk: offloads == Offloads::On,
+                port_lines: port_lines(offloads).to_owned(),
                 ..HostOptions::default()
             };
             hosts = start(&lab, &product()?, &options)?;

@@ -33,6 +33,8 @@ fn run(mode: AfPacketMode, ends: &AtomicBool) -> Result<(), String> {
     let open = |interface: &str| {
         let config = AfPacketConfig {
             mode,
+            merges_segments: mode == AfPacketMode::Ring,
+            exclusive: true,
             ..AfPacketConfig::new(interface, interface)
         };
         AfPacketPort::open(&config).map_err(|error| error.to_string())

@@ -21,6 +21,8 @@ pub struct HostOptions {
     pub port: String,
     /// Whether both ports move frames of up to 64 KiB with offloads on.
     pub bulk: bool,
+    /// Further lines of both ports' tables.
+    pub port_lines: String,
     /// Whether the state channel goes by multicast.
     pub multicast: bool,
     /// Packet loops of each host.
@@ -40,6 +42,7 @@ impl Default for HostOptions {
             filtering: "endpoint-independent".to_owned(),
             port: "af_packet".to_owned(),
             bulk: false,
+            port_lines: String::new(),
             multicast: false,
             instances: 1,
             epochs: false,
@@ -78,6 +81,7 @@ impl NatLab {
             absent,
             filtering,
             port,
+            port_lines,
             instances,
             more,
             ..
@@ -128,10 +132,12 @@ join_wait = "300ms"
 [port.inside]
 kind = "{port}"
 interface = "in"{mode}
+{port_lines}
 
 [port.outside]
 kind = "{port}"
 interface = "out"{mode}
+{port_lines}
 
 [function.nat]
 outside = ["{TRANSLATED}"]

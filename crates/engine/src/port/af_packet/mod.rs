@@ -296,7 +296,9 @@ fn open(
         )
         .map_err(refused("joining the fanout group"))?;
     }
-    let exclusive = config.exclusive.then(|| system::bpf::keep_from_kernel(index));
+    let exclusive = config
+        .exclusive
+        .then(|| system::bpf::keep_from_kernel(index));
     let exclusive = exclusive.transpose().map_err(|error| {
         let hint = match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => "",
@@ -363,24 +365,27 @@ impl Port for AfPacketPort {
             return 0;
         };
         let (socket, failure) = (medium.socket.as_fd(), &mut self.failure);
-        let sent = match medium.way {
-            Way::Ring(_) => offload::plainly(pool, burst, statistics, |pool, burst, statistics| {
-                match &medium.merging {
-                    Some(merging) => {
-                        let (socket, mtu) = (merging.as_fd(), medium.mtu);
-                        transmit_merged(socket, pool, burst, mtu, statistics, failure)
+        let sent =
+            match medium.way {
+                Way::Ring(_) => {
+                    offload::plainly(pool, burst, statistics, |pool, burst, statistics| {
+                        match &medium.merging {
+                            Some(merging) => {
+                                let (socket, mtu) = (merging.as_fd(), medium.mtu);
+                                transmit_merged(socket, pool, burst, mtu, statistics, failure)
+                            }
+                            None => transmit(socket, pool, burst, None, statistics, failure),
+                        }
+                    })
+                }
+                Way::Bulk(_) => {
+                    let mut headers = [[0; HEADER_BYTES]; BURST];
+                    if burst.iter().any(crate::frame::Frame::is_offloaded) {
+                        bulk::describe(pool, burst, &mut headers, statistics);
                     }
-                    None => transmit(socket, pool, burst, None, statistics, failure),
+                    transmit(socket, pool, burst, Some(&headers), statistics, failure)
                 }
-            }),
-            Way::Bulk(_) => {
-                let mut headers = [[0; HEADER_BYTES]; BURST];
-                if burst.iter().any(crate::frame::Frame::is_offloaded) {
-                    bulk::describe(pool, burst, &mut headers, statistics);
-                }
-                transmit(socket, pool, burst, Some(&headers), statistics, failure)
-            }
-        };
+            };
         if std::mem::take(&mut failure.link_down) {
             self.attachment.watch_soon();
         }

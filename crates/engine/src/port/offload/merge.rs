@@ -66,7 +66,10 @@ impl Runs {
         at: usize,
         mtu: usize,
     ) -> usize {
-        let Some(first) = frames.get(at).and_then(|frame| Segment::of(pool, frame, mtu)) else {
+        let Some(first) = frames
+            .get(at)
+            .and_then(|frame| Segment::of(pool, frame, mtu))
+        else {
             return 1;
         };
         let (mut count, mut payload) = (1, first.payload());
@@ -152,7 +155,11 @@ impl Segment {
         let place = place(packet)?;
         let transport = packet.get(place.transport_at..place.payload_at)?;
         let flags = *transport.get(13)?;
-        let header_bytes = if place.network == Network::Ipv6 { 40 } else { 20 };
+        let header_bytes = if place.network == Network::Ipv6 {
+            40
+        } else {
+            20
+        };
         let fits = place.tcp
             && place.network_at == ETHERNET_BYTES
             && place.transport_at == place.network_at + header_bytes
@@ -201,7 +208,9 @@ impl Segment {
         let network_alike = if self.place.network == Network::Ipv6 {
             alike(0, network + 4) && alike(network + 6, transport)
         } else {
-            alike(0, network + 2) && alike(network + 6, network + 10) && alike(network + 12, transport)
+            alike(0, network + 2)
+                && alike(network + 6, network + 10)
+                && alike(network + 12, transport)
         };
         network_alike
             // Ports; the acknowledgement and the header's length; the window; the urgent pointer and options.

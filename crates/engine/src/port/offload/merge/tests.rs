@@ -41,7 +41,13 @@ fn stream(version: u8, full: u16) -> Vec<Vec<u8>> {
     let mut packets: Vec<_> = (0..full)
         .map(|number| segment(version, number, u32::from(number) * 1_400, 1_400, ACK))
         .collect();
-    packets.push(segment(version, full, u32::from(full) * 1_400, 333, ACK | PSH));
+    packets.push(segment(
+        version,
+        full,
+        u32::from(full) * 1_400,
+        333,
+        ACK | PSH,
+    ));
     packets
 }
 
@@ -153,7 +159,15 @@ fn what_cutting_would_change_stays_as_it_is() {
 
 #[test]
 fn only_plain_data_is_merged() {
-    for flags in [ACK | 1, ACK | 2, ACK | 4, ACK | 0x20, ACK | 0x40, ACK | 0x80, 0] {
+    for flags in [
+        ACK | 1,
+        ACK | 2,
+        ACK | 4,
+        ACK | 0x20,
+        ACK | 0x40,
+        ACK | 0x80,
+        0,
+    ] {
         let packets: Vec<_> = (0..4)
             .map(|number| segment(4, number, u32::from(number) * 100, 100, flags))
             .collect();
@@ -162,7 +176,10 @@ fn only_plain_data_is_merged() {
     let acknowledgements = vec![segment(4, 0, 0, 0, ACK), segment(4, 1, 0, 0, ACK)];
     assert_eq!(through(&acknowledgements), (vec![1; 2], acknowledgements));
     // Longer than the MTU: the kernel has to say so of each.
-    let long = vec![segment(4, 0, 0, 1_449, ACK), segment(4, 1, 1_449, 1_449, ACK)];
+    let long = vec![
+        segment(4, 0, 0, 1_449, ACK),
+        segment(4, 1, 1_449, 1_449, ACK),
+    ];
     assert_eq!(through(&long), (vec![1; 2], long));
     // Padded to the shortest Ethernet frame.
     let mut padded = vec![segment(4, 0, 0, 1, ACK), segment(4, 1, 1, 1, ACK)];
