@@ -37,6 +37,7 @@ mod round_trip;
 mod sent;
 mod survivors;
 mod transmit;
+mod unechoed;
 mod wire;
 
 use crate::{Incarnation, MemberId, Time};

@@ -10,6 +10,7 @@ use super::inbound::Inbound;
 use super::marks::Marks;
 use super::progress::{RoundTrip, Standing};
 use super::sent::{Run, Sent};
+use super::unechoed::Unechoed;
 use super::wire::{AcceptedKeys, AcknowledgeEntry, RUNS_MAX};
 
 /// The most runs that one acknowledgement or one timeout sets to go again: the rest follows with the next.
@@ -32,8 +33,8 @@ pub(super) struct Peer {
     pub(super) echoed: Time,
     /// The head that it named first once it had heard what was sent after the last part of an image came here.
     pub(super) head_since_image: Option<u64>,
-    /// Groups were sent for the first time then or later, and no echo of that came yet.
-    unechoed: Option<Time>,
+    /// When groups were sent for the first time of which no echo came yet.
+    unechoed: Unechoed,
     pub(super) round_trip: RoundTrip,
     /// Whether it says how far its own instances applied its own stream, once it acknowledged anything. If not, what
     /// it has committed it has applied.
@@ -90,7 +91,7 @@ impl Peer {
             timestamp: None,
             echoed: Time::ZERO,
             head_since_image: None,
-            unechoed: None,
+            unechoed: Unechoed::default(),
             round_trip: RoundTrip::default(),
             reports_own: None,
             inbound: Inbound::new(member, delivery, window, unapplied),
@@ -143,16 +144,13 @@ impl Peer {
 
     /// Groups go to it for the first time.
     pub(super) fn sends(&mut self, now: Time) {
-        self.unechoed.get_or_insert(now);
+        self.unechoed.sent(now);
     }
 
     /// It echoed a timestamp; the last groups that were sent for the first time went at `sent_at`.
     pub(super) fn echoes(&mut self, timestamp: Time, sent_at: Time) {
         self.echoed = timestamp;
-        // What went after that, if it is known which was the first; else the last of it, so that nothing seems overdue only
-        // because echoes come seldom.
-        let known = self.unechoed.filter(|&since| since > timestamp);
-        self.unechoed = known.or((sent_at > timestamp).then_some(sent_at));
+        self.unechoed.echoed(timestamp, sent_at);
     }
 
     /// Whether the way to it is congested: the mark is set, or an echo is overdue that would set it. On a path that fills up
@@ -163,7 +161,7 @@ impl Peer {
             + round_trip.excess_max(config.congested_above)
             + config.acknowledge_delay * 2;
         let overdue = |since: Time| now.since(since) > expected;
-        round_trip.congested || round_trip.samples > 0 && self.unechoed.is_some_and(overdue)
+        round_trip.congested || round_trip.samples > 0 && self.unechoed.oldest().is_some_and(overdue)
     }
 
     /// How long an acknowledgement of a small message takes, with some patience.
