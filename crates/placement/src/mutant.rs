@@ -80,11 +80,13 @@ pub enum Mutant {
     WindowWithoutEnd,
     /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
     WindowHoldsGroups,
+    /// On a congested path repairs wait for echoes that do not come, and for nothing else.
+    RepairsStayPaused,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 34] = [
+    pub const ALL: [Mutant; 35] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -119,6 +121,7 @@ impl Mutant {
         Mutant::WindowIgnoresAcknowledgement,
         Mutant::WindowWithoutEnd,
         Mutant::WindowHoldsGroups,
+        Mutant::RepairsStayPaused,
     ];
 }
 

@@ -212,6 +212,7 @@ fn complaint(name: &str) -> &'static str {
         "WindowIgnoresAcknowledgement" => "a window of coalescing lasts though all have everything",
         "WindowWithoutEnd" => "one slow member stops the replication of all",
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
+        "RepairsStayPaused" => "what was lost is never sent again",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",

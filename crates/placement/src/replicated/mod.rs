@@ -31,6 +31,7 @@ mod membership;
 mod peer;
 mod progress;
 mod refused;
+mod repairs;
 mod replicator;
 mod roster;
 mod round_trip;

@@ -161,7 +161,8 @@ impl Peer {
             + round_trip.excess_max(config.congested_above)
             + config.acknowledge_delay * 2;
         let overdue = |since: Time| now.since(since) > expected;
-        round_trip.congested || round_trip.samples > 0 && self.unechoed.oldest().is_some_and(overdue)
+        round_trip.congested
+            || round_trip.samples > 0 && self.unechoed.oldest().is_some_and(overdue)
     }
 
     /// How long an acknowledgement of a small message takes, with some patience.

@@ -12,6 +12,7 @@ use super::counters::Counters;
 use super::log::Log;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
+use super::repairs::Repairs;
 use super::sent::Sent;
 use super::wire::{AcceptedKeys, RUNS_MAX};
 use super::{Event, LogRoom, SubmitError};
@@ -49,6 +50,7 @@ pub struct Replicator {
     pub(super) fresh_at: Time,
     /// When accumulators may log what changed.
     pub(super) coalescing: Coalescing,
+    pub(super) repairs: Repairs,
     /// What members said they applied: row the member, column the origin, both by index.
     pub(super) said: Box<[u64]>,
     /// What of it counts for stability (rule 14).
@@ -142,6 +144,7 @@ impl Replicator {
             unsent_since: None,
             fresh_at: Time::ZERO,
             coalescing: Coalescing::default(),
+            repairs: Repairs::default(),
             said: vec![0; count * count].into(),
             counted: vec![0; count * count].into(),
             confirms: vec![None; count * count].into(),
@@ -262,7 +265,7 @@ impl Replicator {
         }
         let mut next = self.vector_due();
         if self.sent.has_again() {
-            return Some(Time::ZERO);
+            next = next.min(self.repairs.due());
         }
         if let Some(since) = self.unsent_since
             && self.sent_through < self.log.head()
@@ -364,7 +367,7 @@ impl Replicator {
 
     /// The way to the members that are served from the log and keep pace; to all of those if none does. One that is much
     /// slower than others does not make them wait: it falls behind, and off the log in the end.
-    fn path(&self, now: Time) -> Path {
+    pub(super) fn path(&self, now: Time) -> Path {
         let head = self.log.head();
         let mut path = Path {
             is_empty: true,

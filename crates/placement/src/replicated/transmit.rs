@@ -241,6 +241,9 @@ impl Replicator {
         vector: bool,
         buffer: &mut Vec<u8>,
     ) -> Option<Destination> {
+        if !self.sent.has_again() || !self.repairs_may_go(now) {
+            return None;
+        }
         let (mut number, mask) = self.next_again()?;
         let one =
             (mask.count_ones() == 1).then(|| self.peers[mask.trailing_zeros() as usize].member);
@@ -281,6 +284,7 @@ impl Replicator {
                 _ => break,
             }
         }
+        self.repaired(now, buffer.len());
         Some(one.map_or(Destination::All, Destination::One))
     }
 
