@@ -14,6 +14,7 @@ mod congestion;
 pub mod exercise;
 mod faults;
 mod load;
+mod moved;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;

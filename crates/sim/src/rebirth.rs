@@ -142,7 +142,8 @@ fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure> {
         let at = world.cluster.now();
         let more = world.cluster.advance(until);
         world.take_done(at)?;
-        audits::no_false_alarm(&world.cluster)?;
+        let moved = world.judged.look(&world.cluster);
+        audits::no_false_alarm(&world.cluster, moved)?;
         if !more {
             return Ok(());
         }

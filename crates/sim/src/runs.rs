@@ -183,6 +183,8 @@ pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
 /// Runs all seeds of a range and adds them up. Deterministic but for which failed seeds are found first
 /// when it stops early.
 pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
+    // Some three hundred tables a seed, of which a page or two each are used.
+    asterism_state::memory::prefer_small_pages();
     let next = AtomicU64::new(range.start);
     let stop = AtomicBool::new(false);
     let end = range.end;

@@ -20,6 +20,7 @@ use crate::congestion::{self, Overdue};
 use crate::exercise::{Exercise, Exercised};
 use crate::faults::Before;
 use crate::load::TORRENT;
+use crate::moved::Looked;
 use crate::oracle::Oracle;
 use crate::rebirth;
 use crate::report::{Failure, Report};
@@ -57,6 +58,9 @@ pub struct World<'t> {
     /// Ports lately granted, for replies.
     pub(crate) recent_ports: Vec<u16>,
     overdue: Overdue,
+    /// What the oracle was told of, and what was judged.
+    told: Looked,
+    pub(crate) judged: Looked,
     steps: u64,
 }
 
@@ -184,6 +188,8 @@ impl<'t> World<'t> {
             next_token: 1,
             recent_ports: Vec::new(),
             overdue: Overdue::default(),
+            told: Looked::default(),
+            judged: Looked::default(),
             steps: 0,
         }
     }
@@ -481,10 +487,11 @@ impl<'t> World<'t> {
                 .iter()
                 .flat_map(|member| &member.instances)
                 .any(|instance| instance.frames_in_use() > 0);
-            let whole = self.cluster.is_quiet()
-                && checks::is_whole(&self.cluster, &self.oracle, &self.witness)
-                && checks::is_equal(&self.cluster);
-            if !parked && whole {
+            if !parked
+                && self.cluster.is_quiet()
+                && checks::holds_all(&self.cluster, &self.oracle, &self.witness)
+                && checks::is_equal(&self.cluster)
+            {
                 return Ok(());
             }
             self.run_for(Duration::from_millis(2))?;
@@ -542,11 +549,13 @@ impl<'t> World<'t> {
             let more = self.cluster.advance(until);
             self.steps += 1;
             self.take_done(at)?;
-            self.trace.step(&self.cluster);
+            let moved = self.judged.look(&self.cluster);
+            self.trace.step(&self.cluster, moved);
+            let judges_time = !self.scenario.clocks_step;
             self.witness
-                .after_step(&self.cluster, &self.oracle, !self.scenario.clocks_step)?;
-            checks::each_step(&self.cluster, &self.oracle)?;
-            audits::no_false_alarm(&self.cluster)?;
+                .after_step(&self.cluster, &self.oracle, (moved, judges_time))?;
+            checks::each_step(&self.cluster, &self.oracle, moved)?;
+            audits::no_false_alarm(&self.cluster, moved)?;
             self.overdue
                 .judge(&self.cluster, &self.scenario.bounds, at)?;
             if !more {
@@ -557,7 +566,8 @@ impl<'t> World<'t> {
 
     /// Tells the oracle what calls did since the last time.
     pub(crate) fn take_done(&mut self, at: Time) -> Result<(), Failure> {
-        for (place, member) in self.cluster.members().iter().enumerate() {
+        let moved = self.told.look(&self.cluster);
+        for (place, member) in moved.members(&self.cluster) {
             let written = member
                 .instances
                 .iter()

@@ -8,6 +8,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Types for which all-zero bytes are a valid value.
 ///
@@ -114,6 +115,16 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// pages lie wherever the kernel has some, and where those of a table that just fits the cache share its sets, it does not fit.
 const HUGE_FROM_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
+/// Whether new ranges do without huge pages.
+static SMALL_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process's new tables lie on small pages: for a program that builds and drops thousands of clusters of nearly
+/// empty tables, like the simulator, where the kernel's zeroing of 2 MiB for the first entry of each table is what costs most.
+/// Nothing but time depends on it.
+pub fn prefer_small_pages() {
+    SMALL_PAGES.store(true, Ordering::Relaxed);
+}
+
 impl<T: Zeroed> Region<T> {
     /// Reserves `length` zeroed items.
     ///
@@ -124,7 +135,7 @@ impl<T: Zeroed> Region<T> {
             .checked_mul(size_of::<T>())
             .expect("a table fits the address space")
             .max(1);
-        let huge = bytes >= HUGE_FROM_BYTES;
+        let huge = bytes >= HUGE_FROM_BYTES && !SMALL_PAGES.load(Ordering::Relaxed);
         let mapped_bytes = if huge {
             bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES
         } else {
