@@ -350,27 +350,25 @@ pub(crate) fn kept(instance: &Instance<Exercise>, object: u8) -> Option<u64> {
     (has == Some(true)).then(|| leaves.iter().fold(0, sum))
 }
 
-/// Whether these objects are equal everywhere. What they keep tells most differences, so that it is cheap to ask often; a look
-/// at all that they hold comes last.
+/// Whether these objects are equal everywhere by the digests that they keep, where they do: cheap to ask often. Whether those are
+/// true is judged by [`digests_are_equal`].
 fn are_equal(cluster: &Cluster<Exercise>, which: impl Fn(&str) -> bool) -> bool {
-    let objects = || {
-        let named = (0..).zip(Exercised::OBJECTS);
-        named.filter_map(|(object, name)| which(name).then_some(object))
-    };
-    let same = |digest: fn(&Instance<Exercise>, u8) -> Option<u64>| {
-        objects().all(|object| {
-            let mut digests = instances(cluster).map(|(_, instance)| digest(instance, object));
-            let first = digests.next();
-            digests.all(|digest| Some(digest) == first)
-        })
-    };
-    same(kept) && same(|instance, object| instance.state().digest(object))
+    let named = (0..).zip(Exercised::OBJECTS);
+    let mut objects = named.filter(|(_, name)| which(name));
+    objects.all(|(object, _)| {
+        let digest = |instance: &Instance<Exercise>| {
+            kept(instance, object).or_else(|| instance.state().digest(object))
+        };
+        let mut digests = instances(cluster).map(|(_, instance)| digest(instance));
+        let first = digests.next();
+        digests.all(|digest| Some(digest) == first)
+    })
 }
 
 /// Objects whose entries idle out, at any moment.
 const ENDING: [&str; 5] = ["winners", "sessions", "banned", "visited", "pairs"];
 
-/// Whether all objects are equal everywhere, those included from which entries idle out just now.
+/// Whether all objects seem equal everywhere, those included from which entries idle out just now.
 pub fn is_equal(cluster: &Cluster<Exercise>) -> bool {
     are_equal(cluster, |_| true)
 }
@@ -395,6 +393,13 @@ pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) 
         }
         contents(oracle, at, instance)?;
     }
+    digests_are_equal(cluster)?;
+    unique_both_ways(cluster)?;
+    sides_agree(cluster)
+}
+
+/// A look at all that objects hold finds the same everywhere.
+pub fn digests_are_equal(cluster: &Cluster<Exercise>) -> Checked {
     let first = cluster.members()[0].instances[0].digests();
     for (at, instance) in instances(cluster) {
         let digests = instance.digests();
@@ -417,8 +422,7 @@ pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) 
             ));
         }
     }
-    unique_both_ways(cluster)?;
-    sides_agree(cluster)
+    Ok(())
 }
 
 /// Whichever side of a pair is asked, on whichever instance, the answers fit each other.

@@ -184,7 +184,7 @@ pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
 /// when it stops early.
 pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
     // Some three hundred tables a seed, of which a page or two each are used.
-    asterism_state::memory::prefer_small_pages();
+    asterism_state::memory::be_sparing();
     let next = AtomicU64::new(range.start);
     let stop = AtomicBool::new(false);
     let end = range.end;

@@ -115,14 +115,19 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// pages lie wherever the kernel has some, and where those of a table that just fits the cache share its sets, it does not fit.
 const HUGE_FROM_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
-/// Whether new ranges do without huge pages.
-static SMALL_PAGES: AtomicBool = AtomicBool::new(false);
+/// Whether memory is taken late and in small pages.
+static SPARING: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process's new tables lie on small pages: for a program that builds and drops thousands of clusters of nearly
-/// empty tables, like the simulator, where the kernel's zeroing of 2 MiB for the first entry of each table is what costs most.
-/// Nothing but time depends on it.
-pub fn prefer_small_pages() {
-    SMALL_PAGES.store(true, Ordering::Relaxed);
+/// From now on new ranges of this process lie on small pages, and none is touched ahead: for a program that builds and drops
+/// thousands of clusters of nearly empty tables, like the simulator, where the kernel's zeroing of pages that hold next to nothing
+/// would cost a third of the time. Nothing but time depends on it.
+pub fn be_sparing() {
+    SPARING.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`be_sparing`] was called.
+pub fn is_sparing() -> bool {
+    SPARING.load(Ordering::Relaxed)
 }
 
 impl<T: Zeroed> Region<T> {
@@ -135,7 +140,7 @@ impl<T: Zeroed> Region<T> {
             .checked_mul(size_of::<T>())
             .expect("a table fits the address space")
             .max(1);
-        let huge = bytes >= HUGE_FROM_BYTES && !SMALL_PAGES.load(Ordering::Relaxed);
+        let huge = bytes >= HUGE_FROM_BYTES && !is_sparing();
         let mapped_bytes = if huge {
             bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES
         } else {
@@ -184,8 +189,11 @@ impl<T: Zeroed> Region<T> {
     }
 
     /// Touches the first `items`, so that no later access pays for the kernel's zeroing (about 1 µs a
-    /// 4 KiB page).
+    /// 4 KiB page). Does nothing where memory is used [sparingly](be_sparing).
     pub fn touch(&mut self, items: usize) {
+        if is_sparing() {
+            return;
+        }
         let bytes = (items.min(self.length) * size_of::<T>()).min(self.mapped_bytes);
         let start = self.start.as_ptr().cast::<u8>();
         for at in (0..bytes).step_by(4096) {
