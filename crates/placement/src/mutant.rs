@@ -80,11 +80,14 @@ pub enum Mutant {
     WindowWithoutEnd,
     /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
     WindowHoldsGroups,
+    /// A host speaks the newest wire version that it understands, whoever else has to (a rolling upgrade that splits the
+    /// cluster: who is not upgraded yet hears nothing of who is).
+    SpeaksTooEarly,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 34] = [
+    pub const ALL: [Mutant; 35] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -119,6 +122,7 @@ impl Mutant {
         Mutant::WindowIgnoresAcknowledgement,
         Mutant::WindowWithoutEnd,
         Mutant::WindowHoldsGroups,
+        Mutant::SpeaksTooEarly,
     ];
 }
 

@@ -25,6 +25,7 @@ mod scenario;
 mod stranger;
 mod tail;
 mod trace;
+mod upgrade;
 pub mod witness;
 mod world;
 

@@ -28,6 +28,7 @@ use crate::scenario::{Draws, Fault, Planned, Scenario};
 use crate::stranger;
 use crate::tail;
 use crate::trace::Trace;
+use crate::upgrade;
 use crate::witness::Witness;
 
 /// Effective faults that a seed needs, and kinds of them.
@@ -215,6 +216,8 @@ impl<'t> World<'t> {
         congestion::end(&mut self)?;
         if rebirth::is_due(&self) {
             rebirth::live_through(&mut self)?;
+        } else if upgrade::is_due(&self) {
+            upgrade::live_through(&mut self)?;
         } else if self.scenario.afterlife {
             self.afterlife()?;
         }

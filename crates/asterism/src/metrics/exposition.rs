@@ -428,6 +428,16 @@ fn channel(page: &mut Page, view: &View) {
             snapshot.sends_under.into(),
         ),
         (
+            "asterism_wire_version",
+            "The wire version that this host speaks.",
+            snapshot.speaks.into(),
+        ),
+        (
+            "asterism_wire_version_newest",
+            "The newest wire version that this host understands.",
+            snapshot.understands.newest.into(),
+        ),
+        (
             "asterism_epoch",
             "The epoch in force.",
             snapshot.epoch.0.into(),
@@ -555,6 +565,14 @@ fn peers(page: &mut Page, view: &View) {
         &|one| {
             one.heard_under
                 .map_or_else(|| "NaN".to_owned(), |id| id.to_string())
+        },
+    );
+    each(
+        "asterism_peer_wire_version_newest",
+        "The newest wire version that it says it understands; NaN if it has not said.",
+        &|one| {
+            one.understands
+                .map_or_else(|| "NaN".to_owned(), |versions| versions.newest.to_string())
         },
     );
     each(

@@ -566,7 +566,11 @@ impl Auditor {
     /// All parts that differ now: where, which instance, which leaves.
     pub fn differing(&self) -> impl Iterator<Item = (Place, usize, u64)> + '_ {
         // Mostly nothing does, and that is asked often.
-        let some = if self.differ > 0 { &self.known[..] } else { &[] };
+        let some = if self.differ > 0 {
+            &self.known[..]
+        } else {
+            &[]
+        };
         some.iter().enumerate().flat_map(|(index, known)| {
             let place = Place {
                 object: (index / SEGMENTS) as u8,
