@@ -13,6 +13,7 @@ pub mod checks;
 mod congestion;
 pub mod exercise;
 mod faults;
+pub mod ledger;
 mod load;
 mod moved;
 #[cfg(asterism_mutants)]
@@ -22,6 +23,7 @@ mod rebirth;
 mod report;
 mod runs;
 mod scenario;
+pub mod soak;
 mod stranger;
 mod tail;
 mod trace;

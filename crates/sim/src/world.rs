@@ -229,6 +229,7 @@ impl<'t> World<'t> {
         Ok(Report {
             trace: self.trace.hash(),
             operations: self.oracle.commands,
+            delivered: self.delivered(),
             operations_least: self
                 .oracle
                 .commits
@@ -244,6 +245,23 @@ impl<'t> World<'t> {
             virtual_time: Duration::from_micros(self.cluster.now().as_micros()),
             judged: self.witness.judged,
         })
+    }
+
+    /// Commits times the instances that were seen to hold them, but for their writers.
+    fn delivered(&self) -> u64 {
+        let members = self.cluster.members().iter().enumerate();
+        let lanes: Vec<_> = members
+            .flat_map(|(place, member)| (0..member.instances.len()).map(move |lane| (place, lane)))
+            .collect();
+        let origins = self.oracle.commits.iter().enumerate();
+        origins
+            .map(|(origin, commits)| {
+                let held = lanes
+                    .iter()
+                    .map(|&(place, lane)| self.witness.held(place, lane, origin));
+                held.sum::<usize>().saturating_sub(commits.len()) as u64
+            })
+            .sum()
     }
 
     // --- phases

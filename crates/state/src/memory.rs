@@ -118,14 +118,15 @@ const HUGE_FROM_BYTES: usize = HUGE_PAGE_BYTES / 8;
 /// Whether memory is taken late and in small pages.
 static SPARING: AtomicBool = AtomicBool::new(false);
 
-/// From now on new ranges of this process lie on small pages, and none is touched ahead: for a program that builds and drops
+/// From now on new ranges of this process lie on small pages, and none is touched ahead, or again on huge ones; tells how it was
+/// before. For a program that builds and drops
 /// thousands of clusters of nearly empty tables, like the simulator, where the kernel's zeroing of pages that hold next to nothing
 /// would cost a third of the time. Nothing but time depends on it.
-pub fn be_sparing() {
-    SPARING.store(true, Ordering::Relaxed);
+pub fn set_sparing(on: bool) -> bool {
+    SPARING.swap(on, Ordering::Relaxed)
 }
 
-/// Whether [`be_sparing`] was called.
+/// Whether memory is used [sparingly](set_sparing).
 pub fn is_sparing() -> bool {
     SPARING.load(Ordering::Relaxed)
 }
@@ -189,7 +190,7 @@ impl<T: Zeroed> Region<T> {
     }
 
     /// Touches the first `items`, so that no later access pays for the kernel's zeroing (about 1 µs a
-    /// 4 KiB page). Does nothing where memory is used [sparingly](be_sparing).
+    /// 4 KiB page). Does nothing where memory is used [sparingly](set_sparing).
     pub fn touch(&mut self, items: usize) {
         if is_sparing() {
             return;

@@ -376,7 +376,7 @@ fn channel(page: &mut Page, view: &View) {
         page.sample(name, &[("reason", reason)], value);
     }
     let (groups, bytes) = view.names.log;
-    let gauges: [(&str, &str, u64); 13] = [
+    let gauges: [(&str, &str, u64); 15] = [
         (
             "asterism_log_head",
             "The last group that this host wrote.",
