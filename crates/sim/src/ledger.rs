@@ -297,8 +297,8 @@ mod tests {
         let missing = |range, each| ledger.missing(Kind::Seeds, range, each);
         assert_eq!(missing(0..30, 8), [0..8, 8..10, 20..24, 24..30]);
         assert_eq!(missing(12..18, 8), []);
-        assert_eq!(missing(15..21, 100), [20..21]);
-        assert_eq!(ledger.missing(Kind::Soak, 0..3, 8), [0..3]);
+        assert_eq!(missing(15..30, 25), [20..25, 25..30]);
+        assert_eq!(ledger.missing(Kind::Soak, 0..3, 2), [0..2, 2..3]);
     }
 
     /// The ledger of this repository is well formed, and nothing in it failed without being mended.
