@@ -1,5 +1,6 @@
 //! `asterism-sim ledger`: runs what is missing of a range and writes each piece into the ledger as it ends.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -67,11 +68,10 @@ fn file() -> Result<PathBuf, String> {
     Ok(Path::new(&git(&["rev-parse", "--show-toplevel"])?).join(FILE))
 }
 
-fn read(path: &Path) -> Result<(String, Ledger), String> {
+fn read(path: &Path) -> Result<Ledger, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|why| format!("{} was not read: {why}", path.display()))?;
-    let ledger = Ledger::parse(&text).map_err(|why| format!("{}: {why}", path.display()))?;
-    Ok((text, ledger))
+    Ledger::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// The commit that is checked out, if what is here is that commit and nothing else. The ledger itself may have new lines.
@@ -89,7 +89,7 @@ fn commit() -> Result<String, String> {
 
 /// How far it is.
 fn tell() -> Result<(), String> {
-    let (_, ledger) = read(&file()?)?;
+    let ledger = read(&file()?)?;
     let (by_seeds, by_soak) = ledger.delivered();
     println!(
         "seeds: {} of {SEEDS} passed ({:.1} %), in {} ranges; next {:?}",
@@ -124,7 +124,7 @@ fn record(
     let path = file()?;
     let began = commit()?;
     let mut failed = 0;
-    for piece in read(&path)?.1.missing(kind, range, each) {
+    for piece in read(&path)?.missing(kind, range, each) {
         let mut line = Line {
             kind,
             range: piece.clone(),
@@ -144,13 +144,14 @@ fn record(
                 "{piece:?} is not written down: another commit was checked out while it ran"
             ));
         }
-        // Another run may have written since.
-        let (mut text, mut ledger) = read(&path)?;
-        ledger.add(line.clone())?;
-        text.push_str(&format!("{line}\n"));
-        let beside = path.with_extension("new");
-        let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
-        written.map_err(|why| format!("{} was not written: {why}", path.display()))?;
+        // Another run may have written since, and may be about to: appended lines get into nobody's way.
+        read(&path)?.add(line.clone())?;
+        let append = || {
+            let mut file = std::fs::OpenOptions::new().append(true).open(&path)?;
+            file.write_all(format!("{line}\n").as_bytes())?;
+            file.sync_data()
+        };
+        append().map_err(|why| format!("{} was not written: {why}", path.display()))?;
         println!("{line}");
         failed += line.failed;
     }
