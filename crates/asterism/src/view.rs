@@ -15,6 +15,7 @@ use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_function::Reason;
 use asterism_placement::replicated::{Ended, Standing};
+use asterism_placement::seal::Versions;
 use asterism_placement::{Incarnation, MemberId};
 use serde::{Deserialize, Serialize};
 
@@ -288,6 +289,8 @@ impl View {
                 receive_offload: channel.state.receive_offload,
                 sends_with: channel.sends_under,
                 accepts: channel.accepts.ids().collect(),
+                speaks: channel.speaks,
+                understands: VersionsDocument::new(channel.understands),
                 transport: counters,
                 refused: nonzero(
                     channel
@@ -367,6 +370,7 @@ impl View {
                     unacknowledged_groups: channel.head.saturating_sub(progress.acknowledged),
                     heard_with: member.heard_under,
                     accepts: member.accepts.map(|keys| keys.ids().collect()),
+                    understands: member.understands.map(VersionsDocument::new),
                     differing_keys: member
                         .accepts
                         .map_or_else(Vec::new, |keys| keys.differing(&channel.accepts).collect()),
@@ -547,6 +551,10 @@ pub struct ChannelDocument {
     pub sends_with: u8,
     /// The numbers of the cluster keys that it accepts.
     pub accepts: Vec<u8>,
+    /// The wire version that it speaks: the newest that all members of the epoch understand.
+    pub speaks: u8,
+    /// The wire versions that it understands.
+    pub understands: VersionsDocument,
     /// What the transport counted.
     pub transport: BTreeMap<String, u64>,
     /// Datagrams refused while sealed, by reason; those that occurred.
@@ -588,10 +596,37 @@ pub struct PeerDocument {
     pub heard_with: Option<u8>,
     /// The numbers of the cluster keys that it says it accepts; absent if it does not say.
     pub accepts: Option<Vec<u8>>,
+    /// The wire versions that it says it understands; absent if it has not said.
+    pub understands: Option<VersionsDocument>,
     /// The numbers under which it accepts another key than this host.
     pub differing_keys: Vec<u8>,
     /// What came in its name under keys that this host does not have; strangers can cause it too.
     pub missing_key: Option<MissingKeyDocument>,
+}
+
+/// The wire versions that a host understands: all from the oldest to the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionsDocument {
+    /// The oldest.
+    pub oldest: u8,
+    /// The newest.
+    pub newest: u8,
+}
+
+impl VersionsDocument {
+    fn new(versions: Versions) -> Self {
+        let Versions { oldest, newest } = versions;
+        Self { oldest, newest }
+    }
+}
+
+impl std::fmt::Display for VersionsDocument {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.oldest == self.newest {
+            true => write!(out, "{}", self.newest),
+            false => write!(out, "{} to {}", self.oldest, self.newest),
+        }
+    }
 }
 
 /// Datagrams under a cluster key that a host does not have.

@@ -295,6 +295,7 @@ impl StateChannel {
 
     /// Writes the placement's next message, or once it has none an auditor's.
     fn next_message(&mut self, now: Time) -> Option<ReplicaDestination> {
+        self.replicator.set_wire_version(self.secure.speaks());
         let destination = self.replicator.poll_transmit(now, &mut self.plain);
         if destination.is_some() {
             return destination;

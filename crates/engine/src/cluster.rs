@@ -28,6 +28,7 @@ pub struct Member<F: NetworkFunction> {
     /// What arrived while the member was paused, and from where: its socket's buffer.
     inbox: VecDeque<(u16, Vec<u8>)>,
     inbox_overflows: u64,
+    moves: u64,
     /// When it has something to do, by the cluster's clock.
     due: Time,
 }
@@ -36,6 +37,10 @@ impl<F: NetworkFunction> Member<F> {
     /// Datagrams that arrived while the member was paused and found its socket's buffer full.
     pub fn inbox_overflows(&self) -> u64 {
         self.inbox_overflows
+    }
+    /// How often it was handed something or had a turn: as long as that stands still, so does everything in it.
+    pub fn moves(&self) -> u64 {
+        self.moves
     }
     /// Datagrams that wait in its socket's buffer while it is paused.
     pub fn inbox(&self) -> usize {
@@ -98,6 +103,7 @@ impl<F: NetworkFunction> Cluster<F> {
                 paused: false,
                 inbox: VecDeque::new(),
                 inbox_overflows: 0,
+                moves: 0,
                 due: Time::ZERO,
             })
             .collect();
@@ -128,7 +134,10 @@ impl<F: NetworkFunction> Cluster<F> {
     /// The members, to steer.
     pub fn members_mut(&mut self) -> &mut [Member<F>] {
         let now = self.now;
-        self.members.iter_mut().for_each(|member| member.due = now);
+        for member in &mut self.members {
+            member.due = now;
+            member.moves += 1;
+        }
         &mut self.members
     }
     /// The network between them.
@@ -148,6 +157,7 @@ impl<F: NetworkFunction> Cluster<F> {
         member.stalled = vec![false; member.instances.len()];
         member.inbox.clear();
         member.due = now;
+        member.moves += 1;
     }
     /// Hands a member a roster, now.
     ///
@@ -157,6 +167,7 @@ impl<F: NetworkFunction> Cluster<F> {
         let now = self.now;
         let member = &mut self.members[place];
         member.due = now;
+        member.moves += 1;
         member.channel.install(now + member.skew, roster)
     }
     /// Stops a member's loop, or lets it go on. What arrives meanwhile waits in its socket's buffer
@@ -198,6 +209,7 @@ impl<F: NetworkFunction> Cluster<F> {
             return 0;
         }
         member.due = now;
+        member.moves += 1;
         member.instances[lane].inject_burst(now + member.skew, port, packets)
     }
 
@@ -253,6 +265,7 @@ impl<F: NetworkFunction> Cluster<F> {
                 }
                 continue;
             };
+            member.moves += 1;
             if member.paused {
                 if member.inbox.len() < INBOX_DATAGRAMS_MAX {
                     member.inbox.push_back((from, bytes));
@@ -274,6 +287,7 @@ impl<F: NetworkFunction> Cluster<F> {
             if member.paused || member.due > now {
                 continue;
             }
+            member.moves += 1;
             let local = now + member.skew;
             while let Some((from, mut bytes)) = member.inbox.pop_front() {
                 let _ = member.channel.handle(local, u64::from(from), &mut bytes);

@@ -161,6 +161,7 @@ pub fn host(
         config.members.clone(),
     );
     secure.epoch = config.epoch;
+    secure.wire_version = config.replica.wire_newest;
     secure.silence = secure
         .silence
         .max(config.replica.keep_alive * 10)

@@ -159,7 +159,7 @@ fn map_aligned(mapped: usize, alignment: usize, backing: Backing) -> io::Result<
         // SAFETY: the range is exactly the mapping owned here.
         unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
     }
-    if backing == Backing::Populated {
+    if backing == Backing::Populated && !asterism_state::memory::is_sparing() {
         populate(base, mapped);
     }
     Ok(base)

@@ -82,11 +82,14 @@ pub enum Mutant {
     WindowHoldsGroups,
     /// On a congested path repairs wait for echoes that do not come, and for nothing else.
     RepairsStayPaused,
+    /// A host speaks the newest wire version that it understands, whoever else has to (a rolling upgrade that splits the
+    /// cluster: who is not upgraded yet hears nothing of who is).
+    SpeaksTooEarly,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 35] = [
+    pub const ALL: [Mutant; 36] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -122,6 +125,7 @@ impl Mutant {
         Mutant::WindowWithoutEnd,
         Mutant::WindowHoldsGroups,
         Mutant::RepairsStayPaused,
+        Mutant::SpeaksTooEarly,
     ];
 }
 

@@ -10,9 +10,11 @@ use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, Instance, PARKED_MAX};
 use asterism_placement::seal::Refusal;
 use asterism_placement::{MemberId, Time};
 
-use asterism_state::State;
+use asterism_state::audit::{LEAVES, Leaf};
+use asterism_state::{ReadLeaves, State};
 
 use crate::exercise::{Done, Exercise, Exercised, Joined, PLACES, Verb};
+use crate::moved::Moved;
 use crate::oracle::Oracle;
 use crate::report::Failure;
 use crate::witness::Witness;
@@ -131,9 +133,9 @@ pub fn note_use(
     oracle.used.insert(key, (now, applied.collect()));
 }
 
-/// Cheap ones, after every step.
-pub fn each_step(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
-    for (at, instance) in instances(cluster) {
+/// Cheap ones, after every step, of members in which something moved.
+pub(crate) fn each_step(cluster: &Cluster<Exercise>, oracle: &Oracle, moved: Moved) -> Checked {
+    for (at, instance) in instances(cluster).filter(|(at, _)| moved.has(at.0)) {
         let total = instance.state().commands.get().unwrap_or(0);
         if total > oracle.commands {
             return Err(Failure::new(
@@ -324,7 +326,11 @@ fn not_resurrected(
 
 /// Whether every instance holds every commit, and what nothing ends is equal everywhere: cheap to ask often.
 pub fn is_whole(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) -> bool {
-    let first = &cluster.members()[0].instances[0];
+    holds_all(cluster, oracle, witness) && are_equal(cluster, |name| !ENDING.contains(&name))
+}
+
+/// Whether every instance holds every commit.
+pub fn holds_all(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) -> bool {
     instances(cluster).all(|((place, lane), instance)| {
         instance.state().commands.get() == Ok(oracle.commands)
             && oracle
@@ -332,29 +338,39 @@ pub fn is_whole(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness)
                 .iter()
                 .enumerate()
                 .all(|(origin, commits)| witness.held(place, lane, origin) == commits.len())
-    }) && {
-        let expected = endless_digests(first);
-        instances(cluster).all(|(_, instance)| endless_digests(instance) == expected)
-    }
+    })
 }
 
-/// Digests of the objects whose entries do not idle out.
-fn endless_digests(instance: &Instance<Exercise>) -> Vec<u64> {
-    let digests = instance.digests();
-    let named = Exercised::OBJECTS.iter().zip(digests);
-    named
-        .filter(|(name, _)| !ENDING.contains(name))
-        .map(|(_, digest)| digest)
-        .collect()
+/// The sum of the digests that an object keeps of its parts; `None` if it keeps none.
+pub(crate) fn kept(instance: &Instance<Exercise>, object: u8) -> Option<u64> {
+    let mut leaves = [Leaf::default(); LEAVES];
+    let out = &mut leaves[..];
+    let has = instance.state().look(object, ReadLeaves { first: 0, out });
+    let sum = |sum: u64, leaf: &Leaf| sum.wrapping_add(leaf.digest);
+    (has == Some(true)).then(|| leaves.iter().fold(0, sum))
+}
+
+/// Whether these objects are equal everywhere by the digests that they keep, where they do: cheap to ask often. Whether those are
+/// true is judged by [`digests_are_equal`].
+fn are_equal(cluster: &Cluster<Exercise>, which: impl Fn(&str) -> bool) -> bool {
+    let named = (0..).zip(Exercised::OBJECTS);
+    let mut objects = named.filter(|(_, name)| which(name));
+    objects.all(|(object, _)| {
+        let digest = |instance: &Instance<Exercise>| {
+            kept(instance, object).or_else(|| instance.state().digest(object))
+        };
+        let mut digests = instances(cluster).map(|(_, instance)| digest(instance));
+        let first = digests.next();
+        digests.all(|digest| Some(digest) == first)
+    })
 }
 
 /// Objects whose entries idle out, at any moment.
 const ENDING: [&str; 5] = ["winners", "sessions", "banned", "visited", "pairs"];
 
-/// Whether all objects are equal everywhere, those included from which entries idle out just now.
+/// Whether all objects seem equal everywhere, those included from which entries idle out just now.
 pub fn is_equal(cluster: &Cluster<Exercise>) -> bool {
-    let first = cluster.members()[0].instances[0].digests();
-    instances(cluster).all(|(_, instance)| instance.digests() == first)
+    are_equal(cluster, |_| true)
 }
 
 /// Everything that must be so once all is quiet.
@@ -377,6 +393,13 @@ pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) 
         }
         contents(oracle, at, instance)?;
     }
+    digests_are_equal(cluster)?;
+    unique_both_ways(cluster)?;
+    sides_agree(cluster)
+}
+
+/// A look at all that objects hold finds the same everywhere.
+pub fn digests_are_equal(cluster: &Cluster<Exercise>) -> Checked {
     let first = cluster.members()[0].instances[0].digests();
     for (at, instance) in instances(cluster) {
         let digests = instance.digests();
@@ -399,8 +422,7 @@ pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) 
             ));
         }
     }
-    unique_both_ways(cluster)?;
-    sides_agree(cluster)
+    Ok(())
 }
 
 /// Whichever side of a pair is asked, on whichever instance, the answers fit each other.

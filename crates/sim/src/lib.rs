@@ -13,7 +13,9 @@ pub mod checks;
 mod congestion;
 pub mod exercise;
 mod faults;
+pub mod ledger;
 mod load;
+mod moved;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;
@@ -21,9 +23,11 @@ mod rebirth;
 mod report;
 mod runs;
 mod scenario;
+pub mod soak;
 mod stranger;
 mod tail;
 mod trace;
+mod upgrade;
 pub mod witness;
 mod world;
 

@@ -1,16 +1,23 @@
 //! Runs seeds of the simulator from the command line.
 
+mod record;
+
 use std::process::ExitCode;
 use std::time::Instant;
 
+use asterism_sim::ledger::parse_range;
 use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
 
 const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim seed N [--trace]
+       asterism-sim soak N
+       asterism-sim ledger [seeds|soak FROM..TO [--each N] [--threads N]]
        asterism-sim mutants [--seeds MAX] [--format json]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Thousands of clusters, one after another, of which each uses next to nothing of what it reserves.
+    asterism_state::memory::set_sparing(true);
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let json = words.windows(2).any(|pair| pair == ["--format", "json"]);
     let number = |flag: &str| {
@@ -37,6 +44,17 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
+        ["soak", portion, ..] => match portion.parse() {
+            Ok(portion) => record::soak(portion),
+            Err(_) => {
+                eprintln!("{USAGE}");
+                ExitCode::from(2)
+            }
+        },
+        ["ledger", rest @ ..] => record::run(rest, number).unwrap_or_else(|| {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }),
         ["mutants", rest @ ..] => {
             let names = rest
                 .iter()
@@ -124,11 +142,6 @@ fn mutants(names: &[String], seeds_max: u64, sample: u64, threads: usize, json: 
     } else {
         ExitCode::FAILURE
     }
-}
-
-fn parse_range(text: &str) -> Option<std::ops::Range<u64>> {
-    let (from, to) = text.split_once("..")?;
-    Some(from.parse().ok()?..to.parse().ok()?)
 }
 
 fn seeds(range: std::ops::Range<u64>, options: Options, json: bool) -> ExitCode {

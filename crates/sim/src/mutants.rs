@@ -211,6 +211,7 @@ fn complaint(name: &str) -> &'static str {
         }
         "WindowIgnoresAcknowledgement" => "a window of coalescing lasts though all have everything",
         "WindowWithoutEnd" => "one slow member stops the replication of all",
+        "SpeaksTooEarly" => "a rolling upgrade splits the cluster",
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
         "RepairsStayPaused" => "what was lost is never sent again",
         "HeldChangesForgotten" => "a counter's last additions are never told",

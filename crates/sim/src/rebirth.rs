@@ -19,11 +19,11 @@ use crate::world::{World, build_host};
 /// One seed in so many has a rebirth.
 const ONE_IN: u64 = 5;
 /// Rounds of load between two changes.
-const ROUNDS: u32 = 6;
+pub(crate) const ROUNDS: u32 = 6;
 /// An epoch reaches the last member at most so long after the first.
 const SPREAD_US: u64 = 30_000;
 /// The new life's name is so much greater.
-const LIVES: u64 = 1_000;
+pub(crate) const LIVES: u64 = 1_000;
 /// How long it may take until all are equal, besides what healing takes.
 const JOINING: Duration = Duration::from_secs(4);
 
@@ -128,7 +128,10 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
 }
 
 /// Load for some members, and time for it.
-fn spend(world: &mut World<'_>, members: impl IntoIterator<Item = usize>) -> Result<(), Failure> {
+pub(crate) fn spend(
+    world: &mut World<'_>,
+    members: impl IntoIterator<Item = usize>,
+) -> Result<(), Failure> {
     for member in members {
         world.load(member)?;
     }
@@ -136,13 +139,14 @@ fn spend(world: &mut World<'_>, members: impl IntoIterator<Item = usize>) -> Res
 }
 
 /// Time passes; calls are looked at as they are made.
-fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure> {
+pub(crate) fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure> {
     let until = world.cluster.now() + time;
     loop {
         let at = world.cluster.now();
         let more = world.cluster.advance(until);
         world.take_done(at)?;
-        audits::no_false_alarm(&world.cluster)?;
+        let moved = world.judged.look(&world.cluster);
+        audits::no_false_alarm(&world.cluster, moved)?;
         if !more {
             return Ok(());
         }
@@ -150,7 +154,7 @@ fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure> {
 }
 
 /// Members are handed a roster, each at another moment, while they are under load.
-fn hand_out(
+pub(crate) fn hand_out(
     world: &mut World<'_>,
     draws: &mut Draws,
     places: &[usize],
@@ -180,7 +184,7 @@ fn hand_out(
 }
 
 /// The tokens that any instance of these members holds.
-fn known_to(world: &World<'_>, places: &[usize]) -> BTreeSet<u32> {
+pub(crate) fn known_to(world: &World<'_>, places: &[usize]) -> BTreeSet<u32> {
     let mut known = BTreeSet::new();
     for &place in places {
         for instance in &world.cluster.members()[place].instances {
@@ -192,7 +196,7 @@ fn known_to(world: &World<'_>, places: &[usize]) -> BTreeSet<u32> {
     known
 }
 
-fn become_equal(world: &mut World<'_>) -> Result<(), Failure> {
+pub(crate) fn become_equal(world: &mut World<'_>) -> Result<(), Failure> {
     let (_, bound) = world.heal_bounds();
     let until = world.cluster.now() + bound + JOINING;
     while !(world.cluster.is_quiet() && checks::is_equal(&world.cluster)) {
@@ -216,7 +220,7 @@ fn become_equal(world: &mut World<'_>) -> Result<(), Failure> {
         }
         pass(world, Duration::from_millis(5))?;
     }
-    Ok(())
+    checks::digests_are_equal(&world.cluster)
 }
 
 /// What idles out is forgotten, though who used it last may be dead.

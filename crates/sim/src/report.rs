@@ -31,6 +31,8 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u64>,
     /// Commands that acted, over all members.
     pub operations: u64,
+    /// Operations times the instances other than their writer's that hold them: each acting command is one at least.
+    pub delivered: u64,
     /// The fewest commands given to a member.
     pub operations_least: u64,
     /// Times that each branch was taken.

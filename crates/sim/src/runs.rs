@@ -67,6 +67,8 @@ pub struct Summary {
     pub kinds_least: u64,
     /// Commands that acted.
     pub operations: u64,
+    /// Those times the instances other than their writer's that hold them.
+    pub delivered: u64,
     /// The fewest that acted on one member of a seed.
     pub operations_least: u64,
     /// Times that each branch was taken.
@@ -104,6 +106,7 @@ impl Summary {
             *self.branches.entry(branch).or_default() += count;
         }
         self.operations += report.operations;
+        self.delivered += report.delivered;
         self.trace = self
             .trace
             .wrapping_add(asterism_state::hash::words(seed, report.trace, 1));
@@ -138,6 +141,7 @@ impl Summary {
             *self.branches.entry(branch).or_default() += count;
         }
         self.operations += other.operations;
+        self.delivered += other.delivered;
         self.trace = self.trace.wrapping_add(other.trace);
         self.healed_longest = self.healed_longest.max(other.healed_longest);
         self.healed_share_most_permille = self
@@ -183,6 +187,8 @@ pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
 /// Runs all seeds of a range and adds them up. Deterministic but for which failed seeds are found first
 /// when it stops early.
 pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
+    // Some three hundred tables a seed, of which a page or two each are used.
+    let before = asterism_state::memory::set_sparing(true);
     let next = AtomicU64::new(range.start);
     let stop = AtomicBool::new(false);
     let end = range.end;
@@ -227,5 +233,6 @@ pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
             }
         }
     });
+    asterism_state::memory::set_sparing(before);
     total
 }

@@ -3,6 +3,7 @@
 use asterism_engine::Cluster;
 
 use crate::exercise::Exercise;
+use crate::moved::Moved;
 
 /// What happened, folded into one number; in words too, where asked for.
 #[derive(Debug, Default)]
@@ -45,11 +46,11 @@ impl Trace {
         }
     }
 
-    /// What a step left behind: time, and every member's counts.
-    pub fn step(&mut self, cluster: &Cluster<Exercise>) {
+    /// What a step left behind: time, and the counts of members in which something moved.
+    pub(crate) fn step(&mut self, cluster: &Cluster<Exercise>, moved: Moved) {
         self.note(&[cluster.now().as_micros()]);
         self.last.resize(cluster.members().len() * 3, 0);
-        for (place, member) in cluster.members().iter().enumerate() {
+        for (place, member) in moved.members(cluster) {
             let tally = member.channel.tally();
             let applied: u64 = member
                 .instances

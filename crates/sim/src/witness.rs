@@ -1,9 +1,10 @@
 //! What each instance has really applied, seen in its state: how the claims of protocol cores are judged.
 
 use asterism_engine::{Cluster, Instance};
-use asterism_placement::{MemberId, Time};
+use asterism_placement::Time;
 
 use crate::exercise::Exercise;
+use crate::moved::Moved;
 use crate::oracle::Oracle;
 use crate::report::Failure;
 
@@ -80,19 +81,17 @@ impl Witness {
     }
 
     /// Looks at what was applied, then judges what is claimed.
-    pub fn after_step(
+    pub(crate) fn after_step(
         &mut self,
         cluster: &Cluster<Exercise>,
         oracle: &Oracle,
-        judge_time: bool,
+        (moved, judge_time): (Moved, bool),
     ) -> Result<(), Failure> {
-        self.look(cluster, oracle);
-        for (place, member) in cluster.members().iter().enumerate() {
+        self.look(cluster, oracle, moved);
+        for (place, member) in moved.members(cluster) {
             let progress = member.channel.replicator().progress();
-            for other in 0..self.seen.len() {
-                let Some(claimed) = progress.member(MemberId(other as u16)) else {
-                    continue;
-                };
+            for claimed in progress.members() {
+                let other = usize::from(claimed.member.0);
                 let claims = (
                     claimed.acknowledged,
                     claimed.stable,
@@ -119,8 +118,8 @@ impl Witness {
         Ok(())
     }
 
-    fn look(&mut self, cluster: &Cluster<Exercise>, oracle: &Oracle) {
-        for (place, member) in cluster.members().iter().enumerate() {
+    fn look(&mut self, cluster: &Cluster<Exercise>, oracle: &Oracle, moved: Moved) {
+        for (place, member) in moved.members(cluster) {
             let seen = &mut self.seen[place];
             let mut changed = false;
             for (lane, instance) in member.instances.iter().enumerate() {

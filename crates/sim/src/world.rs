@@ -20,6 +20,7 @@ use crate::congestion::{self, Overdue};
 use crate::exercise::{Exercise, Exercised};
 use crate::faults::Before;
 use crate::load::TORRENT;
+use crate::moved::Looked;
 use crate::oracle::Oracle;
 use crate::rebirth;
 use crate::report::{Failure, Report};
@@ -27,6 +28,7 @@ use crate::scenario::{Draws, Fault, Planned, Scenario};
 use crate::stranger;
 use crate::tail;
 use crate::trace::Trace;
+use crate::upgrade;
 use crate::witness::Witness;
 
 /// Effective faults that a seed needs, and kinds of them.
@@ -57,6 +59,9 @@ pub struct World<'t> {
     /// Ports lately granted, for replies.
     pub(crate) recent_ports: Vec<u16>,
     overdue: Overdue,
+    /// What the oracle was told of, and what was judged.
+    told: Looked,
+    pub(crate) judged: Looked,
     steps: u64,
 }
 
@@ -184,6 +189,8 @@ impl<'t> World<'t> {
             next_token: 1,
             recent_ports: Vec::new(),
             overdue: Overdue::default(),
+            told: Looked::default(),
+            judged: Looked::default(),
             steps: 0,
         }
     }
@@ -209,6 +216,8 @@ impl<'t> World<'t> {
         congestion::end(&mut self)?;
         if rebirth::is_due(&self) {
             rebirth::live_through(&mut self)?;
+        } else if upgrade::is_due(&self) {
+            upgrade::live_through(&mut self)?;
         } else if self.scenario.afterlife {
             self.afterlife()?;
         }
@@ -220,6 +229,7 @@ impl<'t> World<'t> {
         Ok(Report {
             trace: self.trace.hash(),
             operations: self.oracle.commands,
+            delivered: self.delivered(),
             operations_least: self
                 .oracle
                 .commits
@@ -235,6 +245,23 @@ impl<'t> World<'t> {
             virtual_time: Duration::from_micros(self.cluster.now().as_micros()),
             judged: self.witness.judged,
         })
+    }
+
+    /// Commits times the instances that were seen to hold them, but for their writers.
+    fn delivered(&self) -> u64 {
+        let members = self.cluster.members().iter().enumerate();
+        let lanes: Vec<_> = members
+            .flat_map(|(place, member)| (0..member.instances.len()).map(move |lane| (place, lane)))
+            .collect();
+        let origins = self.oracle.commits.iter().enumerate();
+        origins
+            .map(|(origin, commits)| {
+                let held = lanes
+                    .iter()
+                    .map(|&(place, lane)| self.witness.held(place, lane, origin));
+                held.sum::<usize>().saturating_sub(commits.len()) as u64
+            })
+            .sum()
     }
 
     // --- phases
@@ -481,10 +508,11 @@ impl<'t> World<'t> {
                 .iter()
                 .flat_map(|member| &member.instances)
                 .any(|instance| instance.frames_in_use() > 0);
-            let whole = self.cluster.is_quiet()
-                && checks::is_whole(&self.cluster, &self.oracle, &self.witness)
-                && checks::is_equal(&self.cluster);
-            if !parked && whole {
+            if !parked
+                && self.cluster.is_quiet()
+                && checks::holds_all(&self.cluster, &self.oracle, &self.witness)
+                && checks::is_equal(&self.cluster)
+            {
                 return Ok(());
             }
             self.run_for(Duration::from_millis(2))?;
@@ -542,11 +570,13 @@ impl<'t> World<'t> {
             let more = self.cluster.advance(until);
             self.steps += 1;
             self.take_done(at)?;
-            self.trace.step(&self.cluster);
+            let moved = self.judged.look(&self.cluster);
+            self.trace.step(&self.cluster, moved);
+            let judges_time = !self.scenario.clocks_step;
             self.witness
-                .after_step(&self.cluster, &self.oracle, !self.scenario.clocks_step)?;
-            checks::each_step(&self.cluster, &self.oracle)?;
-            audits::no_false_alarm(&self.cluster)?;
+                .after_step(&self.cluster, &self.oracle, (moved, judges_time))?;
+            checks::each_step(&self.cluster, &self.oracle, moved)?;
+            audits::no_false_alarm(&self.cluster, moved)?;
             self.overdue
                 .judge(&self.cluster, &self.scenario.bounds, at)?;
             if !more {
@@ -557,7 +587,8 @@ impl<'t> World<'t> {
 
     /// Tells the oracle what calls did since the last time.
     pub(crate) fn take_done(&mut self, at: Time) -> Result<(), Failure> {
-        for (place, member) in self.cluster.members().iter().enumerate() {
+        let moved = self.told.look(&self.cluster);
+        for (place, member) in moved.members(&self.cluster) {
             let written = member
                 .instances
                 .iter()

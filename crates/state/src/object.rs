@@ -257,8 +257,12 @@ pub trait State: Sized + 'static {
     /// One digest for each object.
     fn digests(&self) -> Vec<u64> {
         (0..Self::OBJECTS.len() as u8)
-            .filter_map(|object| self.look(object, Digest))
+            .filter_map(|object| self.digest(object))
             .collect()
+    }
+    /// One object's digest: a look at all that it holds. `None` if there is no such object.
+    fn digest(&self, object: u8) -> Option<u64> {
+        self.look(object, Digest)
     }
 }
 

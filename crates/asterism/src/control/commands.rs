@@ -416,6 +416,10 @@ fn status_text(status: &StatusDocument) -> String {
         channel.sends_with,
         listed(&channel.accepts)
     ));
+    let (speaks, understands) = (channel.speaks, channel.understands);
+    text.push_str(&format!(
+        "  speaks wire version {speaks}, understands {understands}\n"
+    ));
     if channel.cells_told > 0 {
         text.push_str(&format!(
             "  counters: window of {}, {:.1} changes for each total told\n",
@@ -472,7 +476,11 @@ fn key_text(peer: &PeerDocument) -> String {
         .map_or_else(String::new, |id| format!(" with key {id}"));
     let accepts = peer.accepts.as_ref();
     let accepts = accepts.map_or_else(String::new, |ids| format!(", accepts {}", listed(ids)));
-    heard + &accepts
+    let understands = peer.understands;
+    let understands = understands.map_or_else(String::new, |versions| {
+        format!(", understands wire version {versions}")
+    });
+    heard + &accepts + &understands
 }
 
 fn port_text(port: &PortDocument) -> String {

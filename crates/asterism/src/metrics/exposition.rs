@@ -381,7 +381,7 @@ fn channel(page: &mut Page, view: &View) {
         page.sample(name, &[("reason", reason)], value);
     }
     let (groups, bytes) = view.names.log;
-    let gauges: [(&str, &str, u64); 13] = [
+    let gauges: [(&str, &str, u64); 15] = [
         (
             "asterism_log_head",
             "The last group that this host wrote.",
@@ -431,6 +431,16 @@ fn channel(page: &mut Page, view: &View) {
             "asterism_key_sends_with",
             "The number of the cluster key that this host sends with.",
             snapshot.sends_under.into(),
+        ),
+        (
+            "asterism_wire_version",
+            "The wire version that this host speaks.",
+            snapshot.speaks.into(),
+        ),
+        (
+            "asterism_wire_version_newest",
+            "The newest wire version that this host understands.",
+            snapshot.understands.newest.into(),
         ),
         (
             "asterism_epoch",
@@ -560,6 +570,14 @@ fn peers(page: &mut Page, view: &View) {
         &|one| {
             one.heard_under
                 .map_or_else(|| "NaN".to_owned(), |id| id.to_string())
+        },
+    );
+    each(
+        "asterism_peer_wire_version_newest",
+        "The newest wire version that it says it understands; NaN if it has not said.",
+        &|one| {
+            one.understands
+                .map_or_else(|| "NaN".to_owned(), |versions| versions.newest.to_string())
         },
     );
     each(

@@ -36,6 +36,11 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
         Notice::Channel(ChannelEvent::Secure(SealEvent::Welcomed { member, .. })) => {
             Event::info("member-welcomes").with("member", name(*member))
         }
+        Notice::Channel(ChannelEvent::Secure(SealEvent::Speaks { version })) => {
+            Event::info("wire-version").with("version", version).effect(
+                "what this host sends is of that version: all members of the epoch understand it",
+            )
+        }
         Notice::Channel(ChannelEvent::Secure(SealEvent::DuplicateIdentity { member, .. })) => {
             Event::error("duplicate-identity")
                 .with("member", name(*member))

@@ -1,10 +1,13 @@
-//! `sim.seeds`, `sim.mutants`: the simulator's verdict on this build, and what planted bugs say of the simulator.
+//! `sim.seeds`, `sim.mutants`, `soak.operations`: the simulator's verdict on this build, what planted bugs say of the simulator, and
+//! what the ledger says was delivered.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use asterism_sim::ledger::{Kind, Ledger};
+use asterism_sim::soak::{Soak, run_portion};
 use asterism_sim::{Options, Summary, branches, run_seeds};
 
 use super::{Context, Measure};
@@ -20,6 +23,10 @@ pub(super) const MEASURES: &[Measure] = &[
         name: "sim.mutants",
         make: mutants,
     },
+    Measure {
+        name: "soak.operations",
+        make: operations,
+    },
 ];
 
 /// Seeds of the long form, which is the run that the bar speaks of.
@@ -34,6 +41,62 @@ const SEEDS_PER_MUTANT: [u64; 2] = [100, 2_000];
 const SHORT_CHILD: Duration = Duration::from_secs(40);
 /// The same of the long form.
 const FULL_CHILD: Duration = Duration::from_secs(4 * 3_600);
+
+/// Portions of soak that the short and the long form run, each twice.
+const PORTIONS: [u64; 2] = [1, 8];
+/// Portions below this one are for the ledger.
+const PORTIONS_ANEW: u64 = 1 << 40;
+
+/// Runs portions that nobody has run before, twice each, and tells what the ledger has.
+fn operations(context: &Context) -> Result<Outcome, Failure> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/ledger.txt");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::Absent(format!("{} was not read ({error})", path.display())))?;
+    let ledger = Ledger::parse(&text)
+        .map_err(|why| Failure::Unsound(format!("{}: {why}", path.display())))?;
+    if ledger.failed() > 0 {
+        let failed = ledger.failed();
+        return Err(Failure::Unsound(format!(
+            "{failed} seeds or portions in the ledger failed"
+        )));
+    }
+    let first = PORTIONS_ANEW + wall_ns() % PORTIONS_ANEW;
+    let mut anew = Soak::default();
+    let began_ns = wall_ns();
+    for portion in first..first + PORTIONS[usize::from(context.full)] {
+        let [soak, again] = [soaked(portion)?, soaked(portion)?];
+        if soak != again {
+            return Err(Failure::Unsound(format!(
+                "two runs of portion {portion} took different ways"
+            )));
+        }
+        anew.add(portion, &soak);
+    }
+    let seconds = (wall_ns() - began_ns) as f64 / 1e9;
+    let (by_seeds, by_soak) = ledger.delivered();
+    let lines = ledger.lines().iter();
+    let soaks = lines.filter(|line| line.kind == Kind::Soak);
+    let lost = soaks
+        .filter_map(|line| line.counts.get("lost"))
+        .sum::<u64>();
+    Ok(Outcome::new((by_seeds + by_soak) as f64, 2)
+        .variant("by-soak", by_soak as f64)
+        .variant("by-simulator", by_seeds as f64)
+        .variant("datagrams-lost", lost as f64)
+        .variant("ledger-seeds", ledger.seeds() as f64)
+        .variant("anew", anew.operations as f64)
+        .variant("anew-datagrams-lost", anew.lost as f64)
+        .variant("anew-per-second", 2.0 * anew.operations as f64 / seconds))
+}
+
+fn soaked(portion: u64) -> Result<Soak, Failure> {
+    run_portion(portion).map_err(|failure| {
+        Failure::Unsound(format!(
+            "portion {portion}: {}: {}; replay: cargo run --profile sim -p asterism-sim -- soak {portion}",
+            failure.check, failure.detail
+        ))
+    })
+}
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())

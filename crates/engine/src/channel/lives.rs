@@ -26,6 +26,7 @@ impl StateChannel {
         let places = self.replicator.config().members.iter().enumerate();
         for (place, &member) in places.filter(|(_, member)| **member != own) {
             let named = roster.named(member);
+            self.secure.set_takes_part(member, named.is_some());
             match named {
                 None => self.secure.revoke(member),
                 Some(Some(incarnation)) => {

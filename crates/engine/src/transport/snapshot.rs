@@ -9,7 +9,7 @@ use asterism_placement::replicated::audit::{AuditTally, Auditor, Place};
 use asterism_placement::replicated::{
     AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing, Window,
 };
-use asterism_placement::seal::{RefusalCounts, WithoutKey};
+use asterism_placement::seal::{RefusalCounts, Versions, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
@@ -47,6 +47,8 @@ pub struct MemberSnapshot {
     pub heard_under: Option<u8>,
     /// The cluster keys that it says it accepts; `None` if it does not say.
     pub accepts: Option<AcceptedKeys>,
+    /// The wire versions that its admitted session says it understands.
+    pub understands: Option<Versions>,
     /// What came in its name under keys that this host does not have. Not authentic.
     pub without_key: WithoutKey,
     /// Its datagrams. `None` for this host itself and for members without an address.
@@ -83,6 +85,10 @@ pub struct ChannelSnapshot {
     pub sends_under: u8,
     /// The cluster keys that are accepted.
     pub accepts: AcceptedKeys,
+    /// The wire version that this host speaks.
+    pub speaks: u8,
+    /// The wire versions that it understands.
+    pub understands: Versions,
     /// All members, this one included, in the order of their names.
     pub members: Vec<MemberSnapshot>,
     /// The epoch in force.
@@ -152,6 +158,8 @@ impl ChannelSnapshot {
             seal_dropped: (0, 0),
             sends_under: 0,
             accepts: AcceptedKeys::default(),
+            speaks: 0,
+            understands: channel.secure().understands(),
             members: Vec::new(),
             epoch: Epoch::default(),
             is_ready: false,
@@ -185,6 +193,8 @@ impl ChannelSnapshot {
         self.seal_dropped = secure.dropped();
         self.sends_under = secure.sends_under();
         self.accepts = channel.accepted_keys();
+        self.speaks = secure.speaks();
+        self.understands = secure.understands();
         self.epoch = replicator.epoch();
         self.is_ready = replicator.is_ready();
         self.ended.clear();
@@ -205,6 +215,7 @@ impl ChannelSnapshot {
             has_welcomed: secure.welcomed_by(member.member),
             heard_under: secure.heard_under(member.member),
             accepts: replicator.keys_of(member.member),
+            understands: secure.understood_by(member.member),
             without_key: secure.without_key(member.member),
             traffic: transport
                 .peers()

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::wire::RUNS_MAX;
+use super::wire::{RUNS_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL};
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 /// The longest operation group, in bytes: a group never spans two datagrams.
@@ -98,6 +98,9 @@ pub struct Config {
     pub silent_after: Duration,
     /// In which order groups are delivered here. Each member chooses for itself.
     pub delivery: Delivery,
+    /// The newest wire version that this member understands; messages of a later one are refused. Sane:
+    /// [`WIRE_VERSION`]. Bound: to [`WIRE_VERSION_TRIAL`], which only tests use.
+    pub wire_newest: u8,
     /// Whether this host's own groups reach its other instances only after they were submitted: then the driver reports
     /// with [`applied`](super::Replicator::applied) how far all instances applied the host's *own* stream, acknowledgements
     /// say so, and nothing of it is stable before. Without, a submitted group counts as applied here.
@@ -136,6 +139,7 @@ impl Config {
             congested_above: Duration::from_millis(2),
             silent_after: Duration::from_secs(1),
             delivery: Delivery::Ordered,
+            wire_newest: WIRE_VERSION,
             siblings: false,
         }
     }
@@ -185,6 +189,12 @@ impl Config {
                 GROUPS_LIMIT,
             ),
             ("gap_runs_max", self.gap_runs_max, 1, RUNS_MAX),
+            (
+                "wire_newest",
+                self.wire_newest.into(),
+                WIRE_VERSION.into(),
+                WIRE_VERSION_TRIAL.into(),
+            ),
         ];
         for (field, value, least, most) in sizes {
             if value < least || value > most {
@@ -328,9 +338,10 @@ mod tests {
         config.log_groups_max = usize::MAX;
         config.retransmit_max = Duration::from_micros(1);
         config.keep_alive = Duration::ZERO;
+        config.wire_newest = WIRE_VERSION_TRIAL + 1;
         config.coalescing_max = COALESCING_LIMIT + Duration::from_nanos(1);
         let errors = config.errors();
-        assert_eq!(errors.len(), 7, "{errors:?}");
+        assert_eq!(errors.len(), 8, "{errors:?}");
         assert!(errors.iter().all(|error| !error.to_string().is_empty()));
     }
 }

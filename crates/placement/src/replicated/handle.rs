@@ -72,7 +72,7 @@ impl Replicator {
             return Err(Refused::WrongIncarnation);
         }
         let mut reader = Reader::new(message);
-        let header = Header::read(&mut reader)?;
+        let header = Header::read(&mut reader, self.config.wire_newest)?;
         if header.cluster != self.config.cluster {
             return Err(Refused::WrongCluster);
         }

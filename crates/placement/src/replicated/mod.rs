@@ -56,7 +56,7 @@ pub use replicator::Replicator;
 pub use roster::{InstallError, Roster};
 pub use survivors::Ended;
 pub use transmit::KEYS_INTERVAL;
-pub use wire::{AcceptedKey, AcceptedKeys};
+pub use wire::{AcceptedKey, AcceptedKeys, WIRE_VERSION, WIRE_VERSION_TRIAL};
 
 /// Where a replicator puts what arrived. Calls are made in the middle of [`Replicator::handle`]: they should move bytes
 /// to where they will be applied, and no more. They cannot fail; what is waiting to be applied is bounded by

@@ -94,6 +94,11 @@ impl Progress {
     /// One member. `None` when it is not in the list.
     #[must_use]
     pub fn member(&self, member: MemberId) -> Option<&MemberProgress> {
+        // Names are mostly places.
+        let place = self.members.get(usize::from(member.0));
+        if place.is_some_and(|progress| progress.member == member) {
+            return place;
+        }
         let index = self
             .members
             .binary_search_by_key(&member, |progress| progress.member)

@@ -14,7 +14,7 @@ use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::repairs::Repairs;
 use super::sent::Sent;
-use super::wire::{AcceptedKeys, RUNS_MAX};
+use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogRoom, SubmitError};
 
 /// A life's walks are numbered in this many bits, below the life's name.
@@ -96,6 +96,8 @@ pub struct Replicator {
     pub(super) probing: bool,
     /// The cluster keys that this member accepts, if it says so, and when it last did.
     pub(super) keys: Option<(AcceptedKeys, Option<Time>)>,
+    /// The wire version of what is sent.
+    pub(super) wire_version: u8,
     /// The latest timestamp sent.
     pub(super) clock: Time,
     /// Where the next acknowledgement vector begins; moves when one did not fit.
@@ -170,6 +172,7 @@ impl Replicator {
             acknowledged_at: None,
             probing: false,
             keys: None,
+            wire_version: WIRE_VERSION,
             clock: Time::ZERO,
             rotation: 0,
             body: Vec::with_capacity(config.payload_bytes_max),
@@ -325,6 +328,11 @@ impl Replicator {
             }
         }
         self.coalesce(now);
+    }
+
+    /// The wire version of messages from now on: one that all members understand.
+    pub fn set_wire_version(&mut self, version: u8) {
+        self.wire_version = version;
     }
 
     /// The window in which accumulators keep back what changes. While its round is zero they log as they please; else

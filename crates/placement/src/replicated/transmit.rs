@@ -102,6 +102,7 @@ impl Replicator {
         buffer.clear();
         Header::write(
             buffer,
+            self.wire_version,
             self.config.cluster,
             self.config.epoch,
             self.clock,
@@ -114,6 +115,7 @@ impl Replicator {
         buffer.clear();
         let count = Header::write(
             buffer,
+            self.wire_version,
             self.config.cluster,
             self.config.epoch,
             self.clock,

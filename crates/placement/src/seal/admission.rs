@@ -21,7 +21,7 @@ use super::channel::{Destination, Event, SecureChannel, WithoutKey};
 use super::handshake::{
     Addressee, Budget, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
     DUPLICATE_REPORT_INTERVAL_MS, HELLO_INTERVAL_FIRST_MS, Kind, Message,
-    STRANGER_HANDSHAKES_BURST_MAX, STRANGER_HANDSHAKES_PER_SECOND_MAX,
+    STRANGER_HANDSHAKES_BURST_MAX, STRANGER_HANDSHAKES_PER_SECOND_MAX, Versions,
 };
 use super::header::Header;
 use super::key::Session;
@@ -39,6 +39,9 @@ pub(super) struct Peer {
     /// Admissions, revocations and refused proofs so far: part of each challenge, so that none serves twice.
     pub(super) generation: u64,
     pub(super) contender: Option<Contender>,
+    /// The wire versions that the admitted session understands, once it said so.
+    pub(super) understands: Option<Versions>,
+    pub(super) takes_part: bool,
     /// The session that was admitted before, and the greatest of its counters that was opened.
     pub(super) replaced: Option<(Session, u64)>,
     pub(super) reported_at: Option<Time>,
@@ -69,7 +72,11 @@ impl SecureChannel {
         message: &[u8],
         header: &Header,
     ) -> Result<Option<Opened>, Refusal> {
+        let said = Versions::said(header, message);
         let message = Message::decode(message).ok_or(Refusal::MalformedHandshake)?;
+        if said.newest < self.opener.versions().oldest {
+            return Err(Refusal::PastVersion);
+        }
         let sender = addressee(&session);
         let admitted = self.opener.admitted(session.member) == Some(&session);
         let own = addressee(self.sealer.session());
@@ -134,6 +141,12 @@ impl SecureChannel {
                     });
                 }
             }
+        }
+        // A session that is not admitted may be a recorded one, of another build.
+        if self.opener.admitted(session.member) == Some(&session)
+            && self.peers[slot].understands.replace(said) != Some(said)
+        {
+            self.agree();
         }
         Ok(None)
     }
@@ -207,6 +220,7 @@ impl SecureChannel {
             peer.replaced = Some((*session, greatest));
         }
         self.opener.revoke(peer.member);
+        peer.understands = None;
         peer.contender = None;
         peer.generation += 1;
     }
@@ -264,6 +278,8 @@ impl Peer {
             named: None,
             generation: 0,
             contender: None,
+            understands: None,
+            takes_part: true,
             replaced: None,
             reported_at: None,
             without_key: WithoutKey::default(),

@@ -11,7 +11,7 @@ use super::admission::Peer;
 use super::config::{SecureConfig, SecureConfigError};
 use super::handshake::{
     Addressee, Challenger, EVENTS_WAITING_MAX, HELLO_INTERVAL_MAX_MS, Kind, Message,
-    TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS,
+    TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS, Versions,
 };
 use super::header::{Header, WIRE_VERSION_MAX};
 use super::key::{Salt, Session};
@@ -19,6 +19,7 @@ use super::key_ring::KeyRing;
 use super::opener::{Opened, Opener, OpenerConfig};
 use super::refusal::{Refusal, RefusalCounts};
 use super::sealer::{SealError, Sealer};
+use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
 
 /// Where a handshake datagram goes. Addresses are the caller's.
@@ -57,6 +58,11 @@ pub enum Event {
         live: Incarnation,
         /// The other; a copied host may have the same incarnation.
         other: Incarnation,
+    },
+    /// What this host seals is of this wire version from now on: the newest that all who take part understand.
+    Speaks {
+        /// The version.
+        version: u8,
     },
     /// Datagrams come that name a member and a key that this host does not have (any more). Their headers are not
     /// authentic: a stranger can cause this, at most once in [`UNKNOWN_KEY_REPORT_INTERVAL_MS`] for each member.
@@ -128,10 +134,10 @@ impl SecureChannel {
             config.keys.sending(),
             config.cluster,
             session,
-            config.wire_version,
+            config.wire_version_oldest,
         );
         opener.set_keys(&config.keys);
-        Ok(SecureChannel {
+        let mut channel = SecureChannel {
             challenger: Challenger::new(&random_seed, &salt),
             peers: opener.members().map(Peer::new).collect(),
             sealer,
@@ -142,7 +148,9 @@ impl SecureChannel {
             transmits_dropped: 0,
             events: VecDeque::new(),
             events_dropped: 0,
-        })
+        };
+        channel.agree();
+        Ok(channel)
     }
 
     /// The longest payload for datagrams of at most so many bytes of UDP payload.
@@ -193,10 +201,13 @@ impl SecureChannel {
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Destination> {
         out.clear();
         let (destination, message) = self.transmits.pop_front()?;
-        match self
-            .sealer
-            .seal_handshake(self.epoch, &message.encode(), out)
-        {
+        let versions = self.opener.versions();
+        match self.sealer.seal_handshake(
+            self.epoch,
+            versions.oldest,
+            &message.encode(versions),
+            out,
+        ) {
             Ok(()) => Some(destination),
             Err(_) => {
                 // No counter is left: nothing will be sent again in this life.
@@ -283,12 +294,57 @@ impl SecureChannel {
                 self.admit(now, slot, session, 0);
             }
         }
+        self.agree();
     }
 
     /// Closes the member's session; only a new proof brings it back.
     pub fn revoke(&mut self, member: MemberId) {
         if let Some(slot) = self.opener.slot(member) {
             self.close(slot);
+            self.agree();
+        }
+    }
+
+    /// Whether the epoch lets the member take part: which wire versions it understands counts only then. All do at first.
+    pub fn set_takes_part(&mut self, member: MemberId, takes_part: bool) {
+        if let Some(slot) = self.opener.slot(member) {
+            self.peers[slot].takes_part = takes_part;
+            self.agree();
+        }
+    }
+
+    /// The wire version that this host speaks: the newest that all understand who take part. Whoever was not admitted yet may
+    /// understand only the oldest that this host does.
+    #[must_use]
+    pub fn speaks(&self) -> u8 {
+        self.sealer.version()
+    }
+
+    /// The wire versions that this host understands.
+    #[must_use]
+    pub fn understands(&self) -> Versions {
+        self.opener.versions()
+    }
+
+    /// The wire versions that a member's admitted session says it understands.
+    #[must_use]
+    pub fn understood_by(&self, member: MemberId) -> Option<Versions> {
+        let slot = self.opener.slot(member)?;
+        self.peers[slot].understands
+    }
+
+    /// Speaks what all understand, from the next datagram on.
+    pub(super) fn agree(&mut self) {
+        let (own, me) = (self.opener.versions(), self.member());
+        let others = self.peers.iter();
+        let others = others.filter(|peer| peer.takes_part && peer.member != me);
+        let version = match mutant::active(Mutant::SpeaksTooEarly) {
+            true => own.newest,
+            false => own.agree(others.map(|peer| peer.understands)),
+        };
+        if version != self.sealer.version() {
+            self.sealer.set_version(version);
+            self.emit(Event::Speaks { version });
         }
     }
 

@@ -21,9 +21,10 @@ pub struct SecureConfig {
     pub incarnation: Incarnation,
     /// The epoch in the header of what is sealed, until [`set_epoch`](super::SecureChannel::set_epoch).
     pub epoch: Epoch,
-    /// The wire version that this host speaks, 0 to [`WIRE_VERSION_MAX`]; later ones are refused.
+    /// The newest wire version that this host understands, 0 to [`WIRE_VERSION_MAX`]; later ones are refused. It is spoken
+    /// once all who take part understand it.
     pub wire_version: u8,
-    /// The oldest wire version that this host understands.
+    /// The oldest wire version that this host understands. Sane: the one before the newest.
     pub wire_version_oldest: u8,
     /// The other members. This host among them is passed over.
     pub peers: Vec<MemberId>,

@@ -12,13 +12,15 @@
 //! The nonce is a keyed hash of whom it was given to and when, so that pending admissions take no memory. A recorded
 //! Hello draws a challenge that its replayer cannot echo; a recorded Echo holds a nonce that has passed.
 //!
-//! A message is 32 bytes: kind, zero, addressee's member (2), its session (4), its incarnation (8), nonce (16), integers
+//! A message is 32 bytes: kind, the newest wire version that the sender understands (0: the one in the header, which is the
+//! oldest), addressee's member (2), its session (4), its incarnation (8), nonce (16), integers
 //! little-endian. A Hello does not know its addressee's session and incarnation and says zero.
 
 use core::time::Duration;
 
 use zeroize::Zeroizing;
 
+use super::header::{Header, WIRE_VERSION_MAX};
 use super::key::{Salt, expand};
 use crate::{Incarnation, MemberId, Time};
 
@@ -79,9 +81,12 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+    pub(super) fn encode(&self, versions: Versions) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[0] = self.kind as u8;
+        if versions.newest > versions.oldest {
+            bytes[1] = versions.newest;
+        }
         bytes[2..4].copy_from_slice(&self.to.member.0.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.to.session.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.to.incarnation.0.to_le_bytes());
@@ -109,6 +114,37 @@ impl Message {
             },
             nonce: nonce.try_into().ok()?,
         })
+    }
+}
+
+/// The wire versions that a host understands: all from the oldest to the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// The oldest.
+    pub oldest: u8,
+    /// The newest.
+    pub newest: u8,
+}
+
+impl Versions {
+    /// What the sender of an authentic handshake says of itself.
+    pub(super) fn said(header: &Header, message: &[u8]) -> Versions {
+        let newest = message.get(1).copied().unwrap_or(0);
+        Versions {
+            oldest: header.version,
+            newest: newest.clamp(header.version, WIRE_VERSION_MAX),
+        }
+    }
+
+    /// The version that a host speaks which understands these: the newest that all others understand. Whoever has not said yet
+    /// what it understands may understand the oldest alone, unless somebody else no longer does.
+    pub(super) fn agree(self, others: impl Iterator<Item = Option<Versions>>) -> u8 {
+        let (mut least, mut most) = (self.oldest, self.newest);
+        for other in others {
+            most = most.min(other.map_or(self.oldest, |other| other.newest));
+            least = least.max(other.map_or(self.oldest, |other| other.oldest));
+        }
+        most.max(least).min(self.newest)
     }
 }
 
@@ -210,11 +246,28 @@ mod tests {
         };
         let mut golden = [0xab; MESSAGE_BYTES];
         golden[..16].copy_from_slice(&[3, 0, 1, 0, 5, 4, 3, 2, 6, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(message.encode(), golden);
+        let versions = |oldest, newest| Versions { oldest, newest };
+        assert_eq!(message.encode(versions(1, 1)), golden);
+        assert_eq!(message.encode(versions(1, 2))[1], 2);
         assert_eq!(Message::decode(&golden), Some(message));
         assert_eq!(Message::decode(&golden[1..]), None);
         golden[0] = 5;
         assert_eq!(Message::decode(&golden), None);
+    }
+
+    #[test]
+    fn the_newest_version_that_all_understand_is_spoken() {
+        let host = |oldest, newest| Versions { oldest, newest };
+        let agree = |own: Versions, others: &[Option<Versions>]| own.agree(others.iter().copied());
+        let (old, new, newer) = (Some(host(1, 1)), Some(host(1, 2)), Some(host(2, 3)));
+        assert_eq!(agree(host(1, 2), &[]), 2);
+        assert_eq!(agree(host(1, 2), &[new, new]), 2);
+        assert_eq!(agree(host(1, 2), &[new, old]), 1);
+        assert_eq!(agree(host(1, 2), &[new, None]), 1, "it may be old");
+        assert_eq!(agree(host(1, 2), &[newer, None]), 2, "it cannot be");
+        assert_eq!(agree(host(2, 3), &[newer, new, None]), 2);
+        assert_eq!(agree(host(2, 3), &[old]), 2, "it is refused, and refuses");
+        assert_eq!(agree(host(1, 1), &[newer]), 1, "and the other way round");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use core::fmt;
 use core::ops::Range;
 
+use super::handshake::Versions;
 use super::header::{HEADER_BYTES, Header, OVERHEAD_BYTES, SALT_BYTES, TAG_BYTES};
 use super::key::{Cipher, ClusterKey, Salt, Session};
 use super::key_ring::KeyRing;
@@ -284,6 +285,14 @@ impl Opener {
         opened.map_err(|reason| self.count(reason))
     }
 
+    /// The wire versions that are accepted.
+    pub(super) fn versions(&self) -> Versions {
+        Versions {
+            oldest: *self.versions.start(),
+            newest: *self.versions.end(),
+        }
+    }
+
     /// How many datagrams were refused, by reason.
     #[must_use]
     pub fn refusals(&self) -> &RefusalCounts {
@@ -306,7 +315,8 @@ impl Opener {
         if header.version > *self.versions.end() {
             return Err(Refusal::FutureVersion);
         }
-        if header.version < *self.versions.start() {
+        // A handshake names the oldest version that its sender understands; its body says the newest.
+        if header.version < *self.versions.start() && !header.handshake {
             return Err(Refusal::PastVersion);
         }
         if header.cluster != self.cluster {

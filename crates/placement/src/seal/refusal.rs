@@ -29,7 +29,7 @@ refusals! {
     WrongCluster = "wrong_cluster",
     /// A wire version above this host's: upgrade this host. Effect: none.
     FutureVersion = "future_version",
-    /// A wire version below the oldest that this host still speaks. Effect: none.
+    /// A wire version below the oldest that this host understands: upgrade its sender. Effect: none.
     PastVersion = "past_version",
     /// No key of that number here, now or earlier in this life: this host's key file lacks it. Effect: none.
     UnknownKeyId = "unknown_key_id",

@@ -95,13 +95,15 @@ impl Sealer {
     /// # Errors
     /// [`SealError`]; the buffer is not to be sent.
     pub fn seal_in_place(&mut self, epoch: Epoch, buffer: &mut Vec<u8>) -> Result<(), SealError> {
-        self.seal_after(epoch, false, HEADER_BYTES, buffer)
+        self.seal_after(epoch, None, HEADER_BYTES, buffer)
     }
 
-    /// Seals a handshake: the salt follows the header in the clear, then `message`.
+    /// Seals a handshake: the salt follows the header in the clear, then `message`. Its header says the oldest version that
+    /// the sender understands, not the one that it speaks.
     pub(super) fn seal_handshake(
         &mut self,
         epoch: Epoch,
+        oldest: u8,
         message: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), SealError> {
@@ -110,7 +112,18 @@ impl Sealer {
         out.extend_from_slice(&self.session.salt.0);
         let clear = out.len();
         out.extend_from_slice(message);
-        self.seal_after(epoch, true, clear, out)
+        self.seal_after(epoch, Some(oldest), clear, out)
+    }
+
+    /// The wire version in the header of what is sealed from now on.
+    pub fn set_version(&mut self, version: u8) {
+        self.version = version;
+    }
+
+    /// The wire version in the header of what is sealed.
+    #[must_use]
+    pub fn version(&self) -> u8 {
+        self.version
     }
 
     /// Goes over to another cluster key from the next datagram on: same salt, same counter, another session key.
@@ -140,7 +153,7 @@ impl Sealer {
     fn seal_after(
         &mut self,
         epoch: Epoch,
-        handshake: bool,
+        handshake: Option<u8>,
         clear_bytes: usize,
         buffer: &mut Vec<u8>,
     ) -> Result<(), SealError> {
@@ -153,8 +166,8 @@ impl Sealer {
         // Spent even if sealing fails: a counter is never used twice.
         self.counter += 1;
         let header = Header {
-            version: self.version,
-            handshake,
+            version: handshake.unwrap_or(self.version),
+            handshake: handshake.is_some(),
             key_id: self.key_id,
             member: self.session.member,
             cluster: self.cluster,

@@ -164,7 +164,11 @@ pub struct Auditor {
     asks: VecDeque<Ask>,
     outgoing: VecDeque<Reading>,
     compared: Vec<Option<Compared>>,
+    /// Whether any of them may not have been asked for yet.
+    waiting: bool,
     known: Vec<Known>,
+    /// Places and instances of which something differs.
+    differ: usize,
     findings: VecDeque<Finding>,
     tally: AuditTally,
 }
@@ -196,7 +200,9 @@ impl Auditor {
             asks: VecDeque::new(),
             outgoing: VecDeque::new(),
             compared: (0..places).map(|_| None).collect(),
+            waiting: false,
             known: vec![known; places],
+            differ: 0,
             findings: VecDeque::new(),
             tally: AuditTally::default(),
         }
@@ -218,6 +224,7 @@ impl Auditor {
                 known.different.fill(0);
                 known.equal_at.fill([now; SEGMENT_LEAVES]);
             }
+            self.differ = 0;
         }
         if self.audited.is_empty() || self.is_alone(replicator) {
             return;
@@ -231,10 +238,7 @@ impl Auditor {
             .rounds
             .front()
             .is_some_and(|round| round.second_at <= now);
-        let waits = |compared: &Option<Compared>| {
-            compared.as_ref().is_some_and(|round| round.asked.is_none())
-        };
-        if !begins && !second && !self.compared.iter().any(waits) {
+        if !begins && !second && !self.waiting {
             return;
         }
         let Some(holds) = replicator.holds() else {
@@ -256,6 +260,9 @@ impl Auditor {
         if begins {
             self.begin_round(now, replicator, &holds);
         }
+        if !core::mem::take(&mut self.waiting) {
+            return;
+        }
         for index in 0..self.compared.len() {
             let Some(round) = &self.compared[index] else {
                 continue;
@@ -268,6 +275,8 @@ impl Auditor {
                 if let Some(round) = &mut self.compared[index] {
                     round.asked = Some(ticket);
                 }
+            } else if round.asked.is_none() {
+                self.waiting = true;
             }
         }
     }
@@ -468,6 +477,7 @@ impl Auditor {
         match reading.turn {
             Turn::First(digests) => {
                 self.tally.rounds_void += u64::from(place.is_some());
+                self.waiting = true;
                 *place = Some(Compared {
                     number,
                     place: reading.place,
@@ -520,6 +530,8 @@ impl Auditor {
             self.tally.different += u64::from(different.count_ones());
             let before = known.different[lane];
             known.different[lane] = before & !equal | different;
+            self.differ += usize::from(known.different[lane] != 0);
+            self.differ -= usize::from(before != 0);
             for (equal, leaves) in [(false, different & !before), (true, equal & before)] {
                 if leaves != 0 && self.findings.len() < UNDER_WAY_MAX {
                     self.findings.push_back(Finding {
@@ -553,7 +565,13 @@ impl Auditor {
 
     /// All parts that differ now: where, which instance, which leaves.
     pub fn differing(&self) -> impl Iterator<Item = (Place, usize, u64)> + '_ {
-        self.known.iter().enumerate().flat_map(|(index, known)| {
+        // Mostly nothing does, and that is asked often.
+        let some = if self.differ > 0 {
+            &self.known[..]
+        } else {
+            &[]
+        };
+        some.iter().enumerate().flat_map(|(index, known)| {
             let place = Place {
                 object: (index / SEGMENTS) as u8,
                 segment: (index % SEGMENTS) as u8,

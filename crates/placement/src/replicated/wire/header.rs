@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::{ClusterId, Epoch, MemberId, Time};
 
 use super::super::refused::Refused;
-use super::{Reader, WIRE_VERSION, write_varint};
+use super::{Reader, WIRE_VERSION_TRIAL, write_varint};
 
 /// The header of a state message, its echoes still encoded.
 #[derive(Clone, Copy, Debug)]
@@ -50,34 +50,38 @@ impl<'a> Header<'a> {
     /// Appends a header with no echo; `Header::count_echo` then makes room for one more.
     pub(crate) fn write(
         out: &mut Vec<u8>,
+        version: u8,
         cluster: ClusterId,
         epoch: Epoch,
         timestamp: Time,
         head: u64,
     ) -> EchoCount {
-        out.push(WIRE_VERSION);
+        out.push(version);
         write_varint(out, u64::from(cluster.0));
         write_varint(out, u64::from(epoch.0));
-        out.extend_from_slice(&timestamp.0.to_le_bytes());
+        out.extend_from_slice(&timestamp.0.to_le_bytes()[..timestamp_bytes(version)]);
         write_varint(out, head);
         out.push(0);
         EchoCount { at: out.len() - 1 }
     }
 
-    /// Reads the header and leaves the reader before the first frame.
-    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Header<'a>, Refused> {
-        match reader.byte() {
-            Some(WIRE_VERSION) => {}
-            Some(version) if version > WIRE_VERSION => return Err(Refused::FutureVersion),
-            _ => return Err(Refused::Malformed),
-        }
-        Header::read_fields(reader).ok_or(Refused::Malformed)
+    /// Reads the header of a version up to `newest` and leaves the reader before the first frame.
+    pub(crate) fn read(reader: &mut Reader<'a>, newest: u8) -> Result<Header<'a>, Refused> {
+        let version = match reader.byte() {
+            Some(version) if version > newest => return Err(Refused::FutureVersion),
+            None | Some(0) => return Err(Refused::Malformed),
+            Some(version) => version,
+        };
+        Header::read_fields(reader, version).ok_or(Refused::Malformed)
     }
 
-    fn read_fields(reader: &mut Reader<'a>) -> Option<Header<'a>> {
+    fn read_fields(reader: &mut Reader<'a>, version: u8) -> Option<Header<'a>> {
         let cluster = ClusterId(reader.u32()?);
         let epoch = Epoch(reader.u32()?);
-        let timestamp = Time(reader.fixed_u64()?);
+        let mut timestamp = [0; 8];
+        let bytes = reader.take(timestamp_bytes(version))?;
+        timestamp[..bytes.len()].copy_from_slice(bytes);
+        let timestamp = Time(u64::from_le_bytes(timestamp));
         let head = reader.sequence()?;
         let count = reader.byte()?;
         let from = reader.rest();
@@ -107,6 +111,11 @@ impl<'a> Header<'a> {
     }
 }
 
+/// Of the trial version six bytes: enough for nine years in microseconds.
+fn timestamp_bytes(version: u8) -> usize {
+    if version >= WIRE_VERSION_TRIAL { 6 } else { 8 }
+}
+
 /// Where the number of echoes of a header being written stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EchoCount {
@@ -121,12 +130,14 @@ impl EchoCount {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WIRE_VERSION;
     use super::*;
 
     #[test]
     fn golden_header() {
         let mut out = Vec::new();
-        let count = Header::write(&mut out, ClusterId(300), Epoch(2), Time(0x0102), 1_000);
+        let (cluster, epoch) = (ClusterId(300), Epoch(2));
+        let count = Header::write(&mut out, WIRE_VERSION, cluster, epoch, Time(0x0102), 1_000);
         Echo {
             member: MemberId(7),
             timestamp: Time(5),
@@ -140,7 +151,7 @@ mod tests {
         ];
         assert_eq!(out, golden);
         let mut reader = Reader::new(&out);
-        let header = Header::read(&mut reader).unwrap();
+        let header = Header::read(&mut reader, WIRE_VERSION).unwrap();
         assert!(reader.is_empty());
         assert_eq!((header.cluster, header.epoch), (ClusterId(300), Epoch(2)));
         assert_eq!((header.timestamp, header.head), (Time(0x0102), 1_000));
@@ -151,7 +162,7 @@ mod tests {
         assert_eq!(header.echo_of(MemberId(8)), None);
         for cut in 0..out.len() {
             assert!(
-                Header::read(&mut Reader::new(&out[..cut])).is_err(),
+                Header::read(&mut Reader::new(&out[..cut]), WIRE_VERSION).is_err(),
                 "cut at {cut}"
             );
         }
@@ -160,12 +171,35 @@ mod tests {
     #[test]
     fn another_version_is_told_from_rubbish() {
         assert_eq!(
-            Header::read(&mut Reader::new(&[2, 0])).err(),
+            Header::read(&mut Reader::new(&[2, 0]), WIRE_VERSION).err(),
             Some(Refused::FutureVersion)
         );
         assert_eq!(
-            Header::read(&mut Reader::new(&[0, 0])).err(),
+            Header::read(&mut Reader::new(&[0, 0]), WIRE_VERSION).err(),
             Some(Refused::Malformed)
         );
+    }
+
+    #[test]
+    fn the_trial_version_is_read_by_who_understands_it_and_is_no_other() {
+        let mut out = Vec::new();
+        let at = Time(0x0605_0403_0201);
+        Header::write(
+            &mut out,
+            WIRE_VERSION_TRIAL,
+            ClusterId(1),
+            Epoch(2),
+            at,
+            300,
+        );
+        assert_eq!(out, [2, 1, 2, 1, 2, 3, 4, 5, 6, 0xac, 2, 0]);
+        let read = |newest| Header::read(&mut Reader::new(&out), newest);
+        let header = read(WIRE_VERSION_TRIAL).unwrap();
+        assert_eq!((header.timestamp, header.head), (at, 300));
+        assert_eq!(read(WIRE_VERSION).err(), Some(Refused::FutureVersion));
+        // Under the number of the version before, the same bytes are no header.
+        out[0] = WIRE_VERSION;
+        let header = Header::read(&mut Reader::new(&out), WIRE_VERSION_TRIAL);
+        assert_eq!(header.err(), Some(Refused::Malformed));
     }
 }

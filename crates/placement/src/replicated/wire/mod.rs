@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! message     := header frame*
-//! header      := version:u8 cluster epoch timestamp:u64 head count:u8 echo*count
+//! header      := version:u8 cluster epoch timestamp:u64 head count:u8 echo*count      of the trial version timestamp:u48
 //! echo        := member timestamp:u64 held            times in microseconds; the member's own timestamp, returned
 //! frame       := kind:u8 length body[length]
 //! records     := first (length group[length])+        kind 1
@@ -42,8 +42,11 @@ pub use keys::{AcceptedKey, AcceptedKeys};
 pub(crate) use keys::{KEYS_BYTES_MAX, KIND_KEYS};
 pub(crate) use membership::{Held, Membership};
 
-/// The wire version that this build speaks.
-pub(crate) const WIRE_VERSION: u8 = 1;
+/// The newest wire version that this build understands, and speaks once all members of an epoch do.
+pub const WIRE_VERSION: u8 = 1;
+/// What the version after it may be like, so that an upgrade from one to the next is tested before there is one: tests and the
+/// simulator let hosts understand it, no configuration file does. Its timestamps have six bytes.
+pub const WIRE_VERSION_TRIAL: u8 = WIRE_VERSION + 1;
 /// Sequences above this are malformed: sums of a few of them cannot overflow.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 56;
 /// The most bytes of a header without echoes.

@@ -38,7 +38,7 @@ impl Golden {
     fn datagrams(&self) -> impl Iterator<Item = (&Vector, Vec<u8>)> {
         let datagrams = self.vectors.iter();
         datagrams.filter_map(|vector| match vector.kind() {
-            "handshake" => Some((vector, handshake(vector).encode().to_vec())),
+            "handshake" => Some((vector, handshake(vector).encode(ONE).to_vec())),
             "sealed" => {
                 let name = format!("message {}", vector.text("message"));
                 Some((vector, named(&self.messages, &name).bytes.clone()))
@@ -140,7 +140,7 @@ fn fields_seal_to_the_bytes() {
         let (mut sealer, mut out) = (golden.sealer(vector), Vec::new());
         let epoch = Epoch(vector.number("epoch"));
         if vector.kind() == "handshake" {
-            sealer.seal_handshake(epoch, &inside, &mut out).unwrap();
+            sealer.seal_handshake(epoch, 1, &inside, &mut out).unwrap();
         } else {
             sealer.seal(epoch, &inside, &mut out).unwrap();
         }

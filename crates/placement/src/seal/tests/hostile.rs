@@ -136,7 +136,7 @@ fn a_shared_short_name_is_no_shared_session() {
     sealer.set_counter(1_000);
     let mut datagram = Vec::new();
     sealer
-        .seal_handshake(Epoch(0), &hello.encode(), &mut datagram)
+        .seal_handshake(Epoch(0), 1, &hello.encode(ONE), &mut datagram)
         .unwrap();
     let receiver = &mut hosts.hosts[1].channel;
     assert_eq!(receiver.handle(hosts.now, 9, &mut datagram), Ok(None));
@@ -228,7 +228,7 @@ fn a_flood_of_hellos_is_bounded() {
         if number < 2_000 {
             let mut sealer = Sealer::new(&key(1), CLUSTER, identity, 1);
             sealer
-                .seal_handshake(Epoch(0), &message.encode(), &mut datagram)
+                .seal_handshake(Epoch(0), 1, &message.encode(ONE), &mut datagram)
                 .unwrap();
         } else {
             // Past the budget nothing is decrypted: any bytes do.
@@ -307,16 +307,18 @@ fn handshakes_from_outside_are_refused_each_for_its_reason() {
     let send = |receiver: &mut SecureChannel, key: &ClusterKey, message: &[u8]| {
         let mut out = Vec::new();
         let mut sealer = Sealer::new(key, CLUSTER, session(1, 66), 1);
-        sealer.seal_handshake(Epoch(0), message, &mut out).unwrap();
+        sealer
+            .seal_handshake(Epoch(0), 1, message, &mut out)
+            .unwrap();
         receiver.handle(now, 0, &mut out)
     };
     let wrong = ClusterKey::from_random(1, [9; 32]);
     assert_eq!(
-        send(receiver, &wrong, &hello.encode()),
+        send(receiver, &wrong, &hello.encode(ONE)),
         Err(Refusal::Forged)
     );
     assert_eq!(
-        send(receiver, &key(1), &echo.encode()),
+        send(receiver, &key(1), &echo.encode(ONE)),
         Err(Refusal::StaleEcho)
     );
     assert_eq!(
@@ -349,13 +351,13 @@ fn handshakes_from_outside_are_refused_each_for_its_reason() {
                 nonce: [0; 16],
             };
             assert_eq!(
-                send(receiver, &key(1), &message.encode()),
+                send(receiver, &key(1), &message.encode(ONE)),
                 Err(Refusal::NotForUs)
             );
         }
     }
     assert_eq!(receiver.waiting(), 0);
-    assert_eq!(send(receiver, &key(1), &hello.encode()), Ok(None));
+    assert_eq!(send(receiver, &key(1), &hello.encode(ONE)), Ok(None));
     assert_eq!(receiver.waiting(), 1);
     let mut own = Vec::new();
     receiver.seal(b"to myself", &mut own).unwrap();

@@ -18,6 +18,8 @@ pub(super) struct Hosts {
     pub(super) recorded: Vec<(usize, usize, Vec<u8>)>,
     wires: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
     wired: u64,
+    /// What hosts understand that are started from now on.
+    pub(super) versions: Versions,
     sent: u64,
     random: Random,
 }
@@ -45,6 +47,7 @@ impl Hosts {
             recorded: Vec::new(),
             wires: BTreeMap::new(),
             wired: 0,
+            versions: ONE,
             sent: 0,
             random: Random::new(seed),
         }
@@ -73,13 +76,17 @@ impl Hosts {
 
     fn host(&self, member: u16, incarnation: u64, salt: u8) -> Host {
         let members = (1..=3).map(MemberId).collect();
-        let config = SecureConfig::new(
-            key(1),
-            CLUSTER,
-            MemberId(member),
-            Incarnation(incarnation),
-            members,
-        );
+        let config = SecureConfig {
+            wire_version: self.versions.newest,
+            wire_version_oldest: self.versions.oldest,
+            ..SecureConfig::new(
+                key(1),
+                CLUSTER,
+                MemberId(member),
+                Incarnation(incarnation),
+                members,
+            )
+        };
         Host {
             // The random seed repeats, as in a restored image.
             channel: SecureChannel::new(config, [salt; 16], [5; 32]).unwrap(),

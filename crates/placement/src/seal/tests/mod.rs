@@ -1,5 +1,5 @@
 //! Tests of sealing as a whole: `datagrams` (one sealer, one opener), `golden` (against the public vectors), `admission` (hosts in memory under a virtual
-//! clock, by `hosts`), `rotation` (their keys change), `recorded` (captures), `hostile` (floods, replays, bytes of any kind).
+//! clock, by `hosts`), `rotation` (their keys change), `versions` (they are upgraded), `recorded` (captures), `hostile` (floods, replays, bytes of any kind).
 
 mod admission;
 mod datagrams;
@@ -8,11 +8,18 @@ mod hostile;
 mod hosts;
 mod recorded;
 mod rotation;
+mod versions;
 
 use super::*;
 use crate::{ClusterId, Incarnation, MemberId};
 
 pub(super) const CLUSTER: ClusterId = ClusterId(0xc1);
+
+/// What hosts understand that know one version.
+pub(super) const ONE: Versions = Versions {
+    oldest: 1,
+    newest: 1,
+};
 
 pub(super) fn key(id: u8) -> ClusterKey {
     ClusterKey::from_random(id, core::array::from_fn(|i| i as u8 ^ id))

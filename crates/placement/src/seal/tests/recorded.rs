@@ -22,7 +22,7 @@ fn hello(sealer: &mut Sealer) -> Vec<u8> {
     };
     let mut out = Vec::new();
     sealer
-        .seal_handshake(Epoch(3), &message.encode(), &mut out)
+        .seal_handshake(Epoch(3), 1, &message.encode(ONE), &mut out)
         .unwrap();
     out
 }

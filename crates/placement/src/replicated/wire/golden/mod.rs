@@ -261,7 +261,7 @@ fn messages() {
     let frames = vectors::read("frames.txt");
     for vector in vectors::read("messages.txt") {
         let mut reader = Reader::new(&vector.bytes);
-        let read = Header::read(&mut reader);
+        let read = Header::read(&mut reader, WIRE_VERSION);
         if vector.kind() == "refused" {
             let reason = read.err().map(Refused::label);
             assert_eq!(reason, Some(vector.text("reason")), "{}", vector.name);
@@ -276,6 +276,7 @@ fn messages() {
         let mut written = Vec::new();
         let count = Header::write(
             &mut written,
+            WIRE_VERSION,
             header.cluster,
             header.epoch,
             header.timestamp,
@@ -323,8 +324,8 @@ fn messages_cut_short() {
         }
         for cut in 0..vector.bytes.len() {
             let mut reader = Reader::new(&vector.bytes[..cut]);
-            let is_read =
-                Header::read(&mut reader).is_ok() && Frames::new(reader).all(|frame| frame.is_ok());
+            let is_read = Header::read(&mut reader, WIRE_VERSION).is_ok()
+                && Frames::new(reader).all(|frame| frame.is_ok());
             assert_eq!(is_read, whole.contains(&cut), "{} at {cut}", vector.name);
         }
     }
