@@ -80,11 +80,17 @@ pub enum Mutant {
     WindowWithoutEnd,
     /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
     WindowHoldsGroups,
+    /// What a relay acknowledges counts for every member of its site (RULES 26: an acknowledgement is the end member's).
+    RelayVouches,
+    /// The relay of a site stays who it was when it dies, and nobody passes it by.
+    RelayOfTheDead,
+    /// A relay hands on what was handed on already.
+    RelayRepeats,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 34] = [
+    pub const ALL: [Mutant; 37] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -119,6 +125,9 @@ impl Mutant {
         Mutant::WindowIgnoresAcknowledgement,
         Mutant::WindowWithoutEnd,
         Mutant::WindowHoldsGroups,
+        Mutant::RelayVouches,
+        Mutant::RelayOfTheDead,
+        Mutant::RelayRepeats,
     ];
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
         while let Some(destination) = channel.poll_transmit(local, &mut bytes) {
             for to in 0..place {
                 let meant = match destination {
-                    Destination::All => true,
+                    Destination::All | Destination::Near => true,
                     Destination::Member(name) => name.0 == to,
                     Destination::Source(from) => from == u64::from(to),
                 };

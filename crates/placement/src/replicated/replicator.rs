@@ -13,6 +13,7 @@ use super::log::Log;
 use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::sent::Sent;
+use super::sites::Routes;
 use super::wire::{AcceptedKeys, RUNS_MAX};
 use super::{Event, LogRoom, SubmitError};
 
@@ -102,6 +103,8 @@ pub struct Replicator {
     pub(super) runs: Vec<(u64, u64)>,
     /// The vector of the message being handled, by index.
     pub(super) heard_vector: Box<[u64]>,
+    /// Where members are; `None` without sites.
+    pub(super) routes: Option<Routes>,
 }
 
 impl Replicator {
@@ -133,7 +136,8 @@ impl Replicator {
         progress.members[me].incarnation = Some(config.incarnation);
         progress.members[me].covered_until = Time::MAX;
         progress.members[me].heard = Some(now);
-        Ok(Replicator {
+        let mut replicator = Replicator {
+            routes: Routes::new(&config, &members),
             log: Log::new(config.log_bytes_max, config.log_groups_max),
             sent: Sent::new(config.log_groups_max, peers.len()),
             sent_through: 0,
@@ -177,7 +181,9 @@ impl Replicator {
             members,
             me,
             peers,
-        })
+        };
+        replicator.elect_relays(now);
+        Ok(replicator)
     }
 
     /// The configuration it was started with.
@@ -322,6 +328,7 @@ impl Replicator {
             }
         }
         self.coalesce(now);
+        self.judge_ways(now);
     }
 
     /// The window in which accumulators keep back what changes. While its round is zero they log as they please; else
