@@ -21,6 +21,7 @@ mod rebirth;
 mod report;
 mod runs;
 mod scenario;
+mod sites;
 mod stranger;
 mod tail;
 mod trace;
