@@ -11,7 +11,9 @@
 //! Integers are little-endian. The frame itself is not authenticated, and nothing rests on it: what is in it counts only once it
 //! opened, and a relay hands on what opened, nothing else.
 
-use super::super::super::seal::OVERHEAD_BYTES;
+use core::ops::Range;
+
+use super::super::super::seal::{OVERHEAD_BYTES, segments};
 use crate::{ClusterId, MemberId};
 
 /// Bytes before the first datagram's length.
@@ -106,6 +108,42 @@ impl Frame {
             cluster: ClusterId(u32::from_le_bytes([head[4], head[5], head[6], head[7]])),
         };
         Some((frame, rest))
+    }
+
+    /// The sealed datagrams in what a capture has as one UDP payload: those that a frame holds, or frames that the kernel had
+    /// joined, or, of what is no frame, what [`segments`] gives. Allocates; for captures.
+    #[must_use]
+    pub fn datagrams(joined: &[u8]) -> Vec<Range<usize>> {
+        if !Frame::is_frame(joined) {
+            return segments(joined).collect();
+        }
+        let length = Frame::joined_length(joined).unwrap_or(joined.len());
+        let mut found = Vec::new();
+        let mut copy = joined.to_vec();
+        for start in (0..joined.len()).step_by(length.max(1)) {
+            let end = joined.len().min(start + length);
+            let Some((_, mut items)) = Frame::read(&mut copy[start..end]) else {
+                // No frame: one datagram that nobody can open.
+                return core::iter::once(0..joined.len()).collect();
+            };
+            let mut at = start + HEAD_BYTES;
+            while let Some((item, rest)) = Frame::next(items) {
+                found.push(at + LENGTH_BYTES..at + LENGTH_BYTES + item.len());
+                at += LENGTH_BYTES + item.len();
+                items = rest;
+            }
+        }
+        found
+    }
+
+    /// The length of all frames but the last, if these are several of one sender.
+    fn joined_length(joined: &[u8]) -> Option<usize> {
+        let head = joined.get(..HEAD_BYTES)?;
+        let mut places = joined.windows(HEAD_BYTES).enumerate().skip(HEAD_BYTES);
+        let (length, _) = places.find(|(_, window)| *window == head)?;
+        let is_frame =
+            |chunk: &[u8]| chunk.starts_with(head) && Frame::read(&mut chunk.to_vec()).is_some();
+        joined.chunks(length).all(is_frame).then_some(length)
     }
 
     /// The next datagram of what [`Frame::read`] gave, and the rest.
@@ -209,6 +247,26 @@ mod tests {
         frame.begin(&mut short);
         Frame::push(&mut short, &sealed[1..]);
         assert!(Frame::read(&mut short).is_none(), "too short to be sealed");
+    }
+
+    #[test]
+    fn a_capture_s_frames_are_taken_apart_also_joined_ones() {
+        let file = vectors::read("relays.txt");
+        let bundle = &vectors::named(&file, "relay bundle").bytes;
+        assert_eq!(Frame::datagrams(bundle), [10..58, 60..109]);
+        let one = &vectors::named(&file, "relay hand-on").bytes;
+        let joined = [&one[..], one, one].concat();
+        let expected = [0, 1, 2].map(|place| place * one.len() + 10..(place + 1) * one.len());
+        assert_eq!(Frame::datagrams(&joined), expected);
+        assert_eq!(
+            Frame::datagrams(&[7; 60]),
+            segments(&[7; 60]).collect::<Vec<_>>()
+        );
+        let cut = &one[..one.len() - 1];
+        assert_eq!(
+            Frame::datagrams(cut),
+            core::iter::once(0..57).collect::<Vec<_>>()
+        );
     }
 
     #[test]
