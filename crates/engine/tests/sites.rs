@@ -333,22 +333,9 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
         LinkConditions::with_delay(WAN),
     );
     run(&mut cluster, Duration::from_secs(1));
-    // What an eavesdropper has: a frame for the relay, and what went inside the site.
-    assert!(cluster.inject(0, 0, PortNumber(0), &packet(1)));
     let now = cluster.now();
-    let (mut framed, mut inside) = (None, None);
-    let origin = &mut cluster.members_mut()[0];
-    origin.instances[0].turn(now);
-    origin.channel.turn(now);
-    let mut out = Vec::new();
-    while let Some(destination) = origin.channel.poll_transmit(now, &mut out) {
-        match destination {
-            Destination::Member(MemberId(2)) => framed = Some(out.clone()),
-            Destination::Near => inside = Some(out.clone()),
-            other => panic!("{other:?}"),
-        }
-    }
-    let (framed, inside) = (framed.unwrap(), inside.unwrap());
+    let (framed, inside) = overheard(&mut cluster, 1);
+    let (_, inside_later) = overheard(&mut cluster, 2);
     assert!(Frame::is_frame(&framed) && !Frame::is_frame(&inside));
     assert_eq!(
         &framed[asterism_placement::replicated::FRAME_BYTES..],
@@ -411,6 +398,9 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
     });
     let again = hand(2, &framed);
     assert_eq!((again.1.len(), again.2, again.3), (0, 0, 1), "a replay");
+    let fresh = hand(2, &wrap(FrameKind::HandedOn, &inside_later));
+    let nothing = (fresh.0, fresh.1.len(), fresh.2);
+    assert_eq!(nothing, (true, 0, 0), "what was handed on goes no further");
 
     let (fine, sent, handed, _) = hand(3, handed_on);
     assert!(fine && sent.is_empty() && handed == 0, "it goes no further");
@@ -432,6 +422,25 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
     for frame in frames {
         assert_eq!(hand(0, &frame).handed_on, before);
     }
+}
+
+/// What an eavesdropper has of a packet's message: the frame for the other site's relay, and what went inside the site.
+fn overheard(cluster: &mut Cluster<Senders>, number: u32) -> (Vec<u8>, Vec<u8>) {
+    assert!(cluster.inject(0, 0, PortNumber(0), &packet(number)));
+    let now = cluster.now();
+    let (mut framed, mut inside) = (None, None);
+    let origin = &mut cluster.members_mut()[0];
+    origin.instances[0].turn(now);
+    origin.channel.turn(now);
+    let mut out = Vec::new();
+    while let Some(destination) = origin.channel.poll_transmit(now, &mut out) {
+        match destination {
+            Destination::Member(MemberId(2)) => framed = Some(out.clone()),
+            Destination::Near => inside = Some(out.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+    (framed.unwrap(), inside.unwrap())
 }
 
 fn senders_after(cluster: &mut Cluster<Senders>, member: usize, now: Time) -> usize {
@@ -511,5 +520,33 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
                 .sites()
                 .all(|site| site.relayed && site.direct == 0)
         );
+    }
+}
+
+/// The planted bugs of sites are found by the tests above. Only in a build with `--cfg asterism_mutants`.
+#[cfg(asterism_mutants)]
+#[test]
+fn planted_bugs_of_relays_are_found() {
+    use asterism_placement::mutant::{Mutant, select};
+    let cases: [(Mutant, fn()); 3] = [
+        (
+            Mutant::RelayVouches,
+            what_is_lost_inside_a_site_or_between_sites_is_repaired,
+        ),
+        (
+            Mutant::RelayOfTheDead,
+            a_dead_relay_is_passed_by_and_the_next_epoch_replaces_it,
+        ),
+        (
+            Mutant::RelayRepeats,
+            a_relay_hands_on_what_opened_once_and_nothing_else,
+        ),
+    ];
+    for (mutant, test) in cases {
+        select(Some(mutant));
+        let result = std::panic::catch_unwind(test);
+        select(None);
+        assert!(result.is_err(), "{mutant:?} survived");
+        test();
     }
 }
