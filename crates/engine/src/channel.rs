@@ -16,9 +16,7 @@ use asterism_placement::replicated::audit::{Auditor, Finding};
 use asterism_placement::replicated::{
     AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
-use asterism_placement::seal::{
-    Destination as SealDestination, Event as SealEvent, Refusal, SecureChannel,
-};
+use asterism_placement::seal::{Event as SealEvent, Refusal, SecureChannel};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
@@ -29,7 +27,7 @@ use crate::exchange::{Down, Round, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
-use sites::{Sites, is_framed};
+use sites::Sites;
 use walks::{Walk, find_walk};
 
 /// To whom a sealed datagram goes.
@@ -308,13 +306,7 @@ impl StateChannel {
 
     fn next_datagram(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Destination> {
         if let Some(destination) = self.secure.poll_transmit(out) {
-            return Some(match destination {
-                SealDestination::Member(member) => Destination::Member(member),
-                SealDestination::Source(from) => match is_framed(from) {
-                    Some(member) => Destination::Member(member),
-                    None => Destination::Source(from),
-                },
-            });
+            return Some(sites::addressed(destination));
         }
         if let Some(destination) = self.next_across(now, out) {
             return Some(destination);

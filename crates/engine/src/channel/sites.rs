@@ -5,7 +5,7 @@ use asterism_placement::replicated::{
     Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, Relay, RelayTally,
     Replicator, SiteState,
 };
-use asterism_placement::seal::{Header, OVERHEAD_BYTES, Refusal};
+use asterism_placement::seal::{Destination as SealDestination, Header, OVERHEAD_BYTES, Refusal};
 use asterism_placement::{MemberId, Time, mutant as placed};
 
 use super::{Destination, StateChannel};
@@ -13,9 +13,15 @@ use super::{Destination, StateChannel};
 /// Numbers of sources from here on are members': what came through a relay is answered at its origin's own address.
 const FRAMED_FROM: u64 = 1 << 63;
 
-/// The member that a source's number stands for, if what came from it came through a relay.
-pub(super) fn is_framed(source: u64) -> Option<MemberId> {
-    (source >= FRAMED_FROM).then_some(MemberId(source as u16))
+/// Where a handshake goes.
+pub(super) fn addressed(destination: SealDestination) -> Destination {
+    match destination {
+        SealDestination::Member(member) => Destination::Member(member),
+        SealDestination::Source(from) if from >= FRAMED_FROM => {
+            Destination::Member(MemberId(from as u16))
+        }
+        SealDestination::Source(from) => Destination::Source(from),
+    }
 }
 
 /// What a member needs where there are sites.
