@@ -513,7 +513,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
         assert_eq!(senders(&cluster, member), 700, "member {member}");
     }
     run(&mut cluster, Duration::from_secs(3));
-    for member in &cluster.members()[..] {
+    for member in cluster.members() {
         assert!(
             member
                 .channel
