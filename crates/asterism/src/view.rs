@@ -443,7 +443,7 @@ pub struct StatusDocument {
     /// The other members.
     pub peers: Vec<PeerDocument>,
     /// The sites, where members have some.
-    pub sites: Option<SitesDocument>,
+    pub sites: SitesDocument,
     /// Whether its state is that of the others.
     pub audit: AuditDocument,
     /// Whether it holds what the others hold.

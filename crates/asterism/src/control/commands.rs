@@ -462,7 +462,7 @@ fn status_text(status: &StatusDocument) -> String {
     for (reason, count) in &channel.refused {
         text.push_str(&format!("  refused {count} {reason}\n"));
     }
-    text.push_str(&sites_text(status.sites.as_ref(), &status.host));
+    text.push_str(&sites_text(&status.sites, &status.host));
     text.push_str("\nAudit: ");
     text.push_str(&audit_text(&status.audit));
     text

@@ -11,7 +11,7 @@ use crate::view::Names;
 /// The sites, as this host sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SitesDocument {
-    /// Each of them, in the order of their first members.
+    /// Each of them, in the order of their first members; none where members have no sites.
     pub sites: Vec<SiteDocument>,
     /// Times that a relay, or a member behind one, was silent, so that this host passed it by.
     pub relay_fallbacks: u64,
@@ -38,12 +38,9 @@ pub struct SiteDocument {
 }
 
 impl SitesDocument {
-    /// Of a host's snapshot; none where members have no sites.
+    /// Of a host's snapshot.
     #[must_use]
-    pub fn new(channel: &ChannelSnapshot, names: &Names) -> Option<SitesDocument> {
-        if channel.sites.is_empty() {
-            return None;
-        }
+    pub fn new(channel: &ChannelSnapshot, names: &Names) -> SitesDocument {
         let name = |member: MemberId| {
             let place = usize::from(member.0).wrapping_sub(1);
             names.members.get(place).cloned().unwrap_or_default()
@@ -64,20 +61,17 @@ impl SitesDocument {
         channel.relay.each(|name, value| {
             relay.insert(name.to_owned(), value);
         });
-        Some(SitesDocument {
+        SitesDocument {
             sites: sites.collect(),
             relay_fallbacks: channel.replication.relay_fallbacks,
             relay,
-        })
+        }
     }
 }
 
 /// The sites in lines; nothing where there are none.
 #[must_use]
-pub fn sites_text(sites: Option<&SitesDocument>, host: &str) -> String {
-    let Some(document) = sites else {
-        return String::new();
-    };
+pub fn sites_text(document: &SitesDocument, host: &str) -> String {
     let mut text = String::new();
     for site in &document.sites {
         let way = match (&site.relay, site.own, site.relayed) {
@@ -109,4 +103,45 @@ pub fn sites_text(sites: Option<&SitesDocument>, host: &str) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_by_whom_and_to_whom() {
+        let site = |name: &str, own, relay: Option<&str>, relayed, direct| SiteDocument {
+            name: name.to_owned(),
+            own,
+            members: 3,
+            relay: relay.map(str::to_owned),
+            relayed,
+            direct,
+        };
+        let document = SitesDocument {
+            sites: vec![
+                site("west", true, Some("a"), true, 0),
+                site("east", false, Some("d"), true, 0),
+                site("north", false, Some("g"), true, 1),
+                site("south", false, Some("j"), false, 3),
+                site("moon", false, None, false, 0),
+            ],
+            relay_fallbacks: 1,
+            relay: BTreeMap::new(),
+        };
+        let expected = "site west, this host's, 3 members: this host is its relay\n\
+            site east, 3 members: by d\n\
+            site north, 3 members: by g, and straight to 1 that hear nothing by it\n\
+            site south, 3 members: j is silent: straight to each of 3\n\
+            site moon, 3 members: nobody of it takes part\n";
+        assert_eq!(sites_text(&document, "a"), expected);
+        let other = sites_text(&document, "b");
+        assert!(other.starts_with("site west, this host's, 3 members: a is its relay\n"));
+        let none = SitesDocument {
+            sites: Vec::new(),
+            ..document
+        };
+        assert_eq!(sites_text(&none, "a"), "");
+    }
 }
