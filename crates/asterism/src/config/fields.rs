@@ -464,6 +464,8 @@ mod tests {
             );
             (config.retransmit_min, config.retransmit_max) =
                 (MICROSECOND, replicated::DURATION_LIMIT);
+            let sites = vec![(MemberId(1), replicated::SiteId(0))];
+            config.sites = Some(replicated::SitesConfig::new(sites));
             change(&mut config);
             config.errors().is_empty()
         };
@@ -482,6 +484,14 @@ mod tests {
             };
             let set = |value: u64| {
                 protocol(&|config| match field.name {
+                    "relay_silent_after" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.silent_after = Duration::from_nanos(value);
+                    }
+                    "relay_bundle" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.bundle_delay = Duration::from_nanos(value);
+                    }
                     "mtu" => {
                         config.payload_bytes_max = (value + replicated::PAYLOAD_BYTES_MIN as u64
                             - cluster::MTU_MIN)
@@ -510,6 +520,6 @@ mod tests {
             );
             checked += 1;
         }
-        assert_eq!(checked, 13);
+        assert_eq!(checked, 15);
     }
 }
