@@ -12,6 +12,8 @@ local HEADER_BYTES = 32
 local SALT_BYTES = 16
 local TAG_BYTES = 16
 local MARK = "asterism-opened1"
+-- Of a frame around datagrams that pass a relay, before the first of them.
+local RELAY_HEAD_BYTES = 8
 local GROUP_BYTES_MAX = 1200
 local RUNS_MAX = 64
 local MEMBERS_MAX = 64
@@ -33,6 +35,7 @@ local KINDS = {
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
     [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
 }
+local RELAY_KINDS = { [1] = "to be handed on", [2] = "handed on" }
 local COVERS = { [0] = "changes", [1] = "the full state" }
 
 local fields = {}
@@ -50,6 +53,7 @@ list(ProtoField.uint8, { { "version", "Wire version" }, { "key", "Key id" }, { "
 declare(ProtoField.uint8, "handshake", "Handshake", base.DEC, { [0] = "no", [1] = "yes" })
 declare(ProtoField.uint8, "handshake.kind", "Kind", base.DEC, HANDSHAKES)
 declare(ProtoField.uint8, "frame.kind", "Kind", base.DEC, KINDS)
+declare(ProtoField.uint8, "relay.kind", "What becomes of it", base.DEC, RELAY_KINDS)
 declare(ProtoField.uint8, "image_end.covers", "Covers", base.DEC, COVERS)
 declare(ProtoField.uint8, "audit.turn", "Reading", base.DEC, { [0] = "first", [1] = "second" })
 list(ProtoField.uint8, {
@@ -63,10 +67,11 @@ list(ProtoField.uint16, {
     { "member", "Member" }, { "handshake.to_member", "To member" }, { "echo.member", "Member" },
     { "acknowledge.origin", "Origin" }, { "image_end.member", "Member" }, { "join_confirm.member", "Member" },
     { "join_vector.member", "Member" }, { "leave_confirm.member", "Member" }, { "close.member", "Member" },
+    { "relay.member", "Wrapped by member" }, { "relay.length", "Bytes of the datagram" },
     { "join_vector.of", "Contains what is held by member" }, { "close.of", "Contains what is held by member" },
 })
 list(ProtoField.uint32, {
-    { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
+    { "relay.cluster", "Cluster" }, { "cluster", "Cluster" }, { "epoch", "Epoch" }, { "message.cluster", "Cluster" }, { "message.epoch", "Epoch" },
     { "audit.number", "Round" }, { "image.walk", "Walk" }, { "image.index", "Index of the chunk" }, { "image_end.walk", "Walk" },
     { "image_end.chunks", "Chunks" }, { "image_acknowledge.walk", "Walk" },
     { "image_acknowledge.prefix", "Chunks before this arrived" }, { "keys.check", "Check" },
@@ -114,7 +119,7 @@ list(ProtoField.bytes, {
     { "skipped", "Unknown body" },
 })
 list(ProtoField.none, {
-    { "header", "Header" }, { "handshake.message", "Handshake" }, { "message", "State message" }, { "frame", "Frame" },
+    { "header", "Header" }, { "relay", "Frame of a relay" }, { "handshake.message", "Handshake" }, { "message", "State message" }, { "frame", "Frame" },
     { "echo", "Echo" }, { "acknowledge.entry", "Entry" }, { "held", "Held" }, { "run", "Run" },
     { "opened", "Opened by asterism decrypt" },
 })
@@ -622,6 +627,61 @@ local function dissect_datagram(buffer, at, stop, root)
     return who .. text
 end
 
+-- A frame around sealed datagrams that pass a relay: it begins with a zero, which no wire version is.
+local function is_relay_frame(raw, at, stop)
+    local next = at + RELAY_HEAD_BYTES
+    if stop <= next or raw:byte(at + 1) ~= 0 or not RELAY_KINDS[raw:byte(at + 2)] then
+        return false
+    end
+    while next < stop do
+        if next + 2 > stop then
+            return false
+        end
+        local length = raw:byte(next + 1) + raw:byte(next + 2) * 256
+        next = next + 2 + length
+        if length < HEADER_BYTES + TAG_BYTES or next > stop then
+            return false
+        end
+    end
+    return true
+end
+
+-- The length of all frames but the last, if the kernel joined several of one sender; else all of it.
+local function relay_frame_length(raw)
+    local head = raw:sub(1, RELAY_HEAD_BYTES)
+    local found = raw:find(head, RELAY_HEAD_BYTES + 1, true)
+    if not found then
+        return #raw
+    end
+    local length = found - 1
+    for at = 0, #raw - 1, length do
+        local stop = math.min(at + length, #raw)
+        if raw:sub(at + 1, at + RELAY_HEAD_BYTES) ~= head or not is_relay_frame(raw, at, stop) then
+            return #raw
+        end
+    end
+    return length
+end
+
+local function dissect_relay_frame(buffer, at, stop, root)
+    local tree = root:add(proto, buffer(at, stop - at))
+    local item = tree:add(fields["relay"], buffer(at, RELAY_HEAD_BYTES))
+    local kind = buffer(at + 1, 1):uint()
+    item:add(fields["relay.kind"], buffer(at + 1, 1), kind)
+    item:add_le(fields["relay.member"], buffer(at + 2, 2))
+    item:add_le(fields["relay.cluster"], buffer(at + 4, 4))
+    local text = {}
+    local next = at + RELAY_HEAD_BYTES
+    while next < stop do
+        local length = buffer(next, 2):le_uint()
+        tree:add_le(fields["relay.length"], buffer(next, 2))
+        table.insert(text, dissect_datagram(buffer, next + 2, next + 2 + length, tree))
+        next = next + 2 + length
+    end
+    local who = RELAY_KINDS[kind] .. " by member " .. buffer(at + 2, 2):le_uint() .. ": "
+    return who .. table.concat(text, " + ")
+end
+
 -- A sender hands the kernel several datagrams of one length as one, and a capture on its host sees them so. Their headers
 -- differ in the counter alone, and in the key's id if the sender went over to another key. Gives the length of each but the
 -- last; of other bytes, all of it.
@@ -658,10 +718,20 @@ function proto.dissector(buffer, pinfo, root)
         return 0
     end
     pinfo.cols.protocol = "Asterism"
-    local length = segment_length(buffer)
+    local raw = buffer:raw()
+    local framed = raw:byte(1) == 0
+    local length = framed and relay_frame_length(raw) or segment_length(buffer)
     local text = {}
     for at = 0, buffer:len() - 1, length do
-        table.insert(text, dissect_datagram(buffer, at, math.min(at + length, buffer:len()), root))
+        local stop = math.min(at + length, buffer:len())
+        if not framed then
+            table.insert(text, dissect_datagram(buffer, at, stop, root))
+        elseif is_relay_frame(raw, at, stop) then
+            table.insert(text, dissect_relay_frame(buffer, at, stop, root))
+        else
+            root:add(proto, buffer(at, stop - at)):add_proto_expert_info(experts.malformed)
+            table.insert(text, "malformed frame of a relay")
+        end
     end
     if #text > 1 then
         root:add_proto_expert_info(experts.joined)

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::control::audit::AuditDocument;
+use crate::control::sites::SitesDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
@@ -50,6 +51,8 @@ pub struct Names {
     pub host: String,
     /// All members, in order.
     pub members: Vec<String>,
+    /// All sites, in order; empty where members have none.
+    pub sites: Vec<String>,
     /// The network function.
     pub function: &'static str,
     /// Its state objects.
@@ -87,6 +90,12 @@ impl View {
                 cluster: config.cluster.name.clone(),
                 host: config.host.name.clone(),
                 members: config.cluster.members.clone(),
+                sites: config
+                    .cluster
+                    .site_names()
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect(),
                 function: config.function.name,
                 objects,
                 ports: ports.collect(),
@@ -300,6 +309,7 @@ impl View {
                 ),
             },
             peers: self.peers(&channel),
+            sites: SitesDocument::new(&channel, &self.names),
             audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
         }
@@ -436,6 +446,8 @@ pub struct StatusDocument {
     pub channel: ChannelDocument,
     /// The other members.
     pub peers: Vec<PeerDocument>,
+    /// The sites, where members have some.
+    pub sites: SitesDocument,
     /// Whether its state is that of the others.
     pub audit: AuditDocument,
     /// Whether it holds what the others hold.

@@ -9,15 +9,14 @@ pub(crate) mod audits;
 mod keys;
 mod lives;
 mod outlet;
+mod sites;
 mod walks;
 
 use asterism_placement::replicated::audit::{Auditor, Finding};
 use asterism_placement::replicated::{
     AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
-use asterism_placement::seal::{
-    Destination as SealDestination, Event as SealEvent, OVERHEAD_BYTES, Refusal, SecureChannel,
-};
+use asterism_placement::seal::{Event as SealEvent, Refusal, SecureChannel};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
@@ -28,6 +27,7 @@ use crate::exchange::{Down, Round, Up, WALK_PARTS, origin};
 use crate::mutant::{self, Mutant};
 use crate::ring::{RingReader, RingWriter};
 use outlet::{Delivering, Outlet};
+use sites::Sites;
 use walks::{Walk, find_walk};
 
 /// To whom a sealed datagram goes.
@@ -35,6 +35,8 @@ use walks::{Walk, find_walk};
 pub enum Destination {
     /// Every other member.
     All,
+    /// Every other member of the own site. Only where members have sites; then what is for all is this and some for single members.
+    Near,
     /// One member.
     Member(MemberId),
     /// Back to where a datagram came from: the number that came with it.
@@ -137,6 +139,8 @@ pub struct StateChannel {
     plain: Vec<u8>,
     extra_frames: Vec<u8>,
     pads: bool,
+    /// Where members have sites: what this one does as a relay, and copies for other sites.
+    sites: Option<Box<Sites>>,
     accepted: AcceptedKeys,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
@@ -165,6 +169,7 @@ impl StateChannel {
     ) -> Self {
         let members = replicator.config().members.len();
         let own = origin(replicator.config().member, replicator.config().incarnation);
+        let sites = Sites::new(&replicator).map(Box::new);
         let lanes = ups
             .into_iter()
             .map(|up| Lane {
@@ -194,6 +199,7 @@ impl StateChannel {
             plain: Vec::with_capacity(2048),
             extra_frames: Vec::new(),
             pads: false,
+            sites,
             accepted: AcceptedKeys::default(),
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
@@ -208,20 +214,41 @@ impl StateChannel {
     pub fn handle(&mut self, now: Time, from: u64, datagram: &mut [u8]) -> Result<(), Refusal> {
         self.tally.datagrams_received += 1;
         self.tally.bytes_received += datagram.len() as u64;
-        if self.outlet.backlog_bytes() > BACKLOG_BYTES_MAX {
-            self.tally.refused_backlog += 1;
+        if self.sites.is_some() {
+            return self.handle_among_sites(now, from, datagram);
+        }
+        if self.has_no_room() {
             return Ok(());
         }
+        self.open(now, from, datagram, true).map(|_| ())
+    }
+
+    /// Whether instances are too far behind to be given more; counted.
+    fn has_no_room(&mut self) -> bool {
+        let is_full = self.outlet.backlog_bytes() > BACKLOG_BYTES_MAX;
+        self.tally.refused_backlog += u64::from(is_full);
+        is_full
+    }
+
+    /// Opens a sealed datagram, and takes what is in it unless it is not to be `delivered`. Of a state message that opened, whose
+    /// it is.
+    fn open(
+        &mut self,
+        now: Time,
+        from: u64,
+        datagram: &mut [u8],
+        delivered: bool,
+    ) -> Result<Option<MemberId>, Refusal> {
         let opened = match self.secure.handle(now, from, datagram) {
             Ok(Some(opened)) => opened,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(refusal) => {
                 self.tally.refused_sealed += 1;
                 return Err(refusal);
             }
         };
-        let Some(message) = datagram.get(opened.payload.clone()) else {
-            return Ok(());
+        let Some(message) = datagram.get(opened.payload.clone()).filter(|_| delivered) else {
+            return Ok(Some(opened.member));
         };
         let mut deliver = Delivering {
             outlet: &mut self.outlet,
@@ -241,7 +268,7 @@ impl StateChannel {
         {
             self.tally.refused_opened += 1;
         }
-        Ok(())
+        Ok(Some(opened.member))
     }
 
     /// Exchanges records with the instances and runs timers. Call it before [`StateChannel::poll_transmit`].
@@ -271,26 +298,35 @@ impl StateChannel {
 
     /// Writes the next datagram to `out`; `None` when there is none.
     pub fn poll_transmit(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Destination> {
-        let destination = if let Some(destination) = self.secure.poll_transmit(out) {
-            match destination {
-                SealDestination::Member(member) => Destination::Member(member),
-                SealDestination::Source(from) => Destination::Source(from),
-            }
-        } else {
+        let destination = self.next_datagram(now, out)?;
+        self.tally.datagrams_sent += 1;
+        self.tally.bytes_sent += out.len() as u64;
+        Some(destination)
+    }
+
+    fn next_datagram(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Destination> {
+        if let Some(destination) = self.secure.poll_transmit(out) {
+            return Some(sites::addressed(destination));
+        }
+        if let Some(destination) = self.next_across(now, out) {
+            return Some(destination);
+        }
+        loop {
             let destination = self.next_message(now)?;
             self.plain.extend_from_slice(&self.extra_frames);
             if self.pads && destination == ReplicaDestination::All {
                 self.replicator.pad(&mut self.plain);
             }
             self.secure.seal(&self.plain, out).ok()?;
-            match destination {
-                ReplicaDestination::All => Destination::All,
-                ReplicaDestination::One(member) => Destination::Member(member),
+            let destination = match destination {
+                ReplicaDestination::One(member) => Some(Destination::Member(member)),
+                _ if self.sites.is_none() => Some(Destination::All),
+                for_sites => self.spread(now, for_sites, out),
+            };
+            if destination.is_some() {
+                return destination;
             }
-        };
-        self.tally.datagrams_sent += 1;
-        self.tally.bytes_sent += out.len() as u64;
-        Some(destination)
+        }
     }
 
     /// Writes the placement's next message, or once it has none an auditor's.
@@ -311,14 +347,17 @@ impl StateChannel {
 
     /// The longest datagram in bytes of UDP payload, by the configuration.
     pub fn datagram_bytes_max(&self) -> usize {
-        self.replicator.config().payload_bytes_max + OVERHEAD_BYTES
+        self.replicator.config().payload_bytes_max + self.around_bytes()
     }
 
     /// Has new datagrams be at most so long, as far as the longest group and the configuration allow: for a
     /// path that turned out to be narrower. What is sent again keeps the length that it had.
     pub fn set_datagram_bytes(&mut self, bytes: usize) {
         self.replicator
-            .set_payload_bytes(bytes.saturating_sub(OVERHEAD_BYTES));
+            .set_payload_bytes(bytes.saturating_sub(self.around_bytes()));
+        if let Some(sites) = &mut self.sites {
+            sites.relay.set_datagram_bytes(bytes);
+        }
     }
 
     /// Whether datagrams that are nearly full are filled, so that a run of them has one length: for a
@@ -332,6 +371,9 @@ impl StateChannel {
         let timeouts = [
             self.secure.poll_timeout(),
             self.replicator.poll_timeout(),
+            self.sites
+                .as_ref()
+                .and_then(|sites| sites.relay.poll_timeout()),
             self.auditor.poll_timeout(),
         ];
         timeouts.into_iter().flatten().min()

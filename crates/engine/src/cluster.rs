@@ -324,6 +324,14 @@ impl<F: NetworkFunction> Cluster<F> {
                         self.network.send(self.now, from, to, &self.datagram);
                     }
                 }
+                Destination::Near => {
+                    for to in (0..count).filter(|&to| to != from) {
+                        let name = self.members[usize::from(to)].name;
+                        if self.members[place].channel.is_near(name) {
+                            self.network.send(self.now, from, to, &self.datagram);
+                        }
+                    }
+                }
                 Destination::Member(name) => {
                     if let Some(to) = self.members.iter().position(|member| member.name == name) {
                         self.network.send(self.now, from, to as u16, &self.datagram);

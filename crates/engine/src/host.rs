@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use asterism_placement::replicated::audit::Auditor;
-use asterism_placement::replicated::{Config as ReplicaConfig, Replicator};
+use asterism_placement::replicated::{Config as ReplicaConfig, FRAME_BYTES, Replicator};
 use asterism_placement::seal::{
     ClusterKey, HEADER_BYTES, KeyRing, SecureChannel, SecureConfig, TAG_BYTES,
 };
@@ -133,7 +133,8 @@ pub fn host(
     }
     let payload_bytes_max = config
         .datagram_bytes_max
-        .saturating_sub(HEADER_BYTES + TAG_BYTES);
+        .saturating_sub(HEADER_BYTES + TAG_BYTES)
+        .saturating_sub(config.replica.sites.as_ref().map_or(0, |_| FRAME_BYTES));
     let replica = ReplicaConfig {
         cluster: config.cluster,
         epoch: config.epoch,

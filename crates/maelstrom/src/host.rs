@@ -148,7 +148,7 @@ impl Host {
     /// Writes the next datagram to `out` and tells the places that it is for.
     pub(crate) fn poll_transmit(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Recipients> {
         Some(match self.channel.poll_transmit(now, out)? {
-            Destination::All => Recipients::Others,
+            Destination::All | Destination::Near => Recipients::Others,
             Destination::Member(name) => Recipients::One(usize::from(name.0.saturating_sub(1))),
             Destination::Source(place) => Recipients::One(place as usize),
         })

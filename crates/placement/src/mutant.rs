@@ -85,11 +85,17 @@ pub enum Mutant {
     /// A host speaks the newest wire version that it understands, whoever else has to (a rolling upgrade that splits the
     /// cluster: who is not upgraded yet hears nothing of who is).
     SpeaksTooEarly,
+    /// What a relay acknowledges counts for every member of its site (RULES 26: an acknowledgement is the end member's).
+    RelayVouches,
+    /// The relay of a site stays who it was when it dies, and nobody passes it by.
+    RelayOfTheDead,
+    /// A relay hands on what was handed on already.
+    RelayRepeats,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 36] = [
+    pub const ALL: [Mutant; 39] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -126,6 +132,9 @@ impl Mutant {
         Mutant::WindowHoldsGroups,
         Mutant::RepairsStayPaused,
         Mutant::SpeaksTooEarly,
+        Mutant::RelayVouches,
+        Mutant::RelayOfTheDead,
+        Mutant::RelayRepeats,
     ];
 }
 

@@ -122,7 +122,7 @@ fn wait(
     what: &'static str,
     is_so: impl Fn(&Cluster<Exercise>) -> bool,
 ) -> Result<(), Failure> {
-    let bound = CYCLES * (CYCLE + 4 * world.scenario.link.delay + Duration::from_millis(250));
+    let bound = CYCLES * (CYCLE + 4 * world.scenario.longest_way().0 + Duration::from_millis(250));
     let until = world.cluster.now() + bound;
     while !is_so(&world.cluster) {
         if world.cluster.now() > until {

@@ -10,8 +10,14 @@ use crate::exercise::Exercise;
 /// Times that each counted branch must be taken over a CI run of 10,000 seeds.
 pub const TIMES_LEAST: u64 = 100;
 
-/// Counts that are not branches, or that only a lying member or hundreds of deaths at once bring about.
-const NOT_BRANCHES: [&str; 3] = ["frames_inert", "lives_forgotten", "bytes_sent"];
+/// Counts that are not branches, or that only a lying member or hundreds of deaths or datagrams at once bring about.
+const NOT_BRANCHES: [&str; 5] = [
+    "frames_inert",
+    "lives_forgotten",
+    "bytes_sent",
+    "frames_refused",
+    "handing_full",
+];
 
 /// The counts of a cluster.
 pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
@@ -21,6 +27,11 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
         let channel = &member.channel;
         channel.replicator().counters().each(|name, reason, count| {
             if reason.is_none() && !NOT_BRANCHES.contains(&name) {
+                add(name, count);
+            }
+        });
+        channel.relay_tally().each(|name, count| {
+            if !NOT_BRANCHES.contains(&name) {
                 add(name, count);
             }
         });

@@ -125,11 +125,7 @@ pub(crate) fn squeeze(world: &mut World<'_>) -> Result<(), Failure> {
         world.take_done(now)?;
         world.run_for(SPACING)?;
     }
-    let calm = world.calm_links();
-    world
-        .cluster
-        .network_mut()
-        .change_all(|all| *all = calm.clone());
+    world.calm_all_links();
     // What waits before the link still takes its time.
     world.run_for(Duration::from_millis(QUEUE_BYTES as u64 * 8_000 / rate))
 }
@@ -138,10 +134,12 @@ pub(crate) fn squeeze(world: &mut World<'_>) -> Result<(), Failure> {
 pub(crate) fn end(world: &mut World<'_>) -> Result<(), Failure> {
     let bounds = &world.scenario.bounds;
     let link = &world.scenario.link;
-    let round_trip = (link.delay + link.jitter) * 2;
+    let (delay, more_jitter) = world.scenario.longest_way();
+    let jitter = link.jitter + more_jitter;
+    let round_trip = (delay + jitter) * 2;
     // Jitter alone may look like congestion. A clock that steps makes round trips look shorter than any that there can be.
     let unmarks_below = (bounds.congested_above + link.delay / 2) / 2;
-    let is_plain = link.jitter + TURN * 4 < unmarks_below && !world.scenario.clocks_step;
+    let is_plain = jitter + TURN * 4 < unmarks_below && !world.scenario.clocks_step;
     if world.scenario.squeeze.is_none() || !is_plain || rebirth::is_due(world) {
         return Ok(());
     }

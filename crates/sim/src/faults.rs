@@ -55,7 +55,11 @@ impl World<'_> {
     pub(crate) fn end_fault(&mut self, fault: &Fault, before: &Before) {
         let now = self.cluster.now();
         self.trace.line(|| format!("{now} ends {fault:?}"));
-        let base = self.scenario.link.clone();
+        let link = self.scenario.link.clone();
+        let base = match fault {
+            Fault::Spike { from, to, .. } => self.scenario.way(&link, (*from, *to), false),
+            _ => link.clone(),
+        };
         match fault {
             Fault::Cut { from, to } => {
                 self.cluster.network_mut().link_mut(*from, *to).partitioned = false;
@@ -93,6 +97,13 @@ impl World<'_> {
                 self.cluster
                     .network_mut()
                     .change_all(|all| all.loss = base.loss);
+                let members = self.scenario.members() as u16;
+                for from in 0..members {
+                    for to in (0..members).filter(|&to| to != from) {
+                        let way = self.scenario.way(&link, (from, to), false);
+                        self.cluster.network_mut().link_mut(from, to).loss = way.loss;
+                    }
+                }
             }
             Fault::Suspend | Fault::Step { .. } => {}
         }

@@ -23,6 +23,7 @@ mod rebirth;
 mod report;
 mod runs;
 mod scenario;
+mod sites;
 pub mod soak;
 mod stranger;
 mod tail;

@@ -38,12 +38,15 @@ pub struct Verdict {
 }
 
 /// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
-/// (`crates/placement/tests/membership`), where members die by the dozen.
-const IN_THE_CORE: [placement::Mutant; 4] = [
+/// (`crates/placement/tests/membership`), where members die by the dozen. Those of relays that only cost time or bytes the tests
+/// of sites find (`crates/engine/tests/sites.rs`).
+const IN_THE_CORE: [placement::Mutant; 6] = [
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,
     placement::Mutant::HalfImageForgotten,
     placement::Mutant::StableWithoutTheDead,
+    placement::Mutant::RelayOfTheDead,
+    placement::Mutant::RelayRepeats,
 ];
 
 impl Planted {
@@ -202,6 +205,7 @@ fn complaint(name: &str) -> &'static str {
             "RULES 7: one flow that waits fills the room of all, and no port is read"
         }
         "ForeseenTrusted" => "a stale cache answers for another flow",
+        "RelayVouches" => "a proxy that acknowledges what the end never got",
         "ClosesAlone" => "what one of two had of the dead is lost to the other for good",
         "CutBeforeConfirmed" | "NewcomerAcknowledges" => {
             "a standby that joins under load misses what was written meanwhile"

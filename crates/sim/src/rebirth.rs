@@ -47,11 +47,16 @@ pub(crate) fn is_due(world: &World<'_>) -> bool {
 pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     let mut draws = Draws::new(world.scenario.seed, 9);
     let members = world.scenario.members();
-    let victim = draws.within(0, members as u64 - 1) as usize;
+    let mut victim = draws.within(0, members as u64 - 1) as usize;
+    if let Some(sites) = &world.scenario.sites
+        && draws.percent(60)
+    {
+        // The relay of the site: another one takes over, and gives the office back.
+        victim = sites.relay(sites.of[victim]).unwrap_or(victim);
+    }
     let at_once = draws.percent(40);
-    let rough = world.calm_links();
+    world.calm_all_links();
     world.cluster.network_mut().change_all(|all| {
-        *all = rough.clone();
         (all.loss, all.duplication) = (0.15, 0.1);
     });
     for _ in 0..ROUNDS {
@@ -110,10 +115,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     for _ in 0..ROUNDS {
         spend(world, 0..members)?;
     }
-    world
-        .cluster
-        .network_mut()
-        .change_all(|link| *link = rough.clone());
+    world.calm_all_links();
     become_equal(world)?;
     for place in 0..members {
         let held = known_to(world, &[place]);

@@ -8,6 +8,7 @@ use asterism_placement::replicated::Delivery;
 use crate::congestion::COMMANDS;
 use crate::exercise::{BULK, Sizes};
 use crate::load::TORRENT;
+use crate::sites::Sites;
 
 /// A stream of draws from a seed, with the few shapes that scenarios need.
 #[derive(Clone, Debug)]
@@ -170,6 +171,8 @@ pub struct Scenario {
     pub later_build: bool,
     /// Whether another host with a member's identity shows up.
     pub stranger: Option<Stranger>,
+    /// Where members are, if there is more than one site.
+    pub sites: Option<Sites>,
 }
 
 /// Another host with a member's name, key and all.
@@ -221,6 +224,8 @@ impl Scenario {
     pub fn from_seed(seed: u64) -> Self {
         let draws = &mut Draws::new(seed, 1);
         let members = draws.one_of(&[2u64, 2, 3, 3, 3, 4, 5]) as usize;
+        let sites = Sites::from_seed(seed);
+        let members = sites.as_ref().map_or(members, |sites| sites.of.len());
         let two_lanes = draws.percent(35);
         let lanes: Vec<u16> = (0..members)
             .map(|_| if two_lanes && draws.percent(60) { 2 } else { 1 })
@@ -312,6 +317,7 @@ impl Scenario {
                 1 => Some(Stranger::OtherEpoch),
                 _ => None,
             },
+            sites,
         };
         // Of a stream of their own, so that the draws above stay what they were.
         let more = &mut Draws::new(seed, 3);
@@ -347,6 +353,7 @@ impl Scenario {
             scenario.rough_start = false;
         }
         scenario.plan(draws, length);
+        scenario.spread_out(length);
         scenario.coalesce(&mut Draws::new(seed, 4));
         scenario
     }

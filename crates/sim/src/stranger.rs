@@ -23,11 +23,7 @@ const NAME: usize = 0;
 
 /// It appears, speaks to all, and is gone.
 pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failure> {
-    let calm = world.calm_links();
-    world
-        .cluster
-        .network_mut()
-        .change_all(|all| *all = calm.clone());
+    world.calm_all_links();
     world.run_for(Duration::from_millis(100))?;
     world.oracle.stranger_about = true;
     world.oracle.strange_messages = u64::MAX;
@@ -81,7 +77,7 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
         while let Some(destination) = channel.poll_transmit(local, &mut bytes) {
             for to in 0..place {
                 let meant = match destination {
-                    Destination::All => true,
+                    Destination::All | Destination::Near => true,
                     Destination::Member(name) => name.0 == to,
                     Destination::Source(from) => from == u64::from(to),
                 };

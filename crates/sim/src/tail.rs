@@ -28,7 +28,11 @@ const STEP: Duration = Duration::from_micros(200);
 
 /// Over calm links of a cluster at rest, loses one message after another one, and waits until it was repaired.
 pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
-    let delay = world.scenario.link.delay;
+    let link = crate::world::calm(&world.scenario.link);
+    let calm = world
+        .scenario
+        .way(&link, (WRITER as u16, READER as u16), true);
+    let delay = calm.delay;
     if delay < DELAY_LEAST || world.scenario.slow_core {
         return Ok(());
     }
@@ -45,11 +49,7 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
     let written = write(world)?;
     let lookahead = world.scenario.bounds.lookahead;
     world.run_for(lookahead + SLACK)?;
-    let calm = world.calm_links();
-    world
-        .cluster
-        .network_mut()
-        .change_all(|all| *all = calm.clone());
+    world.calm_all_links();
     let Some(head) = written else {
         return Ok(());
     };

@@ -16,7 +16,7 @@ use crate::exercise::Exercise;
 use crate::rebirth::{LIVES, ROUNDS, become_equal, hand_out, known_to, pass, spend};
 use crate::report::Failure;
 use crate::scenario::Draws;
-use crate::world::{World, build_host};
+use crate::world::{World, build_host, calm};
 
 /// One seed in so many has an upgrade.
 const ONE_IN: u64 = 20;
@@ -49,11 +49,9 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
         steps.insert(done, (place, WIRE_VERSION));
         steps.push((place, WIRE_VERSION_TRIAL));
     }
-    let rough = world.calm_links();
-    world.cluster.network_mut().change_all(|all| {
-        *all = rough.clone();
-        (all.loss, all.duplication) = (0.1, 0.1);
-    });
+    let mut rough = calm(&world.scenario.link);
+    (rough.loss, rough.duplication) = (0.1, 0.1);
+    world.set_links(&rough, false);
     let mut lives: Vec<u64> = (0..members as u64).map(|place| place + 100).collect();
     let mut understand = vec![WIRE_VERSION; members];
     let mut excused = vec![0; members];
@@ -71,10 +69,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
         let all = understand.iter().copied().min().unwrap_or(WIRE_VERSION);
         speak(world, all, &excused)?;
     }
-    world
-        .cluster
-        .network_mut()
-        .change_all(|link| *link = rough.clone());
+    world.calm_all_links();
     become_equal(world)?;
     understood(world, &excused)
 }

@@ -114,6 +114,7 @@ pub(crate) fn build_host(
     replica.congested_above = bounds.congested_above;
     replica.silent_after = bounds.silent_after;
     replica.delivery = scenario.delivery[place];
+    replica.sites = scenario.sites.as_ref().map(|sites| sites.config());
     change(&mut config);
     let name = config.member;
     let (channel, parts) = host(config, Time::ZERO).expect("a scenario's configuration is good");
@@ -178,7 +179,7 @@ impl<'t> World<'t> {
         let mut oracle = Oracle::new(scenario.members());
         oracle.idle_seconds = scenario.sizes.idle[0];
         oracle.skew_most = scenario.skew_most();
-        Self {
+        let mut world = Self {
             witness: Witness::new(&cluster),
             oracle,
             draws: Draws::new(scenario.seed, 2),
@@ -192,7 +193,9 @@ impl<'t> World<'t> {
             told: Looked::default(),
             judged: Looked::default(),
             steps: 0,
-        }
+        };
+        world.calm_all_links();
+        world
     }
 
     /// Runs the seed to its end.
@@ -271,7 +274,12 @@ impl<'t> World<'t> {
         if self.scenario.rough_start {
             return Ok(());
         }
-        for _ in 0..40 {
+        let rounds = if self.scenario.sites.is_some() {
+            160
+        } else {
+            40
+        };
+        for _ in 0..rounds {
             self.run_for(Duration::from_millis(10))?;
             if self.all_admitted() {
                 return Ok(());
@@ -279,7 +287,7 @@ impl<'t> World<'t> {
         }
         Err(Failure::new(
             "members admit each other",
-            "400 ms over calm links were not enough",
+            format!("{} ms over calm links were not enough", rounds * 10),
         ))
     }
 
@@ -298,9 +306,7 @@ impl<'t> World<'t> {
 
     fn safety(&mut self) -> Result<(), Failure> {
         let link = self.scenario.link.clone();
-        self.cluster
-            .network_mut()
-            .change_all(|all| *all = link.clone());
+        self.set_links(&link, false);
         let mut start = self.cluster.now();
         let planned = core::mem::take(&mut self.scenario.faults);
         let mut begun = 0;
@@ -380,10 +386,7 @@ impl<'t> World<'t> {
 
     /// Faults stop; all must become quiet and equal in bounded time.
     fn heal(&mut self) -> Result<(Duration, Duration), Failure> {
-        let link = calm(&self.scenario.link);
-        self.cluster
-            .network_mut()
-            .change_all(|all| *all = link.clone());
+        self.calm_all_links();
         let start = self.cluster.now();
         let (whole_bound, bound) = self.heal_bounds();
         let mut whole = false;
@@ -434,8 +437,8 @@ impl<'t> World<'t> {
     /// or two.
     pub(crate) fn heal_bounds(&self) -> (Duration, Duration) {
         let bounds = &self.scenario.bounds;
-        let link = &self.scenario.link;
-        let round_trip = (link.delay + link.jitter) * 2;
+        let (delay, jitter) = self.scenario.longest_way();
+        let round_trip = (delay + self.scenario.link.jitter + jitter) * 2;
         let window = bounds.flush + bounds.acknowledge_delay + bounds.lookahead;
         let absent = self.cluster.members().iter().any(|member| {
             let progress = member.channel.replicator().progress();
@@ -556,10 +559,6 @@ impl<'t> World<'t> {
         members.for_each(|member| self.cluster.set_paused(member, paused[member]));
     }
 
-    pub(crate) fn calm_links(&self) -> LinkConditions {
-        calm(&self.scenario.link)
-    }
-
     // --- one moment
 
     pub(crate) fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
@@ -642,7 +641,7 @@ impl<'t> World<'t> {
 }
 
 /// The link without its faults: delay and jitter stay.
-fn calm(link: &LinkConditions) -> LinkConditions {
+pub(crate) fn calm(link: &LinkConditions) -> LinkConditions {
     LinkConditions {
         delay: link.delay,
         jitter: link.jitter,

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use asterism_engine::HostConfig;
-use asterism_placement::replicated::{self, Delivery};
+use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, SiteId, SitesConfig};
 use asterism_placement::seal::{HEADER_BYTES, KeyRing, TAG_BYTES};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 
@@ -37,6 +37,8 @@ pub struct Cluster {
     pub members: Vec<String>,
     /// Where each member's state channel is, in the same order; `None` where it is not written.
     pub addresses: Vec<Option<SocketAddr>>,
+    /// The site of each member, in the same order; empty where members have none.
+    pub sites: Vec<String>,
     /// The state channel.
     pub channel: Channel,
 }
@@ -62,6 +64,8 @@ pub struct Channel {
     pub delivery: Delivery,
     pub multicast: Option<SocketAddr>,
     pub interface: Option<String>,
+    pub relay_silent_after: Option<Duration>,
+    pub relay_bundle: Option<Duration>,
     pub receive_buffer_bytes: usize,
     pub send_buffer_bytes: usize,
     /// Bytes a second; `None` is no cap.
@@ -95,6 +99,40 @@ impl Cluster {
             .collect()
     }
 
+    /// The sites' names, in the order of their first members: a site's number is its place here.
+    #[must_use]
+    pub fn site_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for site in &self.sites {
+            if !names.contains(&site.as_str()) {
+                names.push(site);
+            }
+        }
+        names
+    }
+
+    /// Whether two members are in one site.
+    #[must_use]
+    pub fn is_near(&self, one: MemberId, other: MemberId) -> bool {
+        let site = |member: MemberId| self.sites.get(usize::from(member.0).wrapping_sub(1));
+        site(one) == site(other)
+    }
+
+    fn sites(&self) -> Option<SitesConfig> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        let names = self.site_names();
+        let number = |site: &String| names.iter().position(|name| name == site).unwrap_or(0) as u8;
+        let numbers = self.sites.iter().map(|site| SiteId(number(site)));
+        let sane = SitesConfig::new(self.member_ids().into_iter().zip(numbers).collect());
+        Some(SitesConfig {
+            silent_after: self.channel.relay_silent_after.unwrap_or(sane.silent_after),
+            bundle_delay: self.channel.relay_bundle.unwrap_or(sane.bundle_delay),
+            ..sane
+        })
+    }
+
     /// What a host of the cluster is told. `schema` is the function's: hosts whose states would disagree refuse each other.
     #[must_use]
     pub fn host(
@@ -124,6 +162,7 @@ impl Cluster {
                 congested_above: channel.congested_above,
                 silent_after: channel.silent_after,
                 delivery: channel.delivery,
+                sites: self.sites(),
                 ..replicated::Config::new(cluster, Epoch(1), member, incarnation, members.clone())
             },
             ..HostConfig::new(cluster, member, incarnation, members, keys, secrets)
@@ -136,6 +175,7 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
     let members = members(values);
     check_members(values, &members, report);
     let addresses = addresses(values, &members, report)?;
+    let sites = sites(values, &members, report);
     let channel = channel(&values.table("channel")?, report);
     if values.text("key").is_none() && values.place("key").is_none() && members.len() > 1 {
         report.add(
@@ -150,6 +190,7 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
         epochs: values.text("epochs").map(PathBuf::from),
         members: members.into_iter().map(|(name, _)| name).collect(),
         addresses,
+        sites,
         channel: channel?,
     })
 }
@@ -299,6 +340,79 @@ fn addresses(
     Some(names().map(address).collect())
 }
 
+/// The members' sites in their order, and what contradicts among them; nothing where members have none.
+fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Report) -> Vec<String> {
+    let tables = values.named("member").unwrap_or_default();
+    let site = |name: &str| {
+        let table = tables.iter().find(|table| table.name == name)?;
+        Some((table.values.text("site")?, table.values.span_of("site")))
+    };
+    let channel = values.table("channel");
+    let Some((first, first_at)) = members.iter().find_map(|(name, _)| site(name)) else {
+        for field in ["relay_silent_after", "relay_bundle"] {
+            let Some(channel) = channel.as_ref().filter(|one| one.place(field).is_some()) else {
+                continue;
+            };
+            report.add(
+                Diagnostic::error(
+                    format!("`{field}` is for sites only"),
+                    channel.span_of(field),
+                )
+                .help("add site = \"east\" to each [cluster.member.NAME], or leave it out"),
+            );
+        }
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut names = vec![first.clone()];
+    for (name, span) in members {
+        let Some((site, at)) = site(name) else {
+            let table = tables.iter().find(|table| table.name == *name);
+            // Its site may be written and be no name, which is said already.
+            if table.is_none_or(|table| table.values.place("site").is_none()) {
+                let span = table.map_or(span, |table| &table.place);
+                report.add(
+                    Diagnostic::error(format!("member \"{name}\" has no site"), span.clone())
+                        .also(first_at.clone(), "another has one")
+                        .help(format!(
+                            "add site = \"{first}\" to [cluster.member.{name}], or the name of a site of its own"
+                        )),
+                );
+            }
+            continue;
+        };
+        if !names.contains(&site) {
+            names.push(site.clone());
+            if names.len() == SITES_MAX + 1 {
+                report.add(
+                    Diagnostic::error(format!("there are more than {SITES_MAX} sites"), at)
+                        .label(format!(
+                            "the first of them that is one too many is \"{site}\""
+                        ))
+                        .help("put members that are near each other into one site"),
+                );
+            }
+        }
+        found.push(site);
+    }
+    let room = MTU_MIN + FRAME_BYTES as u64;
+    if let Some(channel) = channel
+        && let Some(mtu) = channel
+            .size("mtu")
+            .filter(|&mtu| (MTU_MIN..room).contains(&mtu))
+    {
+        report.add(
+            Diagnostic::error(
+                format!("an MTU of {mtu} has no room for what relays add"),
+                channel.span_of("mtu"),
+            )
+            .also(first_at, "members have sites")
+            .help(format!("write at least mtu = \"{room}B\"")),
+        );
+    }
+    found
+}
+
 /// The multicast group, if it is one that the members' addresses can use.
 fn check_multicast(values: &Values, report: &mut Report) {
     let Some(group) = values.socket("multicast") else {
@@ -394,6 +508,8 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
         },
         multicast: values.socket("multicast"),
         interface: values.text("interface"),
+        relay_silent_after: values.duration("relay_silent_after"),
+        relay_bundle: values.duration("relay_bundle"),
         receive_buffer_bytes: size("receive_buffer")?,
         send_buffer_bytes: size("send_buffer")?,
         bandwidth_max: values.size("bandwidth_max"),

@@ -75,12 +75,20 @@ pub static CLUSTER: Section = Section {
 pub static MEMBER: Section = Section {
     path: "cluster.member.NAME",
     meaning: "Where a member is. The table's name is the member's, as in `members`.",
-    fields: &[Field {
-        name: "address",
-        kind: Kind::Socket,
-        default: Default::Required("\"192.0.2.1:7400\""),
-        meaning: "Where its state channel listens for the other members, by UDP.",
-    }],
+    fields: &[
+        Field {
+            name: "address",
+            kind: Kind::Socket,
+            default: Default::Required("\"192.0.2.1:7400\""),
+            meaning: "Where its state channel listens for the other members, by UDP.",
+        },
+        Field {
+            name: "site",
+            kind: Kind::Name,
+            default: Default::Unset("all members are in one site"),
+            meaning: "The site that it is in. Of what is for all one copy goes to each other site, where a relay hands it on. For all members or none; at most 16 sites.",
+        },
+    ],
 };
 
 /// What holds for one host only.
@@ -217,6 +225,18 @@ pub static CHANNEL: Section = Section {
             kind: Kind::Device,
             default: Default::Unset("needed with `multicast`, refused without"),
             meaning: "The interface that multicast leaves and arrives by.",
+        },
+        Field {
+            name: "relay_silent_after",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Unset("\"300ms\" where members have sites"),
+            meaning: "A relay, or a member behind one, that gave no proof that it hears for so long and two round trips is sent straight what is for it. Less than four keep-alives counts as four.",
+        },
+        Field {
+            name: "relay_bundle",
+            kind: duration(Duration::ZERO, replicated::DURATION_LIMIT),
+            default: Default::Unset("\"2ms\" where members have sites"),
+            meaning: "How long a relay keeps acknowledgements of its site, so that they cross to the other sites together.",
         },
         Field {
             name: "receive_buffer",
@@ -444,6 +464,8 @@ mod tests {
             );
             (config.retransmit_min, config.retransmit_max) =
                 (MICROSECOND, replicated::DURATION_LIMIT);
+            let sites = vec![(MemberId(1), replicated::SiteId(0))];
+            config.sites = Some(replicated::SitesConfig::new(sites));
             change(&mut config);
             config.errors().is_empty()
         };
@@ -462,6 +484,14 @@ mod tests {
             };
             let set = |value: u64| {
                 protocol(&|config| match field.name {
+                    "relay_silent_after" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.silent_after = Duration::from_nanos(value);
+                    }
+                    "relay_bundle" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.bundle_delay = Duration::from_nanos(value);
+                    }
                     "mtu" => {
                         config.payload_bytes_max = (value + replicated::PAYLOAD_BYTES_MIN as u64
                             - cluster::MTU_MIN)
@@ -490,6 +520,6 @@ mod tests {
             );
             checked += 1;
         }
-        assert_eq!(checked, 13);
+        assert_eq!(checked, 15);
     }
 }

@@ -10,6 +10,7 @@ use super::audit::audit_text;
 use super::client::{Which, ask};
 use super::place;
 use super::show::TracedDocument;
+use super::sites::sites_text;
 use crate::command_line::End;
 use crate::keys::listed;
 use crate::output::{Output, Schema};
@@ -465,6 +466,7 @@ fn status_text(status: &StatusDocument) -> String {
     for (reason, count) in &channel.refused {
         text.push_str(&format!("  refused {count} {reason}\n"));
     }
+    text.push_str(&sites_text(&status.sites, &status.host));
     text.push_str("\nAudit: ");
     text.push_str(&audit_text(&status.audit));
     text

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod place;
 pub mod server;
 pub mod show;
+pub mod sites;
 
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use asterism_engine::port::{CaptureError, CaptureReader, CaptureWriter};
-use asterism_placement::seal::{RecordedOpener, segments};
+use asterism_placement::replicated::Frame;
+use asterism_placement::seal::RecordedOpener;
 
 use crate::command_line::End;
 use crate::key_file;
@@ -130,7 +131,7 @@ fn open_frame(
     };
     let joined = &mut bytes[payload];
     let opened_before = report.datagrams_opened;
-    for segment in segments(joined) {
+    for segment in Frame::datagrams(joined) {
         let datagram = &mut joined[segment];
         match opener.open(datagram) {
             Ok(recorded) => report.count_opened(&recorded),
@@ -149,7 +150,7 @@ fn learn(path: &Path, opener: &mut RecordedOpener) -> Result<(), CaptureError> {
     while let Some(packet) = reader.next(&mut bytes)? {
         if let Found::Udp(payload) = frame::find(&mut bytes, packet.truncated) {
             let joined = &bytes[payload];
-            for segment in segments(joined) {
+            for segment in Frame::datagrams(joined) {
                 // What does not open is counted when it is to be opened.
                 let _ = opener.learn(&joined[segment]);
             }

@@ -7,9 +7,10 @@ use std::fmt::Write;
 
 use asterism_engine::ChannelTally;
 use asterism_engine::port::{PortDrop, PortStatistics};
+use asterism_engine::transport::ChannelSnapshot;
 use asterism_function::Reason;
 use asterism_placement::Time;
-use asterism_placement::replicated::Standing;
+use asterism_placement::replicated::{SiteState, Standing};
 
 use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
@@ -305,6 +306,36 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
     }
 }
 
+/// Gauges of each site; nothing where members have none.
+fn sites(page: &mut Page, view: &View, snapshot: &ChannelSnapshot) {
+    type Read = fn(&SiteState) -> u64;
+    let gauges: [(&str, &str, Read); 3] = [
+        (
+            "asterism_site_members",
+            "Members of the epoch in the site.",
+            |one| one.members as u64,
+        ),
+        (
+            "asterism_site_relayed",
+            "Whether what is for all goes to the site by its relay.",
+            |one| u64::from(one.relayed),
+        ),
+        (
+            "asterism_site_direct",
+            "Members of the site that are sent straight what is for all, because the relay or they are silent.",
+            |one| one.direct as u64,
+        ),
+    ];
+    for (name, help, read) in gauges.into_iter().filter(|_| !snapshot.sites.is_empty()) {
+        page.family(name, "gauge", help);
+        for site in &snapshot.sites {
+            let known = view.names.sites.get(usize::from(site.site.0));
+            let label = known.map_or("", String::as_str);
+            page.sample(name, &[("site", label)], read(site));
+        }
+    }
+}
+
 fn channel(page: &mut Page, view: &View) {
     let snapshot = view.channel();
     snapshot.transport.each(|counter, value| {
@@ -338,6 +369,19 @@ fn channel(page: &mut Page, view: &View) {
             read(&snapshot.channel),
         );
     }
+    snapshot.relay.each(|counter, value| {
+        if snapshot.sites.is_empty() {
+            return;
+        }
+        let name = format!("asterism_relay_{counter}_total");
+        page.one(
+            &name,
+            "counter",
+            &format!("Sites and relays: {}.", words(counter)),
+            value,
+        );
+    });
+    sites(page, view, &snapshot);
     let name = "asterism_seal_refused_total";
     page.family(
         name,

@@ -58,6 +58,7 @@ pub(super) fn udp_config(config: &Config, own: MemberId) -> Result<UdpConfig, St
                 member,
                 address: *address,
                 multicast: channel.multicast.is_some(),
+                near: cluster.is_near(member, own),
             }),
             None if cluster.members.len() > 1 => {
                 return Err("the members have no addresses: add [cluster.member.NAME]".to_owned());

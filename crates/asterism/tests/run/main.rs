@@ -6,6 +6,7 @@ mod host;
 mod keys;
 mod metrics;
 mod recipe;
+mod sites;
 #[path = "../validator/mod.rs"]
 mod validator;
 

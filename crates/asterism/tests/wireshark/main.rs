@@ -6,6 +6,7 @@ mod decrypt;
 mod dissector;
 mod frames;
 mod hostile;
+mod relays;
 #[path = "../validator/mod.rs"]
 mod validator;
 // What another crate has for its tests cannot be imported: the file is.

@@ -297,7 +297,7 @@ impl<F: NetworkFunction> Hosts<F> {
             let mut outbox = std::mem::take(&mut self.members[from].mail.outbox);
             for (destination, datagram) in outbox.drain(..) {
                 let to = match destination {
-                    Destination::All => None,
+                    Destination::All | Destination::Near => None,
                     Destination::Member(name) => Some(usize::from(name.0) - 1),
                     Destination::Source(place) => Some(place as usize),
                 };
@@ -328,7 +328,9 @@ impl<F: NetworkFunction> Hosts<F> {
             let mail = &mut member.mail;
             for (destination, datagram) in mail.outbox.drain(..) {
                 match destination {
-                    Destination::All => network.multicast(self.now, from, 0..count, &datagram),
+                    Destination::All | Destination::Near => {
+                        network.multicast(self.now, from, 0..count, &datagram);
+                    }
                     Destination::Member(name) => {
                         network.send(self.now, from, name.0 - 1, &datagram);
                     }

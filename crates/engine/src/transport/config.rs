@@ -27,6 +27,8 @@ pub struct UdpPeer {
     /// Whether it listens to the group. What is for all goes to it by unicast if not. Sane: true where all
     /// hosts share a segment; false for one behind a router that forwards no multicast.
     pub multicast: bool,
+    /// Whether it is in this host's site: what is for the site goes to it. Sane: true where members have no sites.
+    pub near: bool,
 }
 
 /// The group that members on one segment share.
@@ -95,6 +97,7 @@ impl UdpConfig {
             member,
             address,
             multicast: true,
+            near: true,
         });
         Self {
             bind,

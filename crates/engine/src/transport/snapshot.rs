@@ -7,7 +7,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use asterism_placement::replicated::audit::{AuditTally, Auditor, Place};
 use asterism_placement::replicated::{
-    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, Standing, Window,
+    AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, RelayTally, SiteId, SiteState,
+    Standing, Window,
 };
 use asterism_placement::seal::{RefusalCounts, Versions, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
@@ -99,6 +100,12 @@ pub struct ChannelSnapshot {
     pub ended: Vec<Ended>,
     /// What the auditor knows.
     pub audit: AuditSnapshot,
+    /// Every site that has a member, as this host sees it; none where members have no sites.
+    pub sites: Vec<SiteState>,
+    /// The one that this host is in.
+    pub own_site: Option<SiteId>,
+    /// What was counted of relays.
+    pub relay: RelayTally,
     /// The last group of this host's own stream.
     pub head: u64,
     /// Room left in the log.
@@ -165,6 +172,9 @@ impl ChannelSnapshot {
             is_ready: false,
             ended: Vec::new(),
             audit: AuditSnapshot::default(),
+            sites: Vec::new(),
+            own_site: None,
+            relay: RelayTally::default(),
             head: 0,
             log_room: channel.replicator().log_room(),
             window: channel.replicator().window(),
@@ -200,6 +210,11 @@ impl ChannelSnapshot {
         self.ended.clear();
         self.ended.extend(replicator.ended());
         self.audit.fill(channel.auditor());
+        self.sites.clear();
+        self.sites.extend(channel.sites());
+        let sites = replicator.config().sites.as_ref();
+        self.own_site = sites.and_then(|sites| sites.site(secure.member()));
+        self.relay = channel.relay_tally();
         self.head = replicator.head();
         self.log_room = replicator.log_room();
         self.window = replicator.window();

@@ -245,6 +245,8 @@ pub struct PeerTraffic {
     pub address: SocketAddr,
     /// Whether what is for all goes to it by the group.
     pub multicast: bool,
+    /// Whether it is in this host's site.
+    pub near: bool,
     /// Datagrams sent to its address; those to the group are not in it.
     pub datagrams_sent: u64,
     /// Datagrams received from its address.

@@ -10,4 +10,5 @@ mod loopback;
 mod namespaces;
 mod relay;
 mod rotation;
+mod sites;
 mod sockets;

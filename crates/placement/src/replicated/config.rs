@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::sites::{SITES_MAX, SiteId, SitesConfig};
 use super::wire::{RUNS_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL};
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
@@ -105,6 +106,8 @@ pub struct Config {
     /// with [`applied`](super::Replicator::applied) how far all instances applied the host's *own* stream, acknowledgements
     /// say so, and nothing of it is stable before. Without, a submitted group counts as applied here.
     pub siblings: bool,
+    /// Which member is in which site; `None`: all are near each other. The same at all members.
+    pub sites: Option<SitesConfig>,
 }
 
 impl Config {
@@ -141,6 +144,7 @@ impl Config {
             delivery: Delivery::Ordered,
             wire_newest: WIRE_VERSION,
             siblings: false,
+            sites: None,
         }
     }
 
@@ -231,6 +235,9 @@ impl Config {
                 });
             }
         }
+        if let Some(sites) = &self.sites {
+            errors.extend(sites.errors(&self.members));
+        }
         errors
     }
 
@@ -255,6 +262,20 @@ pub enum ConfigError {
     MemberTwice(MemberId),
     /// This member is not in the list.
     NotAMember(MemberId),
+    /// There are sites, and a member is not in exactly one.
+    Sites {
+        /// Which member.
+        member: MemberId,
+        /// In how many sites it is listed.
+        times: usize,
+    },
+    /// A site's number is out of its bounds.
+    Site {
+        /// Whose.
+        member: MemberId,
+        /// The number.
+        site: SiteId,
+    },
     /// A size is out of its bounds.
     Size {
         /// The field's name.
@@ -289,6 +310,13 @@ impl fmt::Display for ConfigError {
             ConfigError::NotAMember(member) => {
                 write!(f, "this member, {member}, is not in the member list")
             }
+            ConfigError::Sites { member, times } => {
+                write!(f, "member {member} is in {times} sites: each is in one")
+            }
+            ConfigError::Site { member, site } => write!(
+                f,
+                "member {member} is in site {site}: there are {SITES_MAX}, from s0 on"
+            ),
             ConfigError::Size {
                 field,
                 value,
@@ -340,8 +368,11 @@ mod tests {
         config.keep_alive = Duration::ZERO;
         config.wire_newest = WIRE_VERSION_TRIAL + 1;
         config.coalescing_max = COALESCING_LIMIT + Duration::from_nanos(1);
+        let mut sites = SitesConfig::new(vec![(MemberId(1), SiteId(16)), (MemberId(1), SiteId(0))]);
+        sites.bundle_delay = DURATION_LIMIT * 2;
+        config.sites = Some(sites);
         let errors = config.errors();
-        assert_eq!(errors.len(), 8, "{errors:?}");
+        assert_eq!(errors.len(), 12, "{errors:?}");
         assert!(errors.iter().all(|error| !error.to_string().is_empty()));
     }
 }

@@ -100,6 +100,8 @@ counters! {
     /// Groups dropped because this member joins and was not told yet where the sender's stream begins for it; they come
     /// again.
     groups_before_base,
+    /// Times that a relay, or a member behind one, gave no proof any more that it hears, so that what is for it goes straight there.
+    relay_fallbacks,
     /// Times that accumulators began to keep changes back because the path was congested.
     coalescing_begun,
     /// Windows in which they did so that an acknowledgement closed.

@@ -139,8 +139,14 @@ impl Replicator {
                     acknowledges = true;
                     self.take_acknowledgements(now, seat, entries);
                 }
-                Frame::KeepAlive { answer: true } => self.want_acknowledge(now, false),
-                Frame::KeepAlive { answer: false } => {}
+                Frame::KeepAlive { answer, carry } => {
+                    if answer {
+                        self.want_acknowledge(now, false);
+                    }
+                    if let Some(routes) = &mut self.routes {
+                        routes.carry |= carry;
+                    }
+                }
                 Frame::Image(image) => self.take_image(now, seat, image, deliver),
                 Frame::ImageEnd(end) => {
                     self.take_image_end(now, seat, &end, core::mem::take(&mut held_there));
@@ -302,6 +308,14 @@ impl Replicator {
                 if peer.acknowledges(&entry) || peer.retransmit_at.is_none() {
                     peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
                 }
+                if mutant::active(Mutant::RelayVouches) {
+                    let behind = self.vouched_for(seat);
+                    let all = self.peers.iter_mut().enumerate();
+                    for (_, peer) in all.filter(|(seat, _)| behind >> seat & 1 != 0) {
+                        peer.acknowledges(&entry);
+                    }
+                }
+                let peer = &self.peers[seat];
                 self.progress.members[index].acknowledged = peer.acknowledged;
                 self.end_walk(seat);
                 self.prune();

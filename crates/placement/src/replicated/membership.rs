@@ -66,6 +66,7 @@ impl Replicator {
             closing.begin_epoch(self.me, half_images);
         }
         self.newcomers = !self.ready || self.peers.iter().any(|peer| peer.joining);
+        self.elect_relays(now);
         self.recount();
         self.prune();
         self.want_acknowledge(now, true);

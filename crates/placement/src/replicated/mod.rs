@@ -14,7 +14,7 @@
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
 //! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15). `roster` says who
-//! takes part, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends; `coalescing` when accumulators wait for a congested path.
+//! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends; `coalescing` when accumulators wait for a congested path.
 
 pub mod audit;
 mod closing;
@@ -36,6 +36,7 @@ mod replicator;
 mod roster;
 mod round_trip;
 mod sent;
+mod sites;
 mod survivors;
 mod transmit;
 mod unechoed;
@@ -54,6 +55,10 @@ pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
 pub use refused::Refused;
 pub use replicator::Replicator;
 pub use roster::{InstallError, Roster};
+pub use sites::{
+    FRAME_BYTES, Frame, FrameKind, HANDING_FRAMES_MAX, Plan, Relay, RelayTally, SITES_MAX, SiteId,
+    SiteSet, SiteState, SitesConfig, fuzz_frame,
+};
 pub use survivors::Ended;
 pub use transmit::KEYS_INTERVAL;
 pub use wire::{AcceptedKey, AcceptedKeys, WIRE_VERSION, WIRE_VERSION_TRIAL};
@@ -110,6 +115,8 @@ pub enum Destination {
     All,
     /// One member.
     One(MemberId),
+    /// All other members of these sites. Only with [`Config::sites`]; [`Replicator::plan`] says whom it and `All` go to then.
+    Sites(SiteSet),
 }
 
 /// What a replicator tells its driver.

@@ -14,6 +14,7 @@ use super::peer::Peer;
 use super::progress::{MemberProgress, Progress, RoundTrip, Standing};
 use super::repairs::Repairs;
 use super::sent::Sent;
+use super::sites::Routes;
 use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogRoom, SubmitError};
 
@@ -106,6 +107,8 @@ pub struct Replicator {
     pub(super) runs: Vec<(u64, u64)>,
     /// The vector of the message being handled, by index.
     pub(super) heard_vector: Box<[u64]>,
+    /// Where members are; `None` without sites.
+    pub(super) routes: Option<Routes>,
 }
 
 impl Replicator {
@@ -137,7 +140,8 @@ impl Replicator {
         progress.members[me].incarnation = Some(config.incarnation);
         progress.members[me].covered_until = Time::MAX;
         progress.members[me].heard = Some(now);
-        Ok(Replicator {
+        let mut replicator = Replicator {
+            routes: Routes::new(&config, &members),
             log: Log::new(config.log_bytes_max, config.log_groups_max),
             sent: Sent::new(config.log_groups_max, peers.len()),
             sent_through: 0,
@@ -183,7 +187,9 @@ impl Replicator {
             members,
             me,
             peers,
-        })
+        };
+        replicator.elect_relays(now);
+        Ok(replicator)
     }
 
     /// The configuration it was started with.
@@ -328,6 +334,7 @@ impl Replicator {
             }
         }
         self.coalesce(now);
+        self.judge_ways(now);
     }
 
     /// The wire version of messages from now on: one that all members understand.

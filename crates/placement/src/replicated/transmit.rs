@@ -34,6 +34,9 @@ impl Replicator {
     /// that was committed by then.
     pub fn poll_transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Destination> {
         buffer.clear();
+        if let Some(routes) = &mut self.routes {
+            routes.light = false;
+        }
         if self.peers.is_empty() || !self.present[self.me] {
             return None;
         }
@@ -122,9 +125,7 @@ impl Replicator {
             self.named_head(),
         );
         let peers = self.peers.len();
-        let announced = self
-            .keys
-            .filter(|(_, said)| said.is_none_or(|said| now.since(said) >= KEYS_INTERVAL));
+        let announced = self.keys.filter(|_| self.announces_keys(now));
         let keys_bytes = announced.map_or(0, |_| KEYS_BYTES_MAX);
         let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes;
         let mut echoes = 0;
@@ -166,6 +167,12 @@ impl Replicator {
         self.acknowledge_at = None;
         self.acknowledged_at = Some(now);
         self.counters.acknowledgements_sent += 1;
+    }
+
+    /// Whether it is time to say which cluster keys this member accepts.
+    fn announces_keys(&self, now: Time) -> bool {
+        self.keys
+            .is_some_and(|(_, said)| said.is_none_or(|said| now.since(said) >= KEYS_INTERVAL))
     }
 
     /// Writes the entries that fit into the body; how many.
@@ -249,7 +256,14 @@ impl Replicator {
         let (mut number, mask) = self.next_again()?;
         let one =
             (mask.count_ones() == 1).then(|| self.peers[mask.trailing_zeros() as usize].member);
-        if vector && one.is_none() {
+        // Sites that have it all need not hear it again.
+        let sites = one.map_or_else(|| self.sites_of(mask), |_| None);
+        let told = match (one, sites) {
+            (Some(_), _) => mask,
+            (None, Some(sites)) => self.seats_in(sites),
+            (None, None) => u64::MAX,
+        };
+        if vector && told == u64::MAX {
             self.begin_with_vector(now, buffer);
         } else {
             self.begin(buffer);
@@ -275,8 +289,7 @@ impl Replicator {
             self.write_records(first, run.last, true, buffer);
             any = true;
             self.counters.groups_retransmitted += run.last - first + 1;
-            self.sent
-                .resent(number, if one.is_none() { u64::MAX } else { mask }, now);
+            self.sent.resent(number, told, now);
             self.sent.pop_again();
             self.counters.repair_copies += u64::from(self.sent.want_copy(number, mask));
             match self.next_again() {
@@ -287,7 +300,8 @@ impl Replicator {
             }
         }
         self.repaired(now, buffer.len());
-        Some(one.map_or(Destination::All, Destination::One))
+        let all = sites.map_or(Destination::All, Destination::Sites);
+        Some(one.map_or(all, Destination::One))
     }
 
     /// The next run that is to go again, and to whom, by seat.
@@ -461,6 +475,7 @@ impl Replicator {
 
     /// Only acknowledgements: they are due, and nothing else is.
     fn transmit_vector(&mut self, now: Time, buffer: &mut Vec<u8>) -> Destination {
+        let (probes, announces) = (self.probing, self.announces_keys(now));
         if mutant::active(Mutant::KeepAliveWithoutVector) {
             self.begin(buffer);
             self.acknowledge_at = None;
@@ -468,7 +483,13 @@ impl Replicator {
         } else {
             self.begin_with_vector(now, buffer);
         }
-        write_frame(buffer, KIND_KEEP_ALIVE, &[0]);
+        // What a later one does not replace (an answer wanted, keys told once a second) goes by itself.
+        let replaceable = !probes && !announces;
+        let carried = replaceable && self.is_carried();
+        if let Some(routes) = &mut self.routes {
+            routes.light = replaceable;
+        }
+        write_frame(buffer, KIND_KEEP_ALIVE, &[if carried { 2 } else { 0 }]);
         self.counters.messages_without_records_sent += 1;
         Destination::All
     }

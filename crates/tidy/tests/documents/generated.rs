@@ -129,6 +129,17 @@ fn transport_counters() -> String {
     )
 }
 
+fn relay_counters() -> String {
+    table(
+        ["counter", "meaning"],
+        named(items(
+            "crates/placement/src/replicated/sites/relay.rs",
+            "tally! {",
+            "}",
+        )),
+    )
+}
+
 fn replication_counters() -> String {
     table(
         ["counter", "meaning"],
@@ -403,6 +414,7 @@ const PARTS: &[Part] = &[
         "replication counters",
         replication_counters,
     ),
+    ("docs/src/counters.md", "relay counters", relay_counters),
     ("docs/src/counters.md", "table counters", table_counters),
     ("docs/src/configuration.md", "configuration", configuration),
     ("docs/src/bounds.md", "bounds", bounds),

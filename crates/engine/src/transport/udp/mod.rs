@@ -161,10 +161,12 @@ impl UdpTransport {
                      member,
                      address,
                      multicast,
+                     near,
                  }| PeerTraffic {
                     member,
                     address,
-                    multicast: multicast && group_address.is_some(),
+                    multicast: multicast && near && group_address.is_some(),
+                    near,
                     datagrams_sent: 0,
                     datagrams_received: 0,
                     returned: 0,
@@ -321,9 +323,13 @@ impl UdpTransport {
         let bytes = self.outbound.buffer().map_or(0, |buffer| buffer.len());
         let group = self.group_address.map(|_| self.peers.len());
         let copies = match destination {
-            Destination::All => {
+            Destination::All | Destination::Near => {
                 let peers = &self.peers;
-                let apart = (0..peers.len()).filter(|&place| !peers[place].multicast);
+                let is_meant =
+                    |place: &usize| destination == Destination::All || peers[*place].near;
+                let apart = (0..peers.len())
+                    .filter(is_meant)
+                    .filter(|&place| !peers[place].multicast);
                 let some_listen = peers.iter().any(|peer| peer.multicast);
                 self.outbound
                     .push(apart.chain(group.filter(|_| some_listen)))

@@ -30,6 +30,8 @@ pub(crate) enum Frame<'a> {
     Acknowledge(Acknowledgements<'a>),
     KeepAlive {
         answer: bool,
+        /// The relay of the sender's site is to carry this message to the other sites.
+        carry: bool,
     },
     Image(Image<'a>),
     ImageEnd(ImageEndFrame<'a>),
@@ -102,6 +104,7 @@ impl<'a> Frames<'a> {
             KIND_KEEP_ALIVE => match body {
                 [flags] => Some(Frame::KeepAlive {
                     answer: flags & 1 != 0,
+                    carry: flags & 2 != 0,
                 }),
                 _ => None,
             },
@@ -180,7 +183,7 @@ mod tests {
             write_padding(&mut bytes, wanted);
             assert_eq!(bytes.len(), if gap == 1 { wanted - 1 } else { wanted });
             let read = frames(&bytes).unwrap();
-            assert!(matches!(read[0], Frame::KeepAlive { answer: true }));
+            assert!(matches!(read[0], Frame::KeepAlive { answer: true, .. }));
             assert!(
                 read[1..]
                     .iter()
@@ -222,7 +225,13 @@ mod tests {
         let read = frames(&bytes).unwrap();
         assert!(matches!(
             read[..],
-            [Frame::Skipped, Frame::KeepAlive { answer: true }]
+            [
+                Frame::Skipped,
+                Frame::KeepAlive {
+                    answer: true,
+                    carry: false
+                }
+            ]
         ));
         bytes[0] = 0x7e;
         assert_eq!(frames(&bytes).err(), Some(Refused::FutureFrame));

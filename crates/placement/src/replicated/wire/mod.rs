@@ -9,7 +9,7 @@
 //! records     := first (length group[length])+        kind 1
 //! acknowledge := count entry*count                    kind 2
 //! entry       := origin applied ahead pairs (missing present)*pairs
-//! keep-alive  := flags:u8                             kind 3; bit 0: an answer is wanted
+//! keep-alive  := flags:u8                             kind 3; bit 0: an answer is wanted; bit 1: the relay carries it
 //! padding     := zero*                                kind 0x80; without a meaning
 //! keys        := (id:u8 check:u32)+                   kind 0x82; the cluster keys that the sender accepts
 //! audit       := see `audit::Reading`                 kind 0x81

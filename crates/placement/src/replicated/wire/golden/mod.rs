@@ -45,7 +45,9 @@ fn fields_of(bytes: &[u8]) -> Fields {
                 format!("origin={origin} applied={applied} ahead={ahead} runs={runs}"),
             )
         })),
-        Frame::KeepAlive { answer } => fields.push(field("flags", u8::from(answer))),
+        Frame::KeepAlive { answer, carry } => {
+            fields.push(field("flags", u8::from(answer) | u8::from(carry) << 1));
+        }
         Frame::Image(image) => fields.extend([
             field("walk", image.walk),
             field("index", image.index),

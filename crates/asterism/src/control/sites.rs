@@ -1,0 +1,147 @@
+//! The sites in `status`: who is each one's relay, and whether what is for all goes by it.
+
+use std::collections::BTreeMap;
+
+use asterism_engine::transport::ChannelSnapshot;
+use asterism_placement::MemberId;
+use serde::{Deserialize, Serialize};
+
+use crate::view::Names;
+
+/// The sites, as this host sees them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SitesDocument {
+    /// Each of them, in the order of their first members; none where members have no sites.
+    pub sites: Vec<SiteDocument>,
+    /// Times that a relay, or a member behind one, was silent, so that this host passed it by.
+    pub relay_fallbacks: u64,
+    /// What was counted of relays.
+    pub relay: BTreeMap<String, u64>,
+}
+
+/// A site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteDocument {
+    /// Its name.
+    pub name: String,
+    /// Whether this host is in it.
+    pub own: bool,
+    /// Its members that take part in the epoch.
+    pub members: u64,
+    /// Its relay by the epoch; none if nobody of the site takes part.
+    pub relay: Option<String>,
+    /// Whether what is for all goes there by the relay; of the own site, whether its relay carries this host's acknowledgements to the
+    /// others, or is this host.
+    pub relayed: bool,
+    /// Members that this host sends straight what is for all, because the relay or they are silent.
+    pub direct: u64,
+}
+
+impl SitesDocument {
+    /// Of a host's snapshot.
+    #[must_use]
+    pub fn new(channel: &ChannelSnapshot, names: &Names) -> SitesDocument {
+        let name = |member: MemberId| {
+            let place = usize::from(member.0).wrapping_sub(1);
+            names.members.get(place).cloned().unwrap_or_default()
+        };
+        let own = channel.own_site;
+        let sites = channel.sites.iter().map(|site| {
+            let names = names.sites.get(usize::from(site.site.0));
+            SiteDocument {
+                name: names.cloned().unwrap_or_default(),
+                own: own == Some(site.site),
+                members: site.members as u64,
+                relay: site.relay.map(name),
+                relayed: site.relayed,
+                direct: site.direct as u64,
+            }
+        });
+        let mut relay = BTreeMap::new();
+        channel.relay.each(|name, value| {
+            relay.insert(name.to_owned(), value);
+        });
+        SitesDocument {
+            sites: sites.collect(),
+            relay_fallbacks: channel.replication.relay_fallbacks,
+            relay,
+        }
+    }
+}
+
+/// The sites in lines; nothing where there are none.
+#[must_use]
+pub fn sites_text(document: &SitesDocument, host: &str) -> String {
+    let mut text = String::new();
+    for site in &document.sites {
+        let way = match (&site.relay, site.own, site.relayed) {
+            (None, ..) => "nobody of it takes part".to_owned(),
+            (Some(relay), true, _) if relay == host => "this host is its relay".to_owned(),
+            (Some(relay), true, true) => format!("{relay} is its relay"),
+            (Some(relay), true, false) => {
+                format!(
+                    "{relay} is its relay and silent: this host's acknowledgements cross one by one"
+                )
+            }
+            (Some(relay), false, true) if site.direct == 0 => format!("by {relay}"),
+            (Some(relay), false, true) => {
+                format!(
+                    "by {relay}, and straight to {} that hear nothing by it",
+                    site.direct
+                )
+            }
+            (Some(relay), false, false) => {
+                format!("{relay} is silent: straight to each of {}", site.direct)
+            }
+        };
+        let own = if site.own { ", this host's" } else { "" };
+        text.push_str(&format!(
+            "site {}{own}, {} member{}: {way}\n",
+            site.name,
+            site.members,
+            if site.members == 1 { "" } else { "s" },
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_by_whom_and_to_whom() {
+        let site = |name: &str, own, relay: Option<&str>, relayed, direct| SiteDocument {
+            name: name.to_owned(),
+            own,
+            members: 3,
+            relay: relay.map(str::to_owned),
+            relayed,
+            direct,
+        };
+        let document = SitesDocument {
+            sites: vec![
+                site("west", true, Some("a"), true, 0),
+                site("east", false, Some("d"), true, 0),
+                site("north", false, Some("g"), true, 1),
+                site("south", false, Some("j"), false, 3),
+                site("moon", false, None, false, 0),
+            ],
+            relay_fallbacks: 1,
+            relay: BTreeMap::new(),
+        };
+        let expected = "site west, this host's, 3 members: this host is its relay\n\
+            site east, 3 members: by d\n\
+            site north, 3 members: by g, and straight to 1 that hear nothing by it\n\
+            site south, 3 members: j is silent: straight to each of 3\n\
+            site moon, 3 members: nobody of it takes part\n";
+        assert_eq!(sites_text(&document, "a"), expected);
+        let other = sites_text(&document, "b");
+        assert!(other.starts_with("site west, this host's, 3 members: a is its relay\n"));
+        let none = SitesDocument {
+            sites: Vec::new(),
+            ..document
+        };
+        assert_eq!(sites_text(&none, "a"), "");
+    }
+}

@@ -1,0 +1,131 @@
+//! Sites: members that are near each other, and what crosses the wide-area network between them.
+//!
+//! Inside a site what is for all goes by multicast. Of each other site one member is the *relay*: the first by name that the
+//! epoch names, so that all who have the epoch agree on it without a word. An origin sends a site's relay one copy, in a
+//! [`Frame`] that asks to hand it on; the relay opens it, and what opened it hands on inside its site as it came. Datagrams
+//! stay sealed by their origin: nobody but the origin can change one, and an acknowledgement is only ever the end member's
+//! own (rule 26).
+//!
+//! A member that has nothing but acknowledgements to say marks them as *light*; its own relay carries the latest of each member
+//! of its site to the other sites in one datagram.
+//!
+//! What is for one member goes straight there, as ever. So relays can only lose, and every loss is repaired between the two
+//! ends. A relay that does not prove that it hears, by echoing what was sent, is passed by: `routes` says when.
+//!
+//! Read first: `routes` (whom a datagram goes to), then `frame` (what it is wrapped in), `relay` (what a relay holds).
+
+mod frame;
+mod relay;
+mod routes;
+
+use core::fmt;
+use core::time::Duration;
+
+use super::config::{ConfigError, DURATION_LIMIT};
+use crate::MemberId;
+
+pub use frame::{FRAME_BYTES, Frame, FrameKind, fuzz_frame};
+pub use relay::{HANDING_FRAMES_MAX, Relay, RelayTally};
+pub(super) use routes::Routes;
+pub use routes::{Plan, SiteState};
+
+/// The most sites of a cluster.
+pub const SITES_MAX: usize = 16;
+
+/// A site: a number below [`SITES_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SiteId(pub u8);
+
+impl fmt::Display for SiteId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+/// Several sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SiteSet(u16);
+
+impl SiteSet {
+    /// All that there can be.
+    pub const ALL: SiteSet = SiteSet(u16::MAX);
+
+    /// The set with one more.
+    #[must_use]
+    pub fn with(self, site: SiteId) -> SiteSet {
+        SiteSet(self.0 | 1 << (site.0 % SITES_MAX as u8))
+    }
+
+    /// Whether the site is one of them.
+    #[must_use]
+    pub fn has(self, site: SiteId) -> bool {
+        self.0 >> (site.0 % SITES_MAX as u8) & 1 != 0
+    }
+}
+
+/// Which member is where. The same at all members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SitesConfig {
+    /// The site of each member. Bound: every member once, sites below [`SITES_MAX`].
+    pub of: Vec<(MemberId, SiteId)>,
+    /// How old, beyond two round trips, the latest echo of a relay or of a member behind one may be before what is for it goes
+    /// straight to it. Sane: 300 ms. Less than four keep-alives counts as four keep-alives. Bound: 1 us to [`DURATION_LIMIT`].
+    pub silent_after: Duration,
+    /// How long a relay keeps acknowledgements of its site for company before they cross. Acknowledgements that cross are
+    /// later by so much. Sane: 2 ms. Bound: to [`DURATION_LIMIT`].
+    pub bundle_delay: Duration,
+}
+
+impl SitesConfig {
+    /// Sane values for the rest.
+    #[must_use]
+    pub fn new(of: Vec<(MemberId, SiteId)>) -> SitesConfig {
+        SitesConfig {
+            of,
+            silent_after: Duration::from_millis(300),
+            bundle_delay: Duration::from_millis(2),
+        }
+    }
+
+    /// The site of a member.
+    #[must_use]
+    pub fn site(&self, member: MemberId) -> Option<SiteId> {
+        let found = self.of.iter().find(|(name, _)| *name == member);
+        found.map(|&(_, site)| site)
+    }
+
+    /// Every reason why it is refused.
+    pub(super) fn errors(&self, members: &[MemberId]) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        for &member in members {
+            let times = self.of.iter().filter(|(name, _)| *name == member).count();
+            if times != 1 {
+                errors.push(ConfigError::Sites { member, times });
+            }
+        }
+        for &(member, site) in &self.of {
+            if usize::from(site.0) >= SITES_MAX {
+                errors.push(ConfigError::Site { member, site });
+            }
+        }
+        let durations = [
+            (
+                "sites.silent_after",
+                self.silent_after,
+                Duration::from_micros(1),
+            ),
+            ("sites.bundle_delay", self.bundle_delay, Duration::ZERO),
+        ];
+        for (field, value, least) in durations {
+            if value < least || value > DURATION_LIMIT {
+                errors.push(ConfigError::Duration {
+                    field,
+                    value,
+                    least,
+                    most: DURATION_LIMIT,
+                });
+            }
+        }
+        errors
+    }
+}

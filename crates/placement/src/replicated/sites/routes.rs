@@ -1,0 +1,359 @@
+//! Whom what is for all goes to: who is the relay of a site, and whether it serves.
+//!
+//! A relay serves while it proves that it hears: it echoes what was sent to it (Constellation section 4.2 has every message
+//! echo timestamps), and the latest echo is no older than the bound. The same is asked of each member behind it. What does
+//! not prove it is passed by: its datagrams go straight to it, for a while that doubles with each time, so that a path that comes
+//! and goes does not have everybody change over all the time. Who stays silent even so is sent only what keeps alive, until it is
+//! heard: a dead member's site costs little until an epoch leaves it out.
+
+use core::time::Duration;
+
+use super::super::Destination;
+use super::super::config::Config;
+use super::super::replicator::Replicator;
+use super::{SITES_MAX, SiteId, SiteSet};
+use crate::mutant::{self, Mutant};
+use crate::{MemberId, Time};
+
+/// A silence is at least so many keep-alives.
+const KEEP_ALIVES: u32 = 4;
+/// What is for all goes straight to a silent member for so many bounds; later only what keeps alive.
+const GRACE_BOUNDS: u32 = 4;
+/// The first return to a relay waits for one bound, each later one twice as long as the one before, up to two to this power.
+const FALLS_MAX: u32 = 6;
+
+/// To whom a datagram goes. Members by index: their place among all members in the order of their names, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// To all others of the own site.
+    pub near: bool,
+    /// To these relays of other sites, to be handed on.
+    pub relays: u64,
+    /// Straight to these members of other sites.
+    pub direct: u64,
+    /// This member is its site's relay, and the datagram crosses with others of the site.
+    pub bundled: bool,
+}
+
+/// A site as this member sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteState {
+    /// Which.
+    pub site: SiteId,
+    /// Members of the epoch in it.
+    pub members: usize,
+    /// Its relay; `None` while the epoch names nobody in it.
+    pub relay: Option<MemberId>,
+    /// Whether what is for all goes there by the relay. Of the own site: whether its relay carries this member's
+    /// acknowledgements, or is this member.
+    pub relayed: bool,
+    /// Members of it that are sent straight what is for all; 0 of the own site.
+    pub direct: usize,
+}
+
+/// The way to another member.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    /// It proves that it hears what goes by the relay, or as one.
+    relayed: bool,
+    /// When it stopped to, or when it began to take part.
+    fell_at: Time,
+    /// When it may be relied on again at the earliest.
+    until: Time,
+    falls: u32,
+}
+
+/// Where members are and how what is for all gets there.
+#[derive(Debug)]
+pub(in super::super) struct Routes {
+    /// By index.
+    site_of: Box<[SiteId]>,
+    own: SiteId,
+    silent_after: Duration,
+    /// By seat.
+    ways: Box<[Way]>,
+    /// The relay of each site, by index.
+    relays: [Option<usize>; SITES_MAX],
+    /// The message just written holds acknowledgements only.
+    pub(in super::super) light: bool,
+    /// The message just taken is to be carried to the other sites.
+    pub(in super::super) carry: bool,
+}
+
+impl Routes {
+    /// `members` in the order of their names. `None` without sites.
+    pub(in super::super) fn new(config: &Config, members: &[MemberId]) -> Option<Routes> {
+        let sites = config.sites.as_ref()?;
+        let site = |&member: &MemberId| sites.site(member).unwrap_or_default();
+        Some(Routes {
+            site_of: members.iter().map(site).collect(),
+            own: site(&config.member),
+            silent_after: sites.silent_after.max(config.keep_alive * KEEP_ALIVES),
+            ways: vec![Way::default(); members.len().saturating_sub(1)].into(),
+            relays: [None; SITES_MAX],
+            light: false,
+            carry: false,
+        })
+    }
+
+    fn relay(&self, site: SiteId) -> Option<usize> {
+        *self.relays.get(usize::from(site.0))?
+    }
+}
+
+impl Replicator {
+    /// Whether members have sites.
+    #[must_use]
+    pub fn has_sites(&self) -> bool {
+        self.routes.is_some()
+    }
+
+    /// Whether a member is in this member's site. Without sites all are; who is no member is not.
+    #[must_use]
+    pub fn is_near(&self, member: MemberId) -> bool {
+        let Ok(index) = self.members.binary_search(&member) else {
+            return false;
+        };
+        let routes = self.routes.as_ref();
+        routes.is_none_or(|routes| routes.site_of[index] == routes.own)
+    }
+
+    /// A member's index: its place among all members in the order of their names.
+    #[must_use]
+    pub fn index_of(&self, member: MemberId) -> Option<usize> {
+        self.members.binary_search(&member).ok()
+    }
+
+    /// The member at an index.
+    #[must_use]
+    pub fn member_at(&self, index: usize) -> Option<MemberId> {
+        self.members.get(index).copied()
+    }
+
+    /// Whether the epoch makes this member the relay of its site.
+    #[must_use]
+    pub fn is_relay(&self) -> bool {
+        let routes = self.routes.as_ref();
+        routes.is_some_and(|routes| {
+            self.present[self.me] && routes.relay(routes.own) == Some(self.me)
+        })
+    }
+
+    /// Every site that has a member, in order. Nothing without sites. For status and metrics: costs a walk over all members for
+    /// each.
+    pub fn sites(&self) -> impl Iterator<Item = SiteState> + '_ {
+        self.routes.iter().flat_map(move |routes| {
+            let all = (0..SITES_MAX as u8).map(SiteId);
+            all.filter(|site| routes.site_of.contains(site))
+                .map(move |site| self.site_state(routes, site))
+        })
+    }
+
+    fn site_state(&self, routes: &Routes, site: SiteId) -> SiteState {
+        let members =
+            || (0..self.members.len()).filter(move |&index| routes.site_of[index] == site);
+        let present = || members().filter(|&index| self.present[index]);
+        let relay = routes.relay(site);
+        let relayed = if site == routes.own {
+            relay.is_some_and(|relay| relay == self.me || self.serves(routes, relay))
+        } else {
+            relay.is_some_and(|relay| self.serves(routes, relay))
+        };
+        let straight =
+            |&index: &usize| index != self.me && (!relayed || !self.serves(routes, index));
+        SiteState {
+            site,
+            members: present().count(),
+            relay: relay.and_then(|relay| self.member_at(relay)),
+            relayed,
+            direct: match site == routes.own {
+                true => 0,
+                false => present().filter(straight).count(),
+            },
+        }
+    }
+
+    fn serves(&self, routes: &Routes, index: usize) -> bool {
+        index != self.me && routes.ways[index - usize::from(index > self.me)].relayed
+    }
+
+    /// Whom the message goes to that was just written for those of `destination`.
+    #[must_use]
+    pub fn plan(&self, now: Time, destination: Destination) -> Plan {
+        let mut plan = Plan::default();
+        let (Some(routes), Destination::All | Destination::Sites(_)) = (&self.routes, destination)
+        else {
+            return plan;
+        };
+        let meant = match destination {
+            Destination::Sites(sites) => sites,
+            _ => SiteSet::ALL,
+        };
+        let is_relay = self.is_relay();
+        let held = routes.light && (is_relay || self.is_carried());
+        for (index, &site) in routes.site_of.iter().enumerate() {
+            if index == self.me || !meant.has(site) {
+                continue;
+            }
+            if site == routes.own {
+                plan.near = true;
+                continue;
+            }
+            if !self.present[index] {
+                continue;
+            }
+            let relay = routes
+                .relay(site)
+                .filter(|&relay| self.serves(routes, relay));
+            match relay {
+                Some(relay) if relay == index => {
+                    plan.relays |= u64::from(!held) << index;
+                    plan.bundled |= held && is_relay;
+                }
+                Some(_) if self.serves(routes, index) => {}
+                _ if routes.light || self.is_worth_it(routes, now, index) => {
+                    plan.direct |= 1 << index
+                }
+                _ => {}
+            }
+        }
+        plan
+    }
+
+    /// The relays of other sites that serve, by index: whom bundles go to.
+    #[must_use]
+    pub fn serving_relays(&self) -> u64 {
+        let Some(routes) = &self.routes else {
+            return 0;
+        };
+        let relays = routes.relays.iter().flatten();
+        let others = relays.filter(|&&relay| routes.site_of[relay] != routes.own);
+        others
+            .filter(|&&relay| self.serves(routes, relay))
+            .fold(0, |mask, &relay| mask | 1 << relay)
+    }
+
+    /// The sites of these members, by seat, if others have members too: who has all that those lack need not hear it again.
+    pub(in super::super) fn sites_of(&self, seats: u64) -> Option<SiteSet> {
+        let routes = self.routes.as_ref()?;
+        let seats = (0..self.peers.len()).filter(|&seat| seats >> seat & 1 != 0);
+        let sites = seats.fold(SiteSet::default(), |sites, seat| {
+            sites.with(routes.site_of[self.index(seat)])
+        });
+        let is_left_out = |index: usize| self.present[index] && !sites.has(routes.site_of[index]);
+        (0..self.members.len())
+            .any(|index| index != self.me && is_left_out(index))
+            .then_some(sites)
+    }
+
+    /// The members of these sites, by seat.
+    pub(in super::super) fn seats_in(&self, sites: SiteSet) -> u64 {
+        let Some(routes) = &self.routes else {
+            return u64::MAX;
+        };
+        (0..self.peers.len())
+            .filter(|&seat| sites.has(routes.site_of[self.index(seat)]))
+            .fold(0, |mask, seat| mask | 1 << seat)
+    }
+
+    /// Whether the relay of the own site carries this member's acknowledgements to the others.
+    pub(in super::super) fn is_carried(&self) -> bool {
+        let Some(routes) = &self.routes else {
+            return false;
+        };
+        let relay = routes.relay(routes.own);
+        self.serving_relays() != 0
+            && relay.is_some_and(|relay| relay != self.me && self.serves(routes, relay))
+    }
+
+    /// Whether the message just taken is one that its sender leaves to this member to carry; once.
+    pub fn take_carry(&mut self) -> bool {
+        let carry = |routes: &mut Routes| core::mem::take(&mut routes.carry);
+        self.routes.as_mut().is_some_and(carry)
+    }
+
+    /// The planted bug: what a relay has applied, all of its site have.
+    pub(in super::super) fn vouched_for(&self, seat: usize) -> u64 {
+        let Some(routes) = &self.routes else {
+            return 0;
+        };
+        let site = routes.site_of[self.index(seat)];
+        if site == routes.own || routes.relay(site) != Some(self.index(seat)) {
+            return 0;
+        }
+        self.seats_in(SiteSet::default().with(site)) & !(1 << seat)
+    }
+
+    /// How old the latest echo of a member may be.
+    fn silence_bound(&self, routes: &Routes, seat: usize) -> Duration {
+        let round_trip = &self.peers[seat].round_trip;
+        routes.silent_after + (round_trip.average + round_trip.deviation * 4) * 2
+    }
+
+    fn hears(&self, routes: &Routes, now: Time, seat: usize) -> bool {
+        let peer = &self.peers[seat];
+        peer.echoed > Time::ZERO && now.since(peer.echoed) <= self.silence_bound(routes, seat)
+    }
+
+    /// Whether a member that is passed by its relay is sent all that is for all.
+    fn is_worth_it(&self, routes: &Routes, now: Time, index: usize) -> bool {
+        let seat = index - usize::from(index > self.me);
+        let grace = self.silence_bound(routes, seat) * GRACE_BOUNDS;
+        self.hears(routes, now, seat) || now <= routes.ways[seat].fell_at + grace
+    }
+
+    /// A roster is in force: relays are who it names first, and have to prove themselves.
+    pub(in super::super) fn elect_relays(&mut self, now: Time) {
+        let Some(mut routes) = self.routes.take() else {
+            return;
+        };
+        let before = core::mem::take(&mut routes.relays);
+        for (index, site) in routes.site_of.iter().enumerate() {
+            let relay = &mut routes.relays[usize::from(site.0)];
+            if relay.is_none() && (self.present[index] || mutant::active(Mutant::RelayOfTheDead)) {
+                *relay = Some(index);
+            }
+        }
+        for seat in 0..self.peers.len() {
+            let site = usize::from(routes.site_of[self.index(seat)].0);
+            let is_new = self.peers[seat].echoed == Time::ZERO;
+            if is_new || before[site] != routes.relays[site] {
+                routes.ways[seat] = Way {
+                    fell_at: now,
+                    ..Way::default()
+                };
+            }
+        }
+        self.routes = Some(routes);
+    }
+
+    /// Judges who proves to hear.
+    pub(in super::super) fn judge_ways(&mut self, now: Time) {
+        let Some(mut routes) = self.routes.take() else {
+            return;
+        };
+        for seat in 0..self.peers.len() {
+            let hears = self.hears(&routes, now, seat);
+            let bound = self.silence_bound(&routes, seat);
+            let index = self.index(seat);
+            let way = &mut routes.ways[seat];
+            if way.relayed && !hears && !mutant::active(Mutant::RelayOfTheDead) {
+                // Good for long: what was before does not count any more.
+                if now.since(way.until) > bound * (1 << FALLS_MAX) {
+                    way.falls = 0;
+                }
+                *way = Way {
+                    relayed: false,
+                    fell_at: now,
+                    until: now + bound * (1 << way.falls),
+                    falls: (way.falls + 1).min(FALLS_MAX),
+                };
+                self.counters.relay_fallbacks += u64::from(self.present[index]);
+            } else if !way.relayed && hears && now >= way.until {
+                way.relayed = true;
+                way.until = now;
+            }
+        }
+        self.routes = Some(routes);
+    }
+}
