@@ -53,11 +53,16 @@ pub enum Mutant {
     /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
     /// never told).
     HeldChangesForgotten,
+    /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
+    CellNotAudited,
+    /// What a flush tells is logged before the digest has it, and with a total that is already one further (a delta lost in
+    /// folding: haproxy's counters that peers add up differently).
+    TotalToldShort,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 19] = [
+    pub const ALL: [Mutant; 21] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -77,6 +82,8 @@ impl Mutant {
         Mutant::ForeseenTrusted,
         Mutant::OrphansLiveOn,
         Mutant::HeldChangesForgotten,
+        Mutant::CellNotAudited,
+        Mutant::TotalToldShort,
     ];
 }
 

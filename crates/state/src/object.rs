@@ -100,10 +100,15 @@ pub trait Object {
     fn leaves(&self, _first: usize, _out: &mut [Leaf]) -> bool {
         false
     }
+    /// The sum of the digests that [`leaves`](Object::leaves) copies, by a look at everything: for tests.
+    fn announced(&self) -> u64 {
+        self.digest()
+    }
     /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
     /// Writes what is here of some leaves anew, as this host's, so that all others take it over: looks at up to `records`
-    /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote.
+    /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote. An accumulator has the next flush
+    /// tell again what this instance announced.
     fn write_again(
         &mut self,
         _leaves: &LeafSet,
@@ -344,6 +349,14 @@ pub struct WriteAgain<'a> {
 impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
     fn visit<O: Object>(self, object: &mut O) -> (Option<u32>, u32) {
         object.write_again(self.leaves, self.cursor, self.records)
+    }
+}
+/// [`Object::announced`] as a look.
+#[derive(Debug)]
+pub struct SumLeaves;
+impl Look<u64> for SumLeaves {
+    fn look<O: Object>(self, object: &O) -> u64 {
+        object.announced()
     }
 }
 struct Digest;
