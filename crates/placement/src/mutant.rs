@@ -80,11 +80,15 @@ pub enum Mutant {
     WindowWithoutEnd,
     /// While changes are kept back no group is sent, those that packets wait for neither (a reply overtakes its binding).
     WindowHoldsGroups,
+    /// Of the groups that waited for their turn the last is delivered twice.
+    LastWaitingTwice,
+    /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).
+    EarlyGroupNotSummed,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 34] = [
+    pub const ALL: [Mutant; 36] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -119,6 +123,8 @@ impl Mutant {
         Mutant::WindowIgnoresAcknowledgement,
         Mutant::WindowWithoutEnd,
         Mutant::WindowHoldsGroups,
+        Mutant::LastWaitingTwice,
+        Mutant::EarlyGroupNotSummed,
     ];
 }
 
