@@ -117,6 +117,11 @@ pub trait Object {
     ) -> (Option<u32>, u32) {
         (None, 0)
     }
+    /// Whether [`write_again`](Object::write_again) writes what this instance alone can say, so that a host's others have to be
+    /// asked as well. Else one of them writes all that there is.
+    fn tells_own(&self) -> bool {
+        false
+    }
     /// Joins one entry of an image.
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
     /// Takes up one entry of an image that was saved when the whole cluster stopped, as a write of this host. Tells whether
@@ -357,6 +362,14 @@ pub struct SumLeaves;
 impl Look<u64> for SumLeaves {
     fn look<O: Object>(self, object: &O) -> u64 {
         object.announced()
+    }
+}
+/// [`Object::tells_own`] as a look.
+#[derive(Debug)]
+pub struct TellsOwn;
+impl Look<bool> for TellsOwn {
+    fn look<O: Object>(self, object: &O) -> bool {
+        object.tells_own()
     }
 }
 struct Digest;

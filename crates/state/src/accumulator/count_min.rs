@@ -72,6 +72,9 @@ impl<K: Key> Object for CountMin<K> {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.sketch.flush(bytes)
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.sketch.leaves(first, out)
     }

@@ -132,6 +132,9 @@ impl Object for Counter {
         self.again = false;
         true
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         out.fill(Leaf::default());
         if first == 0

@@ -213,6 +213,9 @@ impl<K: Key> Object for Counters<K> {
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
         self.cells.flush(bytes, name, |_, key| key.hash(seed))
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.cells.leaves(first, out)
     }

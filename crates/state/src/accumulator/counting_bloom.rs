@@ -67,6 +67,9 @@ impl<K: Key> Object for CountingBloom<K> {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.0.flush(bytes)
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.0.leaves(first, out)
     }

@@ -306,6 +306,9 @@ impl<K: Key> Object for TokenBucket<K> {
             .as_mut()
             .is_none_or(|spent| spent.flush(bytes, name, |number| hash_key(keys, number)))
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     /// Of what was spent: levels are each instance's own view.
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         let spent = self.spent.as_ref();

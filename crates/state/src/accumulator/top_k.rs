@@ -392,6 +392,9 @@ impl<K: Key> Object for TopK<K> {
         }
         true
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         let leaves = self.announced.as_ref().map(|announced| &announced.leaves);
         Leaves::read(leaves, first, out)

@@ -111,6 +111,9 @@ impl Object for Vector {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.cells.flush(bytes, write_place, hash_place)
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.cells.leaves(first, out)
     }

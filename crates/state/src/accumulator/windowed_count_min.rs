@@ -156,6 +156,9 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.cells
             .flush(bytes, name, |place| hash_place(place, &()))
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.cells.leaves(first, out)
     }

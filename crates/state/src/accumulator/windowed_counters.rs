@@ -178,6 +178,9 @@ impl<K: Key> Object for WindowedCounters<K> {
         self.cells
             .flush(bytes, name, |number| hash_key(keys, number))
     }
+    fn tells_own(&self) -> bool {
+        true
+    }
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.cells.leaves(first, out)
     }

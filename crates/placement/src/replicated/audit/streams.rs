@@ -382,3 +382,167 @@ impl Replicator {
         position
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFE: Incarnation = Incarnation(7);
+
+    fn position(received: u64, reaches: u64, jumps: u32) -> Position {
+        Position {
+            incarnation: Some(LIFE),
+            received,
+            reaches,
+            jumps,
+        }
+    }
+
+    fn group(sequence: u64) -> Vec<u8> {
+        vec![sequence as u8; 1 + sequence as usize % 40]
+    }
+
+    fn sent(through: u64) -> StreamPosition {
+        let sum = (1..=through).fold(0u64, |sum, sequence| {
+            sum.wrapping_add(of_group(sequence, &group(sequence)))
+        });
+        StreamPosition {
+            sequence: through,
+            digest: sum,
+        }
+    }
+
+    fn take(stream: &mut Stream, sequences: impl IntoIterator<Item = u64>) {
+        for sequence in sequences {
+            stream.delivered(LIFE, sequence, &group(sequence));
+        }
+    }
+
+    fn compare(stream: &mut Stream, told: StreamPosition) -> Option<Result<(), StreamFault>> {
+        stream.told = Some(told);
+        stream.compare(Time(1))
+    }
+
+    #[test]
+    fn what_is_delivered_once_in_any_order_is_equal() {
+        let mut stream = Stream::new(MemberId(3));
+        take(&mut stream, [1, 2, 5, 4]);
+        stream.note(position(2, 5, 0));
+        assert_eq!(compare(&mut stream, sent(2)), None, "something is beyond");
+        take(&mut stream, [3]);
+        stream.note(position(5, 5, 0));
+        assert_eq!(compare(&mut stream, sent(5)), Some(Ok(())));
+        assert_eq!(compare(&mut stream, sent(6)), None, "not there yet");
+        take(&mut stream, [6]);
+        stream.note(position(6, 6, 0));
+        assert_eq!(stream.compare(Time(2)), Some(Ok(())));
+        let StreamStanding {
+            through,
+            faults,
+            equal_at,
+            ..
+        } = stream.standing;
+        assert_eq!((through, faults, equal_at), (6, 0, Some(Time(2))));
+        assert_eq!(compare(&mut stream, sent(5)), None, "an old one");
+        assert_eq!(compare(&mut stream, sent(6)), Some(Ok(())));
+    }
+
+    #[test]
+    fn a_group_that_comes_twice_or_altered_or_not_at_all_is_in_the_range() {
+        let twice: Vec<u64> = vec![1, 2, 3, 3, 4];
+        let left_out: Vec<u64> = vec![1, 2, 4];
+        for delivered in [twice, left_out] {
+            let mut stream = Stream::new(MemberId(3));
+            take(&mut stream, [delivered[0]]);
+            stream.note(position(1, 1, 0));
+            assert_eq!(compare(&mut stream, sent(1)), Some(Ok(())));
+            take(&mut stream, delivered[1..].iter().copied());
+            stream.note(position(4, 4, 0));
+            let fault = StreamFault {
+                origin: MemberId(3),
+                incarnation: LIFE,
+                first: 2,
+                last: 4,
+            };
+            assert_eq!(compare(&mut stream, sent(4)), Some(Err(fault)));
+            take(&mut stream, 5..=9);
+            stream.note(position(9, 9, 0));
+            assert_eq!(compare(&mut stream, sent(9)), Some(Ok(())), "told once");
+            assert_eq!(stream.standing.faults, 1);
+            assert_eq!(stream.standing.last_fault, Some(fault));
+        }
+        let mut stream = Stream::new(MemberId(3));
+        stream.delivered(LIFE, 1, &[1, 0]);
+        stream.note(position(1, 1, 0));
+        assert!(matches!(compare(&mut stream, sent(1)), Some(Err(_))));
+    }
+
+    #[test]
+    fn what_an_image_covers_is_not_compared() {
+        let mut stream = Stream::new(MemberId(3));
+        take(&mut stream, 1..=3);
+        stream.note(position(3, 3, 0));
+        stream.note(position(8, 8, 1));
+        assert_eq!(compare(&mut stream, sent(8)), None, "from here on");
+        take(&mut stream, 9..=10);
+        stream.note(position(10, 10, 1));
+        assert_eq!(compare(&mut stream, sent(10)), Some(Ok(())));
+        take(&mut stream, [11, 11]);
+        stream.note(position(11, 11, 1));
+        assert!(matches!(compare(&mut stream, sent(11)), Some(Err(_))));
+    }
+
+    #[test]
+    fn another_life_begins_anew_and_faults_are_remembered() {
+        let mut stream = Stream::new(MemberId(3));
+        take(&mut stream, [1, 1]);
+        stream.note(position(1, 1, 0));
+        assert!(matches!(compare(&mut stream, sent(1)), Some(Err(_))));
+        stream.delivered(Incarnation(8), 1, &group(1));
+        let next = Position {
+            incarnation: Some(Incarnation(8)),
+            ..position(1, 1, 0)
+        };
+        stream.note(next);
+        assert_eq!(compare(&mut stream, sent(1)), Some(Ok(())));
+        assert_eq!(stream.standing.faults, 1);
+    }
+
+    #[test]
+    fn the_hash_is_the_specifications() {
+        let fold = |x: u64, y: u64| {
+            let product = u128::from(x) * u128::from(y);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let (a, b) = (0x9e37_79b9_7f4a_7c15u64, 0xd6e8_feb8_6659_fd93u64);
+        let h = fold(5 ^ a, b ^ 11);
+        let h = fold(h ^ u64::from_le_bytes(*b"eight by"), a);
+        let last = u64::from_le_bytes(*b"tes\0\0\0\0\0");
+        assert_eq!(of_group(5, b"eight bytes"), fold(h ^ last, b));
+        let h = fold(fold(1 ^ a, b ^ 8) ^ u64::from_le_bytes(*b"eight by"), a);
+        assert_eq!(of_group(1, b"eight by"), fold(h, b));
+    }
+
+    #[test]
+    fn a_position_is_told_often_while_there_is_news_and_rarely_else() {
+        let mut telling = Telling::default();
+        let (mut told, mut now) = (Vec::new(), Time::ZERO);
+        for _ in 0..5_000 {
+            now = now + Duration::from_millis(1);
+            let through = if now < Time::from_micros(1_000_000) {
+                now.as_micros()
+            } else {
+                1_000_000
+            };
+            telling.turn(now, through);
+            if telling.is_due {
+                telling.tell(through);
+                told.push(now);
+            }
+        }
+        let before = told
+            .iter()
+            .filter(|at| **at <= Time::from_micros(1_000_000));
+        assert_eq!((before.count(), told.len()), (9, 16), "{told:?}");
+    }
+}
