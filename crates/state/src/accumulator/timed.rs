@@ -427,6 +427,21 @@ impl TimedCells {
             }
             (writer, first) = (writer + 1, 0);
         }
+        self.image_end(writer * room, (bytes_max, out))
+    }
+
+    /// What the ring dropped during the walk was not told, unless it is announced by now: then it follows in the log.
+    fn image_end(&self, end: u32, (bytes_max, out): (usize, &mut Vec<u8>)) -> Option<u32> {
+        let head = self.ring.head();
+        let announced = self.announced.as_ref().map_or(head, Rolling::head);
+        if head > announced {
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return Some(1 + end);
+            }
+            let mut bytes = Writer::new(out, self.context.addresses());
+            bytes.u8(self.object << 3 | ADVANCE | UNANNOUNCED);
+            bytes.varint(head.into());
+        }
         None
     }
 
