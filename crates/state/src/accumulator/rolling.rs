@@ -52,7 +52,7 @@ impl Rolling {
     }
 
     fn leaf(&self, bucket: u32, name: u64) -> usize {
-        let part = (name >> 56) * u64::from(self.parts) >> 8;
+        let part = ((name >> 56) * u64::from(self.parts)) >> 8;
         ((bucket % self.slots) * self.parts) as usize + part as usize
     }
 
