@@ -55,8 +55,7 @@ pub enum Mutant {
     HeldChangesForgotten,
     /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
     CellNotAudited,
-    /// What a flush tells is logged before the digest has it, and with a total that is already one further (a delta lost in
-    /// folding: haproxy's counters that peers add up differently).
+    /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
     TotalToldShort,
 }
 

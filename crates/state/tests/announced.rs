@@ -254,8 +254,8 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
             member.at(tick);
             member.sweep();
         }
-        for from in 0..3 {
-            let (name, written) = (members[from].name, members[from].written());
+        for (from, member) in members.iter_mut().enumerate() {
+            let (name, written) = (member.name, member.written());
             for (sequence, group) in written {
                 for to in (0..3).filter(|&to| to != from) {
                     under_way.push((to, name, sequence, group.clone()));
@@ -279,7 +279,8 @@ fn equal_groups_give_equal_digests_whatever_their_order() {
 #[test]
 fn a_cell_that_differs_is_in_the_digest_until_its_writer_tells_it_again() {
     let (mut a, mut b) = (member(0), member(1));
-    (a.at(1_000), b.at(1_000));
+    a.at(1_000);
+    b.at(1_000);
     for key in 0..20 {
         a.add(key, 10);
     }
