@@ -13,11 +13,10 @@ use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::transport::{RunConfig, StateChannelThread, UdpConfig, spawn};
 use asterism_engine::{HostConfig, Instance, InstanceParts, host};
 use asterism_function::{
-    Ask, Builder, Counter, Counters, Late, NetworkFunction, PortNumber, Reason, Set, Verdict, Wire,
-    Writer, state,
+    Ask, Builder, Late, NetworkFunction, PortNumber, Reason, Set, Verdict, Wire, Writer, state,
 };
 use asterism_placement::MemberId;
-use asterism_state::{ObjectSettings, OriginName, State};
+use asterism_state::{ObjectSettings, OriginName};
 
 use super::replication_hosts::configuration;
 use super::{Context, Measure};
@@ -61,18 +60,13 @@ const PACKETS_FOR_ONE: u32 = 8;
 const PACKETS_PER_ENTRY: f64 = 1_000.0;
 const ENTRIES_MAX: u32 = 1 << 20;
 
-/// Remembers every source and destination, and counts what was new: in all, and by a few of their bits.
+/// Remembers every source and destination.
 struct Seeing;
 
 #[state]
 struct Seen {
     seen: Set<u64>,
-    new: Counter,
-    new_by_bits: Counters<u64>,
 }
-
-/// Keys that are counted apart.
-const COUNTED: u64 = 1_024;
 
 impl NetworkFunction for Seeing {
     type State = Seen;
@@ -80,8 +74,6 @@ impl NetworkFunction for Seeing {
     fn state(&self, builder: &Builder) -> Seen {
         Seen {
             seen: builder.table("seen", ENTRIES_MAX, &[]),
-            new: builder.counter("new"),
-            new_by_bits: builder.counters("new_by_bits", 4 * COUNTED as u32),
         }
     }
 
@@ -97,13 +89,8 @@ impl NetworkFunction for Seeing {
         let Some(room) = ask.seen.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
-        let tally = ask.new_by_bits.find(&(key % COUNTED))?;
         let mut act = ask.act()?;
         act.seen.insert(room, key, ());
-        act.new.add(1);
-        if let Some(tally) = tally {
-            act.new_by_bits.add(&tally, 1);
-        }
         Ok(Verdict::Drop(Reason::Filtered))
     }
 }
@@ -170,7 +157,7 @@ fn run_hosts(audited: bool, loaded: bool, seed: u64) -> Result<Vec<Running>, Fai
     let clock = MonotonicClock::new();
     let start_one = |place: u16| {
         let config = HostConfig {
-            audited_objects: if audited { Seen::OBJECTS.len() } else { 0 },
+            audited_objects: usize::from(audited),
             ..configuration(place, HOSTS)
         };
         let own = addresses[usize::from(place)];
