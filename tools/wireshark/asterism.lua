@@ -34,6 +34,7 @@ local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
     [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
+    [131] = "stream",
 }
 local RELAY_KINDS = { [1] = "to be handed on", [2] = "handed on" }
 local COVERS = { [0] = "changes", [1] = "the full state" }
@@ -89,9 +90,11 @@ list(ProtoField.uint64, {
     { "join.incarnation", "Incarnation" }, { "join_confirm.incarnation", "Incarnation" },
     { "join_confirm.head", "Head" }, { "join_vector.lives", "Lives" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
-    { "audit.members", "Members" }, { "audit.sequence", "Sequence" },
+    { "audit.members", "Members" }, { "audit.sequence", "Sequence" }, { "stream.sequence", "Sent up to" },
 })
-list(ProtoField.uint64, { { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" } }, base.HEX)
+list(ProtoField.uint64, {
+    { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" }, { "stream.digest", "Digest up to there" },
+}, base.HEX)
 for _, name in ipairs({ "join_vector", "close" }) do
     list(ProtoField.uint64, {
         { name .. ".incarnation", "Incarnation" }, { name .. ".prefix", "Prefix" }, { name .. ".members", "Members" },
@@ -454,6 +457,15 @@ bodies[129] = function(body, tree)
         body:fixed(tree, "audit.digest", 8)
     end
     return number .. ", first reading"
+end
+
+bodies[131] = function(body, tree)
+    local sequence = body:sequence(tree, "stream.sequence")
+    if sequence == UInt64.new(0) then
+        error({ "a position before the first group" })
+    end
+    body:fixed(tree, "stream.digest", 8)
+    return "up to " .. tostring(sequence)
 end
 
 -- Runs `read`; what it raises as malformed becomes an expert's word at `tree`. Faults of this script stay faults.

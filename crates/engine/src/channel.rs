@@ -12,7 +12,7 @@ mod outlet;
 mod sites;
 mod walks;
 
-use asterism_placement::replicated::audit::{Auditor, Finding};
+use asterism_placement::replicated::audit::{Auditor, Finding, StreamFault};
 use asterism_placement::replicated::{
     AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
@@ -66,6 +66,8 @@ pub enum ChannelEvent {
     Ready,
     /// Parts of the tables differ from the reference's, or are equal again.
     Audit(Finding),
+    /// Groups of a member were not delivered as they were sent.
+    Stream(StreamFault),
 }
 
 /// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
@@ -268,6 +270,8 @@ impl StateChannel {
         {
             self.tally.refused_opened += 1;
         }
+        self.auditor
+            .note_position(now, opened.member, &self.replicator);
         Ok(Some(opened.member))
     }
 
@@ -338,11 +342,15 @@ impl StateChannel {
         }
         self.audit_body.clear();
         let audits = self.auditor.poll_frame(&mut self.audit_body);
-        audits.then(|| {
+        if audits {
             let body = &self.audit_body;
             self.replicator.write_audit(body, &mut self.plain);
-            ReplicaDestination::All
-        })
+        }
+        let told = audits
+            || self
+                .auditor
+                .poll_stream(&mut self.replicator, &mut self.plain);
+        told.then_some(ReplicaDestination::All)
     }
 
     /// The longest datagram in bytes of UDP payload, by the configuration.

@@ -91,11 +91,15 @@ pub enum Mutant {
     RelayOfTheDead,
     /// A relay hands on what was handed on already.
     RelayRepeats,
+    /// Of the groups that waited for their turn the last is delivered twice.
+    LastWaitingTwice,
+    /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).
+    EarlyGroupNotSummed,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 39] = [
+    pub const ALL: [Mutant; 41] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -135,6 +139,8 @@ impl Mutant {
         Mutant::RelayVouches,
         Mutant::RelayOfTheDead,
         Mutant::RelayRepeats,
+        Mutant::LastWaitingTwice,
+        Mutant::EarlyGroupNotSummed,
     ];
 }
 

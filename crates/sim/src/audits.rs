@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use asterism_engine::Cluster;
 use asterism_placement::replicated::audit::CYCLE;
-use asterism_state::{OriginName, State, Wire, Writer};
+use asterism_state::{OriginName, State, SumLeaves, Wire, Writer};
 
 use crate::checks;
-use crate::exercise::{Exercise, Exercised};
+use crate::exercise::{Exercise, Exercised, PLACES};
 use crate::moved::Moved;
 use crate::report::Failure;
 use crate::world::World;
@@ -31,6 +31,13 @@ pub(crate) fn no_false_alarm(cluster: &Cluster<Exercise>, moved: Moved) -> Resul
                 ),
             ));
         }
+        let mut streams = member.channel.auditor().streams();
+        if let Some(fault) = streams.find_map(|stream| stream.last_fault) {
+            return Err(Failure::new(
+                "streams are delivered as sent",
+                format!("m{place}: {fault:?}"),
+            ));
+        }
     }
     Ok(())
 }
@@ -39,9 +46,10 @@ pub(crate) fn no_false_alarm(cluster: &Cluster<Exercise>, moved: Moved) -> Resul
 pub(crate) fn kept_are_true(cluster: &Cluster<Exercise>) -> Result<(), Failure> {
     for (place, member) in cluster.members().iter().enumerate() {
         for instance in &member.instances {
-            let seen = instance.digests();
-            for (object, &digest) in seen.iter().enumerate() {
-                if checks::kept(instance, object as u8).is_some_and(|sum| sum != digest) {
+            for object in 0..Exercised::OBJECTS.len() {
+                let seen = instance.state().look(object as u8, SumLeaves);
+                let kept = checks::kept(instance, object as u8);
+                if kept.is_some() && kept != seen {
                     return Err(Failure::new(
                         "kept digests are true",
                         format!("m{place}: {}", Exercised::OBJECTS[object]),
@@ -69,23 +77,44 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
         })
     };
     wait(world, "replicas are found equal", all_equal)?;
+    let to_the_end = |cluster: &Cluster<Exercise>| {
+        cluster.members().iter().all(|member| {
+            let mut streams = member.channel.auditor().streams();
+            streams.all(|stream| {
+                let mut members = cluster.members().iter();
+                let origin = members.find(|other| other.name == stream.origin);
+                origin.is_none_or(|origin| {
+                    origin.channel.replicator().sent_through() == stream.through
+                })
+            })
+        })
+    };
+    wait(world, "streams are compared to their ends", to_the_end)?;
     let place = world.draws.within(0, world.scenario.members() as u64 - 1) as usize;
     let lane = world
         .draws
         .within(0, u64::from(world.scenario.lanes[place]) - 1) as usize;
-    let token = u32::MAX - world.draws.within(0, 1 << 20) as u32;
+    let number = u32::MAX - world.draws.within(0, 1 << 20) as u32;
+    let odd = world.draws.within(0, ODD.len() as u64 - 1) as usize;
     let object = Exercised::OBJECTS
         .iter()
-        .position(|&name| name == "tokens")
+        .position(|&name| name == ODD[odd])
         .unwrap_or(0) as u8;
-    let group = an_entry(object, token);
     let other = (place + 1) % world.scenario.members();
     let other = world.cluster.members()[other].channel.replicator().config();
     let origin = OriginName {
         member: other.member.0,
         incarnation: other.incarnation.0,
     };
+    // Its own cells an instance knows better: alone, it hears of a sibling that is not there.
+    let writer = if world.scenario.members() > 1 { 0 } else { 9 };
     let instance = &mut world.cluster.members_mut()[place].instances[lane];
+    let filter = Exercised::OBJECTS.iter().zip(instance.entries());
+    let bits = filter
+        .filter(|(name, _)| **name == "counted")
+        .map(|(_, entries)| entries.1)
+        .sum();
+    let group = an_odd_group(object, ODD[odd], (writer, number), bits);
     // Under a number that nobody will have applied.
     if !instance.apply_alone(origin, 1 << 40, &group) {
         return Err(Failure::new(
@@ -93,9 +122,12 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
             "it refused",
         ));
     }
-    world
-        .trace
-        .line(|| format!("m{place}.{lane} has token {token} and nobody else"));
+    world.trace.line(|| {
+        format!(
+            "m{place}.{lane} has {number} in {} and nobody else",
+            ODD[odd]
+        )
+    });
     let reference = world.cluster.members()[0].channel.auditor().reference();
     wait(world, "a replica that differs is found", |cluster| {
         cluster.members().iter().enumerate().all(|(at, member)| {
@@ -147,13 +179,56 @@ fn wait(
     Ok(())
 }
 
-/// A group that puts one token into the set of them.
-fn an_entry(object: u8, token: u32) -> Vec<u8> {
+/// Objects of which one gets something that no other instance has: a table, and one of each kind that accumulates.
+const ODD: [&str; 8] = [
+    "tokens", "tokens", "commands", "tallies", "loads", "counted", "recent", "heavy",
+];
+
+/// A group that puts a token into the set of them, or says what another member's instance added to a cell, or sets bits of the
+/// filter, which has so many.
+fn an_odd_group(object: u8, name: &str, (lane, number): (u64, u32), bits: usize) -> Vec<u8> {
     let mut group = Vec::new();
     let mut out = Writer::new(&mut group, &[]);
     out.u8(object << 3);
-    token.encode(&mut out);
-    out.varint(1);
-    out.u24(1);
+    let total = u64::from(number);
+    match name {
+        "tokens" => {
+            number.encode(&mut out);
+            out.varint(1);
+            out.u24(1);
+        }
+        "commands" => {
+            out.varint(lane);
+            out.varint(total);
+        }
+        "tallies" => {
+            out.varint(lane);
+            (number as u16).encode(&mut out);
+            out.varint(total);
+        }
+        "loads" => {
+            out.varint(lane);
+            out.varint(u64::from(number % PLACES));
+            out.varint(total);
+        }
+        "counted" => {
+            // All of the last word, of which a filter never uses all.
+            out.varint((bits as u64).saturating_sub(1) / 64);
+            out.u64(u64::MAX);
+        }
+        "recent" => {
+            out.varint(lane);
+            (number as u16).encode(&mut out);
+            out.varint(1);
+            out.varint(total);
+        }
+        _ => {
+            out.varint(lane);
+            out.varint(0);
+            (number as u16).encode(&mut out);
+            out.varint(0);
+            out.varint(total);
+        }
+    }
     group
 }

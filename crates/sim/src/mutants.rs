@@ -219,6 +219,11 @@ fn complaint(name: &str) -> &'static str {
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
         "RepairsStayPaused" => "what was lost is never sent again",
         "HeldChangesForgotten" => "a counter's last additions are never told",
+        "CellNotAudited" | "EarlyGroupNotSummed" => {
+            "an alarm that means nothing is heeded by nobody"
+        }
+        "TotalToldShort" => "haproxy#1497: counters that peers add up differently",
+        "LastWaitingTwice" => "haproxy#1497: what arrives twice counts twice",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",

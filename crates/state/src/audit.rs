@@ -2,15 +2,19 @@
 //!
 //! The entries of an object are divided into [`LEAVES`] by the hash of their key, the same on all members. The digest of a
 //! leaf is the sum of a hash of each entry in it that can be found, so an entry that changes costs two hashes, and no table
-//! is ever read for it.
+//! is ever read for it. An accumulator's digest is of what its writers announced: what an instance adds is in it from the flush
+//! on that tells the others.
 
 /// Leaves of an object.
 pub const LEAVES: usize = 256;
 
+/// A digest that says nothing: what is there cannot be compared now.
+pub const UNSURE: u64 = u64::MAX;
+
 /// A leaf as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leaf {
-    /// Equal on two members exactly if (but for chance) the leaf is.
+    /// Equal on two members exactly if (but for chance) the leaf is; [`UNSURE`] says nothing.
     pub digest: u64,
     /// How often anything in it changed here, modulo 2³², what cannot be found included: an entry may come and go, or be
     /// removed before it comes, and leave the digest as it was.
@@ -77,6 +81,13 @@ impl Leaves {
     pub(crate) fn note_change(&mut self, leaf: usize) {
         let changes = &mut self.0[leaf].changes;
         *changes = changes.wrapping_add(1);
+    }
+
+    /// Something with one digest takes the place of something with another. Zero is nothing.
+    #[inline]
+    pub(crate) fn replace(&mut self, leaf: usize, before: u64, after: u64) {
+        self.add(leaf, after.wrapping_sub(before));
+        self.note_change(leaf);
     }
 
     /// Copies leaves from `first` on.

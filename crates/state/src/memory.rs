@@ -32,15 +32,15 @@ unsafe impl Zeroed for bool {}
 macro_rules! zeroed {
     (
         $(#[$about:meta])*
-        struct $name:ident $(<$parameter:ident: $bound:path>)? {
-            $($(#[$about_field:meta])* $field:ident: $type:ty,)*
+        $visible:vis struct $name:ident $(<$parameter:ident: $bound:path>)? {
+            $($(#[$about_field:meta])* $visible_field:vis $field:ident: $type:ty,)*
         }
     ) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]
-        struct $name $(<$parameter: $bound>)? {
-            $($(#[$about_field])* $field: $type,)*
+        $visible struct $name $(<$parameter: $bound>)? {
+            $($(#[$about_field])* $visible_field $field: $type,)*
         }
         // SAFETY: zero is a valid value of every field, which is all there is but padding.
         #[allow(trivial_bounds, reason = "fields that are no parameter's")]

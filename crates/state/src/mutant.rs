@@ -53,11 +53,15 @@ pub enum Mutant {
     /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
     /// never told).
     HeldChangesForgotten,
+    /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
+    CellNotAudited,
+    /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
+    TotalToldShort,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 19] = [
+    pub const ALL: [Mutant; 21] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -77,6 +81,8 @@ impl Mutant {
         Mutant::ForeseenTrusted,
         Mutant::OrphansLiveOn,
         Mutant::HeldChangesForgotten,
+        Mutant::CellNotAudited,
+        Mutant::TotalToldShort,
     ];
 }
 

@@ -100,10 +100,15 @@ pub trait Object {
     fn leaves(&self, _first: usize, _out: &mut [Leaf]) -> bool {
         false
     }
+    /// The sum of the digests that [`leaves`](Object::leaves) copies, by a look at everything: for tests.
+    fn announced(&self) -> u64 {
+        self.digest()
+    }
     /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
     /// Writes what is here of some leaves anew, as this host's, so that all others take it over: looks at up to `records`
-    /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote.
+    /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote. An accumulator has the next flush
+    /// tell again what this instance announced.
     fn write_again(
         &mut self,
         _leaves: &LeafSet,
@@ -111,6 +116,11 @@ pub trait Object {
         _records: u32,
     ) -> (Option<u32>, u32) {
         (None, 0)
+    }
+    /// Whether [`write_again`](Object::write_again) writes what this instance alone can say, so that a host's others have to be
+    /// asked as well. Else one of them writes all that there is.
+    fn tells_own(&self) -> bool {
+        false
     }
     /// Joins one entry of an image.
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
@@ -348,6 +358,22 @@ pub struct WriteAgain<'a> {
 impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
     fn visit<O: Object>(self, object: &mut O) -> (Option<u32>, u32) {
         object.write_again(self.leaves, self.cursor, self.records)
+    }
+}
+/// [`Object::announced`] as a look.
+#[derive(Debug)]
+pub struct SumLeaves;
+impl Look<u64> for SumLeaves {
+    fn look<O: Object>(self, object: &O) -> u64 {
+        object.announced()
+    }
+}
+/// [`Object::tells_own`] as a look.
+#[derive(Debug)]
+pub struct TellsOwn;
+impl Look<bool> for TellsOwn {
+    fn look<O: Object>(self, object: &O) -> bool {
+        object.tells_own()
     }
 }
 struct Digest;

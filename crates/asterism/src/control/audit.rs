@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use asterism_engine::transport::ChannelSnapshot;
+use asterism_placement::MemberId;
 use asterism_placement::replicated::audit::{CYCLE, LEAVES, Place, SEGMENT_LEAVES};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,25 @@ pub struct AuditDocument {
     pub rounds_void: u64,
     /// Messages that were none, or not from the reference.
     pub refused: u64,
+    /// What was delivered of the other hosts' streams, compared with what they sent.
+    pub streams: Vec<StreamDocument>,
+}
+
+/// A stream of another host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamDocument {
+    /// Whose.
+    pub member: String,
+    /// Up to which group it was compared; 0 before that.
+    pub through: u64,
+    /// How long ago it was found to be delivered as it was sent; none before that.
+    pub equal_us_ago: Option<u64>,
+    /// Ranges of groups that were delivered otherwise than sent.
+    pub ranges_different: u64,
+    /// The first group of the last such range.
+    pub different_first: Option<u64>,
+    /// And the last.
+    pub different_last: Option<u64>,
 }
 
 /// An object that is compared.
@@ -82,9 +102,20 @@ impl AuditDocument {
     #[must_use]
     pub fn new(channel: &ChannelSnapshot, names: &Names) -> AuditDocument {
         let audit = &channel.audit;
-        let reference = audit.reference.and_then(|member| {
+        let name = |member: MemberId| {
             let place = usize::from(member.0).wrapping_sub(1);
             names.members.get(place).cloned()
+        };
+        let reference = audit.reference.and_then(name);
+        let streams = audit.streams.iter().map(|stream| StreamDocument {
+            member: name(stream.origin).unwrap_or_else(|| "?".to_owned()),
+            through: stream.through,
+            equal_us_ago: stream
+                .equal_at
+                .map(|at| channel.at.since(at).as_micros() as u64),
+            ranges_different: stream.faults,
+            different_first: stream.last_fault.map(|fault| fault.first),
+            different_last: stream.last_fault.map(|fault| fault.last),
         });
         let objects = audit.objects.iter().map(|&(object, since)| {
             let of = audit
@@ -115,13 +146,16 @@ impl AuditDocument {
             parts_changing: audit.tally.changing,
             rounds_void: audit.tally.rounds_void,
             refused: audit.tally.refused,
+            streams: streams.collect(),
         }
     }
 
-    /// Whether something differs.
+    /// Whether something differs, or was delivered otherwise than sent since the host was started.
     #[must_use]
     pub fn differs(&self) -> bool {
+        let mut streams = self.streams.iter();
         self.objects.iter().any(|object| !object.differs.is_empty())
+            || streams.any(|stream| stream.ranges_different > 0)
     }
 }
 
@@ -227,9 +261,29 @@ pub fn audit_text(audit: &AuditDocument) -> String {
             ));
         }
     }
-    if audit.differs() {
+    for stream in &audit.streams {
+        let equal = match stream.equal_us_ago {
+            None => "not compared yet".to_owned(),
+            Some(ago) => format!("delivered as sent, {:.1} s ago", ago as f64 / 1e6),
+        };
+        text.push_str(&format!("  stream of {:2} {equal}\n", stream.member));
+        if let (Some(first), Some(last)) = (stream.different_first, stream.different_last) {
+            text.push_str(&format!(
+                "  stream of {:2} DELIVERED OTHERWISE THAN SENT: {} range{}, the last of groups {first} to {last}\n",
+                stream.member,
+                stream.ranges_different,
+                if stream.ranges_different == 1 { "" } else { "s" },
+            ));
+        }
+    }
+    if audit
+        .objects
+        .iter()
+        .any(|object| !object.differs.is_empty())
+    {
         text.push_str(
-            "If only this host differs, repair from another one: asterism audit THAT-HOST --repair OBJECT:PARTS\n",
+            "If only this host differs, repair from another one: asterism audit THAT-HOST --repair OBJECT:PARTS. Of what adds up, \
+             as counters and sketches, each host tells again only what it added itself: repair from every other one.\n",
         );
     }
     text

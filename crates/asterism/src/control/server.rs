@@ -195,15 +195,18 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
             let audited = view.channel().audit.objects.clone();
             if !audited.iter().any(|&(known, _)| known == object) {
                 return Err(
-                    "this object is not shared, or is of a kind that is not audited: there is nothing to repair".into(),
+                    "this object is not shared, or is of a kind that is not audited (pools, graphs, token buckets in escrow): there is nothing to repair".into(),
                 );
             }
             let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);
-            let entries = view.ask(0, REPAIR_MAX, |reply| Request::WriteAgain {
-                object,
-                leaves,
-                reply,
-            })?;
+            let mut entries = 0;
+            for instance in 0..view.instances() {
+                entries += view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
+                    object,
+                    leaves,
+                    reply,
+                })?;
+            }
             value(serde_json::to_value(Repaired { entries }))
         }
         Ask::StateGet {

@@ -570,6 +570,27 @@ fn audit(page: &mut Page, view: &View) {
     ] {
         page.sample(compared, &[("finding", finding)], count);
     }
+    let streams = "asterism_audit_stream_ranges_differing_total";
+    page.family(
+        streams,
+        "counter",
+        "Ranges of a host's groups that were delivered here otherwise than sent; anything but zero is an alarm.",
+    );
+    for stream in &audit.streams {
+        let labels = [("member", stream.member.as_str())];
+        page.sample(streams, &labels, stream.ranges_different);
+    }
+    let age = "asterism_audit_stream_age_seconds";
+    page.family(
+        age,
+        "gauge",
+        "How long ago a host's groups were found to be delivered here as they were sent.",
+    );
+    for stream in &audit.streams {
+        if let Some(ago) = stream.equal_us_ago {
+            page.sample(age, &[("member", stream.member.as_str())], seconds(ago));
+        }
+    }
     page.one(
         "asterism_audit_rounds_void_total",
         "counter",

@@ -101,6 +101,13 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 .with("instance", finding.lane)
                 .with("reference", name(finding.reference))
         }
+        Notice::Channel(ChannelEvent::Stream(fault)) => Event::error("stream-differs")
+            .with("member", name(fault.origin))
+            .with("incarnation", format!("{:016x}", fault.incarnation.0))
+            .with("first", fault.first)
+            .with("last", fault.last)
+            .effect("of these groups one was delivered here twice, not at all or altered: the state may differ from others'")
+            .cure("see what asterism audit says of the state, repair that from another host, and tell us: this is a defect"),
         Notice::Channel(ChannelEvent::Ready) => Event::info("joined"),
         Notice::NotInstalled { epoch, why } => Event::error("epoch-refused")
             .with("epoch", epoch.0)

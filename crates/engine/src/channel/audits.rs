@@ -1,13 +1,15 @@
 //! How a host's auditor reads the tables of its instances, and what it finds.
 
 use asterism_placement::Time;
-use asterism_placement::replicated::audit::{Auditor, LEAVES, Leaf, Leaves, Place, SEGMENT_LEAVES};
+use asterism_placement::replicated::audit::{
+    Auditor, LEAVES, Leaf, Leaves, Place, SEGMENT_LEAVES, UNSURE,
+};
 
 use super::{ChannelEvent, StateChannel};
 use crate::exchange::Down;
 
 const _: () = assert!(
-    LEAVES == asterism_state::audit::LEAVES,
+    LEAVES == asterism_state::audit::LEAVES && UNSURE == asterism_state::audit::UNSURE,
     "auditors compare the leaves that objects keep"
 );
 
@@ -26,6 +28,9 @@ impl StateChannel {
         }
         while let Some(finding) = self.auditor.poll_finding() {
             self.note(ChannelEvent::Audit(finding));
+        }
+        while let Some(fault) = self.auditor.poll_fault() {
+            self.note(ChannelEvent::Stream(fault));
         }
     }
 

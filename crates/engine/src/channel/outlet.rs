@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use asterism_placement::replicated::audit::Auditor;
+use asterism_placement::replicated::audit::{Auditor, StreamPosition};
 use asterism_placement::replicated::{Deliver, ImageEnd};
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -103,6 +103,7 @@ pub(super) struct Delivering<'a> {
 impl Deliver for Delivering<'_> {
     #[inline]
     fn group(&mut self, member: MemberId, incarnation: Incarnation, sequence: u64, bytes: &[u8]) {
+        self.auditor.delivered(member, incarnation, sequence, bytes);
         self.outlet.push(&Down::Group {
             lane: REMOTE,
             origin: origin(member, incarnation),
@@ -122,5 +123,8 @@ impl Deliver for Delivering<'_> {
     }
     fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
         self.auditor.handle(now, from, body);
+    }
+    fn stream(&mut self, from: MemberId, incarnation: Incarnation, position: StreamPosition) {
+        self.auditor.told(from, incarnation, position);
     }
 }

@@ -37,8 +37,9 @@ impl<F: NetworkFunction> Instance<F> {
         }
         self.publish();
         self.send();
-        // Nothing is read that could change it again: what changed waits for no window.
-        self.drained_round = 0;
+        // Nothing is read that could change it again: what changed waits for no window and no interval. What is saved is what
+        // was announced.
+        (self.drained_round, self.flushed_us) = (0, 0);
         self.upkeep();
         self.publish();
     }

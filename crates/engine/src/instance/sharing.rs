@@ -8,7 +8,7 @@ use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
     Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, ReadLeaves, State,
-    SweepLength, SweepSome, WriteAgain,
+    SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 
 use super::{Exchange, Instance};
@@ -347,10 +347,15 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     /// Writes what is here of some parts of an object anew, so that all others take it over: looks at some entries from
-    /// `cursor` on. Where to go on, `None` at the end, and how many it wrote.
+    /// `cursor` on. Where to go on, `None` at the end, and how many it wrote. Of an object that all instances hold in full the
+    /// host's first one does; of an accumulator each tells its own part again.
     pub fn write_again(&mut self, object: u8, leaves: &LeafSet, cursor: u32) -> (Option<u32>, u32) {
         if !self.serving || !self.has_log_room() {
             return (Some(cursor), 0);
+        }
+        let is_first = self.context.identity().lane.0 == 0;
+        if !is_first && self.state.look(object, TellsOwn) != Some(true) {
+            return (None, 0);
         }
         let again = WriteAgain {
             leaves,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use asterism_placement::replicated::audit::{AuditTally, Auditor, Place};
+use asterism_placement::replicated::audit::{AuditTally, Auditor, Place, StreamStanding};
 use asterism_placement::replicated::{
     AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, RelayTally, SiteId, SiteState,
     Standing, Window,
@@ -132,6 +132,8 @@ pub struct AuditSnapshot {
     pub objects: Vec<(u8, Option<Time>)>,
     /// Parts that differ now: where, which instance, which leaves.
     pub differing: Vec<(Place, usize, u64)>,
+    /// What is known of the other members' streams.
+    pub streams: Vec<StreamStanding>,
 }
 
 impl AuditSnapshot {
@@ -144,6 +146,8 @@ impl AuditSnapshot {
         self.objects.extend(known);
         self.differing.clear();
         self.differing.extend(auditor.differing());
+        self.streams.clear();
+        self.streams.extend(auditor.streams());
     }
 }
 

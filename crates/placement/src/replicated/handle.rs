@@ -174,6 +174,10 @@ impl Replicator {
                     let from = self.peers[seat].member;
                     deliver.audit(now, from, body);
                 }
+                Frame::Stream(position) => {
+                    let from = self.peers[seat].member;
+                    deliver.stream(from, incarnation, position);
+                }
                 Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
             }

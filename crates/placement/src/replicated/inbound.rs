@@ -24,6 +24,8 @@ pub(super) struct Inbound {
     highest: u64,
     window: u64,
     unapplied_max: u64,
+    /// How often the prefix went on further along, over groups that were not delivered.
+    jumps: u32,
     /// The bytes of the extras, in their slots; empty when delivery is unordered. A slot keeps its capacity.
     waiting: Box<[Vec<u8>]>,
 }
@@ -59,6 +61,7 @@ impl Inbound {
             highest: 0,
             window: window as u64,
             unapplied_max: unapplied_max as u64,
+            jumps: 0,
             waiting,
         }
     }
@@ -77,6 +80,11 @@ impl Inbound {
 
     pub(super) fn applied(&self) -> u64 {
         self.applied
+    }
+
+    /// How often an image, or where the stream begins, took the prefix over groups that were not delivered.
+    pub(super) fn jumps(&self) -> u32 {
+        self.jumps
     }
 
     fn bit(&self, sequence: u64) -> (usize, u64) {
@@ -201,6 +209,9 @@ impl Inbound {
                 counters.groups_delivered += 1;
                 let slot = self.slot(sequence);
                 deliver.group(self.origin, incarnation, sequence, &self.waiting[slot]);
+                if self.extras == 0 && mutant::active(Mutant::LastWaitingTwice) {
+                    deliver.group(self.origin, incarnation, sequence, &self.waiting[slot]);
+                }
             }
         }
     }
@@ -226,6 +237,7 @@ impl Inbound {
             let cleared = self.clear_through(sequence);
             let delivered_already = if unordered { cleared } else { 0 };
             counters.groups_covered_by_image += sequence - self.received - delivered_already;
+            self.jumps += 1;
             self.received = sequence;
             self.drain(incarnation, counters, deliver);
         }
@@ -235,6 +247,7 @@ impl Inbound {
     /// A newcomer is sent this stream from here on; an image brings what was before, or did already.
     pub(super) fn begin_at(&mut self, base: u64) {
         debug_assert!(self.extras == 0, "nothing is taken before");
+        self.jumps += u32::from(base > self.received);
         self.received = self.received.max(base);
         self.applied = self.applied.max(base);
     }

@@ -2,6 +2,7 @@
 //!
 //! A group is kept as it travels, its length before it, so that sending a run of groups copies one range.
 
+use super::audit::of_group;
 use super::wire::varint_bytes;
 
 /// The log. Positions in the ring are offsets counted from the start of time; they wrap only when the memory is touched.
@@ -11,11 +12,15 @@ pub(super) struct Log {
     bytes_max: usize,
     /// For a kept sequence the offset after it.
     ends: Box<[u64]>,
+    /// For a kept sequence the sum of the digests of all groups up to it, those that were pruned included.
+    digests: Box<[u64]>,
     groups_max: usize,
     /// The last sequence that was pruned.
     pruned: u64,
     /// The offset after it.
     pruned_end: u64,
+    /// The sum of digests up to it.
+    pruned_digest: u64,
     /// The last sequence.
     head: u64,
     /// The offset after it.
@@ -28,9 +33,11 @@ impl Log {
             bytes: vec![0; bytes_max.next_power_of_two()].into(),
             bytes_max,
             ends: vec![0; groups_max.next_power_of_two()].into(),
+            digests: vec![0; groups_max.next_power_of_two()].into(),
             groups_max,
             pruned: 0,
             pruned_end: 0,
+            pruned_digest: 0,
             head: 0,
             head_end: 0,
         }
@@ -96,11 +103,23 @@ impl Log {
         if straight < group.len() {
             self.bytes[..group.len() - straight].copy_from_slice(&group[straight..]);
         }
+        let digest = self.digest_through(self.head);
         self.head += 1;
         self.head_end += length as u64;
         let ends_mask = self.ends.len() as u64 - 1;
         self.ends[(self.head & ends_mask) as usize] = self.head_end;
+        let digest = digest.wrapping_add(of_group(self.head, group));
+        self.digests[(self.head & ends_mask) as usize] = digest;
         true
+    }
+
+    /// The sum, modulo 2⁶⁴, of the digests of all groups up to a kept sequence, or to the last pruned one.
+    #[inline]
+    pub(super) fn digest_through(&self, sequence: u64) -> u64 {
+        if sequence <= self.pruned {
+            return self.pruned_digest;
+        }
+        self.digests[(sequence & (self.digests.len() as u64 - 1)) as usize]
     }
 
     /// The offset after a kept sequence, or after the last pruned one.
@@ -153,6 +172,7 @@ impl Log {
         }
         let count = through - self.pruned;
         self.pruned_end = self.end_of(through);
+        self.pruned_digest = self.digest_through(through);
         self.pruned = through;
         count
     }

@@ -84,6 +84,16 @@ pub trait Deliver {
     fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
         let _ = (now, from, body);
     }
+
+    /// How far a member's stream was sent, for this member's [`audit::Auditor`].
+    fn stream(
+        &mut self,
+        from: MemberId,
+        incarnation: Incarnation,
+        position: audit::StreamPosition,
+    ) {
+        let _ = (from, incarnation, position);
+    }
 }
 
 /// The end of an image, as the member that it serves sees it.

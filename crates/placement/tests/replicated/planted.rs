@@ -9,7 +9,7 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership shows: for the tests of whoever has
 /// them.
-const ELSEWHERE: [Mutant; 8] = [
+const ELSEWHERE: [Mutant; 13] = [
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,
     Mutant::ClosesAlone,
@@ -18,6 +18,11 @@ const ELSEWHERE: [Mutant; 8] = [
     Mutant::MarksOutliveLives,
     Mutant::HalfImageForgotten,
     Mutant::StableWithoutTheDead,
+    Mutant::ReadsTooEarly,
+    Mutant::SecondReadingTooEarly,
+    Mutant::ChangesIgnored,
+    Mutant::ReadsHalfAnImage,
+    Mutant::EarlyGroupNotSummed,
 ];
 
 #[test]

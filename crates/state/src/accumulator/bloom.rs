@@ -3,10 +3,12 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::read_place;
+use super::announced::Announced;
+use super::cells::{hash_place, read_place};
 use super::grid::Grid;
 use super::late;
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
 use crate::memory::Region;
@@ -26,6 +28,8 @@ pub struct Bloom<K: Key> {
     /// Words whose bits this instance has set and not told yet: a bit for each, and their numbers.
     is_changed: Region<u64>,
     changed: Vec<u32>,
+    /// The bits of each word that anybody announced.
+    announced: Option<Announced<u64>>,
     keys: PhantomData<K>,
 }
 
@@ -41,12 +45,13 @@ impl<K: Key> Bloom<K> {
         Self {
             context,
             object,
-            settings,
             grid,
             words: Region::new(words as usize),
             is_changed: Region::new(words.div_ceil(u64::BITS) as usize),
             changed: Vec::with_capacity(words as usize),
+            announced: Announced::new(&settings, words),
             keys: PhantomData,
+            settings,
         }
     }
 
@@ -79,12 +84,40 @@ impl<K: Key> Bloom<K> {
         self.words[word as usize] |= bits;
     }
 
+    /// Somebody announced these bits of a word, perhaps this instance.
+    fn announce(&mut self, word: u32, bits: u64) {
+        let Some(announced) = &mut self.announced else {
+            return;
+        };
+        let known = announced.own[word as usize];
+        if known | bits != known {
+            announced.own[word as usize] |= bits;
+            announced.applied(
+                hash_place(word, &()),
+                digest(word, known),
+                digest(word, known | bits),
+            );
+        }
+    }
+
+    /// What an image says of a word: what is not announced follows in the log.
+    fn told(&self, word: u32) -> u64 {
+        let bits = self.words[word as usize];
+        let announced = self.announced.as_ref();
+        announced.map_or(bits, |announced| announced.own[word as usize])
+    }
+
     /// Bits that this instance sets.
     fn set(&mut self, word: u32, bits: u64) {
         if self.words[word as usize] & bits == bits {
             return;
         }
         self.join(word, bits);
+        self.mark(word);
+    }
+
+    /// The word is to be told.
+    fn mark(&mut self, word: u32) {
         let (of, flag) = split(word);
         if self.settings.logged && self.is_changed[of as usize] & flag == 0 {
             self.is_changed[of as usize] |= flag;
@@ -96,10 +129,18 @@ impl<K: Key> Bloom<K> {
         Ok((read_place(input, self.words.len() as u32)?, input.u64()?))
     }
 
-    fn write(&self, word: u32, out: &mut Writer<'_>) {
+    fn write(word: u32, bits: u64, out: &mut Writer<'_>) {
         out.varint(word.into());
-        out.u64(self.words[word as usize]);
+        out.u64(bits);
     }
+}
+
+/// A word's part of a digest; nothing while no bit is set.
+fn digest(word: u32, bits: u64) -> u64 {
+    if bits == 0 {
+        return 0;
+    }
+    crate::hash::words(word.into(), bits, 0)
 }
 
 /// The word that a bit is in, and the bit.
@@ -132,6 +173,7 @@ impl<K: Key> Object for Bloom<K> {
     fn apply(&mut self, _: u8, input: &mut Reader<'_>, _: Stamp) -> Result<(), BadBytes> {
         let (word, bits) = self.read(input)?;
         self.join(word, bits);
+        self.announce(word, bits);
         Ok(())
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
@@ -146,28 +188,48 @@ impl<K: Key> Object for Bloom<K> {
             let (of, flag) = split(word);
             self.is_changed[of as usize] &= !flag;
             self.context.stamp(true);
+            // What others added is in it as well, which they announced before.
+            let bits = self.words[word as usize];
             let length = self.context.log(|out| {
                 out.u8(self.object << 3);
-                self.write(word, out);
+                Self::write(word, bits, out);
             });
             *bytes = bytes.saturating_sub(length);
+            self.announce(word, bits);
         }
         true
     }
-    fn digest(&self) -> u64 {
-        let words = self
-            .words
-            .iter()
-            .enumerate()
-            .filter(|&(_, &bits)| bits != 0);
-        words.fold(0, |digest, (word, &bits)| {
-            digest.wrapping_add(crate::hash::words(word as u64, bits, 0))
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        let leaves = self.announced.as_ref().map(|announced| &announced.leaves);
+        Leaves::read(leaves, first, out)
+    }
+    fn announced(&self) -> u64 {
+        (0..self.words.len() as u32).fold(0, |sum, word| {
+            sum.wrapping_add(digest(word, self.told(word)))
         })
+    }
+    /// All bits of a word go, of whoever they are: what others lack of them they add.
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let words = self.words.len() as u32;
+        let end = cursor.saturating_add(records).min(words);
+        let mut told = 0;
+        for word in cursor..end {
+            if self.told(word) != 0 && leaves.contains(Leaves::of(hash_place(word, &()))) {
+                self.mark(word);
+                told += 1;
+            }
+        }
+        ((end < words).then_some(end), told)
+    }
+    fn digest(&self) -> u64 {
+        let words = (0u32..).zip(self.words.iter());
+        words.fold(0, |sum, (word, &bits)| sum.wrapping_add(digest(word, bits)))
     }
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
         let mark = self.grid.mark(self.context.seed());
         for word in cursor..self.words.len() as u32 {
-            if self.words[word as usize] == 0 {
+            let bits = self.told(word);
+            if bits == 0 {
                 continue;
             }
             if out.len() + OPERATION_BYTES_MAX > bytes_max {
@@ -176,7 +238,7 @@ impl<K: Key> Object for Bloom<K> {
             let mut writer = Writer::new(out, self.context.addresses());
             writer.u8(self.object << 3);
             writer.u16(mark);
-            self.write(word, &mut writer);
+            Self::write(word, bits, &mut writer);
         }
         None
     }
@@ -186,6 +248,7 @@ impl<K: Key> Object for Bloom<K> {
         }
         let (word, bits) = self.read(input)?;
         self.join(word, bits);
+        self.announce(word, bits);
         Ok(())
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {

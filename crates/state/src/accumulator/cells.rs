@@ -2,14 +2,17 @@
 
 use std::rc::Rc;
 
+use super::announced::{Announced, digest, digest_if, writer};
 use super::{
-    CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, read_cell, read_writing, write_cell,
+    CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, own_writing, read_cell, read_writing,
+    write_cell,
 };
+use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, Zeroed};
 use crate::mutant::{self, Mutant};
 use crate::object::ObjectSettings;
-use crate::stamp::{Origin, Origins, Stamp};
+use crate::stamp::{Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// What all instances added in one place.
@@ -69,6 +72,8 @@ pub(super) struct Cells<T: Copy> {
     /// the next one, however often that is.
     telling: Vec<u32>,
     others: Vec<Others>,
+    /// The last announced total of each own cell is in it too.
+    announced: Option<Announced<u64>>,
 }
 
 impl<T: Copy> Cells<T> {
@@ -92,6 +97,7 @@ impl<T: Copy> Cells<T> {
             changed: Vec::with_capacity(room as usize),
             telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
+            announced: Announced::new(settings, room),
         }
     }
 
@@ -159,8 +165,13 @@ impl<T: Copy> Cells<T> {
         }
     }
 
-    /// What group `sequence` of a writer said of its total.
-    pub(super) fn learn(&mut self, whose: Whose, place: u32, total: u64, sequence: u64) {
+    /// What group `sequence` of a writer said of its total in a place, of which `name` is a hash that is the same everywhere.
+    pub(super) fn learn(
+        &mut self,
+        whose: Whose,
+        (place, name): (u32, u64),
+        (total, sequence): (u64, u64),
+    ) {
         let of = match whose {
             Whose::Own => return,
             Whose::Known(of) => of,
@@ -172,6 +183,7 @@ impl<T: Copy> Cells<T> {
                 self.others.len() - 1
             }
         };
+        let writing = self.others[of].writing;
         let known = &mut self.others[of].cells[place as usize];
         let replaces = if mutant::active(Mutant::FallIgnored) {
             total > known[0]
@@ -184,15 +196,25 @@ impl<T: Copy> Cells<T> {
         if replaces {
             let cell = &mut self.cells[place as usize];
             cell.others = cell.others.wrapping_add(change(total, known[0]));
-            *known = [total, sequence];
+            let before = core::mem::replace(known, [total, sequence]);
+            if let Some(announced) = &mut self.announced {
+                let writer = writer(&self.context, writing);
+                let [known, said] = before;
+                announced.applied(
+                    name,
+                    digest_if(said != 0, name, writer, (known, said)),
+                    digest(name, writer, (total, sequence)),
+                );
+            }
         }
     }
 
-    /// Logs the totals that changed. `name` writes what a place is called by.
+    /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`Cells::learn`].
     pub(super) fn flush(
         &mut self,
         bytes: &mut usize,
         name: impl Fn(u32, &T, &mut Writer<'_>),
+        hash: impl Fn(u32, &T) -> u64,
     ) -> bool {
         if self.context.accumulators_held() {
             if mutant::active(Mutant::HeldChangesForgotten) {
@@ -214,16 +236,76 @@ impl<T: Copy> Cells<T> {
             let stamp = self.context.stamp(true);
             let cell = &mut self.cells[place as usize];
             self.context.note_told(core::mem::take(&mut cell.changes));
-            cell.flushed = stamp.sequence;
+            let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
+            let total = cell.own;
             let length = self.context.log(|out| {
                 out.u8(self.object << 3);
                 out.varint(lane.into());
                 name(place, &cell.tag, out);
-                out.varint(cell.own);
+                out.varint(if mutant::active(Mutant::TotalToldShort) {
+                    total.wrapping_sub(1)
+                } else {
+                    total
+                });
             });
             *bytes = bytes.saturating_sub(length);
+            if let Some(announced) = &mut self.announced {
+                let name = hash(place, &cell.tag);
+                let writer = writer(&self.context, own_writing(&self.context));
+                let known = core::mem::replace(&mut announced.own[place as usize], total);
+                announced.leaves.replace(
+                    Leaves::of(name),
+                    digest_if(said != 0, name, writer, (known, said)),
+                    digest(name, writer, (total, stamp.sequence)),
+                );
+            }
         }
         true
+    }
+
+    /// Copies digests of what is announced; false if none are kept.
+    pub(super) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        let leaves = self.announced.as_ref().map(|announced| &announced.leaves);
+        Leaves::read(leaves, first, out)
+    }
+
+    /// The sum of these digests, by a look at the cells of the first `used` places.
+    pub(super) fn announced(&self, used: u32, hash: impl Fn(u32, &T) -> u64) -> u64 {
+        let mut sum = 0u64;
+        for of in 0..=self.others.len() as u32 {
+            for place in 0..used {
+                if let Some((writing, total, sequence)) = self.total(of, place) {
+                    let name = hash(place, &self.cells[place as usize].tag);
+                    let writer = writer(&self.context, writing);
+                    sum = sum.wrapping_add(digest(name, writer, (total, sequence)));
+                }
+            }
+        }
+        sum
+    }
+
+    /// Has the next flush tell again what this instance announced of some leaves: looks at `places` of the first `used` ones
+    /// from `cursor` on. What it has of other writers is theirs to tell.
+    pub(super) fn tell_again(
+        &mut self,
+        leaves: &LeafSet,
+        (cursor, places, used): (u32, u32, u32),
+        hash: impl Fn(u32, &T) -> u64,
+    ) -> (Option<u32>, u32) {
+        let end = cursor.saturating_add(places).min(used);
+        let mut told = 0;
+        for place in cursor..end {
+            let cell = &mut self.cells[place as usize];
+            if cell.flushed == 0 || !leaves.contains(Leaves::of(hash(place, &cell.tag))) {
+                continue;
+            }
+            told += 1;
+            if cell.changes == 0 {
+                cell.changes = u32::MAX;
+                self.mark(place);
+            }
+        }
+        ((end < used).then_some(end), told)
     }
 
     /// The totals of all writers in the first `used` places, from `cursor` on. Writer by writer, each in strides of the whole
@@ -264,11 +346,10 @@ impl<T: Copy> Cells<T> {
         let (writing, total, sequence) = match writer.checked_sub(1) {
             None => {
                 let cell = &self.cells[place as usize];
-                let own = Writing {
-                    origin: Origins::OWN.0,
-                    lane: self.context.identity().lane.0,
-                };
-                (own, cell.own, cell.flushed)
+                // What is not announced follows by itself, and is in no digest.
+                let announced = self.announced.as_ref();
+                let total = announced.map_or(cell.own, |announced| announced.own[place as usize]);
+                (own_writing(&self.context), total, cell.flushed)
             }
             Some(other) => {
                 let others = self.others.get(other as usize)?;
@@ -287,7 +368,11 @@ impl Cells<()> {
         let place = read_place(input, self.len())?;
         let total = input.varint()?;
         let whose = self.whose(writing)?;
-        self.learn(whose, place, total, stamp.sequence);
+        self.learn(
+            whose,
+            (place, hash_place(place, &())),
+            (total, stamp.sequence),
+        );
         Ok(())
     }
 
@@ -295,7 +380,11 @@ impl Cells<()> {
         let place = read_place(input, self.len())?;
         let (writing, total, stamp) = read_cell(&self.context, input)?;
         let whose = self.whose(writing)?;
-        self.learn(whose, place, total, stamp.sequence);
+        self.learn(
+            whose,
+            (place, hash_place(place, &())),
+            (total, stamp.sequence),
+        );
         Ok(())
     }
 
@@ -316,6 +405,11 @@ pub(super) fn read_place(input: &mut Reader<'_>, places: u32) -> Result<u32, Bad
         place if place < places.into() => Ok(place as u32),
         _ => Err(BadBytes),
     }
+}
+
+/// A place's hash, the same everywhere.
+pub(super) fn hash_place(place: u32, (): &()) -> u64 {
+    crate::hash::word(place.into(), 0)
 }
 
 pub(super) fn write_place(place: u32, (): &(), out: &mut Writer<'_>) {

@@ -6,6 +6,7 @@ use super::cells::Totals;
 use super::grid::Grid;
 use super::sketch::Sketch;
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Since};
@@ -70,6 +71,18 @@ impl<K: Key> Object for CountMin<K> {
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.sketch.flush(bytes)
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.sketch.leaves(first, out)
+    }
+    fn announced(&self) -> u64 {
+        self.sketch.announced()
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        self.sketch.tell_again(leaves, cursor, records)
     }
     fn digest(&self) -> u64 {
         self.sketch.digest()

@@ -2,14 +2,16 @@
 
 use std::rc::Rc;
 
+use super::announced::{digest, writer};
 use super::{
-    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, read_cell, read_lane, read_writing,
-    write_cell,
+    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, own_writing, read_cell, read_lane,
+    read_writing, write_cell,
 };
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::object::{Object, ObjectSettings, Since, skip_stamp};
-use crate::stamp::{Origins, Stamp};
+use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// One counter. Read and add cost a few instructions; other instances see an addition after the flush
@@ -28,6 +30,8 @@ pub struct Counter {
     /// (writer, its total, the group that said so)
     cells: Vec<(Writing, u64, Stamp)>,
     flushed: Stamp,
+    /// It is to be told though it did not change.
+    again: bool,
 }
 
 impl Counter {
@@ -43,7 +47,15 @@ impl Counter {
             told: 0,
             cells,
             flushed: NEVER,
+            again: false,
         }
+    }
+
+    /// What each writer announced, this instance first; additions that are not flushed follow in the log.
+    fn announcements(&self) -> impl Iterator<Item = (Writing, u64, Stamp)> + '_ {
+        let own = (own_writing(&self.context), self.told, self.flushed);
+        let own = (self.flushed != NEVER).then_some(own);
+        own.into_iter().chain(self.cells.iter().copied())
     }
 
     /// The sum over all instances, as far as it is known here. Additions of this instance count at once.
@@ -101,7 +113,8 @@ impl Object for Counter {
         self.learn(writing, total, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        if self.own == self.told || !self.settings.logged || self.context.accumulators_held() {
+        let changed = self.own != self.told || self.again;
+        if !changed || !self.settings.logged || self.context.accumulators_held() {
             return true;
         }
         if *bytes < OPERATION_BYTES_MAX {
@@ -116,28 +129,46 @@ impl Object for Counter {
         });
         *bytes = bytes.saturating_sub(length);
         self.told = self.own;
+        self.again = false;
         true
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        out.fill(Leaf::default());
+        if first == 0
+            && let Some(leaf) = out.first_mut()
+        {
+            leaf.digest = self.announced();
+            // A newer total of a writer replaces an older one for good: what was once there does not come back.
+            leaf.changes = leaf.digest as u32;
+        }
+        self.settings.logged && self.settings.audited
+    }
+    fn announced(&self) -> u64 {
+        self.announcements()
+            .fold(0, |sum, (writing, total, stamp)| {
+                let writer = writer(&self.context, writing);
+                sum.wrapping_add(digest(0, writer, (total, stamp.sequence)))
+            })
+    }
+    fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
+        self.again = leaves.contains(0) && self.flushed != NEVER;
+        (None, self.again.into())
     }
     fn digest(&self) -> u64 {
         crate::hash::word(self.own.wrapping_add(self.others), 0)
     }
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        // Place 0 is this instance's own cell as last flushed: later changes follow in the log.
-        let own = (self.flushed != NEVER).then(|| {
-            let writing = Writing {
-                origin: Origins::OWN.0,
-                lane: self.context.identity().lane.0,
-            };
-            (writing, self.own, self.flushed)
-        });
-        let cells = own.iter().chain(&self.cells).enumerate();
+        let cells = self.announcements().enumerate();
         for (place, (writing, total, stamp)) in cells.skip(cursor as usize) {
             if out.len() + OPERATION_BYTES_MAX > bytes_max {
                 return Some(place as u32);
             }
             let mut writer = Writer::new(out, self.context.addresses());
             writer.u8(self.object << 3);
-            write_cell(&self.context, *writing, *total, *stamp, &mut writer);
+            write_cell(&self.context, writing, total, stamp, &mut writer);
         }
         None
     }

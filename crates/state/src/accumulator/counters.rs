@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::cells::{Cells, Totals, Whose};
 use super::{Writing, late, read_cell, read_lane, read_writing};
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::foresight::Foresight;
 use crate::index::Index;
@@ -173,7 +174,8 @@ impl<K: Key> Counters<K> {
         if !matches!(whose, Whose::Own)
             && let Some(number) = self.start(key, false)
         {
-            self.cells.learn(whose, number, total, sequence);
+            let name = key.hash(self.context.seed());
+            self.cells.learn(whose, (number, name), (total, sequence));
         }
         Ok(())
     }
@@ -207,7 +209,24 @@ impl<K: Key> Object for Counters<K> {
         self.learn(key, writing, total, stamp.sequence)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        self.cells.flush(bytes, |_, key, out| key.encode(out))
+        let seed = self.context.seed();
+        let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
+        self.cells.flush(bytes, name, |_, key| key.hash(seed))
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.cells.leaves(first, out)
+    }
+    fn announced(&self) -> u64 {
+        let seed = self.context.seed();
+        self.cells.announced(self.used, |_, key| key.hash(seed))
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let (seed, range) = (self.context.seed(), (cursor, records, self.used));
+        self.cells
+            .tell_again(leaves, range, |_, key| key.hash(seed))
     }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

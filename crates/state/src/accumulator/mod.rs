@@ -10,8 +10,9 @@
 //! totals: bits only grow. Those that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` tells what was
 //! spent that way; `level.rs` is how full a bucket is. `top_k.rs` tells the places of a summary
-//! (`summary.rs`).
+//! (`summary.rs`). What hosts compare of all these is in `announced.rs`, and for those that forget in `rolling.rs`.
 
+mod announced;
 mod bloom;
 mod cells;
 mod count_min;
@@ -21,6 +22,7 @@ mod counting_bloom;
 mod grid;
 mod keyed;
 mod level;
+mod rolling;
 mod sketch;
 mod summary;
 mod timed;
@@ -86,12 +88,15 @@ const NEVER: Stamp = Stamp {
     sequence: 0,
 };
 
+fn own_writing(context: &Context) -> Writing {
+    Writing {
+        origin: Origins::OWN.0,
+        lane: context.identity().lane.0,
+    }
+}
+
 fn is_own(context: &Context, writing: Writing) -> bool {
-    writing
-        == Writing {
-            origin: Origins::OWN.0,
-            lane: context.identity().lane.0,
-        }
+    writing == own_writing(context)
 }
 
 fn write_cell(context: &Context, writing: Writing, total: u64, stamp: Stamp, out: &mut Writer<'_>) {

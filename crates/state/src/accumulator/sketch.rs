@@ -3,10 +3,11 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals, write_place};
+use super::cells::{Cells, Totals, hash_place, write_place};
 use super::grid::Grid;
 use super::{late, read_lane};
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{ObjectSettings, skip_stamp};
@@ -84,7 +85,25 @@ impl<K: Key> Sketch<K> {
     }
 
     pub(super) fn flush(&mut self, bytes: &mut usize) -> bool {
-        self.cells.flush(bytes, write_place)
+        self.cells.flush(bytes, write_place, hash_place)
+    }
+
+    pub(super) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.cells.leaves(first, out)
+    }
+
+    pub(super) fn announced(&self) -> u64 {
+        self.cells.announced(self.len(), hash_place)
+    }
+
+    pub(super) fn tell_again(
+        &mut self,
+        leaves: &LeafSet,
+        cursor: u32,
+        places: u32,
+    ) -> (Option<u32>, u32) {
+        let range = (cursor, places, self.len());
+        self.cells.tell_again(leaves, range, hash_place)
     }
 
     pub(super) fn digest(&self) -> u64 {

@@ -126,6 +126,11 @@ impl<K: Key> Summary<K> {
         (!was_changed).then_some(place)
     }
 
+    /// Marks a place as changed; whether it was not.
+    pub(super) fn mark(&mut self, place: u32) -> bool {
+        !core::mem::replace(&mut self.places[place as usize].changed, true)
+    }
+
     /// From here on a change of the place is told by [`Summary::add`] again.
     pub(super) fn unmark(&mut self, place: u32) {
         self.places[place as usize].changed = false;

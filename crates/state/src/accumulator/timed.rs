@@ -6,16 +6,21 @@
 
 use std::rc::Rc;
 
+use super::announced::{digest, digest_if, writer};
+use super::rolling::{Rolling, name_in};
 use super::window::{Ring, read_bucket};
-use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, write_cell};
+use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
+use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, zeroed};
 use crate::object::ObjectSettings;
-use crate::stamp::{Origin, Origins, Stamp};
+use crate::stamp::{Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Flag of an operation and of an entry of an image: not a total, but where the ring ends.
 pub(super) const ADVANCE: u8 = 1;
+/// With it, of an entry of an image: where the ring of who wrote the image ends, which nobody announced yet.
+const UNANNOUNCED: u8 = 2;
 
 zeroed! {
     /// What all instances added in one place and bucket.
@@ -29,8 +34,8 @@ zeroed! {
 }
 
 zeroed! {
-    /// A total of another writer.
-    struct Known {
+    /// A total that was announced.
+    pub(super) struct Known {
         total: u64,
         bucket: u32,
     }
@@ -54,6 +59,7 @@ pub(super) struct TimedCells {
     /// Of those that had changed when a flush began, the ones that it has not told yet.
     telling: Vec<u32>,
     others: Vec<Others>,
+    announced: Option<Rolling>,
 }
 
 impl TimedCells {
@@ -72,6 +78,7 @@ impl TimedCells {
             context,
             object,
             logged: settings.logged,
+            announced: Rolling::new(settings, &ring, room),
             ring,
             cells: Region::new(room as usize),
             changed: Vec::with_capacity(room as usize),
@@ -163,8 +170,28 @@ impl TimedCells {
         Ok(Some(writing))
     }
 
-    /// What a writer said of its total in a bucket that is kept. By how much that raises the sum.
-    pub(super) fn learn(&mut self, writing: Writing, place: u32, bucket: u32, total: u64) -> u64 {
+    /// Whether what a member said of a bucket is taken up.
+    pub(super) fn accept(&mut self, bucket: u32) -> bool {
+        let before = self.ring.tally.ahead;
+        let accepted = self.ring.accept(bucket, self.context.tick());
+        if let Some(announced) = &mut self.announced {
+            if self.ring.tally.ahead != before {
+                announced.refused(bucket);
+            } else {
+                announced.advance(bucket);
+            }
+        }
+        accepted
+    }
+
+    /// What a writer said of its total in a bucket that is kept, in a place of which `name` is a hash that is the same
+    /// everywhere. By how much that raises the sum.
+    pub(super) fn learn(
+        &mut self,
+        writing: Writing,
+        (place, name): (u32, u64),
+        (bucket, total): (u32, u64),
+    ) -> u64 {
         let known = self
             .others
             .iter()
@@ -181,7 +208,17 @@ impl TimedCells {
         }
         let raise = total.saturating_sub(known.total);
         if raise > 0 {
-            known.total = total;
+            let before = core::mem::replace(&mut known.total, total);
+            if let Some(announced) = &mut self.announced {
+                let writer = writer(&self.context, writing);
+                let cell = name_in(bucket, name);
+                announced.applied(
+                    bucket,
+                    name,
+                    digest_if(before != 0, cell, writer, (before, 0)),
+                    digest(cell, writer, (total, 0)),
+                );
+            }
             let cell = self.cell(at, bucket);
             cell.others = cell.others.wrapping_add(raise);
         }
@@ -196,18 +233,39 @@ impl TimedCells {
                 out.u8(self.object << 3 | ADVANCE);
                 out.varint(self.ring.head().into());
             });
+            if let Some(announced) = &mut self.announced {
+                announced.advance(self.ring.head());
+            }
+        }
+        if let Some(announced) = &mut self.announced {
+            announced.follow(&self.ring);
         }
     }
 
     /// What a member said of where the ring ends.
-    pub(super) fn advance(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+    pub(super) fn advance(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let bucket = read_bucket(input)?;
-        self.ring.advance(bucket, self.context.tick());
+        let advanced = self.ring.advance(bucket, self.context.tick());
+        if let Some(announced) = &mut self.announced
+            && flags & UNANNOUNCED == 0
+        {
+            if advanced {
+                announced.advance(bucket);
+            } else {
+                announced.refused(bucket);
+            }
+        }
         Ok(())
     }
 
-    /// Logs the totals that changed. `name` writes what a place is called by; a place without a name is not told.
-    pub(super) fn flush(&mut self, bytes: &mut usize, name: impl Fn(u32, &mut Writer<'_>)) -> bool {
+    /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`TimedCells::learn`]; a place
+    /// without a name is not told.
+    pub(super) fn flush(
+        &mut self,
+        bytes: &mut usize,
+        name: impl Fn(u32, &mut Writer<'_>),
+        hash: impl Fn(u32) -> u64,
+    ) -> bool {
         if self.context.accumulators_held() {
             return true;
         }
@@ -238,12 +296,82 @@ impl TimedCells {
                 out.varint(own);
             });
             *bytes = bytes.saturating_sub(length);
+            if let Some(announced) = &mut self.announced {
+                announced.advance(bucket);
+                let told = Known { total: own, bucket };
+                let known = core::mem::replace(&mut announced.own[at as usize], told);
+                let before = if known.bucket == bucket {
+                    known.total
+                } else {
+                    0
+                };
+                let name = hash(at / self.ring.slots());
+                let writer = writer(&self.context, own_writing(&self.context));
+                let cell = name_in(bucket, name);
+                announced.replace(
+                    bucket,
+                    name,
+                    digest_if(before != 0, cell, writer, (before, 0)),
+                    digest(cell, writer, (own, 0)),
+                );
+            }
         }
         true
     }
 
-    /// Where the ring ends, then the totals of all writers in the first `used` places, writer by writer. As this instance's own are
-    /// now: of a total that is told again, the greater one counts.
+    /// Copies digests of what is announced; false if none are kept.
+    pub(super) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        let announced = self.announced.as_ref();
+        announced.is_some_and(|announced| announced.read(&self.ring, first, out))
+    }
+
+    /// The sum of these digests, by a look at the cells of the first `used` places, if nothing is unsure.
+    pub(super) fn announced(&self, used: u32, hash: impl Fn(u32) -> u64) -> u64 {
+        let mut sum = 0u64;
+        for of in 0..=self.others.len() as u32 {
+            for at in 0..used * self.ring.slots() {
+                let known = self.total(of, at);
+                if let Some((writing, total, bucket)) = known.filter(|_| self.announced.is_some()) {
+                    let cell = name_in(bucket, hash(at / self.ring.slots()));
+                    let writer = writer(&self.context, writing);
+                    sum = sum.wrapping_add(digest(cell, writer, (total, 0)));
+                }
+            }
+        }
+        sum
+    }
+
+    /// Has the next flush tell again what this instance announced of some leaves; as `Cells::tell_again`. Totals of a bucket only grow, so it raises what is too small elsewhere; what is too great is gone
+    /// when its bucket is dropped.
+    pub(super) fn tell_again(
+        &mut self,
+        leaves: &LeafSet,
+        (cursor, places, used): (u32, u32, u32),
+        hash: impl Fn(u32) -> u64,
+    ) -> (Option<u32>, u32) {
+        let end = cursor.saturating_add(places).min(used);
+        let mut told = 0;
+        for at in cursor * self.ring.slots()..end * self.ring.slots() {
+            let own = self.total(0, at);
+            let Some((known, announced)) = own.zip(self.announced.as_ref()) else {
+                continue;
+            };
+            let name = hash(at / self.ring.slots());
+            let (bucket, cell) = (known.2, &mut self.cells[at as usize]);
+            if cell.bucket != bucket || !leaves.contains(announced.leaf_of(bucket, name)) {
+                continue;
+            }
+            told += 1;
+            if cell.changes == 0 {
+                cell.changes = u32::MAX;
+                self.mark(at as usize);
+            }
+        }
+        ((end < used).then_some(end), told)
+    }
+
+    /// Where the ring ends, then the totals of all writers in the first `used` places, writer by writer: as they were announced,
+    /// if hosts compare that. Of a total that is told again, the greater one counts.
     pub(super) fn image(
         &self,
         cursor: u32,
@@ -259,8 +387,21 @@ impl TimedCells {
                 return Some(0);
             }
             let mut bytes = Writer::new(out, self.context.addresses());
-            bytes.u8(self.object << 3 | ADVANCE);
-            bytes.varint(self.ring.head().into());
+            let announced = self.announced.as_ref();
+            let head = announced.map_or(self.ring.head(), Rolling::head);
+            for (flags, head, ends) in [
+                (ADVANCE, head, head > 0),
+                (
+                    ADVANCE | UNANNOUNCED,
+                    self.ring.head(),
+                    self.ring.head() > head,
+                ),
+            ] {
+                if ends {
+                    bytes.u8(self.object << 3 | flags);
+                    bytes.varint(head.into());
+                }
+            }
         }
         let room = (self.cells.len() as u32).max(1);
         let from = cursor.saturating_sub(1);
@@ -286,6 +427,21 @@ impl TimedCells {
             }
             (writer, first) = (writer + 1, 0);
         }
+        self.image_end(writer * room, (bytes_max, out))
+    }
+
+    /// What the ring dropped during the walk was not told, unless it is announced by now: then it follows in the log.
+    fn image_end(&self, end: u32, (bytes_max, out): (usize, &mut Vec<u8>)) -> Option<u32> {
+        let head = self.ring.head();
+        let announced = self.announced.as_ref().map_or(head, Rolling::head);
+        if head > announced {
+            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                return Some(1 + end);
+            }
+            let mut bytes = Writer::new(out, self.context.addresses());
+            bytes.u8(self.object << 3 | ADVANCE | UNANNOUNCED);
+            bytes.varint(head.into());
+        }
         None
     }
 
@@ -294,11 +450,12 @@ impl TimedCells {
         let (writing, total, bucket) = match writer.checked_sub(1) {
             None => {
                 let Cell { own, bucket, .. } = self.cells[at as usize];
-                let writing = Writing {
-                    origin: Origins::OWN.0,
-                    lane: self.context.identity().lane.0,
-                };
-                (writing, own, bucket)
+                let announced = self.announced.as_ref();
+                let (total, bucket) = announced.map_or((own, bucket), |announced| {
+                    let told = announced.own[at as usize];
+                    (told.total, told.bucket)
+                });
+                (own_writing(&self.context), total, bucket)
             }
             Some(other) => {
                 let others = self.others.get(other as usize)?;

@@ -8,9 +8,10 @@ use super::keyed::Keyed;
 use super::level::{Bounds, Levels, TokenRate};
 use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, read_bucket};
-use super::windowed_counters::{digest, write_key};
+use super::windowed_counters::{digest, hash_key, write_key};
 use super::{Writing, late, read_cell, read_lane, read_writing};
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
@@ -238,19 +239,19 @@ impl<K: Key> TokenBucket<K> {
         (bucket, total): (u32, u64),
     ) -> Result<(), BadBytes> {
         let now_us = self.context.now_us();
-        let tick = self.context.tick();
         let spent = self.spent.as_mut().ok_or(BadBytes)?;
         let Some(writing) = spent.writer(writing)? else {
             return Ok(());
         };
-        if !spent.ring.accept(bucket, tick) || total == 0 {
+        if !spent.accept(bucket) || total == 0 {
             return Ok(());
         }
         let Some(number) = self.start(key, false, now_us) else {
             return Ok(());
         };
         if let Some(spent) = &mut self.spent {
-            let count = spent.learn(writing, number, bucket, total);
+            let place = (number, self.keys.hash(&key));
+            let count = spent.learn(writing, place, (bucket, total));
             let forgiven = self.levels.owe(number, count, now_us);
             self.forgiven = self.forgiven.saturating_add(forgiven);
         }
@@ -291,7 +292,7 @@ impl<K: Key> Object for TokenBucket<K> {
     }
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.spent.as_mut().ok_or(BadBytes)?.advance(input);
+            return self.spent.as_mut().ok_or(BadBytes)?.advance(flags, input);
         }
         let writing = read_writing(input, stamp)?;
         let key = K::decode(input)?;
@@ -303,7 +304,26 @@ impl<K: Key> Object for TokenBucket<K> {
         let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
         self.spent
             .as_mut()
-            .is_none_or(|spent| spent.flush(bytes, name))
+            .is_none_or(|spent| spent.flush(bytes, name, |number| hash_key(keys, number)))
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    /// Of what was spent: levels are each instance's own view.
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        let spent = self.spent.as_ref();
+        spent.is_some_and(|spent| spent.leaves(first, out))
+    }
+    fn announced(&self) -> u64 {
+        let name = |number| hash_key(&self.keys, number);
+        let spent = self.spent.as_ref();
+        spent.map_or(0, |spent| spent.announced(self.keys.used(), name))
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let (keys, range) = (&self.keys, (cursor, records, self.keys.used()));
+        let name = |number| hash_key(keys, number);
+        let spent = self.spent.as_mut();
+        spent.map_or((None, 0), |spent| spent.tell_again(leaves, range, name))
     }
     fn sweep(&mut self, records: u32) {
         if let Some(spent) = &mut self.spent {
@@ -333,7 +353,7 @@ impl<K: Key> Object for TokenBucket<K> {
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.spent.as_mut().ok_or(BadBytes)?.advance(input);
+            return self.spent.as_mut().ok_or(BadBytes)?.advance(flags, input);
         }
         let key = K::decode(input)?;
         let bucket = read_bucket(input)?;

@@ -5,12 +5,15 @@ use core::cmp::Reverse;
 use core::ops::Range;
 use std::rc::Rc;
 
-use super::cells::read_place;
+use super::announced::{self, Announced, writer};
+use super::cells::{hash_place, read_place};
 use super::summary::{Counted, Summary};
 use super::{
-    CELLS_MAX, WRITERS_MAX, Writing, is_own, late, read_cell, read_lane, read_writing, write_cell,
+    CELLS_MAX, WRITERS_MAX, Writing, is_own, late, own_writing, read_cell, read_lane, read_writing,
+    write_cell,
 };
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::foresight::Foresight;
 use crate::index::Index;
@@ -33,6 +36,7 @@ pub struct TopK<K: Key> {
     own: Summary<K>,
     changed: Vec<u32>,
     others: Vec<Others<K>>,
+    announced: Option<Announced<Said<K>>>,
 }
 
 zeroed! {
@@ -81,6 +85,7 @@ impl<K: Key> TopK<K> {
             own: Summary::new(context.seed(), places),
             changed: Vec::with_capacity(places as usize),
             others: Vec::with_capacity(64),
+            announced: Announced::new(&settings, places),
             context,
             object,
             settings,
@@ -206,7 +211,18 @@ impl<K: Key> TopK<K> {
                 self.others.len() - 1
             }
         };
-        self.others[of].learn(place, said, self.context.seed());
+        let before = self.others[of].get(place);
+        if self.others[of].learn(place, said, self.context.seed())
+            && let Some(announced) = &mut self.announced
+        {
+            let writer = writer(&self.context, writing);
+            let seed = self.context.seed();
+            announced.applied(
+                hash_place(place, &()),
+                before.map_or(0, |before| digest(place, writer, &before, seed)),
+                digest(place, writer, &said, seed),
+            );
+        }
         Ok(())
     }
 
@@ -221,6 +237,14 @@ impl<K: Key> TopK<K> {
         }
     }
 
+    /// What is known of an instance's place: of this one's, as it was announced if hosts compare that.
+    fn told(&self, writer: u32, place: u32) -> Option<Counted<K>> {
+        match &self.announced {
+            Some(announced) if writer == 0 => announced.own[place as usize].get(),
+            _ => self.counted(writer, place),
+        }
+    }
+
     /// What is known of an instance's place.
     fn counted(&self, writer: u32, place: u32) -> Option<Counted<K>> {
         match writer.checked_sub(1) {
@@ -230,11 +254,24 @@ impl<K: Key> TopK<K> {
     }
 }
 
-impl<K: Key> Others<K> {
-    fn get(&self, place: u32) -> Option<Counted<K>> {
-        let Said { count, error, key } = self.places[place as usize];
+impl<K: Key> Said<K> {
+    fn get(&self) -> Option<Counted<K>> {
+        let Said { count, error, key } = *self;
         let key = *key.get()?;
         Some(Counted { count, error, key })
+    }
+}
+
+impl<K: Key> From<Counted<K>> for Said<K> {
+    fn from(Counted { count, error, key }: Counted<K>) -> Self {
+        let key = Slot::of(key);
+        Said { count, error, key }
+    }
+}
+
+impl<K: Key> Others<K> {
+    fn get(&self, place: u32) -> Option<Counted<K>> {
+        self.places[place as usize].get()
     }
 
     /// What a key has. While not all is told, a key may be in its old place and its new one: the greater count is the newer.
@@ -261,11 +298,11 @@ impl<K: Key> Others<K> {
         counts.min().unwrap_or(0)
     }
 
-    /// A place's count only grows: of two copies the greater is the newer one.
-    fn learn(&mut self, place: u32, said: Counted<K>, seed: u64) {
+    /// A place's count only grows: of two copies the greater is the newer one. Whether this one is.
+    fn learn(&mut self, place: u32, said: Counted<K>, seed: u64) -> bool {
         let known = self.get(place);
         if known.is_some_and(|known| known >= said) {
-            return;
+            return false;
         }
         let before = known.map_or(0, |known| known.count);
         self.total = self.total.wrapping_add(said.count - before);
@@ -273,11 +310,7 @@ impl<K: Key> Others<K> {
         if let Some(known) = known.filter(|_| !is_same) {
             self.index.remove(known.key.hash(seed), place);
         }
-        self.places[place as usize] = Said {
-            count: said.count,
-            error: said.error,
-            key: Slot::of(said.key),
-        };
+        self.places[place as usize] = said.into();
         if !is_same {
             let places = &self.places;
             self.index.insert(said.key.hash(seed), place, |place| {
@@ -285,7 +318,14 @@ impl<K: Key> Others<K> {
                 key.map_or(0, |key| key.hash(seed))
             });
         }
+        true
     }
+}
+
+/// A place's part of the digests that hosts compare.
+fn digest<K: Key>(place: u32, writer: u64, held: &Counted<K>, seed: u64) -> u64 {
+    let name = crate::hash::words(held.key.hash(seed), place.into(), 0);
+    announced::digest(name, writer, (held.count, held.error))
 }
 
 /// The writes of a [`TopK`].
@@ -338,8 +378,56 @@ impl<K: Key> Object for TopK<K> {
                 out.varint(held.count);
             });
             *bytes = bytes.saturating_sub(length);
+            if let Some(announced) = &mut self.announced {
+                let writer = writer(&self.context, own_writing(&self.context));
+                let seed = self.context.seed();
+                let told = &mut announced.own[place as usize];
+                let before = core::mem::replace(told, held.into()).get();
+                announced.leaves.replace(
+                    Leaves::of(hash_place(place, &())),
+                    before.map_or(0, |before| digest(place, writer, &before, seed)),
+                    digest(place, writer, &held, seed),
+                );
+            }
         }
         true
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        let leaves = self.announced.as_ref().map(|announced| &announced.leaves);
+        Leaves::read(leaves, first, out)
+    }
+    fn announced(&self) -> u64 {
+        let seed = self.context.seed();
+        let mut sum = 0u64;
+        for of in 0..=self.others.len() as u32 {
+            let Some(writing) = self.writing(of) else {
+                continue;
+            };
+            let writer = writer(&self.context, writing);
+            for place in 0..self.places() {
+                if let Some(held) = self.told(of, place) {
+                    sum = sum.wrapping_add(digest(place, writer, &held, seed));
+                }
+            }
+        }
+        sum
+    }
+    /// Counts of a place only grow, so it raises what is too small elsewhere; what is too great goes when a greater one is told.
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let end = cursor.saturating_add(records).min(self.places());
+        let mut told = 0;
+        for place in cursor..end {
+            let wanted = leaves.contains(Leaves::of(hash_place(place, &())));
+            if wanted && self.told(0, place).is_some() {
+                told += 1;
+                let marked = self.own.mark(place).then_some(place);
+                self.mark(marked);
+            }
+        }
+        ((end < self.places()).then_some(end), told)
     }
     /// Of all instances' places.
     fn digest(&self) -> u64 {
@@ -366,7 +454,7 @@ impl<K: Key> Object for TopK<K> {
         }
         digest
     }
-    /// This instance's places as they are now: of one that is told again, the greater count is the newer.
+    /// Of a place that is told again, the greater count is the newer.
     fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
         if !self.settings.logged {
             return None;
@@ -375,7 +463,7 @@ impl<K: Key> Object for TopK<K> {
         let (mut writer, mut first) = (cursor / places, cursor % places);
         while let Some(writing) = self.writing(writer) {
             for place in first..places {
-                let Some(held) = self.counted(writer, place) else {
+                let Some(held) = self.told(writer, place) else {
                     continue;
                 };
                 if out.len() + OPERATION_BYTES_MAX > bytes_max {

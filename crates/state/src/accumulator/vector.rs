@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals, read_place, write_place};
+use super::cells::{Cells, Totals, hash_place, read_place, write_place};
 use super::{late, read_lane};
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::object::{Object, ObjectSettings, Since, skip_stamp};
 use crate::stamp::Stamp;
@@ -108,7 +109,20 @@ impl Object for Vector {
         self.cells.apply(input, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        self.cells.flush(bytes, write_place)
+        self.cells.flush(bytes, write_place, hash_place)
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.cells.leaves(first, out)
+    }
+    fn announced(&self) -> u64 {
+        self.cells.announced(self.len(), hash_place)
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let range = (cursor, records, self.len());
+        self.cells.tell_again(leaves, range, hash_place)
     }
     fn digest(&self) -> u64 {
         self.cells.digest()

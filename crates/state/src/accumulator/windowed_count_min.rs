@@ -3,12 +3,13 @@
 use core::marker::PhantomData;
 use std::rc::Rc;
 
-use super::cells::read_place;
+use super::cells::{hash_place, read_place};
 use super::grid::Grid;
 use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::{Writing, late, read_cell, read_lane, read_writing};
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Since, skip_stamp};
@@ -103,10 +104,11 @@ impl<K: Key> WindowedCountMin<K> {
         (bucket, total): (u32, u64),
     ) -> Result<(), BadBytes> {
         if let Some(writing) = self.cells.writer(writing)?
-            && self.cells.ring.accept(bucket, self.context.tick())
+            && self.cells.accept(bucket)
             && total > 0
         {
-            self.cells.learn(writing, place, bucket, total);
+            let place = (place, hash_place(place, &()));
+            self.cells.learn(writing, place, (bucket, total));
         }
         Ok(())
     }
@@ -142,7 +144,7 @@ impl<K: Key> Object for WindowedCountMin<K> {
     }
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(input);
+            return self.cells.advance(flags, input);
         }
         let writing = read_writing(input, stamp)?;
         let place = read_place(input, self.grid.len())?;
@@ -150,8 +152,24 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.learn(place, writing, total)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
+        let name = |place: u32, out: &mut Writer<'_>| out.varint(place.into());
         self.cells
-            .flush(bytes, |place, out| out.varint(place.into()))
+            .flush(bytes, name, |place| hash_place(place, &()))
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.cells.leaves(first, out)
+    }
+    fn announced(&self) -> u64 {
+        let name = |place| hash_place(place, &());
+        self.cells.announced(self.grid.len(), name)
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let range = (cursor, records, self.grid.len());
+        self.cells
+            .tell_again(leaves, range, |place| hash_place(place, &()))
     }
     fn sweep(&mut self, _: u32) {
         self.cells.keep_up();
@@ -173,7 +191,7 @@ impl<K: Key> Object for WindowedCountMin<K> {
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(input);
+            return self.cells.advance(flags, input);
         }
         if input.u16()? != self.mark() {
             return Err(BadBytes);

@@ -8,6 +8,7 @@ use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::{Tally, Writing, late, read_cell, read_lane, read_writing};
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::foresight::Foresight;
 use crate::map::Key;
@@ -118,11 +119,12 @@ impl<K: Key> WindowedCounters<K> {
         let Some(writing) = self.cells.writer(writing)? else {
             return Ok(());
         };
-        if self.cells.ring.accept(bucket, self.context.tick())
+        if self.cells.accept(bucket)
             && total > 0
             && let Some((number, _)) = self.keys.start(key, false)
         {
-            self.cells.learn(writing, number, bucket, total);
+            let name = self.keys.hash(&key);
+            self.cells.learn(writing, (number, name), (bucket, total));
         }
         Ok(())
     }
@@ -163,7 +165,7 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(input);
+            return self.cells.advance(flags, input);
         }
         let writing = read_writing(input, stamp)?;
         let key = K::decode(input)?;
@@ -172,8 +174,24 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let keys = &self.keys;
+        let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
         self.cells
-            .flush(bytes, |number, out| write_key(keys, number, out))
+            .flush(bytes, name, |number| hash_key(keys, number))
+    }
+    fn tells_own(&self) -> bool {
+        true
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.cells.leaves(first, out)
+    }
+    fn announced(&self) -> u64 {
+        let name = |number| hash_key(&self.keys, number);
+        self.cells.announced(self.keys.used(), name)
+    }
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let (keys, range) = (&self.keys, (cursor, records, self.keys.used()));
+        self.cells
+            .tell_again(leaves, range, |number| hash_key(keys, number))
     }
     fn sweep(&mut self, records: u32) {
         self.cells.keep_up();
@@ -193,7 +211,7 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {
-            return self.cells.advance(input);
+            return self.cells.advance(flags, input);
         }
         let key = K::decode(input)?;
         let bucket = read_bucket(input)?;
@@ -252,6 +270,11 @@ pub(super) fn write_key<K: Key>(keys: &Keyed<K>, number: u32, out: &mut Writer<'
     if let Some(key) = keys.key(number) {
         key.encode(out);
     }
+}
+
+/// The hash of a number's key, the same everywhere.
+pub(super) fn hash_key<K: Key>(keys: &Keyed<K>, number: u32) -> u64 {
+    keys.key(number).map_or(0, |key| keys.hash(key))
 }
 
 /// The digest of cells that are called by keys, whatever numbers those have.

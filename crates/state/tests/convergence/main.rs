@@ -18,7 +18,8 @@ mod planted;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use asterism_state::{Object, State};
+use asterism_state::audit::{LEAVES, Leaf, UNSURE};
+use asterism_state::{Object, ReadLeaves, State, SumLeaves};
 use cluster::Cluster;
 use shared::{CAPACITY, Chance, Shared};
 
@@ -59,6 +60,27 @@ pub fn run(seed: u64) {
     }
 }
 
+/// What hosts would compare is the same at both, where they are sure, and is what a look at everything gives.
+fn audited(name: &str, (here, there): (&Shared, &Shared), object: u8) {
+    let leaves = |state: &Shared| {
+        let mut leaves = [Leaf::default(); LEAVES];
+        let out = &mut leaves[..];
+        let kept = state.look(object, ReadLeaves { first: 0, out });
+        (kept == Some(true)).then(|| leaves.map(|leaf| leaf.digest))
+    };
+    let (Some(kept), Some(others)) = (leaves(here), leaves(there)) else {
+        return;
+    };
+    if !kept.contains(&UNSURE) {
+        let sum = kept.iter().fold(0u64, |sum, leaf| sum.wrapping_add(*leaf));
+        assert_eq!(here.look(object, SumLeaves), Some(sum), "{name} is kept");
+    }
+    for (here, there) in kept.into_iter().zip(others) {
+        let is_sure = here != UNSURE && there != UNSURE;
+        assert!(!is_sure || here == there, "{name} is compared");
+    }
+}
+
 /// All members hold the same, and nothing was refused.
 fn equal(cluster: &Cluster) {
     let first = &cluster.replicas[0].state;
@@ -70,6 +92,9 @@ fn equal(cluster: &Cluster) {
             .zip(first.digests())
         {
             assert_eq!(here, there, "{name} differs");
+        }
+        for (object, name) in (0..).zip(Shared::OBJECTS) {
+            audited(name, (state, first), object);
         }
         assert_eq!(
             state.total.get(),

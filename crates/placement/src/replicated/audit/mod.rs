@@ -20,6 +20,7 @@
 
 mod holds;
 mod reading;
+mod streams;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -27,10 +28,14 @@ use std::collections::VecDeque;
 use crate::{MemberId, Time};
 
 pub use holds::Holds;
-pub use reading::{LEAVES, Leaf, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn};
+pub use reading::{LEAVES, Leaf, Leaves, Place, Reading, SEGMENT_LEAVES, SEGMENTS, Turn, UNSURE};
+
+pub(super) use streams::of_group;
+pub use streams::{STREAM_PERIOD, StreamFault, StreamPosition, StreamStanding};
 
 use super::Replicator;
 use crate::mutant::{self, Mutant};
+use streams::{Stream, Telling};
 
 /// A whole turn over all segments of all objects takes so long, if the readings of a round follow each other fast enough.
 pub const CYCLE: Duration = Duration::from_millis(400);
@@ -72,12 +77,18 @@ pub struct AuditTally {
     pub equal: u64,
     /// Leaves found different.
     pub different: u64,
-    /// Leaves that changed between two readings, and were left for a later round.
+    /// Leaves that changed between two readings, or that one of them was not sure of, and were left for a later round.
     pub changing: u64,
     /// Rounds that came to nothing: a reading was lost, or came before what it was to be compared with.
     pub rounds_void: u64,
     /// Readings that are none, or not of the reference.
     pub refused: u64,
+    /// Ranges of streams that were delivered as they were sent.
+    pub streams_equal: u64,
+    /// And otherwise.
+    pub streams_different: u64,
+    /// Positions that were told when the stream was past them already.
+    pub streams_passed: u64,
 }
 
 /// An own reading, of one instance.
@@ -170,6 +181,12 @@ pub struct Auditor {
     /// Places and instances of which something differs.
     differ: usize,
     findings: VecDeque<Finding>,
+    /// By member; the own one stays empty.
+    streams: Vec<Stream>,
+    /// Of which of them something was delivered last.
+    heard: usize,
+    telling: Telling,
+    faults: VecDeque<StreamFault>,
     tally: AuditTally,
 }
 
@@ -204,6 +221,14 @@ impl Auditor {
             known: vec![known; places],
             differ: 0,
             findings: VecDeque::new(),
+            streams: config
+                .members
+                .iter()
+                .map(|&member| Stream::new(member))
+                .collect(),
+            heard: 0,
+            telling: Telling::default(),
+            faults: VecDeque::new(),
             tally: AuditTally::default(),
         }
     }
@@ -225,6 +250,9 @@ impl Auditor {
                 known.equal_at.fill([now; SEGMENT_LEAVES]);
             }
             self.differ = 0;
+        }
+        if !replicator.is_alone() {
+            self.telling.turn(now, replicator.sent_through());
         }
         if self.audited.is_empty() || self.is_alone(replicator) {
             return;
@@ -409,7 +437,8 @@ impl Auditor {
                 };
                 let pairs = before.iter().zip(&changes).enumerate();
                 let changed = pairs.fold(0, |bits, (leaf, (before, after))| {
-                    bits | u64::from(before != after) << leaf
+                    let changed = before != after || digests[leaf] == UNSURE;
+                    bits | u64::from(changed) << leaf
                 });
                 self.say(now, number, place, least, Turn::Second(changed));
             }
@@ -456,7 +485,7 @@ impl Auditor {
     /// Whether there is a frame to send.
     #[must_use]
     pub fn has_frame(&self) -> bool {
-        !self.outgoing.is_empty()
+        !self.outgoing.is_empty() || self.telling.is_due
     }
 
     /// The body of a frame that a member sent.
@@ -517,7 +546,8 @@ impl Auditor {
             let (mut equal, mut different) = (0u64, 0u64);
             for leaf in 0..SEGMENT_LEAVES {
                 let unchanged = changed >> leaf & 1 == 0 || mutant::active(Mutant::ChangesIgnored);
-                if !unchanged {
+                let unsure = [round.digests[leaf], own.digests[leaf]].contains(&UNSURE);
+                if !unchanged || unsure {
                     self.tally.changing += 1;
                 } else if round.digests[leaf] == own.digests[leaf] {
                     equal |= 1 << leaf;
@@ -616,7 +646,8 @@ impl Auditor {
         let leads = self.reference == Some(self.members[self.me]) && self.audited.contains(&true);
         let second = self.rounds.front().map(|round| round.second_at);
         let next = leads.then_some(self.next_at);
-        second.into_iter().chain(next).min()
+        let times = [second, next, self.telling.at];
+        times.into_iter().flatten().min()
     }
 }
 

@@ -30,10 +30,13 @@ impl Place {
     }
 }
 
+/// A digest that says nothing: the leaf cannot be compared now.
+pub const UNSURE: u64 = u64::MAX;
+
 /// A leaf, as an instance reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leaf {
-    /// Equal on two members exactly if (but for chance, 2⁻⁶⁴) the leaf is.
+    /// Equal on two members exactly if (but for chance, 2⁻⁶⁴) the leaf is; [`UNSURE`] is equal to nothing.
     pub digest: u64,
     /// How often it changed there, modulo 2³²: an entry may come and go, and leave the digest as it was.
     pub changes: u32,

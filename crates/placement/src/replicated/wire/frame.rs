@@ -2,7 +2,7 @@
 
 use crate::mutant::{self, Mutant};
 
-use super::super::audit::Reading;
+use super::super::audit::{Reading, StreamPosition};
 use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
 use super::image::{Image, ImageAcknowledge, ImageEndFrame};
@@ -20,6 +20,8 @@ pub(crate) const KIND_IMAGE_ACKNOWLEDGE: u8 = 6;
 pub(crate) const KIND_PADDING: u8 = 0x80;
 /// A reading of an auditor: who does not know it may skip it.
 pub(crate) const KIND_AUDIT: u8 = 0x81;
+/// How far the sender's stream was sent, and what that adds up to: who does not know it may skip it.
+pub(crate) const KIND_STREAM: u8 = 0x83;
 /// A kind with this bit may be skipped by a build that does not know it.
 const SKIPPABLE: u8 = 0x80;
 
@@ -42,6 +44,8 @@ pub(crate) enum Frame<'a> {
     Keys(AcceptedKeys),
     /// A reading of an auditor, well formed.
     Audit(&'a [u8]),
+    /// How far the sender's stream was sent.
+    Stream(StreamPosition),
     /// Without a meaning.
     Padding,
     /// Unknown, and allowed to be.
@@ -117,6 +121,7 @@ impl<'a> Frames<'a> {
             KIND_PADDING => Some(Frame::Padding),
             KIND_KEYS => AcceptedKeys::read(body).map(Frame::Keys),
             KIND_AUDIT => Reading::parse(body).map(|_| Frame::Audit(body)),
+            KIND_STREAM => StreamPosition::read(body).map(Frame::Stream),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };

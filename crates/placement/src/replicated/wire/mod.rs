@@ -13,6 +13,7 @@
 //! padding     := zero*                                kind 0x80; without a meaning
 //! keys        := (id:u8 check:u32)+                   kind 0x82; the cluster keys that the sender accepts
 //! audit       := see `audit::Reading`                 kind 0x81
+//! stream      := sequence digest:u64                  kind 0x83; see `audit::StreamPosition`
 //! images; joining, leaving and closing                see `image` and `membership`
 //! ```
 //!
@@ -34,7 +35,7 @@ use crate::MemberId;
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
 pub(crate) use frame::{
     Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_AUDIT, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
-    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_RECORDS, write_frame, write_padding,
+    KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_RECORDS, KIND_STREAM, write_frame, write_padding,
 };
 pub(crate) use header::{Echo, Header};
 pub(crate) use image::{Image, ImageAcknowledge, ImageEndFrame};

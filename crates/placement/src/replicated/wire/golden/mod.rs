@@ -9,7 +9,7 @@ use crate::vectors::{self, Vector, number, part, to_hex, to_runs};
 use crate::{ClusterId, Epoch, MemberId, Time};
 
 use super::super::ImageKind;
-use super::super::audit::{Place, Reading, Turn};
+use super::super::audit::{Place, Reading, StreamPosition, Turn};
 use super::super::refused::Refused;
 use super::membership::{KIND_CLOSE, KIND_JOIN};
 use super::*;
@@ -95,6 +95,10 @@ fn fields_of(bytes: &[u8]) -> Fields {
             fields.extend(reading.vector.iter().map(|of| field("sequence", of)));
             fields.extend(words.iter().map(|word| field(name, word)));
         }
+        Frame::Stream(position) => fields.extend([
+            field("sequence", position.sequence),
+            field("digest", position.digest),
+        ]),
         Frame::Padding => {
             assert_eq!(kind, 0x80);
             fields.push(field("length", length));
@@ -193,6 +197,11 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             }
             .write(&mut body);
         }
+        KIND_STREAM => StreamPosition {
+            sequence: vector.number("sequence"),
+            digest: vector.number("digest"),
+        }
+        .write(&mut body),
         0x80 => {
             write_padding(&mut out, 2 + vector.number::<usize>("length"));
             return Some(out);
@@ -240,7 +249,9 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     kinds.dedup();
     assert_eq!(
         kinds,
-        [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 254]
+        [
+            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 254
+        ]
     );
 }
 
