@@ -39,7 +39,8 @@ pub struct Verdict {
 
 /// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`), where members die by the dozen.
-const IN_THE_CORE: [placement::Mutant; 4] = [
+const IN_THE_CORE: [placement::Mutant; 5] = [
+    placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,
     placement::Mutant::HalfImageForgotten,
