@@ -10,7 +10,7 @@ use crate::answer::Late;
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
 use crate::memory::Region;
-use crate::object::{Object, ObjectSettings, Since};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -164,16 +164,19 @@ impl<K: Key> Object for Bloom<K> {
             digest.wrapping_add(crate::hash::words(word as u64, bits, 0))
         })
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.grid.mark(self.context.seed());
         for word in cursor..self.words.len() as u32 {
+            if !part.look() {
+                return Some(word);
+            }
             if self.words[word as usize] == 0 {
                 continue;
             }
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(word);
             }
-            let mut writer = Writer::new(out, self.context.addresses());
+            let mut writer = Writer::new(part.out(), self.context.addresses());
             writer.u8(self.object << 3);
             writer.u16(mark);
             self.write(word, &mut writer);

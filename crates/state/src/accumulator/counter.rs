@@ -8,7 +8,7 @@ use super::{
 };
 use crate::answer::Late;
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::{Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -121,7 +121,7 @@ impl Object for Counter {
     fn digest(&self) -> u64 {
         crate::hash::word(self.own.wrapping_add(self.others), 0)
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         // Place 0 is this instance's own cell as last flushed: later changes follow in the log.
         let own = (self.flushed != NEVER).then(|| {
             let writing = Writing {
@@ -132,10 +132,10 @@ impl Object for Counter {
         });
         let cells = own.iter().chain(&self.cells).enumerate();
         for (place, (writing, total, stamp)) in cells.skip(cursor as usize) {
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(place as u32);
             }
-            let mut writer = Writer::new(out, self.context.addresses());
+            let mut writer = Writer::new(part.out(), self.context.addresses());
             writer.u8(self.object << 3);
             write_cell(&self.context, *writing, *total, *stamp, &mut writer);
         }

@@ -10,7 +10,7 @@ use super::window::{Ring, read_bucket};
 use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, write_cell};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, zeroed};
-use crate::object::ObjectSettings;
+use crate::object::{ObjectSettings, Part};
 use crate::stamp::{Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -248,17 +248,17 @@ impl TimedCells {
         &self,
         cursor: u32,
         used: u32,
-        (bytes_max, out): (usize, &mut Vec<u8>),
+        part: &mut Part<'_>,
         name: impl Fn(u32, &mut Writer<'_>),
     ) -> Option<u32> {
         if !self.logged || self.ring.head() == 0 {
             return None;
         }
         if cursor == 0 {
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(0);
             }
-            let mut bytes = Writer::new(out, self.context.addresses());
+            let mut bytes = Writer::new(part.out(), self.context.addresses());
             bytes.u8(self.object << 3 | ADVANCE);
             bytes.varint(self.ring.head().into());
         }
@@ -267,13 +267,16 @@ impl TimedCells {
         let (mut writer, mut first) = (from / room, from % room);
         while writer as usize <= self.others.len() {
             for at in first..used * self.ring.slots() {
+                if !part.look() {
+                    return Some(1 + writer * room + at);
+                }
                 let Some((writing, total, bucket)) = self.total(writer, at) else {
                     continue;
                 };
-                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                if !part.has_room() {
                     return Some(1 + writer * room + at);
                 }
-                let mut bytes = Writer::new(out, self.context.addresses());
+                let mut bytes = Writer::new(part.out(), self.context.addresses());
                 bytes.u8(self.object << 3);
                 name(at / self.ring.slots(), &mut bytes);
                 bytes.varint(bucket.into());
