@@ -39,7 +39,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.send();
         // Nothing is read that could change it again: what changed waits for no window.
         self.drained_round = 0;
-        self.upkeep();
+        self.upkeep(0);
         self.publish();
     }
 
