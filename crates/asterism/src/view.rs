@@ -370,6 +370,7 @@ impl View {
                     welcomes: member.has_welcomed,
                     unreachable: member.traffic.is_some_and(|traffic| traffic.is_unreachable),
                     laggard: member.is_laggard(),
+                    lags_us: progress.lags_since.map(age),
                     takes_part: progress.standing != Standing::Out,
                     heard_us_ago: progress.heard.map(age),
                     round_trip_us: (progress.round_trip.samples > 0)
@@ -590,6 +591,8 @@ pub struct PeerDocument {
     pub unreachable: bool,
     /// Whether it fell off the log.
     pub laggard: bool,
+    /// For how long it has not been served from the log, since it fell off it.
+    pub lags_us: Option<u64>,
     /// Whether it is a member of the epoch.
     pub takes_part: bool,
     /// When it was last heard.

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use lexopt::prelude::*;
@@ -13,14 +14,14 @@ use serde::Serialize;
 use crate::contract::{Document, Failure};
 use crate::machine::{self, Machine};
 use crate::measures::{self, Context};
-use crate::{instructions, registry};
+use crate::{instructions, plot, registry};
 
 const USAGE: &str = "\
 The measures of Asterism: each is made anew at every call.
 
 Usage: asterism-bench list [--format json]
        asterism-bench measure NAME [--full] [--seed N] [--format json]
-       asterism-bench report [--full] [--seed N] [--format json]
+       asterism-bench report [--full] [--seed N] [--plots DIR] [--format json]
 
   list     every measure that is promised, with its bar; those not built say \"not yet\"
   measure  makes one and prints it; ends within 45 s (lab.*: 55 s) unless --full
@@ -28,6 +29,7 @@ Usage: asterism-bench list [--format json]
 
   --full         the long form
   --seed N       the seed of the traffic (default 1)
+  --plots DIR    write the pictures of those that have one there, as NAME.svg
   --format json  one JSON document on standard output
 
 Exit: 0 measured, whether or not the bar is met; 1 unsound; 2 usage; 3 not yet built; 4 something needed is absent.
@@ -63,9 +65,10 @@ enum Request {
     Instructions(String),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Options {
     json: bool,
+    plots: Option<PathBuf>,
     context: Context,
 }
 
@@ -74,6 +77,7 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Request, Opti
     let mut words = Vec::new();
     let mut options = Options {
         json: false,
+        plots: None,
         context: Context {
             full: false,
             seed: SEED,
@@ -90,6 +94,7 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Request, Opti
                     .and_then(|value| value.parse())
                     .map_err(wrong)?
             }
+            Long("plots") => options.plots = Some(parser.value().map_err(wrong)?.into()),
             Long("format") => match parser
                 .value()
                 .and_then(|value| value.string())
@@ -266,7 +271,12 @@ fn report(options: Options) -> Result<(), Failure> {
             continue;
         }
         match measure_apart(row.name, options.context) {
-            Ok(document) => documents.push(document),
+            Ok(document) => {
+                if let Some(folder) = &options.plots {
+                    draw(&document, folder)?;
+                }
+                documents.push(document);
+            }
             Err(sentence) => {
                 eprintln!("asterism-bench: {sentence}");
                 failed.push(serde_json::json!({ "name": row.name, "sentence": sentence }));
@@ -329,6 +339,17 @@ fn report(options: Options) -> Result<(), Failure> {
             count + documents.len()
         ))),
     }
+}
+
+/// Writes a document's picture, if it has one.
+fn draw(document: &Document, folder: &Path) -> Result<(), Failure> {
+    let Some(picture) = plot::picture(document) else {
+        return Ok(());
+    };
+    let path = folder.join(format!("{}.svg", document.name));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, picture))
+        .map_err(|error| Failure::Absent(format!("{} is not written ({error})", path.display())))
 }
 
 fn measure_apart(name: &str, context: Context) -> Result<Document, String> {

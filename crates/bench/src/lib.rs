@@ -16,6 +16,7 @@ pub mod instructions;
 pub mod machine;
 pub mod measures;
 pub mod memory;
+mod plot;
 pub mod registry;
 pub mod timing;
 pub mod traffic;

@@ -10,6 +10,8 @@ mod counters_pair;
 mod floor;
 mod host_process;
 mod join_cold;
+mod join_load;
+mod join_pause;
 mod known_loop;
 mod lab;
 mod lab_kill;
@@ -20,6 +22,7 @@ mod nat;
 mod nat_bench;
 mod nat_churn;
 mod nat_oracle;
+mod paper_figure_7;
 mod pass_through;
 mod peers_haproxy;
 mod ports;
@@ -43,6 +46,7 @@ const MEASURES: &[&[Measure]] = &[
     counters::MEASURES,
     floor::MEASURES,
     join_cold::MEASURES,
+    join_pause::MEASURES,
     lab_kill::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
@@ -50,6 +54,7 @@ const MEASURES: &[&[Measure]] = &[
     nat::MEASURES,
     nat_churn::MEASURES,
     nat_oracle::MEASURES,
+    paper_figure_7::MEASURES,
     pass_through::MEASURES,
     peers_haproxy::MEASURES,
     ports::MEASURES,

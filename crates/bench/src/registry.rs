@@ -231,7 +231,7 @@ mod tests {
         replication.bytes-per-binding replication.new-flow-sender replication.new-flow-receiver
         replication.inserts counters.both-sides counters.lag sim.seeds sim.mutants
         lab.asymmetric-tcp lab.throughput nat.oracle ports.conformance replication.multicast-cost
-        soak.operations join.pause join.cold-100k join.cold-1m replication.straggler
+        soak.operations join.pause paper.figure-7 join.cold-100k join.cold-1m replication.straggler
         replication.coalescing replication.repair peers.haproxy peers.conntrackd nat.latency-added
         idps.leaked audit.alarm lab.kill
         functions.lines functions.cost functions.chain firewall.agreement balancer.disruption

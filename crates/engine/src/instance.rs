@@ -36,7 +36,7 @@ use crate::tally::Tally;
 pub(crate) use parts::Exchange;
 pub use parts::InstanceParts;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
-pub use sharing::APPLY_GROUPS_PER_TURN;
+pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
 use sharing::{BURST_LOG_BYTES, Walk};
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
 
@@ -80,6 +80,12 @@ pub struct Instance<F: NetworkFunction> {
     begun_round: u64,
     round_bytes: usize,
     swept_us: u64,
+    /// The object that the step of a sweep under way has come to, what is left of it there, if it has begun with it, and when the
+    /// step began.
+    sweep_object: u8,
+    sweep_left: Option<u32>,
+    sweep_begun_us: u64,
+    sweep_outgrew: bool,
     walks: Vec<Walk>,
     /// Records of images handed to the state channel.
     image_records: u64,
@@ -111,7 +117,7 @@ impl<F: NetworkFunction> Instance<F> {
         // Before the packets leave: a reply to one of them must not overtake what it is known by.
         self.publish();
         self.send();
-        self.upkeep();
+        self.upkeep(read);
         self.publish();
         read
     }

@@ -35,6 +35,14 @@ pub struct Tally {
     pub cell_changes: u64,
     /// Totals of cells with which they were logged.
     pub cells_told: u64,
+    /// Parts of images that were written for others.
+    pub image_parts_written: u64,
+    /// Places of tables that were looked at for that, used ones or not.
+    pub image_places: u64,
+    /// The most of them in one turn, at most [`IMAGE_PLACES_PER_TURN`](crate::IMAGE_PLACES_PER_TURN).
+    pub image_places_most: u64,
+    /// Parts of others' images that were joined, counted in `groups_applied` too.
+    pub image_parts_applied: u64,
     dropped: [u64; Reason::ALL.len()],
 }
 
@@ -56,6 +64,10 @@ impl Default for Tally {
             group_bytes_written: 0,
             cell_changes: 0,
             cells_told: 0,
+            image_parts_written: 0,
+            image_places: 0,
+            image_places_most: 0,
+            image_parts_applied: 0,
             dropped: [0; Reason::ALL.len()],
         }
     }

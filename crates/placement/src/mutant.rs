@@ -56,6 +56,9 @@ pub enum Mutant {
     ClosesAlone,
     /// A newcomer's image is cut before all members keep what follows for it.
     CutBeforeConfirmed,
+    /// A newcomer has joined once it has its image, of which some groups are a part (a session without its port: a copy that
+    /// is of no one moment, as without the copy on write of a forked process).
+    ReadyInMidGroup,
     /// A newcomer acknowledges as applied what came after streams began for it, before it has what was before.
     NewcomerAcknowledges,
     /// What was said of a member's stream before its restart counts for the stream after it.
@@ -99,7 +102,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 41] = [
+    pub const ALL: [Mutant; 42] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -123,6 +126,7 @@ impl Mutant {
         Mutant::WalkNotRestarted,
         Mutant::ClosesAlone,
         Mutant::CutBeforeConfirmed,
+        Mutant::ReadyInMidGroup,
         Mutant::NewcomerAcknowledges,
         Mutant::MarksOutliveLives,
         Mutant::HalfImageForgotten,

@@ -40,7 +40,8 @@ pub struct Verdict {
 /// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`), where members die by the dozen. Those of relays that only cost time or bytes the tests
 /// of sites find (`crates/engine/tests/sites.rs`).
-const IN_THE_CORE: [placement::Mutant; 6] = [
+const IN_THE_CORE: [placement::Mutant; 7] = [
+    placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,
     placement::Mutant::HalfImageForgotten,

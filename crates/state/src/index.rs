@@ -203,6 +203,13 @@ impl Index {
         (self.mask + 1 + self.split) * size_of::<Bucket>()
     }
 
+    /// Says how far memory is used once `entries` more are in.
+    pub(crate) fn reach(&self, entries: usize) {
+        let more = entries / MEAN_ENTRIES + 1;
+        self.buckets.reach(self.mask + 1 + self.split + more);
+        self.overflow.reach(self.overflow_used as usize + more);
+    }
+
     #[inline(always)]
     fn place(&self, hash: u64) -> usize {
         let low = hash as usize & self.mask;

@@ -55,8 +55,8 @@ pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
-    ObjectSettings, OutgrewCache, PrefetchRecords, ReadLeaves, Settle, Show, Shown, Since, State,
-    SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit, WriteAgain,
+    ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, Settle, Show, Shown, Since,
+    State, SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

@@ -7,7 +7,7 @@ use core::ops::Range;
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::foresight::Foresight;
-use crate::object::{Object, Shown, Since};
+use crate::object::{Object, Part, Shown, Since};
 use crate::stamp::Stamp;
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
@@ -264,8 +264,8 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn approach(&self, input: &mut Reader<'_>) {
         Table::approach_operation(self, input);
     }
-    fn sweep(&mut self, records: u32) {
-        Table::sweep(self, records);
+    fn sweep(&mut self, records: u32) -> u32 {
+        Table::sweep(self, records)
     }
     fn sweep_length(&self) -> u32 {
         Table::sweep_length(self)
@@ -279,8 +279,8 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn digest(&self) -> u64 {
         Table::digest(self)
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        Table::image(self, cursor, bytes_max, out)
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        Table::image(self, cursor, part)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         Table::apply_image(self, flags, input)

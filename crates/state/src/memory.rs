@@ -3,12 +3,17 @@
 //! A table never allocates on the packet's path: its whole range is reserved when it is built, costs
 //! nothing until touched, and grows in place. This is the crate's one place that talks to the kernel.
 
+mod ahead;
+
 use core::fmt::Debug;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use ahead::{AHEAD_FROM_BYTES, Edge};
 
 /// Types for which all-zero bytes are a valid value.
 ///
@@ -106,6 +111,8 @@ pub struct Region<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
     mapped_bytes: usize,
+    /// How far it is used, if it is large.
+    edge: Option<Arc<Edge>>,
     marker: PhantomData<T>,
 }
 
@@ -185,6 +192,7 @@ impl<T: Zeroed> Region<T> {
             start: NonNull::new(start.cast()).expect("a mapping is not at address zero"),
             length,
             mapped_bytes: kept,
+            edge: (huge && kept >= AHEAD_FROM_BYTES).then(|| Edge::new(start as usize, kept)),
             marker: PhantomData,
         }
     }
@@ -200,6 +208,15 @@ impl<T: Zeroed> Region<T> {
         for at in (0..bytes).step_by(4096) {
             // SAFETY: `at` is inside the mapping; writing back the byte that is there changes nothing.
             unsafe { start.add(at).write_volatile(start.add(at).read_volatile()) };
+        }
+    }
+
+    /// The first `items` are used, or soon will be: what follows them is provided ahead, by another thread, so that nobody
+    /// waits for the kernel's zeroing when they grow. Of a range below 8 MiB nothing is.
+    #[inline]
+    pub fn reach(&self, items: usize) {
+        if let Some(edge) = &self.edge {
+            edge.reach(items.saturating_mul(size_of::<T>()));
         }
     }
 
@@ -256,6 +273,9 @@ impl<T: Zeroed> DerefMut for Region<T> {
 
 impl<T: Zeroed> Drop for Region<T> {
     fn drop(&mut self) {
+        if let Some(edge) = &self.edge {
+            edge.end();
+        }
         // SAFETY: the range was mapped by `new` and nothing borrows it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
     }

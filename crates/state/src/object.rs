@@ -70,6 +70,51 @@ impl ObjectSettings {
     }
 }
 
+/// A part of an image being written: bounded in bytes, and in places looked at, of which many may hold nothing.
+#[derive(Debug)]
+pub struct Part<'a> {
+    out: &'a mut Vec<u8>,
+    bytes_max: usize,
+    places_max: u32,
+    looked: u32,
+}
+
+impl<'a> Part<'a> {
+    /// A part of at most `bytes_max` bytes with what `out` holds already, for which at most `places_max` places of tables are
+    /// looked at.
+    pub fn new(out: &'a mut Vec<u8>, bytes_max: usize, places_max: u32) -> Self {
+        Self {
+            out,
+            bytes_max,
+            places_max,
+            looked: 0,
+        }
+    }
+
+    /// Places looked at so far.
+    pub fn looked(&self) -> u32 {
+        self.looked
+    }
+
+    /// Whether another entry fits.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.out.len() + OPERATION_BYTES_MAX <= self.bytes_max
+    }
+
+    /// Whether another place may be looked at; it counts as looked at.
+    #[inline]
+    pub(crate) fn look(&mut self) -> bool {
+        let may = self.looked < self.places_max;
+        self.looked += u32::from(may);
+        may
+    }
+
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+}
+
 /// What every state object can do for the engine. Network functions do not see this.
 pub trait Object {
     /// The object's writes, all that a function has of it after `act`.
@@ -87,8 +132,10 @@ pub trait Object {
     fn flush(&mut self, _bytes: &mut usize) -> bool {
         true
     }
-    /// Looks at up to `records` entries for idle and forgotten ones.
-    fn sweep(&mut self, _records: u32) {}
+    /// Looks at up to `records` entries for idle and forgotten ones; how many it ended or forgot.
+    fn sweep(&mut self, _records: u32) -> u32 {
+        0
+    }
     /// Entries that a whole sweep looks at.
     fn sweep_length(&self) -> u32 {
         0
@@ -104,8 +151,8 @@ pub trait Object {
     fn announced(&self) -> u64 {
         self.digest()
     }
-    /// Appends the object's whole state from `cursor` on; where to go on, `None` at the end.
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32>;
+    /// Appends the object's whole state from `cursor` on, as far as the part goes; where to go on, `None` at the end.
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32>;
     /// Writes what is here of some leaves anew, as this host's, so that all others take it over: looks at up to `records`
     /// entries from `cursor` on; where to go on, `None` at the end, and how many it wrote. An accumulator has the next flush
     /// tell again what this instance announced.
@@ -211,20 +258,23 @@ pub trait State: Sized + 'static {
     /// Appends up to `bytes_max` of the whole state from `cursor` on: (object, place in it). `None` at the
     /// end.
     fn image(&self, cursor: (u8, u32), bytes_max: usize, out: &mut Vec<u8>) -> Option<(u8, u32)> {
+        self.image_part(cursor, &mut Part::new(out, bytes_max, u32::MAX))
+    }
+
+    /// The same, and looks at no more places than the part says, used ones or not: a part may come back empty that is not the
+    /// last. Every one gets further than the one before.
+    fn image_part(&self, cursor: (u8, u32), part: &mut Part<'_>) -> Option<(u8, u32)> {
         let (mut object, mut place) = cursor;
         while usize::from(object) < Self::OBJECTS.len() {
-            match self.look(
-                object,
-                Image {
-                    cursor: place,
-                    bytes_max,
-                    out,
-                },
-            )? {
+            let image = Image {
+                cursor: place,
+                part,
+            };
+            match self.look(object, image)? {
                 Some(next) => return Some((object, next)),
                 None => (object, place) = (object + 1, 0),
             }
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return (usize::from(object) < Self::OBJECTS.len()).then_some((object, 0));
             }
         }
@@ -312,14 +362,13 @@ impl Visit<Result<(), BadBytes>> for ApplyImage<'_, '_> {
         object.apply_image(self.flags, self.input)
     }
 }
-struct Image<'a> {
+struct Image<'a, 'b> {
     cursor: u32,
-    bytes_max: usize,
-    out: &'a mut Vec<u8>,
+    part: &'a mut Part<'b>,
 }
-impl Look<Option<u32>> for Image<'_> {
+impl Look<Option<u32>> for Image<'_, '_> {
     fn look<O: Object>(self, object: &O) -> Option<u32> {
-        object.image(self.cursor, self.bytes_max, self.out)
+        object.image(self.cursor, self.part)
     }
 }
 struct Restore<'a, 'b> {
@@ -412,9 +461,9 @@ pub struct SweepSome(
     /// Entries to look at.
     pub u32,
 );
-impl Visit<()> for SweepSome {
-    fn visit<O: Object>(self, object: &mut O) {
-        object.sweep(self.0);
+impl Visit<u32> for SweepSome {
+    fn visit<O: Object>(self, object: &mut O) -> u32 {
+        object.sweep(self.0)
     }
 }
 /// [`Object::sweep_length`] as a look.

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use crate::answer::Late;
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::object::{Absence, Object, ObjectSettings, Since};
+use crate::object::{Absence, Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 
@@ -363,7 +363,7 @@ impl<S: Space> Object for Pool<S> {
     fn digest(&self) -> u64 {
         0
     }
-    fn image(&self, _: u32, _: usize, _: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, _: u32, _: &mut Part<'_>) -> Option<u32> {
         None
     }
     fn apply_image(&mut self, _: u8, _: &mut Reader<'_>) -> Result<(), BadBytes> {

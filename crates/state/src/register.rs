@@ -6,7 +6,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Since, read_stamp, skip_stamp, write_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, read_stamp, skip_stamp, write_stamp};
 use crate::stamp::{Origins, Stamp};
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Writer};
@@ -163,14 +163,14 @@ impl<V: Value> Object for Register<V> {
         }
         crate::hash::bytes(&bytes, 0)
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if cursor > 0 || self.stamp.sequence == 0 {
             return None;
         }
-        if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+        if !part.has_room() {
             return Some(0);
         }
-        let mut writer = Writer::new(out, self.context.addresses());
+        let mut writer = Writer::new(part.out(), self.context.addresses());
         writer.u8(self.object << 3);
         writer.varint(self.generation);
         self.value.encode(&mut writer);

@@ -19,6 +19,9 @@ use crate::view::{InstanceDocument, PeerDocument, PortDocument, StatusDocument};
 /// How long a host has to answer.
 pub(crate) const WITHIN: Duration = Duration::from_secs(15);
 
+/// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
+const LAGS_LONG_US: u64 = 10_000_000;
+
 /// What `asterism status` is told.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArguments {
@@ -448,6 +451,9 @@ fn status_text(status: &StatusDocument) -> String {
             span(peer.behind_us),
             peer.unacknowledged_groups,
         ));
+        if let Some(hint) = lags_text(&peer.name, peer.lags_us) {
+            text.push_str(&hint);
+        }
         if !peer.differing_keys.is_empty() {
             text.push_str(&format!(
                 "    has another key {} than this host: copy one key file to both\n",
@@ -470,6 +476,15 @@ fn status_text(status: &StatusDocument) -> String {
     text.push_str("\nAudit: ");
     text.push_str(&audit_text(&status.audit));
     text
+}
+
+/// What to do of a member that has been a laggard for long.
+fn lags_text(name: &str, lags_us: Option<u64>) -> Option<String> {
+    let lags_us = lags_us.filter(|&us| us > LAGS_LONG_US)?;
+    Some(format!(
+        "    has not caught up for {}: its links or its cores take less than all write together; give it more, or leave it out (`asterism epoch CONFIG --without {name}`)\n",
+        span(lags_us),
+    ))
 }
 
 fn key_text(peer: &PeerDocument) -> String {
@@ -663,5 +678,21 @@ fn scaled(value: f64) -> String {
         value if value >= 1e6 => format!("{:.2} M", value / 1e6),
         value if value >= 1e3 => format!("{:.1} k", value / 1e3),
         value => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_lags_for_long_is_told_of() {
+        assert_eq!(lags_text("b", None), None);
+        assert_eq!(lags_text("b", Some(LAGS_LONG_US)), None);
+        let hint = lags_text("b", Some(12_000_000)).expect("a hint");
+        assert!(
+            hint.contains("for 12") && hint.contains("--without b"),
+            "{hint}"
+        );
     }
 }

@@ -661,6 +661,15 @@ fn peers(page: &mut Page, view: &View) {
         &|one| u8::from(one.is_laggard()).to_string(),
     );
     each(
+        "asterism_peer_lags_seconds",
+        "Time since it fell off the log, if it was not served from the log again since; else 0.",
+        &|one| {
+            one.progress
+                .lags_since
+                .map_or_else(|| "0".to_owned(), |since| seconds(age(since)))
+        },
+    );
+    each(
         "asterism_peer_heard_seconds",
         "Time since it was last heard; NaN if never.",
         &|one| {

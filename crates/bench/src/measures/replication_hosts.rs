@@ -140,6 +140,11 @@ impl Mail {
         &self.channel
     }
 
+    /// The same, to put a roster in force.
+    pub(super) fn channel_mut(&mut self) -> &mut StateChannel {
+        &mut self.channel
+    }
+
     /// Datagrams that arrived and were not taken.
     pub(super) fn waiting(&self) -> usize {
         self.inbox.len()
@@ -178,6 +183,35 @@ impl Mail {
 }
 
 impl<F: NetworkFunction> Host<F> {
+    /// Starts a host.
+    pub(super) fn start(
+        config: HostConfig,
+        now: Time,
+        start: Start<F>,
+        settings: impl Fn(&str) -> ObjectSettings + 'static,
+    ) -> Self {
+        let (channel, mut parts) = host(config, now).expect("a sound configuration");
+        let pool = FramePool::new(BUFFERS).expect("memory for frames");
+        Self {
+            instance: parts
+                .remove(0)
+                .start(start.function, settings, pool, start.ports),
+            mail: Mail {
+                channel,
+                inbox: VecDeque::with_capacity(2 * SPARE_DATAGRAMS),
+                outbox: Vec::with_capacity(SPARE_DATAGRAMS),
+                spare: Vec::with_capacity(4 * SPARE_DATAGRAMS),
+                sent: Sent::default(),
+            },
+            refused_before: 0,
+        }
+    }
+
+    /// Datagrams refused so far are as they may be: hosts got to know each other.
+    pub(super) fn forgive_refused(&mut self) {
+        self.refused_before = refused(&self.mail.channel);
+    }
+
     /// One pass of the host's loop: up to `datagrams_max` datagrams are taken, the instance and the channel have a
     /// turn each, and what is to be sent is sealed.
     pub(super) fn pass(&mut self, now: Time, datagrams_max: usize) {
@@ -262,21 +296,7 @@ impl<F: NetworkFunction> Hosts<F> {
         for (place, start) in (0..).zip(starts) {
             let mut config = configuration(place, count);
             configure(&mut config);
-            let (channel, mut parts) = host(config, Time::ZERO).expect("a sound configuration");
-            let pool = FramePool::new(BUFFERS).expect("memory for frames");
-            members.push(Host {
-                instance: parts
-                    .remove(0)
-                    .start(start.function, settings, pool, start.ports),
-                mail: Mail {
-                    channel,
-                    inbox: VecDeque::with_capacity(2 * SPARE_DATAGRAMS),
-                    outbox: Vec::with_capacity(SPARE_DATAGRAMS),
-                    spare: Vec::with_capacity(4 * SPARE_DATAGRAMS),
-                    sent: Sent::default(),
-                },
-                refused_before: 0,
-            });
+            members.push(Host::start(config, Time::ZERO, start, settings));
         }
         let mut hosts = Self {
             members,
@@ -286,7 +306,7 @@ impl<F: NetworkFunction> Hosts<F> {
         hosts.rest(Duration::from_millis(300));
         hosts.settle()?;
         for member in &mut hosts.members {
-            member.refused_before = refused(&member.mail.channel);
+            member.forgive_refused();
         }
         Ok(hosts)
     }

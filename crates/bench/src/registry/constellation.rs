@@ -1,6 +1,6 @@
 //! "Constellation, whole": membership, joins, repair and coalescing beside the foundation.
 
-use super::Bar::{AtLeast, AtMost, Exactly};
+use super::Bar::{self, AtLeast, AtMost, Exactly};
 use super::Group::Constellation;
 use super::{Row, measured, published, row};
 
@@ -23,6 +23,14 @@ pub(super) const ROWS: &[Row] = &[
         "worst on-CPU time between two bursts of the snapshotting instance, 1 M entries (20 k and 10 M in `variants`), full write load",
     )
     .anchors(&[published("Constellation", "< 1,000 µs at 20 k entries", PAPER), measured("fork", "8,700 µs per GiB")]),
+    row(
+        Constellation,
+        "paper.figure-7",
+        "ratio",
+        Bar::Reported,
+        "throughput of the instance whose tables another joins by, worst slice of 100 µs over the mean before, 20 k entries (1 M and 10 M, and the instance beside it, in `variants`), full write load",
+    )
+    .anchors(&[published("Constellation", "a disruption of less than a millisecond in fork, then unsteady for a few milliseconds at 20 k flows; 10 ms of fork unless pages are excluded", "the Constellation paper, §6.4 and figure 7")]),
     row(Constellation, "join.cold-100k", "ms", AtMost(80.0), "wall time from exec to ready with equal digest, 100 k entries, median of 9")
         .anchors(&[measured("HAProxy peers", "76 ms")]),
     row(Constellation, "join.cold-1m", "ms", AtMost(1_000.0), "wall time from exec to ready with equal digest, 1 M entries, median of 9")

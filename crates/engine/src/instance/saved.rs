@@ -40,7 +40,7 @@ impl<F: NetworkFunction> Instance<F> {
         // Nothing is read that could change it again: what changed waits for no window and no interval. What is saved is what
         // was announced.
         (self.drained_round, self.flushed_us) = (0, 0);
-        self.upkeep();
+        self.upkeep(0);
         self.publish();
     }
 

@@ -7,7 +7,7 @@ use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
-    Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, ReadLeaves, State,
+    Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part, ReadLeaves, State,
     SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 
@@ -24,7 +24,14 @@ const APPROACHED: usize = 16;
 /// Turns over which one sweep for idle entries is spread, per second of sweeping.
 const SWEEP_STEPS: u32 = 256;
 /// Entries swept before their operations are handed on: all may end at once and still fit [`BURST_LOG_BYTES`].
-const SWEEP_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
+const SWEEP_PORTION: u32 = 64;
+const _: () = assert!(SWEEP_PORTION as usize * OPERATION_BYTES_MAX * 2 <= BURST_LOG_BYTES);
+/// What a turn sweeps at most, one for an entry that is looked at and [`SWEEP_END`] more for one that ends or is forgotten.
+const SWEEP_PER_TURN: u32 = 1_024;
+/// Ending an entry, or taking it out of all lanes, costs as much as looking at so many that lie beside each other.
+const SWEEP_END: u32 = 16;
+/// Entries of which the parts of digests to be sent again are looked for in one call.
+const WRITE_AGAIN_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 /// Tables larger than this are prefetched: half more than a core's own cache, since no packet reads the lanes by which entries
@@ -35,7 +42,13 @@ pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_
 /// Bytes of one part of an image.
 pub(super) const IMAGE_PART_BYTES: usize = 1_100;
 /// Parts of an image written in one turn at most.
-const IMAGE_PARTS_PER_TURN: usize = 4;
+pub const IMAGE_PARTS_PER_TURN: usize = 4;
+/// The same in a turn that read packets: an image under full load takes twice as long, and a tenth of the throughput.
+const IMAGE_PARTS_BESIDE_PACKETS: usize = 2;
+/// Places of tables looked at for images in one turn at most, whether they hold anything or not.
+pub const IMAGE_PLACES_PER_TURN: u32 = 1_024;
+/// A part of an image counts as so many groups where packets wait for it: it holds some two dozen entries.
+const IMAGE_PART_GROUPS: usize = 24;
 
 /// A laggard's image under way.
 #[derive(Debug)]
@@ -68,7 +81,7 @@ impl<F: NetworkFunction> Instance<F> {
                 });
             }
             approached = approached.saturating_sub(1);
-            left -= 1;
+            left = left.saturating_sub(1);
             let Some(record) = exchange.down.next() else {
                 break;
             };
@@ -140,6 +153,11 @@ impl<F: NetworkFunction> Instance<F> {
                 Some(Down::ImagePart { bytes }) => {
                     self.news = true;
                     self.tally.groups_applied += 1;
+                    self.tally.image_parts_applied += 1;
+                    // Who joins reads no packets yet, and the sooner it has all the better.
+                    if self.serving {
+                        left = left.saturating_sub(IMAGE_PART_GROUPS - 1);
+                    }
                     if self.state.apply_image(&self.context, bytes).is_err() {
                         self.tally.groups_bad += 1;
                     }
@@ -240,8 +258,8 @@ impl<F: NetworkFunction> Instance<F> {
         });
     }
 
-    /// Timers, flushes, images: what a turn does besides packets.
-    pub(super) fn upkeep(&mut self) {
+    /// Timers, flushes, images: what a turn that read so many packets does besides them.
+    pub(super) fn upkeep(&mut self, read: usize) {
         if !self.serving {
             (self.flushed_us, self.swept_us) = (self.now_us, self.now_us);
             return;
@@ -253,7 +271,11 @@ impl<F: NetworkFunction> Instance<F> {
             self.sweep();
         }
         if !self.walks.is_empty() {
-            self.walk();
+            self.walk(if read > 0 {
+                IMAGE_PARTS_BESIDE_PACKETS
+            } else {
+                IMAGE_PARTS_PER_TURN
+            });
         }
     }
 
@@ -321,29 +343,47 @@ impl<F: NetworkFunction> Instance<F> {
         }
     }
 
+    /// Goes on with a sweep over the tables, or begins one. A step takes as many turns as its budgets ask for: until it is
+    /// over the next one is due, and the loop does not rest.
     #[cold]
     pub(super) fn sweep(&mut self) {
-        self.swept_us = self.now_us;
-        let mut outgrew = false;
-        for object in 0..F::State::OBJECTS.len() as u8 {
-            outgrew |= self
-                .state
-                .look(object, OutgrewCache(self.prefetch_above_bytes))
-                .unwrap_or(false);
+        if self.sweep_object == 0 && self.sweep_left.is_none() {
+            self.sweep_begun_us = self.now_us;
+            self.sweep_outgrew = false;
+        }
+        let mut budget = SWEEP_PER_TURN;
+        while usize::from(self.sweep_object) < F::State::OBJECTS.len() {
+            let object = self.sweep_object;
+            let mut left = match self.sweep_left {
+                Some(left) => left,
+                None => {
+                    let outgrew = OutgrewCache(self.prefetch_above_bytes);
+                    self.sweep_outgrew |= self.state.look(object, outgrew).unwrap_or(false);
+                    let length = self.state.look(object, SweepLength).unwrap_or(0);
+                    length.div_ceil(SWEEP_STEPS)
+                }
+            };
             // In portions, each of which fits the room that was found even if all its entries end.
-            let length = self.state.look(object, SweepLength).unwrap_or(0);
-            let mut due = length.div_ceil(SWEEP_STEPS);
-            while due > 0 && self.has_log_room() {
-                let portion = due.min(SWEEP_PORTION);
-                due -= portion;
-                self.state.with(object, SweepSome(portion));
+            while left > 0 {
+                if budget == 0 || !self.has_log_room() {
+                    self.sweep_left = Some(left);
+                    return;
+                }
+                let portion = left.min(SWEEP_PORTION).min(budget);
+                left -= portion;
+                let ended = self.state.with(object, SweepSome(portion)).unwrap_or(0);
+                budget = budget.saturating_sub(portion + ended.saturating_mul(SWEEP_END));
                 if self.context.wrote() {
                     self.settle();
                     self.push_groups();
                 }
             }
+            self.sweep_left = None;
+            self.sweep_object += 1;
         }
-        self.prefetches = outgrew;
+        self.sweep_object = 0;
+        self.swept_us = self.sweep_begun_us;
+        self.prefetches = self.sweep_outgrew;
     }
 
     /// Writes what is here of some parts of an object anew, so that all others take it over: looks at some entries from
@@ -360,7 +400,7 @@ impl<F: NetworkFunction> Instance<F> {
         let again = WriteAgain {
             leaves,
             cursor,
-            records: SWEEP_PORTION,
+            records: WRITE_AGAIN_PORTION,
         };
         let done = self.state.with(object, again).unwrap_or((None, 0));
         if self.context.wrote() {
@@ -372,22 +412,26 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     #[cold]
-    pub(super) fn walk(&mut self) {
+    pub(super) fn walk(&mut self, parts_max: usize) {
         let Some(exchange) = &mut self.exchange else {
             return;
         };
-        for _ in 0..IMAGE_PARTS_PER_TURN {
+        let mut places = 0;
+        for _ in 0..parts_max {
             // Whose end is all that is left needs no room.
             let Some(place) = self
                 .walks
                 .iter()
                 .position(|walk| walk.room > 0 || walk.cursor.is_none())
             else {
-                return;
+                break;
             };
+            if places == IMAGE_PLACES_PER_TURN {
+                break;
+            }
             let walk = &mut self.walks[place];
             if exchange.up.free_bytes() < BURST_LOG_BYTES + 2 * (IMAGE_PART_BYTES + RECORD_BYTES) {
-                return;
+                break;
             }
             let Walk {
                 member,
@@ -398,7 +442,10 @@ impl<F: NetworkFunction> Instance<F> {
             match *cursor {
                 Some(from) => {
                     self.part.clear();
-                    *cursor = self.state.image(from, IMAGE_PART_BYTES, &mut self.part);
+                    let most = IMAGE_PLACES_PER_TURN - places;
+                    let mut part = Part::new(&mut self.part, IMAGE_PART_BYTES, most);
+                    *cursor = self.state.image_part(from, &mut part);
+                    places += part.looked();
                     if !self.part.is_empty() {
                         *room -= 1;
                         let part = Up::ImagePart {
@@ -408,6 +455,7 @@ impl<F: NetworkFunction> Instance<F> {
                         };
                         let _ = part.push(&mut exchange.up);
                         self.image_records += 1;
+                        self.tally.image_parts_written += 1;
                     }
                 }
                 None => {
@@ -421,11 +469,125 @@ impl<F: NetworkFunction> Instance<F> {
                 }
             }
         }
+        // What makes a join free of pauses: no turn looks at more, however large or empty the tables are.
+        assert!(
+            places <= IMAGE_PLACES_PER_TURN,
+            "a turn looked at {places} places for an image: the host stops"
+        );
+        self.tally.image_places += u64::from(places);
+        self.tally.image_places_most = self.tally.image_places_most.max(u64::from(places));
     }
 
     pub(super) fn publish(&mut self) {
         if let Some(exchange) = &mut self.exchange {
             exchange.up.publish();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use asterism_function::{Ask, Builder, Late, Map, Single, Verdict, state};
+    use asterism_placement::Time;
+    use asterism_state::ObjectSettings;
+
+    use super::*;
+    use crate::exchange::Round;
+    use crate::frame::FramePool;
+    use crate::instance::InstanceParts;
+    use crate::ring::ByteRing;
+
+    struct Nothing;
+
+    #[state]
+    struct Entries {
+        entries: Map<u32, ()>,
+    }
+
+    impl NetworkFunction for Nothing {
+        type State = Entries;
+        fn state(&self, builder: &Builder) -> Entries {
+            Entries {
+                entries: builder.table("entries", 200_000, &[5]),
+            }
+        }
+        fn packet(&self, _: Ask<'_, Entries>) -> Result<Verdict, Late> {
+            Ok(Verdict::Consumed)
+        }
+    }
+
+    fn instance(parts: InstanceParts, settings: ObjectSettings) -> Instance<Nothing> {
+        let pool = FramePool::new(16).expect("memory for frames");
+        parts.start(Arc::new(Nothing), move |_| settings, pool, Vec::new())
+    }
+
+    #[test]
+    fn parts_of_an_image_leave_time_for_packets_unless_none_are_read() {
+        for (joins, in_a_turn) in [(false, 11), (true, 64)] {
+            let (up, _reader) = ByteRing::new(1 << 20).expect("memory for a ring");
+            let (mut writer, down) = ByteRing::new(1 << 20).expect("memory for a ring");
+            let mut parts = InstanceParts::alone(1);
+            parts.joins = joins;
+            parts.exchange = Some(Exchange {
+                up,
+                down,
+                committed: Arc::new(AtomicU64::new(0)),
+                written: 0,
+                round: Arc::new(Round::default()),
+            });
+            let mut instance = instance(parts, ObjectSettings::REPLICATED);
+            for _ in 0..64 {
+                let part = Down::ImagePart { bytes: &[] };
+                part.push(&mut writer).expect("room");
+            }
+            writer.publish();
+            instance.turn(Time::from_micros(1));
+            assert_eq!(instance.tally().image_parts_applied, in_a_turn);
+            assert_eq!(instance.is_behind(), !joins);
+            for _ in 0..8 {
+                instance.turn(Time::from_micros(2));
+            }
+            assert_eq!(instance.tally().image_parts_applied, 64);
+        }
+    }
+
+    #[test]
+    fn a_table_that_ends_at_once_is_swept_in_budgets() {
+        const ENTRIES: u32 = 100_000;
+        let mut instance = instance(InstanceParts::alone(1), ObjectSettings::LOCAL);
+        instance.turn(Time::from_micros(1));
+        for key in 0..ENTRIES {
+            let room = instance.state.entries.vacancy().expect("local");
+            let room = room.expect("room");
+            instance.state.act().entries.insert(room, Single(key), ());
+            instance.settle();
+        }
+        let idle = Time::from_micros(60_000_000);
+        let (mut now, mut unfinished) = (idle, 0);
+        while instance.state.entries.held() > 0 {
+            let ends = |instance: &Instance<Nothing>| {
+                let entries = &instance.state.entries;
+                (entries.len() + entries.held()) as u32
+            };
+            let before = ends(&instance);
+            instance.turn(now);
+            assert!(
+                before - ends(&instance) <= SWEEP_PORTION,
+                "a turn ended {} entries",
+                before - ends(&instance)
+            );
+            let due = instance.next_due();
+            unfinished += u32::from(due <= now);
+            now = due.max(now + std::time::Duration::from_micros(100));
+            assert!(
+                now.since(idle) < std::time::Duration::from_secs(4),
+                "{} entries are left after 4 s",
+                instance.state.entries.held()
+            );
+        }
+        assert!(unfinished > 1_000, "steps took several turns: {unfinished}");
     }
 }

@@ -97,7 +97,7 @@ impl<F: NetworkFunction> Instance<F> {
         let read = self.read_traced(packets, clock_ns, traced);
         self.publish();
         self.send();
-        self.upkeep();
+        self.upkeep(read);
         self.publish();
         read
     }

@@ -212,7 +212,8 @@ impl Replicator {
         }
         peer.return_to_log();
         peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
-        self.progress.members[index].standing = Standing::Current;
+        let progress = &mut self.progress.members[index];
+        (progress.standing, progress.lags_since) = (Standing::Current, None);
     }
 
     fn take_sender(

@@ -156,14 +156,18 @@ impl Replicator {
         peer.drop_from_log(Standing::Absent, head);
         peer.outbound = None;
         self.forget_walk(seat);
-        self.progress.members[index].standing = Standing::Absent;
+        let progress = &mut self.progress.members[index];
+        progress.standing = Standing::Absent;
+        progress.lags_since.get_or_insert(self.clock);
     }
 
     /// A member that fell off the log is served from the tables from now on.
     pub(super) fn begin_walk(&mut self, seat: usize) {
         let (index, head) = (self.index(seat), self.log.head());
         self.peers[seat].drop_from_log(Standing::Imaging, head);
-        self.progress.members[index].standing = Standing::Imaging;
+        let progress = &mut self.progress.members[index];
+        progress.standing = Standing::Imaging;
+        progress.lags_since.get_or_insert(self.clock);
         // Who joins must not take another image for its sponsor's, which alone has all of the lives that ended.
         if !self.peers[seat].joining {
             self.begin_image(seat);
@@ -221,7 +225,8 @@ impl Replicator {
         } else {
             peer.return_to_log();
             let (member, walk) = (peer.member, peer.walk);
-            self.progress.members[index].standing = Standing::Current;
+            let progress = &mut self.progress.members[index];
+            (progress.standing, progress.lags_since) = (Standing::Current, None);
             self.push_event(member, Event::CaughtUp { member, walk });
         }
     }

@@ -5,7 +5,8 @@
 //! first member by name that has joined itself is its *sponsor*: once it has applied all streams up to where they begin for
 //! the newcomer, and has all of the lives that ended, it walks its tables. So the image and the streams leave no gap
 //! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
-//! acknowledges nothing as applied, and nothing counts as stable to it.
+//! acknowledges nothing as applied, and nothing counts as stable to it. The image is no moment's: entries are written while it
+//! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole.
 
 use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
@@ -302,7 +303,17 @@ impl Replicator {
                 || peer.base.is_some_and(|base| peer.covered >= base)
                 || mutant::active(Mutant::CutBeforeConfirmed)
         };
-        if !self.imaged || !(0..self.peers.len()).all(covered) {
+        // Entries were written while the sponsor walked: of some groups the image has a part, and the rest is on its way.
+        // Their writers had committed them before it came here, so name them once they heard what was sent here afterwards.
+        let whole = |seat: usize| {
+            let peer = &self.peers[seat];
+            let reached = |head: u64| peer.inbound.applied() >= head;
+            self.image_at.is_none()
+                || !self.present[self.index(seat)]
+                || peer.head_since_image.is_some_and(reached)
+                || mutant::active(Mutant::ReadyInMidGroup)
+        };
+        if !self.imaged || !(0..self.peers.len()).all(|seat| covered(seat) && whole(seat)) {
             return;
         }
         self.ready = true;

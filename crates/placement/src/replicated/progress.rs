@@ -74,6 +74,9 @@ pub struct MemberProgress {
     pub round_trip: RoundTrip,
     /// Whether the log or an image serves it.
     pub standing: Standing,
+    /// When it fell off the log, if it has not come to be served from the log again since. A member whose links, or whose
+    /// core, take less than all write together never does: image follows image.
+    pub lags_since: Option<Time>,
     /// It has not joined an image yet, as it says itself.
     pub joining: bool,
 }

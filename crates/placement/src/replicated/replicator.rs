@@ -631,6 +631,7 @@ pub(super) fn begin(member: MemberId) -> MemberProgress {
         heard: None,
         round_trip: RoundTrip::default(),
         standing: Standing::Current,
+        lags_since: None,
         joining: false,
     }
 }

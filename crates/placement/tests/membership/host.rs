@@ -25,6 +25,12 @@ fn key((member, incarnation): Life, sequence: u64) -> u64 {
     (sequence.wrapping_mul(2_654_435_761) ^ u64::from(member.0) << 7 ^ incarnation.0) % KEYS
 }
 
+/// A group writes two entries, far from each other in the order of walks.
+fn keys(life: Life, sequence: u64) -> [u64; 2] {
+    let first = key(life, sequence);
+    [first, (first + KEYS / 2) % KEYS]
+}
+
 pub(crate) fn group((member, incarnation): Life, sequence: u64) -> Vec<u8> {
     let mut bytes = Vec::from(member.0.to_le_bytes());
     bytes.extend(incarnation.0.to_le_bytes());
@@ -149,8 +155,10 @@ impl Host {
 
     fn write(&mut self, life: Life, sequence: u64) {
         let stamp = (sequence, life);
-        let entry = self.table.entry(key(life, sequence)).or_insert(stamp);
-        *entry = stamp.max(*entry);
+        for key in keys(life, sequence) {
+            let entry = self.table.entry(key).or_insert(stamp);
+            *entry = stamp.max(*entry);
+        }
     }
 
     fn learn(&mut self, group: Group) {
@@ -255,7 +263,8 @@ impl Host {
                 } => {
                     self.closed.insert((member, incarnation));
                 }
-                Event::Heard { .. } | Event::Leaving { .. } | Event::Ready => {}
+                Event::Ready => self.check_whole(),
+                Event::Heard { .. } | Event::Leaving { .. } => {}
             }
         }
         let mut done = Vec::new();
@@ -296,15 +305,25 @@ impl Host {
         !self.walks.is_empty()
     }
 
+    /// Whether the table has both of a group's entries, or later ones.
+    fn has_whole(&self, life: Life, sequence: u64) -> bool {
+        let has = |key| self.table.get(&key) >= Some(&(sequence, life));
+        keys(life, sequence).into_iter().all(has)
+    }
+
+    /// Whoever joined has no group by half. Of lives that ended the rest may come later, by an image of a survivor.
+    fn check_whole(&mut self) {
+        for &(sequence, life) in self.table.values() {
+            if self.current(life) && !self.has_whole(life, sequence) {
+                self.inbox.fault = Some(format!("joined with a half of {life:?}:{sequence}"));
+            }
+        }
+    }
+
     /// Whether the table has all that the known groups make. It may have more: part of an image whose server died.
     pub(crate) fn check_table(&self) -> Result<(), String> {
         for &(life, sequence) in &self.known {
-            let stamp = (sequence, life);
-            if self
-                .table
-                .get(&key(life, sequence))
-                .is_none_or(|held| *held < stamp)
-            {
+            if !self.has_whole(life, sequence) {
                 return Err(format!(
                     "{:?} knows {life:?}:{sequence}, and its table does not",
                     self.life

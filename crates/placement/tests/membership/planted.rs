@@ -7,9 +7,10 @@ use crate::scenarios::half_an_image_is_passed_on;
 use crate::world::World;
 
 /// The planted bugs that only a change of membership shows.
-const OF_MEMBERSHIP: [Mutant; 6] = [
+const OF_MEMBERSHIP: [Mutant; 7] = [
     Mutant::ClosesAlone,
     Mutant::CutBeforeConfirmed,
+    Mutant::ReadyInMidGroup,
     Mutant::NewcomerAcknowledges,
     Mutant::MarksOutliveLives,
     Mutant::HalfImageForgotten,

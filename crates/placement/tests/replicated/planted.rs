@@ -9,11 +9,12 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership shows: for the tests of whoever has
 /// them.
-const ELSEWHERE: [Mutant; 13] = [
+const ELSEWHERE: [Mutant; 14] = [
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,
     Mutant::ClosesAlone,
     Mutant::CutBeforeConfirmed,
+    Mutant::ReadyInMidGroup,
     Mutant::NewcomerAcknowledges,
     Mutant::MarksOutliveLives,
     Mutant::HalfImageForgotten,

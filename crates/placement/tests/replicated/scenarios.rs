@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, Refused, Replicator, Standing, SubmitError,
+    Config, Deliver, Destination, Event, ImageKind, Refused, Replicator, Standing, SubmitError,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -340,6 +340,22 @@ fn a_silent_member_does_not_stop_the_others() {
         .expect("the walk begins when it is heard");
     let last = laggard.1.iter().find(|entry| entry.0 == A).unwrap().1;
     assert!(last < 2_500, "C acknowledged {last}");
+
+    let since = few.node(A).progress().member(C).unwrap().lags_since;
+    assert!(
+        since.is_some_and(|since| Time(20_000) < since && since < Time(520_000)),
+        "it lags since it fell off the log, not since it is served: {since:?}"
+    );
+    let (walk, now) = (laggard.0, few.now);
+    let a = few.node(A);
+    a.submit_image(now, C, walk, b"entries").unwrap();
+    a.finish_image(now, C, walk, ImageKind::Full).unwrap();
+    few.run_for(Duration::from_millis(20), |_, _, _| false);
+    let now = few.now;
+    few.nodes[2].image_applied(now, A, walk, &mut few.delivered[2]);
+    few.run_for(Duration::from_millis(20), |_, _, _| false);
+    let c = few.nodes[0].progress().member(C).unwrap();
+    assert_eq!((c.standing, c.lags_since), (Standing::Current, None));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
 use crate::memory::Region;
-use crate::object::{Object, ObjectSettings, Since};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -225,17 +225,20 @@ impl<K: Key> Object for Bloom<K> {
         let words = (0u32..).zip(self.words.iter());
         words.fold(0, |sum, (word, &bits)| sum.wrapping_add(digest(word, bits)))
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.grid.mark(self.context.seed());
         for word in cursor..self.words.len() as u32 {
+            if !part.look() {
+                return Some(word);
+            }
             let bits = self.told(word);
             if bits == 0 {
                 continue;
             }
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(word);
             }
-            let mut writer = Writer::new(out, self.context.addresses());
+            let mut writer = Writer::new(part.out(), self.context.addresses());
             writer.u8(self.object << 3);
             writer.u16(mark);
             Self::write(word, bits, &mut writer);

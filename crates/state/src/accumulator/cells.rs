@@ -11,7 +11,7 @@ use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, Zeroed};
 use crate::mutant::{self, Mutant};
-use crate::object::ObjectSettings;
+use crate::object::{ObjectSettings, Part};
 use crate::stamp::{Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -314,20 +314,23 @@ impl<T: Copy> Cells<T> {
         &self,
         cursor: u32,
         used: u32,
-        (bytes_max, out): (usize, &mut Vec<u8>),
+        part: &mut Part<'_>,
         name: impl Fn(u32, &T, &mut Writer<'_>),
     ) -> Option<u32> {
         let room = self.len().max(1);
         let (mut writer, mut first) = (cursor / room, cursor % room);
         while writer as usize <= self.others.len() {
             for place in first..used {
+                if !part.look() {
+                    return Some(writer * room + place);
+                }
                 let Some((writing, total, sequence)) = self.total(writer, place) else {
                     continue;
                 };
-                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                if !part.has_room() {
                     return Some(writer * room + place);
                 }
-                let mut bytes = Writer::new(out, self.context.addresses());
+                let mut bytes = Writer::new(part.out(), self.context.addresses());
                 bytes.u8(self.object << 3);
                 name(place, &self.cells[place as usize].tag, &mut bytes);
                 let stamp = Stamp {

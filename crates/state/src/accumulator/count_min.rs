@@ -9,7 +9,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Since};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 
@@ -87,8 +87,8 @@ impl<K: Key> Object for CountMin<K> {
     fn digest(&self) -> u64 {
         self.sketch.digest()
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        self.sketch.image(cursor, bytes_max, out)
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.sketch.image(cursor, part)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         self.sketch.apply_image(input)

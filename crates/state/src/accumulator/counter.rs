@@ -10,7 +10,7 @@ use super::{
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -160,13 +160,13 @@ impl Object for Counter {
     fn digest(&self) -> u64 {
         crate::hash::word(self.own.wrapping_add(self.others), 0)
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let cells = self.announcements().enumerate();
         for (place, (writing, total, stamp)) in cells.skip(cursor as usize) {
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(place as u32);
             }
-            let mut writer = Writer::new(out, self.context.addresses());
+            let mut writer = Writer::new(part.out(), self.context.addresses());
             writer.u8(self.object << 3);
             write_cell(&self.context, writing, total, stamp, &mut writer);
         }

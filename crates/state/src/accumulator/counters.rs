@@ -12,7 +12,7 @@ use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
@@ -240,9 +240,9 @@ impl<K: Key> Object for Counters<K> {
         });
         digest
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
-        self.cells.image(cursor, self.used, (bytes_max, out), name)
+        self.cells.image(cursor, self.used, part, name)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let key = K::decode(input)?;

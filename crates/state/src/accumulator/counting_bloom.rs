@@ -9,7 +9,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Since};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 
@@ -82,8 +82,8 @@ impl<K: Key> Object for CountingBloom<K> {
     fn digest(&self) -> u64 {
         self.0.digest()
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        self.0.image(cursor, bytes_max, out)
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.0.image(cursor, part)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         self.0.apply_image(input)

@@ -193,8 +193,9 @@ impl<K: Key> Keyed<K> {
         Some((number, true))
     }
 
-    /// Looks at up to `numbers` of the keys in turn and forgets those that `may_go`.
-    pub(super) fn sweep(&mut self, numbers: u32, may_go: impl Fn(u32) -> bool) {
+    /// Looks at up to `numbers` of the keys in turn and forgets those that `may_go`; how many those were.
+    pub(super) fn sweep(&mut self, numbers: u32, may_go: impl Fn(u32) -> bool) -> u32 {
+        let before = self.count;
         for _ in 0..numbers.min(self.used) {
             if self.sweep_next >= self.used {
                 self.sweep_next = 0;
@@ -215,6 +216,7 @@ impl<K: Key> Keyed<K> {
             self.count -= 1;
             self.own -= u32::from(is_own);
         }
+        before - self.count
     }
 }
 

@@ -10,7 +10,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{ObjectSettings, skip_stamp};
+use crate::object::{ObjectSettings, Part, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -111,13 +111,13 @@ impl<K: Key> Sketch<K> {
     }
 
     /// Each entry says of which grid it is: places mean nothing in another.
-    pub(super) fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    pub(super) fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.grid.mark(self.context.seed());
         let name = |place, tag: &(), out: &mut Writer<'_>| {
             out.u16(mark);
             write_place(place, tag, out);
         };
-        self.cells.image(cursor, self.len(), (bytes_max, out), name)
+        self.cells.image(cursor, self.len(), part, name)
     }
 
     pub(super) fn apply_image(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {

@@ -13,7 +13,7 @@ use super::{CELLS_MAX, WRITERS_MAX, Writing, is_own, own_writing, write_cell};
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, zeroed};
-use crate::object::ObjectSettings;
+use crate::object::{ObjectSettings, Part};
 use crate::stamp::{Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -376,17 +376,17 @@ impl TimedCells {
         &self,
         cursor: u32,
         used: u32,
-        (bytes_max, out): (usize, &mut Vec<u8>),
+        part: &mut Part<'_>,
         name: impl Fn(u32, &mut Writer<'_>),
     ) -> Option<u32> {
         if !self.logged || self.ring.head() == 0 {
             return None;
         }
         if cursor == 0 {
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(0);
             }
-            let mut bytes = Writer::new(out, self.context.addresses());
+            let mut bytes = Writer::new(part.out(), self.context.addresses());
             let announced = self.announced.as_ref();
             let head = announced.map_or(self.ring.head(), Rolling::head);
             for (flags, head, ends) in [
@@ -408,13 +408,16 @@ impl TimedCells {
         let (mut writer, mut first) = (from / room, from % room);
         while writer as usize <= self.others.len() {
             for at in first..used * self.ring.slots() {
+                if !part.look() {
+                    return Some(1 + writer * room + at);
+                }
                 let Some((writing, total, bucket)) = self.total(writer, at) else {
                     continue;
                 };
-                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                if !part.has_room() {
                     return Some(1 + writer * room + at);
                 }
-                let mut bytes = Writer::new(out, self.context.addresses());
+                let mut bytes = Writer::new(part.out(), self.context.addresses());
                 bytes.u8(self.object << 3);
                 name(at / self.ring.slots(), &mut bytes);
                 bytes.varint(bucket.into());
@@ -427,18 +430,18 @@ impl TimedCells {
             }
             (writer, first) = (writer + 1, 0);
         }
-        self.image_end(writer * room, (bytes_max, out))
+        self.image_end(writer * room, part)
     }
 
     /// What the ring dropped during the walk was not told, unless it is announced by now: then it follows in the log.
-    fn image_end(&self, end: u32, (bytes_max, out): (usize, &mut Vec<u8>)) -> Option<u32> {
+    fn image_end(&self, end: u32, part: &mut Part<'_>) -> Option<u32> {
         let head = self.ring.head();
         let announced = self.announced.as_ref().map_or(head, Rolling::head);
         if head > announced {
-            if out.len() + OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(1 + end);
             }
-            let mut bytes = Writer::new(out, self.context.addresses());
+            let mut bytes = Writer::new(part.out(), self.context.addresses());
             bytes.u8(self.object << 3 | ADVANCE | UNANNOUNCED);
             bytes.varint(head.into());
         }

@@ -15,7 +15,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -325,7 +325,7 @@ impl<K: Key> Object for TokenBucket<K> {
         let spent = self.spent.as_mut();
         spent.map_or((None, 0), |spent| spent.tell_again(leaves, range, name))
     }
-    fn sweep(&mut self, records: u32) {
+    fn sweep(&mut self, records: u32) -> u32 {
         if let Some(spent) = &mut self.spent {
             spent.keep_up();
         }
@@ -335,7 +335,7 @@ impl<K: Key> Object for TokenBucket<K> {
         self.keys.sweep(records, |number| {
             levels.debt(number, now_us) == 0
                 && spent.as_ref().is_none_or(|spent| spent.is_empty(number))
-        });
+        })
     }
     fn sweep_length(&self) -> u32 {
         self.keys.used().max(1)
@@ -345,11 +345,11 @@ impl<K: Key> Object for TokenBucket<K> {
         let spent = self.spent.as_ref();
         spent.map_or(0, |spent| digest(&self.keys, spent, &self.context))
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
         let spent = self.spent.as_ref()?;
-        spent.image(cursor, used, (bytes_max, out), name)
+        spent.image(cursor, used, part, name)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {

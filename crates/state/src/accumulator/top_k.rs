@@ -19,7 +19,7 @@ use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Slot, zeroed};
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::{Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -455,7 +455,7 @@ impl<K: Key> Object for TopK<K> {
         digest
     }
     /// Of a place that is told again, the greater count is the newer.
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
         }
@@ -463,13 +463,16 @@ impl<K: Key> Object for TopK<K> {
         let (mut writer, mut first) = (cursor / places, cursor % places);
         while let Some(writing) = self.writing(writer) {
             for place in first..places {
+                if !part.look() {
+                    return Some(writer * places + place);
+                }
                 let Some(held) = self.told(writer, place) else {
                     continue;
                 };
-                if out.len() + OPERATION_BYTES_MAX > bytes_max {
+                if !part.has_room() {
                     return Some(writer * places + place);
                 }
-                let mut bytes = Writer::new(out, self.context.addresses());
+                let mut bytes = Writer::new(part.out(), self.context.addresses());
                 bytes.u8(self.object << 3);
                 write_name(place, &held, &mut bytes);
                 // No stamp is needed: that of a cell says whose it is.

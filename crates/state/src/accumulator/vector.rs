@@ -7,7 +7,7 @@ use super::{late, read_lane};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 
@@ -127,9 +127,8 @@ impl Object for Vector {
     fn digest(&self) -> u64 {
         self.cells.digest()
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        self.cells
-            .image(cursor, self.len(), (bytes_max, out), write_place)
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.cells.image(cursor, self.len(), part, write_place)
     }
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         self.cells.apply_image(input)

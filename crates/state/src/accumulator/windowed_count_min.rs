@@ -12,7 +12,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -171,8 +171,9 @@ impl<K: Key> Object for WindowedCountMin<K> {
         self.cells
             .tell_again(leaves, range, |place| hash_place(place, &()))
     }
-    fn sweep(&mut self, _: u32) {
+    fn sweep(&mut self, _: u32) -> u32 {
         self.cells.keep_up();
+        0
     }
     fn sweep_length(&self) -> u32 {
         1
@@ -180,14 +181,14 @@ impl<K: Key> Object for WindowedCountMin<K> {
     fn digest(&self) -> u64 {
         self.cells.digest(self.grid.len(), u64::from)
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let mark = self.mark();
         let name = |place: u32, out: &mut Writer<'_>| {
             out.u16(mark);
             out.varint(place.into());
         };
         let used = self.grid.len();
-        self.cells.image(cursor, used, (bytes_max, out), name)
+        self.cells.image(cursor, used, part, name)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {

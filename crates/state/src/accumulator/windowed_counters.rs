@@ -12,7 +12,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::foresight::Foresight;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -193,10 +193,10 @@ impl<K: Key> Object for WindowedCounters<K> {
         self.cells
             .tell_again(leaves, range, |number| hash_key(keys, number))
     }
-    fn sweep(&mut self, records: u32) {
+    fn sweep(&mut self, records: u32) -> u32 {
         self.cells.keep_up();
         let cells = &self.cells;
-        self.keys.sweep(records, |number| cells.is_empty(number));
+        self.keys.sweep(records, |number| cells.is_empty(number))
     }
     fn sweep_length(&self) -> u32 {
         self.keys.used().max(1)
@@ -204,10 +204,10 @@ impl<K: Key> Object for WindowedCounters<K> {
     fn digest(&self) -> u64 {
         digest(&self.keys, &self.cells, &self.context)
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         let name = |number, out: &mut Writer<'_>| write_key(&self.keys, number, out);
         let used = self.keys.used();
-        self.cells.image(cursor, used, (bytes_max, out), name)
+        self.cells.image(cursor, used, part, name)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         if flags & ADVANCE != 0 {

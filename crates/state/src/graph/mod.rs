@@ -17,7 +17,7 @@ use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::memory::Region;
-use crate::object::{Object, Shown, Since};
+use crate::object::{Object, Part, Shown, Since};
 use crate::stamp::Stamp;
 use crate::table::{At, Table, TableTally, Vacancy};
 use crate::wire::{BadBytes, Reader};
@@ -311,11 +311,13 @@ impl<N: Key> Object for Graph<N> {
         }
         true
     }
-    fn sweep(&mut self, records: u32) {
+    fn sweep(&mut self, records: u32) -> u32 {
+        let mut ended = 0;
         for _ in 0..records.min(self.sightings.sweep_length()) {
-            self.sightings.sweep(1);
+            ended += self.sightings.sweep(1);
             self.follow();
         }
+        ended
     }
     fn sweep_length(&self) -> u32 {
         self.sightings.sweep_length()
@@ -323,8 +325,8 @@ impl<N: Key> Object for Graph<N> {
     fn digest(&self) -> u64 {
         self.sightings.digest()
     }
-    fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
-        self.sightings.image(cursor, bytes_max, out)
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        self.sightings.image(cursor, part)
     }
     fn apply_image(&mut self, flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         self.sightings.apply_image(flags, input)?;

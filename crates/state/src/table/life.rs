@@ -10,9 +10,10 @@ use crate::stamp::Origin;
 const IDLE_GRACE_TICKS: u32 = 1;
 
 impl<R: Row, V: Value> Table<R, V> {
-    /// Looks at the next `records` records for entries that idled out or can be forgotten. Call it often
-    /// with a small number: one whole turn takes `capacity in use / records` calls.
-    pub(crate) fn sweep(&mut self, records: u32) {
+    /// Looks at the next `records` records for entries that idled out or can be forgotten; how many those were. Call it
+    /// often with a small number: one whole turn takes `capacity in use / records` calls.
+    pub(crate) fn sweep(&mut self, records: u32) -> u32 {
+        let mut ended = 0;
         let tick = self.context.tick();
         for _ in 0..records.min(self.used) {
             if self.sweep_next >= self.used {
@@ -31,9 +32,10 @@ impl<R: Row, V: Value> Table<R, V> {
                             .saturating_add(idle / 4 + IDLE_GRACE_TICKS)
                 {
                     self.expire(number);
+                    ended += 1;
                 }
             } else if header.flags & LIVE != 0 {
-                self.end_orphan(number);
+                ended += u32::from(self.end_orphan(number));
             } else if header.flags & (LIVE | USED) == USED {
                 let death = self.links[number as usize].death();
                 if !self.settings.logged
@@ -41,6 +43,7 @@ impl<R: Row, V: Value> Table<R, V> {
                     || mutant::active(Mutant::TombstoneForgottenEarly)
                 {
                     self.forget(number);
+                    ended += 1;
                 } else if mutant::active(Mutant::ReturnedBeforeStability)
                     && let Some((_, call)) = &self.on_forget
                 {
@@ -48,11 +51,12 @@ impl<R: Row, V: Value> Table<R, V> {
                 }
             }
         }
+        ended
     }
 
-    /// Ends an idle entry whose last user has gone for good, if that falls to this instance.
+    /// Ends an idle entry whose last user has gone for good, if that falls to this instance; whether it did.
     #[inline]
-    fn end_orphan(&mut self, number: u32) {
+    fn end_orphan(&mut self, number: u32) -> bool {
         let record = &self.records[number as usize];
         let idle = self.idle(&record.value);
         let over = record
@@ -61,12 +65,14 @@ impl<R: Row, V: Value> Table<R, V> {
             .saturating_add(idle)
             .saturating_add(idle / 4 + IDLE_GRACE_TICKS);
         if idle == 0 || self.context.tick() <= over || mutant::active(Mutant::OrphansLiveOn) {
-            return;
+            return false;
         }
         let hash = record.row.lane_hash(0, 0);
-        if self.context.inherits(Origin(record.header.toucher), hash) {
+        let inherits = self.context.inherits(Origin(record.header.toucher), hash);
+        if inherits {
             self.expire(number);
         }
+        inherits
     }
 
     /// Drops an entry whose end every member knows: none can write for it any more.

@@ -9,6 +9,7 @@ use super::record::{LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
+use crate::object::Part;
 use crate::stamp::{Origin, Origins, Stamp};
 use crate::trace::{Step, Written};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -425,14 +426,16 @@ impl<R: Row, V: Value> Table<R, V> {
         nearest.clamp(1, i64::from(Tick::MAX)) as Tick
     }
 
-    /// Appends the whole state of entries from `cursor` on until `out` holds `bytes_max`; tells where to go
-    /// on, `None` at the end.
-    pub(crate) fn image(&self, cursor: u32, bytes_max: usize, out: &mut Vec<u8>) -> Option<u32> {
+    /// Appends the whole state of entries from `cursor` on, as far as the part goes; tells where to go on, `None` at the end.
+    ///
+    /// By record, not by bucket: an entry stays in its record while the index around it is split. Each is as it is now, which
+    /// is more than it was when the walk began (decision 029).
+    pub(crate) fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         if !self.settings.logged {
             return None;
         }
         for number in cursor..self.used {
-            if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() || !part.look() {
                 return Some(number);
             }
             let record = &self.records[number as usize];
@@ -441,7 +444,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 continue;
             }
             let live = header.flags & LIVE != 0;
-            let mut writer = Writer::new(out, self.context.addresses());
+            let mut writer = Writer::new(part.out(), self.context.addresses());
             let touched = live && header.toucher != header.origin;
             writer.u8(self.object << 3
                 | if header.flags & REMOVED != 0 {
@@ -466,10 +469,10 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         // Last, so that every part of an image gets further than the one before.
         if self.generation_floor != 0 {
-            if out.len() + crate::context::OPERATION_BYTES_MAX > bytes_max {
+            if !part.has_room() {
                 return Some(self.used.max(cursor));
             }
-            let mut writer = Writer::new(out, self.context.addresses());
+            let mut writer = Writer::new(part.out(), self.context.addresses());
             writer.u8(self.object << 3 | IMAGE_FLOOR);
             writer.varint(u64::from(self.generation_floor));
         }

@@ -41,6 +41,9 @@ pub const LANES_MAX: usize = 4;
 /// have changed since, which nobody counts as its own any more. Reserved address space costs nothing until it is touched.
 const SLACK: u32 = 3;
 
+/// New records between two looks at how far a table's memory is used: less than half of a huge page of records.
+const REACHED_TOGETHER: u32 = 1 << 12;
+
 /// Permission to add one entry: got while asking, spent by `insert`.
 #[derive(Debug)]
 #[must_use = "a vacancy that is not spent returns when the packet ends"]
@@ -447,6 +450,9 @@ impl<R: Row, V: Value> Table<R, V> {
             number
         } else if self.used < self.room {
             self.used += 1;
+            if self.used % REACHED_TOGETHER == 1 {
+                self.reach();
+            }
             self.used - 1
         } else {
             return None;
@@ -465,6 +471,17 @@ impl<R: Row, V: Value> Table<R, V> {
         record.value = value;
         self.held += 1;
         Some(number)
+    }
+
+    /// Says how far memory is used, with what comes before this is said again.
+    #[cold]
+    fn reach(&self) {
+        let records = (self.used + REACHED_TOGETHER) as usize;
+        self.records.reach(records);
+        self.links.reach(records);
+        for lane in &self.lanes[..R::LANES] {
+            lane.reach(REACHED_TOGETHER as usize);
+        }
     }
 
     fn release(&mut self, number: u32) {

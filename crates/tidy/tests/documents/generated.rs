@@ -9,8 +9,8 @@ use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };
 use asterism_engine::{
-    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, PARKED_ABSENT_MAX, PARKED_BEHIND_MAX,
-    PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
+    APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN,
+    PARKED_ABSENT_MAX, PARKED_BEHIND_MAX, PARKED_FLOW_MAX, PARKED_MAX, PARKED_US_MAX,
 };
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
@@ -235,6 +235,16 @@ fn bounds() -> String {
             "groups applied in one turn",
             APPLY_GROUPS_PER_TURN.to_string(),
             "the rest is lag, and applied in the next turns",
+        ),
+        (
+            "parts of images written in one turn",
+            IMAGE_PARTS_PER_TURN.to_string(),
+            "the walk goes on in the next turns",
+        ),
+        (
+            "places of tables looked at for images in one turn",
+            IMAGE_PLACES_PER_TURN.to_string(),
+            "the walk goes on in the next turns",
         ),
         (
             "bytes that wait for slow instances",

@@ -26,6 +26,7 @@ const UNSAFE: &[&str] = &[
     "crates/state/src/accumulator/cells.rs",
     "crates/state/src/index.rs",
     "crates/state/src/memory.rs",
+    "crates/state/src/memory/ahead.rs",
     "crates/state/src/table/mod.rs",
     "crates/state/src/table/record.rs",
     "crates/state/tests/",
