@@ -9,6 +9,7 @@ mod counters;
 mod counters_pair;
 mod floor;
 mod host_process;
+mod idps_leaked;
 mod join_cold;
 mod known_loop;
 mod lab;
@@ -42,6 +43,7 @@ const MEASURES: &[&[Measure]] = &[
     audit::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
+    idps_leaked::MEASURES,
     join_cold::MEASURES,
     lab_kill::MEASURES,
     lab_tcp::MEASURES,
