@@ -20,6 +20,7 @@ mod multicast_cost;
 mod nat;
 mod nat_bench;
 mod nat_churn;
+mod nat_latency;
 mod nat_oracle;
 mod pass_through;
 mod peers_haproxy;
@@ -51,6 +52,7 @@ const MEASURES: &[&[Measure]] = &[
     multicast_cost::MEASURES,
     nat::MEASURES,
     nat_churn::MEASURES,
+    nat_latency::MEASURES,
     nat_oracle::MEASURES,
     pass_through::MEASURES,
     peers_haproxy::MEASURES,
