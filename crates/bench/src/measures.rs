@@ -23,6 +23,7 @@ mod nat_churn;
 mod nat_latency;
 mod nat_oracle;
 mod pass_through;
+mod peers_conntrackd;
 mod peers_haproxy;
 mod ports;
 mod relay;
@@ -33,6 +34,7 @@ mod replication_inserts;
 mod replication_repair;
 mod replication_straggler;
 mod sim;
+mod socket_pair;
 
 use crate::contract::{Document, Failure, Outcome};
 use crate::instructions::Workload;
@@ -55,6 +57,7 @@ const MEASURES: &[&[Measure]] = &[
     nat_latency::MEASURES,
     nat_oracle::MEASURES,
     pass_through::MEASURES,
+    peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
