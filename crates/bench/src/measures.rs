@@ -22,9 +22,12 @@ mod nat_bench;
 mod nat_churn;
 mod nat_latency;
 mod nat_oracle;
+mod paper_figure4;
+mod paper_lines;
 mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
+mod peers_redis;
 mod ports;
 mod relay;
 mod replication;
@@ -56,9 +59,12 @@ const MEASURES: &[&[Measure]] = &[
     nat_churn::MEASURES,
     nat_latency::MEASURES,
     nat_oracle::MEASURES,
+    paper_figure4::MEASURES,
+    paper_lines::MEASURES,
     pass_through::MEASURES,
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,
+    peers_redis::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
     replication_coalescing::MEASURES,
