@@ -125,6 +125,22 @@ impl Daemon {
         })
     }
 
+    /// Waits until it knows as many flows: on a busy machine it may not have begun for long.
+    fn knows(&self, section: &str, all: u64) -> Result<(), Failure> {
+        let known = wait("flows at a conntrackd", || {
+            std::thread::park_timeout(IDLE);
+            let text = self.ask(&["-s"])?;
+            let known = count_of(&text, section, "current active connections");
+            Ok(known.filter(|known| *known >= all))
+        })?;
+        if known == all {
+            return Ok(());
+        }
+        Err(Failure::Unsound(format!(
+            "{all} flows were opened, and conntrackd knows {known}"
+        )))
+    }
+
     /// Opens flows by a datagram each.
     fn open(&self, flows: std::ops::Range<u32>) -> Result<(), Failure> {
         let send = || -> std::io::Result<()> {
@@ -264,25 +280,17 @@ impl Peers {
         for (place, daemon) in daemons.into_iter().enumerate() {
             took[place] = -(daemon.cpu_ns()? as f64);
         }
+        let all = u64::from((number + 1) * FLOWS);
         self.first.open(flows())?;
+        self.second.knows("cache external", all)?;
+        self.alone.open(flows())?;
+        self.alone.knows("cache", all)?;
+        // Acknowledgements are a part of it.
         for daemon in daemons {
             daemon.rest()?;
         }
-        self.alone.open(flows())?;
-        self.alone.rest()?;
         for (place, daemon) in daemons.into_iter().enumerate() {
             took[place] += daemon.cpu_ns()? as f64;
-        }
-        let all = u64::from((number + 1) * FLOWS);
-        let known = wait("flows at the other conntrackd", || {
-            let text = self.second.ask(&["-s"])?;
-            let known = count_of(&text, "cache external", "current active connections");
-            Ok(known.filter(|known| *known >= all))
-        })?;
-        if known != all {
-            return Err(Failure::Unsound(format!(
-                "{all} flows were opened, and the other conntrackd knows {known}"
-            )));
         }
         let [sender_whole, receiver, told] = took.map(|ns| ns / f64::from(FLOWS));
         Ok(Theirs {
