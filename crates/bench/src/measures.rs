@@ -9,6 +9,7 @@ mod counters;
 mod counters_pair;
 mod floor;
 mod host_process;
+mod idps_leaked;
 mod join_cold;
 mod join_load;
 mod join_pause;
@@ -21,10 +22,15 @@ mod multicast_cost;
 mod nat;
 mod nat_bench;
 mod nat_churn;
+mod nat_latency;
 mod nat_oracle;
+mod paper_figure_4;
 mod paper_figure_7;
+mod paper_lines;
 mod pass_through;
+mod peers_conntrackd;
 mod peers_haproxy;
+mod peers_redis;
 mod ports;
 mod relay;
 mod replication;
@@ -34,6 +40,7 @@ mod replication_inserts;
 mod replication_repair;
 mod replication_straggler;
 mod sim;
+mod socket_pair;
 
 use crate::contract::{Document, Failure, Outcome};
 use crate::instructions::Workload;
@@ -45,6 +52,7 @@ const MEASURES: &[&[Measure]] = &[
     audit::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
+    idps_leaked::MEASURES,
     join_cold::MEASURES,
     join_pause::MEASURES,
     lab_kill::MEASURES,
@@ -53,10 +61,15 @@ const MEASURES: &[&[Measure]] = &[
     multicast_cost::MEASURES,
     nat::MEASURES,
     nat_churn::MEASURES,
+    nat_latency::MEASURES,
     nat_oracle::MEASURES,
     paper_figure_7::MEASURES,
+    paper_figure_4::MEASURES,
+    paper_lines::MEASURES,
     pass_through::MEASURES,
+    peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,
+    peers_redis::MEASURES,
     ports::MEASURES,
     replication::MEASURES,
     replication_coalescing::MEASURES,

@@ -50,28 +50,33 @@ const PASSES: usize = 32;
 const NEW_FLOWS: usize = PASSES * (PASS / PACKETS_PER_NEW_FLOW);
 
 /// Packets of one member: of known flows at random, and now and then the first of a new one.
-struct Source {
+pub(super) struct Source {
     frames: Vec<SmallFrame>,
-    opened: usize,
+    pub(super) opened: usize,
     random: Random,
 }
 
 impl Source {
-    fn new(seed: u64, flows_max: usize) -> Self {
+    pub(super) fn new(seed: u64, flows_max: usize) -> Self {
         let flows = Flows::of(Protocol::Udp, flows_max as u32, seed);
         let frames = flows
             .sessions()
             .iter()
             .map(|session| frame_between(session.protocol, session.inside, session.remote));
+        Self::of(frames.collect(), seed)
+    }
+
+    /// A flow by each of these packets.
+    pub(super) fn of(frames: Vec<SmallFrame>, seed: u64) -> Self {
         Self {
-            frames: frames.collect(),
+            frames,
             opened: 0,
             random: Random::new(seed),
         }
     }
 
     /// Opens a number of flows, one packet each.
-    fn open(&mut self, flows: usize, to: &mut RingWriter) -> Result<(), Failure> {
+    pub(super) fn open(&mut self, flows: usize, to: &mut RingWriter) -> Result<(), Failure> {
         for _ in 0..flows {
             let frame = self
                 .frames
@@ -84,10 +89,15 @@ impl Source {
         Ok(())
     }
 
-    /// Packets for one pass.
-    fn pass(&mut self, to: &mut RingWriter) -> Result<(), Failure> {
-        for number in 0..PASS {
-            if number % PACKETS_PER_NEW_FLOW == PACKETS_PER_NEW_FLOW / 2 {
+    /// Packets for one pass, of which one in `per_new_flow` opens a flow.
+    pub(super) fn pass(
+        &mut self,
+        packets: usize,
+        per_new_flow: usize,
+        to: &mut RingWriter,
+    ) -> Result<(), Failure> {
+        for number in 0..packets {
+            if number % per_new_flow == per_new_flow / 2 {
                 self.open(1, to)?;
             } else {
                 let known = self.random.below(self.opened as u64) as usize;
@@ -241,7 +251,7 @@ fn window(
     let turns = PASS / 32 + 1;
     for (member, Fed { source, feed }) in hosts.members.iter_mut().zip(members.iter_mut()).skip(1) {
         for pass in 0..PASSES as u32 {
-            source.pass(feed)?;
+            source.pass(PASS, PACKETS_PER_NEW_FLOW, feed)?;
             let now = start + PASS_TIME * pass;
             for _ in 0..turns {
                 member.instance.turn(now);
@@ -260,7 +270,7 @@ fn window(
             channel_thread.window(|| mail.pass(now, some));
         },
         |pass, hand_over| {
-            source.pass(feed)?;
+            source.pass(PASS, PACKETS_PER_NEW_FLOW, feed)?;
             hand_over()?;
             let now = start + PASS_TIME * pass;
             packet_thread.window(|| {
@@ -353,7 +363,9 @@ impl Alone {
             |_, hand_over| {
                 // As the members come to know them; not timed.
                 self.open_of_others(NEW_FLOWS / PASSES)?;
-                self.fed.source.pass(&mut self.fed.feed)?;
+                self.fed
+                    .source
+                    .pass(PASS, PACKETS_PER_NEW_FLOW, &mut self.fed.feed)?;
                 hand_over()?;
                 watch.window(|| self.turns(PASS));
                 self.now = self.now + PASS_TIME;

@@ -9,31 +9,23 @@
 //! windows of the one thread that drives both. What arrived is compared key by key.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use asterism_engine::clock::MonotonicClock;
-use asterism_engine::frame::FramePool;
-use asterism_engine::ring::RingWriter;
-use asterism_engine::transport::{UdpConfig, UdpTransport};
-use asterism_engine::{Instance, StateChannel, host};
 use asterism_function::{
     Ask, BadBytes, Builder, Counters, Key, Late, NetworkFunction, PortNumber, Reader, Reason,
     Verdict, Wire, Writer, objects, state,
 };
-use asterism_placement::MemberId;
 use asterism_state::ObjectSettings;
 
 use super::host_process::{Folder, two_addresses, wait};
 use super::lab::needs;
-use super::replication_hosts::{configuration, fed_ports, feed};
+use super::socket_pair::SocketPair;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
-use crate::timing::{LostTime, Spread, Stopwatch, process_cpu_ns};
+use crate::timing::{Spread, process_cpu_ns};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Endpoint, Protocol, SmallFrame};
 
@@ -43,7 +35,7 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
 }];
 
 /// Keys, each updated once in a round.
-const KEYS: u32 = 50_000;
+pub(super) const KEYS: u32 = 50_000;
 /// Rounds that count, after one in which every key is new.
 const ROUNDS: u32 = 9;
 /// Rounds of the long form.
@@ -52,14 +44,6 @@ const ROUNDS_FULL: u32 = 25;
 const COMMANDS: u32 = 200;
 /// The first address: 10.0.0.0.
 const FIRST_KEY: u32 = 0x0a00_0000;
-/// Packets between two turns of the receiver.
-const PACKETS_PER_STEP: usize = 512;
-/// Packets of a turn: one burst.
-const BURST: usize = 32;
-/// Turns between two rests, while no packets come.
-const REST: Duration = Duration::from_micros(200);
-/// How long hosts may take until all has arrived.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 
 // --- HAProxy
 
@@ -212,7 +196,7 @@ struct Theirs {
     receiver: f64,
 }
 
-fn address(key: u32) -> std::net::Ipv4Addr {
+pub(super) fn address(key: u32) -> std::net::Ipv4Addr {
     (FIRST_KEY + key).into()
 }
 
@@ -230,7 +214,7 @@ fn commands(number: u32) -> Vec<String> {
 
 /// A source address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Source(u32);
+pub(super) struct Source(u32);
 
 impl Key for Source {
     #[inline(always)]
@@ -249,10 +233,10 @@ impl Wire for Source {
 }
 
 /// Counts packets by source address.
-struct CountSources;
+pub(super) struct CountSources;
 
 #[state]
-struct SourceCounts {
+pub(super) struct SourceCounts {
     packets: Counters<Source>,
 }
 
@@ -278,86 +262,14 @@ impl NetworkFunction for CountSources {
     }
 }
 
-/// A host on sockets of the kernel, driven by hand.
-struct OurHost {
-    channel: StateChannel,
-    instance: Instance<CountSources>,
-    transport: UdpTransport,
-    watch: Stopwatch,
-}
-
-impl OurHost {
-    fn turn(&mut self, clock: MonotonicClock) {
-        let Self {
-            channel,
-            instance,
-            transport,
-            watch,
-        } = self;
-        watch.window(|| {
-            let now = clock.now();
-            transport.receive(now, |from, datagram| {
-                // Refusals are counted, and looked at when all is over.
-                let _ = channel.handle(now, from, datagram);
-            });
-            channel.set_datagram_bytes(transport.datagram_bytes());
-            channel.set_padding(transport.is_segmenting());
-            channel.turn(now);
-            instance.turn(now);
-            while instance.is_behind() {
-                instance.turn(now);
-            }
-            channel.turn(now);
-            while let Some(buffer) = transport.buffer(now)
-                && let Some(destination) = channel.poll_transmit(now, buffer)
-            {
-                transport.queue(destination);
-            }
-            transport.flush(now);
-        });
-    }
-}
-
-struct Ours {
-    hosts: [OurHost; 2],
-    feed: RingWriter,
-    clock: MonotonicClock,
+/// Two hosts that count packets by source address, and a packet from each.
+pub(super) struct Ours {
+    pub(super) pair: SocketPair<CountSources>,
     frames: Vec<SmallFrame>,
 }
 
 impl Ours {
-    fn start() -> Result<Self, Failure> {
-        let clock = MonotonicClock::new();
-        let addresses = two_addresses()?.map(|address| address.parse::<SocketAddr>().ok());
-        let [Some(first), Some(second)] = addresses else {
-            return Err(Failure::Absent("no addresses on loopback".into()));
-        };
-        let (ports, feed) = fed_ports();
-        let mut ports = [Some(ports), Some(fed_ports().0)];
-        let mut made = Vec::new();
-        for (place, (own, other)) in (0..).zip([(first, second), (second, first)]) {
-            let (channel, mut parts) = host(configuration(place, 2), clock.now())
-                .map_err(|error| Failure::Unsound(error.to_string()))?;
-            let udp = UdpConfig::new(own, [(MemberId(2 - place), other)]);
-            let transport = UdpTransport::open(&udp, channel.datagram_bytes_max(), clock.now())
-                .map_err(|error| Failure::Absent(error.to_string()))?;
-            let pool = FramePool::new(512)
-                .map_err(|error| Failure::Absent(format!("no memory for frames: {error}")))?;
-            let ports = ports[usize::from(place)].take().unwrap_or_default();
-            made.push(OurHost {
-                channel,
-                instance: parts.remove(0).start(
-                    Arc::new(CountSources),
-                    |_| ObjectSettings::REPLICATED,
-                    pool,
-                    ports,
-                ),
-                transport,
-                watch: Stopwatch::default(),
-            });
-        }
-        let hosts = <[OurHost; 2]>::try_from(made)
-            .map_err(|_| Failure::Unsound("two hosts were to be made".into()))?;
+    pub(super) fn start() -> Result<Self, Failure> {
         let remote = Endpoint {
             address: 0xc633_6402,
             port: 53,
@@ -369,77 +281,32 @@ impl Ours {
             };
             frame_between(Protocol::Udp, inside, remote)
         });
-        let mut ours = Self {
-            hosts,
-            feed,
-            clock,
+        Ok(Self {
+            pair: SocketPair::start(&Arc::new(CountSources), |_| ObjectSettings::REPLICATED)?,
             frames: frames.collect(),
-        };
-        ours.settle()?;
-        Ok(ours)
+        })
     }
 
     /// On-CPU ns of an update at both hosts.
-    fn round(&mut self, number: u32) -> Result<[f64; 2], Failure> {
-        self.hosts.iter_mut().for_each(|host| {
-            host.watch.take_cpu_ns();
-        });
-        for frames in self.frames.chunks(PACKETS_PER_STEP) {
-            for frame in frames {
-                feed(&mut self.feed, frame)?;
-            }
-            self.feed.publish();
-            for _ in 0..frames.len().div_ceil(BURST) {
-                self.hosts[0].turn(self.clock);
-            }
-            self.hosts[1].turn(self.clock);
-        }
-        let until = self.clock.now() + ARRIVES_WITHIN;
-        while self.right(number) < KEYS as usize {
-            if self.clock.now() > until {
-                return Err(Failure::Unsound(format!(
-                    "{} of {KEYS} counters have their sum at the other host",
-                    self.right(number)
-                )));
-            }
-            self.hosts.iter_mut().for_each(|host| host.turn(self.clock));
-            std::thread::park_timeout(REST);
-        }
-        // Acknowledging is a part of it.
-        self.settle()?;
-        let per_update = |host: &mut OurHost| host.watch.take_cpu_ns() as f64 / f64::from(KEYS);
-        Ok(self.hosts.each_mut().map(per_update))
+    pub(super) fn round(&mut self, number: u32) -> Result<[f64; 2], Failure> {
+        let arrived = |state: &SourceCounts| match right(state, number) {
+            KEYS => Ok(()),
+            right => Err(format!(
+                "{right} of {KEYS} counters have their sum at the other host"
+            )),
+        };
+        let ns = self.pair.round(&self.frames, arrived)?;
+        Ok(ns.map(|ns| ns / f64::from(KEYS)))
     }
+}
 
-    /// Counters that have this sum at the host that is not fed.
-    fn right(&self, sum: u32) -> usize {
-        let mut right = 0;
-        self.hosts[1]
-            .instance
-            .state()
-            .packets
-            .for_each(|_, count| right += usize::from(count == u64::from(sum)));
-        right
-    }
-
-    fn settle(&mut self) -> Result<(), Failure> {
-        let until = self.clock.now() + ARRIVES_WITHIN;
-        loop {
-            self.hosts.iter_mut().for_each(|host| host.turn(self.clock));
-            if self.hosts.iter().all(|host| host.channel.is_quiet()) {
-                return Ok(());
-            }
-            if self.clock.now() > until {
-                return Err(Failure::Unsound("our hosts did not come to agree".into()));
-            }
-            std::thread::park_timeout(REST);
-        }
-    }
-
-    fn lost(&self) -> LostTime {
-        let [one, two] = &self.hosts;
-        one.watch.lost().and(two.watch.lost())
-    }
+/// Counters that have this sum.
+fn right(state: &SourceCounts, sum: u32) -> u32 {
+    let mut right = 0;
+    state
+        .packets
+        .for_each(|_, count| right += u32::from(count == u64::from(sum)));
+    right
 }
 
 // --- the measure
@@ -472,6 +339,7 @@ fn haproxy(context: &Context) -> Result<Outcome, Failure> {
         ));
     }
     peers.check(rounds + 1)?;
+    ours.pair.check(u64::from(KEYS * (rounds + 1)))?;
     let pairs = || theirs_all.iter().zip(&ours_all);
     let sender: Vec<f64> = pairs()
         .map(|(theirs, ours)| theirs.sender / ours[0])
@@ -507,5 +375,5 @@ fn haproxy(context: &Context) -> Result<Outcome, Failure> {
         .variant("updates", f64::from(KEYS * rounds))
         .samples("sender", sender)
         .samples("receiver", receiver)
-        .lost(ours.lost()))
+        .lost(ours.pair.lost()))
 }

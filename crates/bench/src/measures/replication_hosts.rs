@@ -230,10 +230,15 @@ impl<F: NetworkFunction> Host<F> {
         self.mail.sent
     }
 
+    /// Datagrams refused since the hosts know each other.
+    pub(super) fn refused(&self) -> u64 {
+        refused(&self.mail.channel) - self.refused_before
+    }
+
     /// That nothing went wrong.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let tally = self.instance.tally();
-        let refused = refused(&self.mail.channel) - self.refused_before;
+        let refused = self.refused();
         if tally.dropped_total() > 0 || tally.groups_bad > 0 || refused > 0 {
             let drops: Vec<_> = tally.drops().collect();
             return Err(Failure::Unsound(format!(
@@ -291,6 +296,53 @@ impl<F: NetworkFunction> Hosts<F> {
         configure: impl Fn(&mut HostConfig),
         settings: impl Fn(&str) -> ObjectSettings + Copy + 'static,
     ) -> Result<Self, Failure> {
+        let mut hosts = Self::apart(starts, configure, settings);
+        hosts.deliver();
+        hosts.rest(Duration::from_millis(300));
+        hosts.settle()?;
+        hosts.forget_refused();
+        Ok(hosts)
+    }
+
+    /// Hosts that know each other by a network, and have never known a shorter way.
+    pub(super) fn through(
+        network: &mut Network,
+        starts: Vec<Start<F>>,
+        configure: impl Fn(&mut HostConfig),
+        settings: impl Fn(&str) -> ObjectSettings + Copy + 'static,
+    ) -> Result<Self, Failure> {
+        let mut hosts = Self::apart(starts, configure, settings);
+        for _ in 0..20_000 {
+            hosts.now = hosts.now + Duration::from_micros(100);
+            for member in &mut hosts.members {
+                member.pass(hosts.now, usize::MAX);
+            }
+            hosts.deliver_through(network);
+        }
+        if hosts
+            .members
+            .iter()
+            .all(|member| member.mail.channel.is_quiet())
+        {
+            hosts.forget_refused();
+            return Ok(hosts);
+        }
+        Err(Failure::Unsound(
+            "hosts did not come to know each other in 2 s".into(),
+        ))
+    }
+
+    fn forget_refused(&mut self) {
+        for member in &mut self.members {
+            member.forgive_refused();
+        }
+    }
+
+    fn apart(
+        starts: Vec<Start<F>>,
+        configure: impl Fn(&mut HostConfig),
+        settings: impl Fn(&str) -> ObjectSettings + Copy + 'static,
+    ) -> Self {
         let count = starts.len() as u16;
         let mut members = Vec::new();
         for (place, start) in (0..).zip(starts) {
@@ -298,17 +350,10 @@ impl<F: NetworkFunction> Hosts<F> {
             configure(&mut config);
             members.push(Host::start(config, Time::ZERO, start, settings));
         }
-        let mut hosts = Self {
+        Self {
             members,
             now: Time::ZERO,
-        };
-        hosts.deliver();
-        hosts.rest(Duration::from_millis(300));
-        hosts.settle()?;
-        for member in &mut hosts.members {
-            member.forgive_refused();
         }
-        Ok(hosts)
     }
 
     /// Carries what was sent to where it goes, and lays out buffers for what will be.

@@ -1,0 +1,464 @@
+//! `peers.conntrackd`: what a new flow costs both hosts, here and where the kernel's connection tracking is replicated by
+//! conntrackd in FTFW, its mode that sends again what was lost.
+//!
+//! Theirs: two network namespaces joined by a cable, a daemon in each. Datagrams that each open a flow leave the first, whose
+//! kernel tracks them and tells its daemon; that one tells the other. A third daemon in a namespace of its own hears of the
+//! same flows and only keeps statistics; what it takes is taken off the first one's time, so that being told by the kernel is
+//! not counted. Nor is what making the flows and their events takes the kernel. A daemon that is told is stopped while flows
+//! are made, and then finds all of them: one that wakes for each event took three times as much.
+//!
+//! Ours: two hosts with their sealed state channels on sockets of the loopback, each flow opened by a packet through the NAT;
+//! *nothing* is taken off, the packet included. Times are on-CPU. What arrived is compared flow by flow.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asterism_functions::nat::Nat;
+use asterism_lab::{Cable, Lab, Node, Program};
+
+use super::host_process::wait;
+use super::lab::{absent, needs};
+use super::nat_bench::{Placed, nat, settings};
+use super::socket_pair::SocketPair;
+use super::{Context, Measure};
+use crate::contract::{Failure, Outcome};
+use crate::timing::{Spread, process_cpu_ns};
+use crate::traffic::frames::frame_between;
+use crate::traffic::{Flows, Protocol, SmallFrame};
+
+pub(super) const MEASURES: &[Measure] = &[Measure {
+    name: "peers.conntrackd",
+    make: conntrackd,
+}];
+
+/// Flows of a round.
+const FLOWS: u32 = 10_000;
+/// Rounds that count, after one that warms up.
+const ROUNDS: u32 = 9;
+/// Rounds of the long form. The kernel's table holds 262,144 flows as it comes.
+const ROUNDS_FULL: u32 = 21;
+/// The destination of the first flow: 10.1.0.0.
+const FIRST: u32 = 0x0a01_0000;
+/// The one port that all flows go to, and the one that they come from.
+const PORTS: (u16, u16) = (4_000, 53);
+/// Bytes of the socket buffers of a daemon: a round and more.
+const SOCKET_BYTES: u32 = 64 << 20;
+/// A daemon that was on no core for so long has nothing to do.
+const IDLE: Duration = Duration::from_millis(40);
+
+/// Connections are tracked where a rule asks for them; the daemons' own datagrams are not.
+const RULES: &str = "table ip flows {
+ chain own_out { type filter hook output priority raw; oifname \"sync\" notrack; }
+ chain own_in { type filter hook prerouting priority raw; iifname \"sync\" notrack; }
+ chain out { type filter hook output priority filter; oifname \"flood\" ct state new counter; }
+}
+";
+
+/// A daemon in its node.
+struct Daemon {
+    node: Node,
+    config: PathBuf,
+    program: Program,
+}
+
+impl Daemon {
+    /// `mode` is its `Sync` or `Stats` section.
+    fn start(lab: &Lab, node: Node, mode: &str) -> Result<Self, Failure> {
+        let name = node.name().to_owned();
+        let file = |end: &str| lab.folder().join(format!("{name}.{end}"));
+        let text = format!(
+            "{mode}General {{\n HashSize 131072\n HashLimit 1048576\n LockFile {}\n UNIX {{\n Path {}\n }}\n \
+             NetlinkBufferSize {SOCKET_BYTES}\n NetlinkBufferSizeMaxGrowth {SOCKET_BYTES}\n NetlinkEventsReliable On\n}}\n",
+            file("lock").display(),
+            file("ctl").display(),
+        );
+        let config = lab.file(&format!("{name}.conf"), text).map_err(absent)?;
+        let program = node
+            .program("conntrackd")
+            .arg("-C")
+            .arg(&config)
+            .start()
+            .map_err(absent)?;
+        let daemon = Self {
+            node,
+            config,
+            program,
+        };
+        wait("conntrackd to answer", || {
+            if !daemon.program.runs() {
+                return Err(Failure::Absent(format!(
+                    "conntrackd ended at its start: {}{}",
+                    daemon.program.stdout(),
+                    daemon.program.stderr()
+                )));
+            }
+            Ok(daemon.ask(&["-s"]).ok())
+        })?;
+        Ok(daemon)
+    }
+
+    fn ask(&self, what: &[&str]) -> Result<String, Failure> {
+        let asked = self.node.program("conntrackd").arg("-C").arg(&self.config);
+        let answer = asked.args(what).run();
+        answer
+            .map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned())
+            .map_err(|error| Failure::Unsound(error.to_string()))
+    }
+
+    fn cpu_ns(&self) -> Result<u64, Failure> {
+        process_cpu_ns(self.program.process_id())
+            .ok_or_else(|| Failure::Unsound("conntrackd ended by itself".into()))
+    }
+
+    /// Waits until it has nothing to do.
+    fn rest(&self) -> Result<(), Failure> {
+        let mut before = self.cpu_ns()?;
+        wait("conntrackd to come to rest", || {
+            std::thread::park_timeout(IDLE);
+            let now = self.cpu_ns()?;
+            let rests = now == before;
+            before = now;
+            Ok(rests.then_some(()))
+        })
+    }
+
+    /// Waits until it knows as many flows: on a busy machine it may not have begun for long.
+    fn knows(&self, section: &str, all: u64) -> Result<(), Failure> {
+        let known = wait("flows at a conntrackd", || {
+            std::thread::park_timeout(IDLE);
+            let text = self.ask(&["-s"])?;
+            let known = count_of(&text, section, "current active connections");
+            Ok(known.filter(|known| *known >= all))
+        })?;
+        if known == all {
+            return Ok(());
+        }
+        Err(Failure::Unsound(format!(
+            "{all} flows were opened, and conntrackd knows {known}"
+        )))
+    }
+
+    /// Opens flows by a datagram each.
+    fn open(&self, flows: std::ops::Range<u32>) -> Result<(), Failure> {
+        let send = || -> std::io::Result<()> {
+            let socket = UdpSocket::bind(("10.0.0.1", PORTS.0))?;
+            for flow in flows {
+                socket.send_to(&[0; 18], (destination(flow), PORTS.1))?;
+            }
+            Ok(())
+        };
+        // What waits is told in full messages.
+        self.program.signal(libc::SIGSTOP);
+        let sent = self.node.enter(send);
+        self.program.signal(libc::SIGCONT);
+        sent.map_err(absent)?
+            .map_err(|error| Failure::Unsound(format!("a datagram could not be sent: {error}")))
+    }
+}
+
+fn destination(flow: u32) -> Ipv4Addr {
+    (FIRST + flow).into()
+}
+
+/// The flows that its lines tell of, by their first destination.
+fn told(text: &str) -> BTreeSet<Ipv4Addr> {
+    let first = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let word = words.find_map(|word| word.strip_prefix("dst="))?;
+        word.parse().ok()
+    };
+    text.lines().filter_map(first).collect()
+}
+
+/// A count in what a daemon says of itself: in its section, the first of this name.
+fn count_of(text: &str, section: &str, name: &str) -> Option<u64> {
+    let after = &text[text.find(section)?..];
+    let line = after.lines().find(|line| line.contains(name))?;
+    let numbers = line.split(|letter: char| !letter.is_ascii_digit());
+    numbers
+        .filter(|number| !number.is_empty())
+        .find_map(|number| number.parse().ok())
+}
+
+/// Messages that it missed.
+fn lost_of(text: &str) -> Option<u64> {
+    let before = text
+        .split("Lost msgs")
+        .next()
+        .filter(|before| before.len() < text.len())?;
+    before.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// Two daemons that replicate, and one that only counts.
+struct Peers {
+    first: Daemon,
+    second: Daemon,
+    alone: Daemon,
+    /// Where the datagrams go.
+    _sink: Node,
+    // Last: it ends what runs in it.
+    lab: Lab,
+}
+
+/// On-CPU ns of a flow.
+#[derive(Clone, Copy)]
+struct Theirs {
+    sender_whole: f64,
+    receiver: f64,
+    /// At the daemon that only counts.
+    told: f64,
+}
+
+impl Theirs {
+    fn sender(&self) -> f64 {
+        self.sender_whole - self.told
+    }
+}
+
+impl Peers {
+    fn start() -> Result<Self, Failure> {
+        let lab = Lab::new().map_err(absent)?;
+        let node = |name: &str| lab.node(name).map_err(absent);
+        let [first, second, alone, sink] = [
+            node("first")?,
+            node("second")?,
+            node("alone")?,
+            node("sink")?,
+        ];
+        let cable = Cable::default();
+        lab.cable((&first, "sync"), (&second, "sync"), &cable)
+            .map_err(absent)?;
+        for (node, address) in [(&first, "192.168.77.1/24"), (&second, "192.168.77.2/24")] {
+            node.ip(&[format!("address add {address} dev sync")])
+                .map_err(absent)?;
+        }
+        for (number, node) in [&first, &alone].into_iter().enumerate() {
+            // What is sent goes to nobody's Ethernet address.
+            lab.cable((node, "flood"), (&sink, &format!("flood{number}")), &cable)
+                .map_err(absent)?;
+            node.ip(&[
+                "address add 10.0.0.1/30 dev flood",
+                "neighbour add 10.0.0.2 lladdr 02:00:00:00:00:01 dev flood nud permanent",
+                "route add 10.0.0.0/8 via 10.0.0.2 dev flood",
+            ])
+            .map_err(absent)?;
+            let rules = node.program("nft").args(["-f", "-"]).input(RULES);
+            rules.run().map_err(absent)?;
+            // No flow ends while the measure runs.
+            for setting in ["udp_timeout", "udp_timeout_stream"] {
+                let setting = format!("net/netfilter/nf_conntrack_{setting}");
+                node.sysctl(&setting, "600").map_err(absent)?;
+            }
+        }
+        let sync = |own: &str, other: &str| {
+            format!(
+                "Sync {{\n Mode FTFW {{\n }}\n UDP {{\n IPv4_address {own}\n IPv4_Destination_Address {other}\n Port 3780\n \
+                 Interface sync\n SndSocketBuffer {SOCKET_BYTES}\n RcvSocketBuffer {SOCKET_BYTES}\n Checksum on\n }}\n}}\n"
+            )
+        };
+        let [one, two] = ["192.168.77.1", "192.168.77.2"];
+        Ok(Self {
+            first: Daemon::start(&lab, first, &sync(one, two))?,
+            second: Daemon::start(&lab, second, &sync(two, one))?,
+            alone: Daemon::start(&lab, alone, "Stats {\n LogFile off\n}\n")?,
+            _sink: sink,
+            lab,
+        })
+    }
+
+    /// Opens the flows of a round.
+    fn round(&self, number: u32) -> Result<Theirs, Failure> {
+        let flows = || number * FLOWS..(number + 1) * FLOWS;
+        let daemons = [&self.first, &self.second, &self.alone];
+        for daemon in daemons {
+            daemon.rest()?;
+        }
+        let mut took = [0.0; 3];
+        for (place, daemon) in daemons.into_iter().enumerate() {
+            took[place] = -(daemon.cpu_ns()? as f64);
+        }
+        let all = u64::from((number + 1) * FLOWS);
+        self.first.open(flows())?;
+        self.second.knows("cache external", all)?;
+        self.alone.open(flows())?;
+        self.alone.knows("cache", all)?;
+        // Acknowledgements are a part of it.
+        for daemon in daemons {
+            daemon.rest()?;
+        }
+        for (place, daemon) in daemons.into_iter().enumerate() {
+            took[place] += daemon.cpu_ns()? as f64;
+        }
+        let [sender_whole, receiver, told] = took.map(|ns| ns / f64::from(FLOWS));
+        Ok(Theirs {
+            sender_whole,
+            receiver,
+            told,
+        })
+    }
+
+    /// That the other daemon knows every flow, and nothing else; messages that were lost on the way and sent again.
+    fn check(&self, rounds: u32) -> Result<u64, Failure> {
+        let file = self.lab.folder().join("flows");
+        let dump = format!(
+            "exec conntrackd -C {} -e >{}",
+            self.second.config.display(),
+            file.display()
+        );
+        let shell = self.second.node.program("sh").args(["-c", &dump]);
+        shell.run().map_err(absent)?;
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| Failure::Unsound(format!("no list of flows: {error}")))?;
+        let opened: BTreeSet<Ipv4Addr> = (0..rounds * FLOWS).map(destination).collect();
+        let told = told(&text);
+        if told != opened {
+            return Err(Failure::Unsound(format!(
+                "the other conntrackd lacks {} of {} flows, and knows {} that nobody opened",
+                opened.difference(&told).count(),
+                opened.len(),
+                told.difference(&opened).count()
+            )));
+        }
+        lost_of(&self.second.ask(&["-s"])?)
+            .ok_or_else(|| Failure::Unsound("conntrackd tells no lost messages".into()))
+    }
+}
+
+/// The NAT on two hosts.
+struct Ours {
+    pair: SocketPair<Nat>,
+    frames: Vec<SmallFrame>,
+}
+
+impl Ours {
+    fn start(rounds: u32, seed: u64) -> Result<Self, Failure> {
+        let flows = Flows::of(Protocol::Udp, rounds * FLOWS, seed);
+        let frames = flows
+            .sessions()
+            .iter()
+            .map(|session| frame_between(session.protocol, session.inside, session.remote));
+        let placed = settings(Placed::Replicated(Duration::ZERO));
+        // One of two members opens all, and all of one protocol.
+        let function = Arc::new(nat(4 * rounds * FLOWS, 2));
+        Ok(Self {
+            pair: SocketPair::start(&function, placed)?,
+            frames: frames.collect(),
+        })
+    }
+
+    /// On-CPU ns of a flow at both hosts.
+    fn round(&mut self, number: u32) -> Result<[f64; 2], Failure> {
+        let all = (number as usize + 1) * FLOWS as usize;
+        let frames = &self.frames[number as usize * FLOWS as usize..all];
+        let ns = self
+            .pair
+            .round(frames, |state| match state.sessions.len() {
+                known if known == all => Ok(()),
+                known => Err(format!(
+                    "{known} of {all} flows are known at the other host"
+                )),
+            })?;
+        Ok(ns.map(|ns| ns / f64::from(FLOWS)))
+    }
+}
+
+fn conntrackd(context: &Context) -> Result<Outcome, Failure> {
+    needs(&["conntrackd", "nft", "ip"])?;
+    let rounds = 1 + if context.full { ROUNDS_FULL } else { ROUNDS };
+    let peers = Peers::start()?;
+    let mut ours = Ours::start(rounds, context.seed)?;
+    let (mut theirs_all, mut ours_all) = (Vec::new(), Vec::new());
+    for number in 0..rounds {
+        // A B, B A, ...
+        let theirs_first = number % 2 == 0;
+        let mut theirs = None;
+        if theirs_first {
+            theirs = Some(peers.round(number)?);
+        }
+        let [sender, receiver] = ours.round(number)?;
+        let theirs = match theirs {
+            Some(theirs) => theirs,
+            None => peers.round(number)?,
+        };
+        context.say(&format!(
+            "ns per flow, sender and receiver: conntrackd {:.0} (with what it is told {:.0}) and {:.0}, ours {sender:.0} and {receiver:.0}",
+            theirs.sender(),
+            theirs.sender_whole,
+            theirs.receiver
+        ));
+        if number > 0 {
+            theirs_all.push(theirs);
+            ours_all.push([sender, receiver]);
+        }
+    }
+    let lost = peers.check(rounds)?;
+    ours.pair.check(u64::from(rounds * FLOWS))?;
+    let ratios = |what: fn(&Theirs, &[f64; 2]) -> f64| -> Vec<f64> {
+        let pairs = theirs_all.iter().zip(&ours_all);
+        pairs.map(|(theirs, ours)| what(theirs, ours)).collect()
+    };
+    let both = ratios(|theirs, ours| (theirs.sender() + theirs.receiver) / (ours[0] + ours[1]));
+    let median = |what: fn(&Theirs, &[f64; 2]) -> f64| Spread::of(&ratios(what)).median;
+    Ok(Outcome::of(&Spread::of(&both))
+        .variant(
+            "with-what-it-is-told",
+            median(|theirs, ours| (theirs.sender_whole + theirs.receiver) / (ours[0] + ours[1])),
+        )
+        .variant("sender", median(|theirs, ours| theirs.sender() / ours[0]))
+        .variant("receiver", median(|theirs, ours| theirs.receiver / ours[1]))
+        .variant("conntrackd-sender-ns", median(|theirs, _| theirs.sender()))
+        .variant(
+            "conntrackd-sender-with-what-it-is-told-ns",
+            median(|theirs, _| theirs.sender_whole),
+        )
+        .variant(
+            "conntrackd-receiver-ns",
+            median(|theirs, _| theirs.receiver),
+        )
+        .variant("our-sender-ns", median(|_, ours| ours[0]))
+        .variant("our-receiver-ns", median(|_, ours| ours[1]))
+        .variant("conntrackd-messages-lost-and-sent-again", lost as f64)
+        .variant("flows", f64::from(rounds * FLOWS))
+        .samples("both", both)
+        .lost(ours.pair.lost()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As conntrackd 1.4.7 says it.
+    const SAID: &str = "cache internal:
+current active connections:	           3
+connections created:		          60	failed:	           0
+
+cache external:
+current active connections:	       60000
+connections created:		       60001	failed:	           2
+
+message tracking:
+                   0 Malformed msgs                    7 Lost msgs
+";
+
+    #[test]
+    fn counts_are_read_from_their_section() {
+        let active = "current active connections";
+        assert_eq!(count_of(SAID, "cache internal", active), Some(3));
+        assert_eq!(count_of(SAID, "cache external", active), Some(60_000));
+        assert_eq!(lost_of(SAID), Some(7));
+        assert_eq!(lost_of("0 Malformed msgs"), None);
+        assert_eq!(count_of(SAID, "cache of others", active), None);
+        assert_eq!(count_of(SAID, "cache external", "nothing"), None);
+    }
+
+    #[test]
+    fn flows_are_told_by_their_first_destination() {
+        let text = "udp      17 src=10.0.0.1 dst=10.1.44.201 sport=4000 dport=53 [UNREPLIED] [active since 6s]\n\
+                    udp      17 src=10.0.0.1 dst=10.1.0.0 sport=4000 dport=53 dst=10.0.0.1\n\nnothing\n";
+        let all: Vec<_> = told(text).into_iter().collect();
+        assert_eq!(all, [destination(0), destination(44 * 256 + 201)]);
+    }
+}
