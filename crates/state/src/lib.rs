@@ -13,6 +13,7 @@ mod answer;
 pub mod audit;
 mod builder;
 mod context;
+mod dealing;
 mod endpoint_space;
 mod foresight;
 #[doc(hidden)]
@@ -22,6 +23,7 @@ pub mod hash;
 mod index;
 mod keys;
 pub mod laws;
+mod leases;
 mod lives;
 mod map;
 pub mod memory;
@@ -48,6 +50,7 @@ pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
     OPERATION_BYTES_MAX, Sequencer, Tick,
 };
+pub use dealing::{Dealing, Dealt, LOTS};
 pub use endpoint_space::EndpointSpace;
 pub use foresight::{BURST_MAX, Foresight};
 pub use graph::{Graph, GraphAct, Link};

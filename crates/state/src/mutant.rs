@@ -53,11 +53,21 @@ pub enum Mutant {
     /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
     /// never told).
     HeldChangesForgotten,
+    /// What a dead member held is given out without knowing that its process has ended (a NAT port given to two flows, by a
+    /// host that was only cut off).
+    ReassignedUnfenced,
+    /// What a dead member held is given out at once (a NAT port given to a second flow while the first still talks).
+    ReassignedBeforeIdle,
+    /// What a living member held is granted from before that is known to grant from it no more (two hosts own the same ports
+    /// while one has the last epoch and the other has not).
+    ReassignedUnreleased,
+    /// A host that nobody answers grants on (a NAT port given to two flows, by a host that was only cut off).
+    LeaseWithoutEnd,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 19] = [
+    pub const ALL: [Mutant; 23] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -77,6 +87,10 @@ impl Mutant {
         Mutant::ForeseenTrusted,
         Mutant::OrphansLiveOn,
         Mutant::HeldChangesForgotten,
+        Mutant::ReassignedUnfenced,
+        Mutant::ReassignedBeforeIdle,
+        Mutant::ReassignedUnreleased,
+        Mutant::LeaseWithoutEnd,
     ];
 }
 

@@ -117,7 +117,8 @@ impl<F: NetworkFunction> Instance<F> {
         packets: impl IntoIterator<Item = &'p [u8]>,
     ) -> usize {
         self.begin(now);
-        if !self.serving || self.parking.is_full() || !self.has_log_room() {
+        let may_serve = self.serving && self.context.may_serve();
+        if !may_serve || self.parking.is_full() || !self.has_log_room() {
             return 0;
         }
         let mut burst = Burst::default();

@@ -73,6 +73,7 @@ pub(crate) fn half_an_image_is_passed_on() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MEMBERS[1], Some(LIFE)), (MEMBERS[2], Some(LIFE))],
+        dealing: Vec::new(),
     };
     for survivor in [&mut served, &mut third] {
         survivor
@@ -220,6 +221,7 @@ fn many_return_at_once_though_messages_are_short() {
         members: (0..MANY)
             .map(|place| (MemberId(20_000 + place), Some(life(place))))
             .collect(),
+        dealing: Vec::new(),
     };
     for member in &mut cluster {
         member
@@ -271,6 +273,7 @@ fn a_join_waits_for_no_keep_alive() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MEMBERS[0], Some(LIFE)), (MEMBERS[1], Some(LIFE))],
+        dealing: Vec::new(),
     };
     let members = MEMBERS[..2].to_vec();
     let start = |member: MemberId, joins: bool| {
