@@ -13,6 +13,7 @@ pub mod checks;
 mod congestion;
 pub mod exercise;
 mod faults;
+mod inheritance;
 mod load;
 #[cfg(asterism_mutants)]
 pub mod mutants;

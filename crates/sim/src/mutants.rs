@@ -214,6 +214,10 @@ fn complaint(name: &str) -> &'static str {
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
+        "ReassignedUnfenced" | "ReassignedBeforeIdle" | "LeaseWithoutEnd" => {
+            "a NAT port given to two flows, by a host that was only cut off"
+        }
+        "ReassignedUnreleased" => "two hosts own the same ports while one has the last epoch",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",
     }

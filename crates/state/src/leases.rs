@@ -112,6 +112,10 @@ impl Notes {
 impl Leases {
     /// Notes which lives an epoch names that does not name these any more.
     pub(crate) fn end(&mut self, before: &[OriginName], living: &[OriginName], now_us: u64) {
+        if before.is_empty() {
+            // Of lives that ended before the first epoch nothing was heard.
+            self.since_us = now_us;
+        }
         for &life in before.iter().filter(|life| !living.contains(life)) {
             if self.ended.len() >= ENDED_MAX {
                 self.ended.remove(0);
@@ -278,7 +282,7 @@ impl Context {
     }
 
     /// Whether this host may grant from its leases.
-    pub(crate) fn may_lease(&self) -> bool {
+    pub fn may_lease(&self) -> bool {
         self.now_us() < self.lease_until_us.get()
     }
 

@@ -57,9 +57,9 @@ pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
-    ObjectSettings, OutgrewCache, PrefetchRecords, ReadLeaves, Settle, Show, Shown, Since, State,
-    Sweep, SweepLength, SweepSome, Visit, WriteAgain,
+    Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Inherited, Look, OBJECTS_MAX,
+    Object, ObjectSettings, OutgrewCache, PrefetchRecords, ReadLeaves, Settle, Show, Shown, Since,
+    State, Sweep, SweepLength, SweepSome, Visit, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

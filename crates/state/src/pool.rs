@@ -79,6 +79,9 @@ struct Shared<S> {
     shelves: RefCell<Vec<Shelf>>,
     leases: RefCell<PoolLeases>,
     in_use: Cell<u32>,
+    /// Items of the blocks that stand so.
+    quarantined: Cell<u32>,
+    reclaimed: Cell<u32>,
     refused: Cell<u64>,
 }
 
@@ -179,6 +182,8 @@ impl<S: Space> Pool<S> {
             shelves: RefCell::new(shelves),
             leases: RefCell::default(),
             in_use: Cell::new(0),
+            quarantined: Cell::new(0),
+            reclaimed: Cell::new(0),
             refused: Cell::new(0),
         };
         shared.deal();
@@ -264,7 +269,7 @@ impl<S: Space> Pool<S> {
         taken.then_some(()).ok_or(BadBytes)
     }
 
-    /// How much of the leases is used. Looks at every block: for people, not packets.
+    /// How much of the leases is used.
     pub fn usage(&self) -> PoolUse {
         let shared = &*self.shared;
         let free: u32 = shared
@@ -273,19 +278,10 @@ impl<S: Space> Pool<S> {
             .iter()
             .map(|shelf| shelf.free.get())
             .sum();
-        let items = |wanted: Standing| -> u32 {
-            let standing = shared.standing.borrow();
-            let blocks = (0..)
-                .zip(standing.iter())
-                .filter(|(_, standing)| **standing == wanted);
-            blocks
-                .map(|(block, _)| shared.block_items(block % shared.shelf_blocks))
-                .sum()
-        };
         PoolUse {
             leased: free + shared.in_use.get(),
-            quarantined: items(Standing::Quarantined),
-            reclaimed: items(Standing::Reclaimed),
+            quarantined: shared.quarantined.get(),
+            reclaimed: shared.reclaimed.get(),
             in_use: shared.in_use.get(),
             refused: shared.refused.get(),
         }
@@ -403,13 +399,18 @@ impl<S: Space> Shared<S> {
         let leases = self.leases.borrow();
         let mut standing = self.standing.borrow_mut();
         let (mut shelves, used) = (self.shelves.borrow_mut(), self.used.borrow());
-        let mut in_use = 0;
+        let (mut in_use, mut quarantined, mut reclaimed) = (0, 0, 0);
         for (number, shelf) in (0..).zip(shelves.iter_mut()) {
             shelf.blocks.clear();
             let mut free = 0;
             for block in 0..self.shelf_blocks {
                 let word = (number * self.shelf_blocks + block) as usize;
                 standing[word] = self.judge(number, block, &leases.open);
+                match standing[word] {
+                    Standing::Quarantined => quarantined += self.block_items(block),
+                    Standing::Reclaimed => reclaimed += self.block_items(block),
+                    Standing::Own | Standing::Foreign => {}
+                }
                 if standing[word].is_granted_from() {
                     shelf.blocks.push(block);
                     free += used[word].count_zeros();
@@ -420,6 +421,8 @@ impl<S: Space> Shared<S> {
             shelf.next.set(0);
         }
         self.in_use.set(in_use);
+        self.quarantined.set(quarantined);
+        self.reclaimed.set(reclaimed);
     }
 
     fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
@@ -624,6 +627,10 @@ impl<S: Space> Object for Pool<S> {
     }
     fn capacity(&self) -> u32 {
         self.usage().leased
+    }
+    fn inherited(&self) -> (u32, u32) {
+        let usage = self.usage();
+        (usage.quarantined, usage.reclaimed)
     }
     fn give_back(&self, number: u32) {
         let items = self.shared.space.items();

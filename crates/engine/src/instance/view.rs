@@ -52,6 +52,10 @@ impl<F: NetworkFunction> Instance<F> {
     pub fn frames_in_use(&self) -> usize {
         self.pool.in_use()
     }
+    /// Whether this instance grants from pools: not before its host has joined, nor when its lease has run out.
+    pub fn grants_from_pools(&self) -> bool {
+        self.serving && self.context.may_lease()
+    }
     /// Objects' names with their entries (live, held).
     pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
         F::State::OBJECTS

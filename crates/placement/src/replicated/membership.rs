@@ -5,7 +5,7 @@
 //! first member by name that has joined itself is its *sponsor*: once it has applied all streams up to where they begin for
 //! the newcomer, and has all of the lives that ended, it walks its tables. So the image and the streams leave no gap
 //! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
-//! acknowledges nothing as applied, and nothing counts as stable to it.
+//! acknowledges nothing as applied, and nothing counts as stable to it. Whom an epoch names alone waits for nobody.
 
 use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
@@ -301,7 +301,9 @@ impl Replicator {
                 || peer.base.is_some_and(|base| peer.covered >= base)
                 || mutant::active(Mutant::CutBeforeConfirmed)
         };
-        if !self.imaged || !(0..self.peers.len()).all(covered) {
+        // Whoever is alone in its epoch has what all members have: there is nobody whose image it could wait for.
+        let alone = !(0..self.peers.len()).any(|seat| self.present[self.index(seat)]);
+        if !(self.imaged || alone) || !(0..self.peers.len()).all(covered) {
             return;
         }
         self.ready = true;
