@@ -5,7 +5,7 @@
 //! may be granted from by two running processes, no port may be given to a flow while another has it and has talked within its
 //! idle time, and in the end what the dead held must have been given out again, and come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asterism_engine::link::{LinkConditions, Network};
@@ -63,6 +63,10 @@ struct Estate {
     /// The ports of each member's clients.
     own: Vec<Vec<(u16, u16)>>,
     next: u32,
+    /// Clients that there were.
+    clients: BTreeSet<u16>,
+    /// Ports of flows that a dead member had.
+    lost: Vec<u16>,
     /// Members whose process runs.
     running: Vec<bool>,
 }
@@ -168,6 +172,8 @@ impl Estate {
             talks: BTreeMap::new(),
             own: vec![Vec::new(); members],
             next: 1,
+            clients: BTreeSet::new(),
+            lost: Vec::new(),
             running: vec![true; members],
             scenario,
         }
@@ -222,13 +228,13 @@ impl Estate {
         // Its last flows are known to nobody else.
         let network = self.cluster.network_mut();
         network.set_partitioned(&[victim as u16], &others, true);
-        for _ in 0..4 {
+        for _ in 0..16 {
             self.load(victim);
         }
         self.pass(Duration::from_millis(1))?;
         self.running[victim] = false;
         self.cluster.set_paused(victim, true);
-        self.own[victim].clear();
+        self.lost = self.own[victim].drain(..).map(|(_, port)| port).collect();
         Ok(())
     }
 
@@ -296,8 +302,8 @@ impl Estate {
         let count = self.own[place].len();
         let some = |draws: &mut Draws| draws.within(0, count as u64 - 1) as usize;
         let (verb, key) = if count == 0 || count < FLOWS && self.draws.percent(60) {
-            // A client of its own for each flow; what it wishes for is anywhere.
-            (Verb::Open, (self.next.wrapping_mul(40_503) & 0xFFFF) as u16)
+            let Some(client) = self.client() else { return };
+            (Verb::Open, client)
         } else if self.draws.percent(12) {
             let chosen = some(&mut self.draws);
             (Verb::Close, self.own[place].swap_remove(chosen).0)
@@ -317,6 +323,19 @@ impl Estate {
         let packet = Command { verb, key, token }.packet();
         // What is not taken is lost, as packets are.
         self.cluster.inject(place, lane, PortNumber(0), &packet);
+    }
+
+    /// A client of its own for each flow. Many wish for ports of flows that only the dead knew.
+    fn client(&mut self) -> Option<u16> {
+        let (items, any) = (self.scenario.sizes.ports, self.draws.word() as u16);
+        let client = if !self.lost.is_empty() && self.draws.percent(60) {
+            let port = u32::from(self.draws.one_of(&self.lost));
+            let turn = u32::from(any) % (u32::from(u16::MAX) / items);
+            (port % items + items * turn) as u16
+        } else {
+            any
+        };
+        self.clients.insert(client).then_some(client)
     }
 
     /// Looks at what calls did since the last time.
@@ -349,7 +368,9 @@ impl Estate {
                     ),
                 ));
             }
-            let closed = done.command.verb == Verb::Close;
+            // A use that had not heard of the closing yet does not undo it.
+            let before = talk.is_some_and(|talk| talk.client == client && talk.closed);
+            let closed = done.command.verb == Verb::Close || before && !done.granted;
             if done.granted {
                 self.own[place].push((client, port));
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::answer::{Late, Nearby, Wait};
 use crate::foresight::Foresight;
-use crate::leases::Leases;
+use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
@@ -172,11 +172,7 @@ pub struct Context {
     /// The lives that the epoch names, by name; empty until one was told of.
     pub(crate) living: RefCell<Vec<OriginName>>,
     /// What the epoch says of pools, and who may still grant; see `leases.rs`.
-    pub(crate) leases: RefCell<Leases>,
-    /// Until when this host may grant.
-    pub(crate) lease_until_us: Cell<u64>,
-    /// The longest that an entry of any table lives unused.
-    pub(crate) quarantine: Cell<Tick>,
+    pub(crate) leasing: Leasing,
 }
 
 #[derive(Debug, Default)]
@@ -220,9 +216,7 @@ impl Context {
             hold_accumulators: Cell::new(false),
             told: Cell::new((0, 0)),
             living: RefCell::default(),
-            leases: RefCell::default(),
-            lease_until_us: Cell::new(u64::MAX),
-            quarantine: Cell::new(0),
+            leasing: Leasing::default(),
         }
     }
 

@@ -11,6 +11,8 @@
 //! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
 //! the host grants nothing; one idle time later it handles no packets either, and only then may others have its lots.
 
+use core::cell::{Cell, RefCell};
+
 use crate::context::{Context, Tick};
 use crate::dealing::Dealing;
 use crate::mutant::{self, Mutant};
@@ -45,6 +47,29 @@ pub(crate) struct Leases {
     since_us: u64,
     /// How long a host may grant that nobody answers; zero: as long as it likes.
     lease_us: u64,
+}
+
+/// What a context knows of leases.
+#[derive(Debug)]
+pub(crate) struct Leasing {
+    pub(crate) leases: RefCell<Leases>,
+    /// Until when this host may grant.
+    until_us: Cell<u64>,
+    /// The longest that an entry of any table lives unused.
+    quarantine: Cell<Tick>,
+    /// There is a pool whose blocks are leased: without one a host has nothing that others could be given.
+    leases_any: Cell<bool>,
+}
+
+impl Default for Leasing {
+    fn default() -> Self {
+        Self {
+            leases: RefCell::default(),
+            until_us: Cell::new(u64::MAX),
+            quarantine: Cell::new(0),
+            leases_any: Cell::new(false),
+        }
+    }
 }
 
 /// Who has which epoch in force, as instances put it on record: the latest for each.
@@ -214,32 +239,39 @@ impl Leases {
 impl Context {
     /// Reports what the epoch says of pools. Before [`Context::set_living`] of the same epoch.
     pub fn set_dealing(&self, epoch: u32, dealing: Dealing) {
-        let mut leases = self.leases.borrow_mut();
+        let mut leases = self.leasing.leases.borrow_mut();
         (leases.epoch, leases.dealing) = (epoch, dealing);
         leases.version += 1;
     }
 
     /// How long this host may grant from its leases that too few members answer (microseconds); zero: as long as it likes. The
-    /// same on all hosts.
+    /// same on all hosts. After the state was built.
     pub fn set_port_lease(&self, us: u64) {
-        self.leases.borrow_mut().lease_us = us;
-        if us != 0 {
-            self.lease_until_us.set(us);
+        self.leasing.leases.borrow_mut().lease_us = us;
+        if us != 0 && self.leasing.leases_any.get() {
+            self.leasing.until_us.set(us);
         }
     }
 
     /// Reports that this instance has what the others have, from here on.
     pub fn set_joined(&self) {
-        let mut leases = self.leases.borrow_mut();
+        let mut leases = self.leasing.leases.borrow_mut();
         leases.since_us = self.now_us();
         leases.version += 1;
+    }
+
+    /// There is a pool whose blocks are leased.
+    pub(crate) fn expect_leases(&self) {
+        self.leasing.leases_any.set(true);
     }
 
     /// Some table's entries end when nobody uses them for so long.
     pub(crate) fn expect_idle(&self, idle: Tick) {
         let longest = idle.saturating_add(idle / 4).saturating_add(1);
         if idle != 0 {
-            self.quarantine.set(self.quarantine.get().max(longest));
+            self.leasing
+                .quarantine
+                .set(self.leasing.quarantine.get().max(longest));
         }
     }
 
@@ -248,20 +280,20 @@ impl Context {
         if mutant::active(Mutant::ReassignedBeforeIdle) {
             return 0;
         }
-        u64::from(self.quarantine.get()) * 1_000_000
+        u64::from(self.leasing.quarantine.get()) * 1_000_000
     }
 
     /// Reads from the members' answers how long this host may grant.
     pub(crate) fn renew_lease(&self) {
-        let lease_us = self.leases.borrow().lease_us;
+        let lease_us = self.leasing.leases.borrow().lease_us;
         if lease_us == 0 || mutant::active(Mutant::LeaseWithoutEnd) {
-            self.lease_until_us.set(u64::MAX);
+            self.leasing.until_us.set(u64::MAX);
             return;
         }
         let members = &self.identity().members;
         let needed = members.len().div_ceil(2) - 1;
         let Some(last) = needed.checked_sub(1) else {
-            self.lease_until_us.set(u64::MAX);
+            self.leasing.until_us.set(u64::MAX);
             return;
         };
         let (living, covered) = (self.living.borrow(), self.covered_us.borrow());
@@ -278,18 +310,18 @@ impl Context {
         }
         latest.sort_unstable_by(|left, right| right.cmp(left));
         let until_us = latest[last.min(MEMBERS_MAX - 1)].saturating_add(lease_us);
-        self.lease_until_us.set(until_us);
+        self.leasing.until_us.set(until_us);
     }
 
     /// Whether this host may grant from its leases.
     pub fn may_lease(&self) -> bool {
-        self.now_us() < self.lease_until_us.get()
+        self.now_us() < self.leasing.until_us.get()
     }
 
     /// Whether this host may handle packets: no other can have been given what it granted.
     #[inline(always)]
     pub fn may_serve(&self) -> bool {
-        let until_us = self.lease_until_us.get();
+        let until_us = self.leasing.until_us.get();
         until_us == u64::MAX || self.now_us() < until_us.saturating_add(self.quarantine_us())
     }
 }

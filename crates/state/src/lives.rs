@@ -10,7 +10,7 @@ impl Context {
         let before = core::mem::take(&mut *living);
         living.extend(lives);
         living.sort_unstable();
-        let mut leases = self.leases.borrow_mut();
+        let mut leases = self.leasing.leases.borrow_mut();
         leases.end(&before, &living, self.now_us());
         let mut covered = self.covered_us.borrow_mut();
         for (place, until) in covered.iter_mut().enumerate() {
@@ -23,7 +23,7 @@ impl Context {
     }
     /// Reports that all members have the same of an ended life: nothing of it is on its way.
     pub fn set_closed(&self, life: OriginName) {
-        self.leases.borrow_mut().close(life, self.now_us());
+        self.leasing.leases.borrow_mut().close(life, self.now_us());
         let living = self.living.borrow();
         if living.iter().any(|living| living.member == life.member) {
             return;

@@ -78,6 +78,9 @@ struct Shared<S> {
     standing: RefCell<Vec<Standing>>,
     shelves: RefCell<Vec<Shelf>>,
     leases: RefCell<PoolLeases>,
+    /// Granted items that are neither spent nor returned, the latest last: those of parked packets, and of the packet being
+    /// handled.
+    outstanding: RefCell<Vec<u32>>,
     in_use: Cell<u32>,
     /// Items of the blocks that stand so.
     quarantined: Cell<u32>,
@@ -126,6 +129,8 @@ struct PoolLeases {
     noted: u32,
 }
 
+/// Room that is made for outstanding grants at the start: for all packets that may be parked, with as many grants as each may have.
+const OUTSTANDING_EXPECTED: usize = 4_096;
 /// Microseconds between two looks at whether quarantined blocks may be granted from.
 const JUDGE_US: u64 = 100_000;
 
@@ -152,6 +157,7 @@ impl<S: Space> Pool<S> {
         space: S,
     ) -> Self {
         let share = if settings.logged {
+            context.expect_leases();
             context.identity().share()
         } else {
             (0, 1)
@@ -181,6 +187,7 @@ impl<S: Space> Pool<S> {
             standing: RefCell::new(vec![Standing::Foreign; blocks]),
             shelves: RefCell::new(shelves),
             leases: RefCell::default(),
+            outstanding: RefCell::new(Vec::with_capacity(OUTSTANDING_EXPECTED)),
             in_use: Cell::new(0),
             quarantined: Cell::new(0),
             reclaimed: Cell::new(0),
@@ -350,7 +357,7 @@ impl<S: Space> Shared<S> {
     /// The member that holds a block.
     fn holder(&self, shelf: u32, block: u32) -> u16 {
         let (home, number) = self.home(shelf, block);
-        let leases = self.context.leases.borrow();
+        let leases = self.context.leasing.leases.borrow();
         leases.dealing.holder(home, number as usize % LOTS)
     }
 
@@ -365,7 +372,7 @@ impl<S: Space> Shared<S> {
         if !self.settings.logged {
             return Standing::Own;
         }
-        let leases = self.context.leases.borrow();
+        let leases = self.context.leasing.leases.borrow();
         if leases.dealing.dealt.is_empty() {
             return if is_home {
                 Standing::Own
@@ -428,7 +435,7 @@ impl<S: Space> Shared<S> {
     fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
         let shelves = self.shelves.borrow();
         let own = shelves.get(shelf as usize)?;
-        if own.free.get() == 0 || !self.context.may_lease() {
+        if own.free.get() == 0 || self.settings.logged && !self.context.may_lease() {
             return None;
         }
         let mut used = self.used.borrow_mut();
@@ -461,7 +468,16 @@ impl<S: Space> Shared<S> {
         used[word] |= bit;
         own.free.set(own.free.get() - 1);
         self.in_use.set(self.in_use.get() + 1);
+        let number = shelf * self.space.items() + place;
+        self.outstanding.borrow_mut().push(number);
         Some(place)
+    }
+
+    /// A grant is outstanding no more; false if it was not.
+    fn settle(&self, number: u32) -> bool {
+        let mut outstanding = self.outstanding.borrow_mut();
+        let place = outstanding.iter().rposition(|&known| known == number);
+        place.map(|place| outstanding.swap_remove(place)).is_some()
     }
 
     fn hold(&self, shelf: u32, place: u32) {
@@ -474,6 +490,9 @@ impl<S: Space> Shared<S> {
                 shelf.free.set(shelf.free.get() - 1);
                 self.in_use.set(self.in_use.get() + 1);
             }
+        } else if !self.standing.borrow()[word].is_granted_from() {
+            // Whoever has the block now has put to use what was granted here before and never spent.
+            self.settle(shelf * self.space.items() + place);
         }
     }
 
@@ -495,7 +514,7 @@ impl<S: Space> Shared<S> {
         let context = &*self.context;
         context.renew_lease();
         let (version, epoch, is_dealt) = {
-            let leases = context.leases.borrow();
+            let leases = context.leasing.leases.borrow();
             (
                 leases.version,
                 leases.epoch,
@@ -508,7 +527,7 @@ impl<S: Space> Shared<S> {
             return;
         }
         leases.judged_us = context.now_us();
-        let shared = context.leases.borrow();
+        let shared = context.leasing.leases.borrow();
         let homes = shared.dealing.dealt.keys().copied();
         let open: Vec<u16> = homes
             .filter(|&home| shared.may_grant(context, home, &leases.notes))
@@ -574,7 +593,11 @@ pub struct PoolAct<'a, S: Space>(&'a Pool<S>);
 impl<S: Space> PoolAct<'_, S> {
     /// Spends a grant: the item is in use from here on.
     pub fn take(&mut self, grant: Grant<S::Item>) -> S::Item {
-        self.0.shared.context.spend(grant.ticket);
+        let shared = &self.0.shared;
+        shared.context.spend(grant.ticket);
+        if let Some((shelf, place)) = shared.space.place(&grant.item) {
+            shared.settle(shelf * shared.space.items() + place);
+        }
         grant.item
     }
 }
@@ -635,8 +658,8 @@ impl<S: Space> Object for Pool<S> {
     fn give_back(&self, number: u32) {
         let items = self.shared.space.items();
         let (shelf, place) = (number / items, number % items);
-        // What was dealt to another since may be in use there by now: it stays in use here until that is forgotten.
-        if self.shared.is_granted_from(shelf, place) {
+        // What was dealt to another since may be in use there by now.
+        if self.shared.settle(number) {
             self.shared.put(shelf, place);
         }
     }

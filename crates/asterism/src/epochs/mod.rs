@@ -423,6 +423,73 @@ mod tests {
     }
 
     #[test]
+    fn ports_of_who_left_fall_to_who_goes_on_and_come_back() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let mut second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+        let lots: Vec<String> = ["a", "c"]
+            .repeat(LOTS / 2)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(second.ports["b"].lots, lots);
+        assert!(second.fenced.is_empty() && second.dealing(&cluster).fenced.is_empty());
+        assert!(second.fence(&names(&["a"])).is_err(), "it takes part");
+        let later = second.next_fenced(&cluster, &names(&["b"])).unwrap();
+        assert_eq!((later.epoch, later.fenced["b"]), (3, 1));
+        assert_eq!(later.ports, second.ports, "nothing changed hands");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        later.write(&path).unwrap();
+        assert_eq!(EpochFile::read(&path, &cluster), Ok(later.clone()));
+        let roster = later.roster(&cluster);
+        assert_eq!(
+            Dealing::from_bytes(&roster.dealing),
+            Some(later.dealing(&cluster))
+        );
+        let back = later
+            .next(&cluster, &names(&["c"]), &names(&["b"]), false)
+            .unwrap();
+        assert!(back.fenced.is_empty());
+        let held = &back.ports["b"];
+        assert!(held.lots.iter().all(|holder| holder == "b"), "{held:?}");
+        assert_eq!((held.since, &held.past), (4, &names(&["a", "c"])));
+        assert!(back.ports["c"].lots.iter().all(|holder| holder != "c"));
+        let anew = back.next(&cluster, &[], &[], true).unwrap();
+        assert!(anew.ports.is_empty() && anew.fenced.is_empty());
+    }
+
+    #[test]
+    fn ports_that_nobody_could_hold_are_refused() {
+        let cluster = cluster();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        let lots = |holder: &str| vec![format!("\"{holder}\""); LOTS].join(", ");
+        let file =
+            |section: &str| format!("epoch = 3\n[members]\na = 1\nb = 1\n[left]\nc = 1\n{section}");
+        let ports = |since: u32, lots: &str, past: &str| {
+            file(&format!(
+                "[ports.c]\nsince = {since}\nlots = [{lots}]\npast = [{past}]\n"
+            ))
+        };
+        for (text, said) in [
+            (file("[fenced]\na = 1\n"), "cannot be fenced"),
+            (file("[fenced]\nc = 2\n"), "cannot be fenced"),
+            (ports(2, &lots("d"), ""), "d is no member"),
+            (ports(2, &lots("c"), ""), "c takes no part"),
+            (ports(2, "\"a\"", ""), "12 lots"),
+            (ports(4, &lots("a"), ""), "up to this one"),
+            (ports(2, &lots("a"), "\"c\", \"b\""), "not in order"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        std::fs::write(&path, ports(2, &lots("a"), "\"b\", \"c\"")).unwrap();
+        EpochFile::read(&path, &cluster).unwrap();
+    }
+
+    #[test]
     fn files_are_read_back_and_mistakes_are_pointed_at() {
         let cluster = cluster();
         let folder = tempfile::tempdir().unwrap();
