@@ -209,7 +209,8 @@ impl Estate {
         let lease = match end {
             End::Killed => Duration::ZERO,
             End::Silent | End::CutOff => {
-                LEASE + (LEASE + self.idle()) / 64 + Duration::from_secs(1)
+                let serves = LEASE + self.idle();
+                serves + serves / 64 + Duration::from_secs(1)
             }
         };
         self.idle() + lease

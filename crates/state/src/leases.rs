@@ -9,9 +9,10 @@
 //!   process known to have ended or its lease run out, and one idle time passed, in which flows that only it knew went quiet.
 //!
 //! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
-//! the host grants nothing; one idle time later it handles no packets either, and only then may others have its lots.
+//! the host grants nothing; one idle time later it handles no packets either, and another idle time later others may have its lots.
 
 use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use crate::context::{Context, Tick};
 use crate::dealing::Dealing;
@@ -33,6 +34,8 @@ struct Ended {
     life: OriginName,
     /// When all survivors had the same of it, by this instance's clock.
     closed_us: Option<u64>,
+    /// When it became known that its process has ended.
+    evident_us: Option<u64>,
 }
 
 /// What all pools of one instance share.
@@ -43,6 +46,10 @@ pub(crate) struct Leases {
     /// Changes whenever something did that matters to pools.
     pub(crate) version: u64,
     ended: Vec<Ended>,
+    /// By member, since when its last life is known to have ended.
+    fenced_us: BTreeMap<u16, u64>,
+    /// Since when those outside the epoch are too few to hold a lease among themselves.
+    few_since_us: Option<u64>,
     /// Since when this instance has what the others have: lives that ended before it never heard of.
     since_us: u64,
     /// How long a host may grant that nobody answers; zero: as long as it likes.
@@ -135,8 +142,14 @@ impl Notes {
 }
 
 impl Leases {
-    /// Notes which lives an epoch names that does not name these any more.
-    pub(crate) fn end(&mut self, before: &[OriginName], living: &[OriginName], now_us: u64) {
+    /// Takes up which lives an epoch names, and which of those before it does not name any more.
+    pub(crate) fn begin(
+        &mut self,
+        members: &[u16],
+        before: &[OriginName],
+        living: &[OriginName],
+        now_us: u64,
+    ) {
         if before.is_empty() {
             // Of lives that ended before the first epoch nothing was heard.
             self.since_us = now_us;
@@ -149,7 +162,30 @@ impl Leases {
             self.ended.push(Ended {
                 life,
                 closed_us: None,
+                evident_us: None,
             });
+        }
+        let fenced = &self.dealing.fenced;
+        self.fenced_us
+            .retain(|member, _| fenced.contains_key(member));
+        for &member in fenced.keys() {
+            self.fenced_us.entry(member).or_insert(now_us);
+        }
+        for Ended {
+            life, evident_us, ..
+        } in &mut self.ended
+        {
+            let fenced = fenced.get(&life.member);
+            // Whoever names a new life says that the one before has ended.
+            let named = living.iter().any(|living| living.member == life.member);
+            if named || fenced.is_some_and(|&last| last >= life.incarnation) {
+                evident_us.get_or_insert(now_us);
+            }
+        }
+        if self.others_are_few(members, living) {
+            self.few_since_us.get_or_insert(now_us);
+        } else {
+            self.few_since_us = None;
         }
         self.version += 1;
     }
@@ -163,49 +199,38 @@ impl Leases {
         self.version += 1;
     }
 
-    /// Whether no process of a member that is no more, and no flow that only it knew, can use what it held.
+    /// Whether no process of a member that is no more, and no flow that only it knew, can use what it held. Evidence counts from
+    /// when it was given: until then the process may have run.
     fn is_over(&self, context: &Context, member: u16) -> bool {
-        let living = context.living.borrow();
-        let named = living.iter().find(|life| life.member == member);
-        // Whoever names a new life says that the one before has ended.
-        let fenced = named.is_some();
         let idle_us = context.quarantine_us();
-        let waits = |closed_us: u64, life: u64| {
-            let fenced = fenced
-                || self
-                    .dealing
-                    .fenced
-                    .get(&member)
-                    .is_some_and(|&last| last >= life);
-            let evidence_us = match () {
-                () if fenced || mutant::active(Mutant::ReassignedUnfenced) => 0,
-                () if self.lease_us == 0 || !self.others_are_few(context) => return true,
-                () => self.lease_us + (self.lease_us + idle_us) / DRIFT_PARTS + DRIFT_LEAST_US,
+        let over = |closed_us: u64, evident_us: Option<u64>| {
+            // A host whose lease ran out goes on with the flows that it knows for one idle time; then they go quiet.
+            let serves_us = self.lease_us + idle_us;
+            let lease_us = serves_us + serves_us / DRIFT_PARTS + DRIFT_LEAST_US;
+            let from_us = match (evident_us, self.few_since_us) {
+                (Some(at), _) => closed_us.max(at),
+                (None, _) if mutant::active(Mutant::ReassignedUnfenced) => closed_us,
+                // Before, they could answer each other.
+                (None, Some(few)) if self.lease_us != 0 => closed_us.max(few) + lease_us,
+                (None, _) => return false,
             };
-            context.now_us()
-                < closed_us
-                    .saturating_add(evidence_us)
-                    .saturating_add(idle_us)
+            context.now_us() >= from_us.saturating_add(idle_us)
         };
-        let mut heard = self
+        let living = context.living.borrow();
+        let named = living.iter().any(|life| life.member == member);
+        let heard = self
             .ended
             .iter()
-            .filter(|ended| ended.life.member == member)
-            .peekable();
-        if heard.peek().is_none() && named.is_none() {
-            return !waits(self.since_us, 0);
+            .filter(|ended| ended.life.member == member);
+        if heard.clone().next().is_none() && !named {
+            return over(self.since_us, self.fenced_us.get(&member).copied());
         }
-        heard.all(|ended| {
-            ended
-                .closed_us
-                .is_some_and(|at| !waits(at, ended.life.incarnation))
-        })
+        let is_over = |ended: &Ended| ended.closed_us.is_some_and(|at| over(at, ended.evident_us));
+        heard.into_iter().all(is_over)
     }
 
     /// Whether those who take no part and may run are too few to hold a lease among themselves.
-    fn others_are_few(&self, context: &Context) -> bool {
-        let living = context.living.borrow();
-        let members = &context.identity().members;
+    fn others_are_few(&self, members: &[u16], living: &[OriginName]) -> bool {
         let outside = members.iter().filter(|&&member| {
             !self.dealing.fenced.contains_key(&member)
                 && !living.iter().any(|life| life.member == member)

@@ -11,7 +11,7 @@ impl Context {
         living.extend(lives);
         living.sort_unstable();
         let mut leases = self.leasing.leases.borrow_mut();
-        leases.end(&before, &living, self.now_us());
+        leases.begin(&self.identity.members, &before, &living, self.now_us());
         let mut covered = self.covered_us.borrow_mut();
         for (place, until) in covered.iter_mut().enumerate() {
             let member = self.identity.members[place];

@@ -412,7 +412,11 @@ impl<S: Space> Shared<S> {
             let mut free = 0;
             for block in 0..self.shelf_blocks {
                 let word = (number * self.shelf_blocks + block) as usize;
-                standing[word] = self.judge(number, block, &leases.open);
+                let judged = self.judge(number, block, &leases.open);
+                // Who granted from it and holds it still needs nobody's release, whoever held it before.
+                if judged != Standing::Quarantined || !standing[word].is_granted_from() {
+                    standing[word] = judged;
+                }
                 match standing[word] {
                     Standing::Quarantined => quarantined += self.block_items(block),
                     Standing::Reclaimed => reclaimed += self.block_items(block),

@@ -120,7 +120,7 @@ fn without_the_third(lease_us: u64, fenced: bool) -> ([Host; 3], Dealing) {
 
 /// The dead is known to be dead.
 pub fn the_fenced_are_inherited_from_after_an_idle_time() {
-    let ([mut a, mut b, _], _) = without_the_third(0, true);
+    let ([mut a, mut b, _], mut dealing) = without_the_third(0, true);
     let usage = a.at(100_000_000);
     assert_eq!(usage.reclaimed, 0, "its life is not closed");
     for host in [&mut a, &mut b] {
@@ -138,6 +138,13 @@ pub fn the_fenced_are_inherited_from_after_an_idle_time() {
     }
     assert_eq!(usages[0].leased + usages[1].leased, SHELVES * ITEMS);
     assert_eq!(holders(&[&a, &b]), (1, 1), "each block is one's");
+    // Another leaves: what is granted from already stays so.
+    let leased = usages[0].leased;
+    dealing.leave(8, &[3], 4);
+    a.install(4, &[life(3, 1)], &dealing);
+    let usage = a.at(200_000_000);
+    assert_eq!(usage.leased, leased);
+    assert_eq!(usage.leased + usage.quarantined, SHELVES * ITEMS);
 }
 
 /// Nobody knows that it is dead, and it is not.
@@ -151,7 +158,7 @@ pub fn leases_run_out_before_others_inherit() {
     // The third was answered last at 2 s; the others answer each other.
     cut_off.context.set_covered(1, closed);
     let drift = (LEASE_US + QUARANTINE_US) / 64 + 1_000_000;
-    let until = closed + LEASE_US + QUARANTINE_US + drift;
+    let until = closed + LEASE_US + 2 * QUARANTINE_US + drift;
     for now in (closed..until + 500_000).step_by(250_000) {
         for (host, other) in [(&mut a, 1), (&mut b, 0)] {
             host.context.set_covered(other, now);
@@ -181,7 +188,7 @@ pub fn who_returns_waits_until_the_others_released() {
     back.install(4, &lives, &dealing);
     back.at(100_000_000);
     back.context.set_joined();
-    let mut released = |back: &mut Host, host: &mut Host| {
+    let released = |back: &mut Host, host: &mut Host| {
         host.install(4, &lives, &dealing);
         assert_eq!(host.at(200_000_000).reclaimed, 0);
         let own = host.context.identity().own;
@@ -240,11 +247,13 @@ fn returning() {
 fn without_evidence_and_without_leases_nobody_inherits() {
     let ([mut a, ..], mut dealing) = without_the_third(0, false);
     a.context.set_closed(life(13, 1));
-    assert_eq!(a.at(u64::MAX / 2).reclaimed, 0);
-    // The evidence may come later, and counts from the closing on.
+    let late = u64::MAX / 2;
+    assert_eq!(a.at(late).reclaimed, 0);
+    // The evidence may come later. Until then the process may have run, and its flows talked.
     dealing.fence(13, 1);
     a.install(4, &[life(3, 1), life(8, 1)], &dealing);
-    assert!(a.at(u64::MAX / 2 + 1).reclaimed > 0);
+    assert_eq!(a.at(late + QUARANTINE_US - 1).reclaimed, 0);
+    assert!(a.at(late + QUARANTINE_US).reclaimed > 0);
 }
 
 /// A packet was granted an item and waits; meanwhile the item's block is another's again.
