@@ -125,6 +125,8 @@ struct PoolLeases {
     /// The state of the context's leases that was looked at last, and when.
     version: u64,
     judged_us: u64,
+    /// The epoch by which blocks were dealt last; before the first nobody knows what is one's own.
+    dealt: u32,
     /// The epoch that this instance put on record.
     noted: u32,
 }
@@ -414,7 +416,8 @@ impl<S: Space> Shared<S> {
                 let word = (number * self.shelf_blocks + block) as usize;
                 let judged = self.judge(number, block, &leases.open);
                 // Who granted from it and holds it still needs nobody's release, whoever held it before.
-                if judged != Standing::Quarantined || !standing[word].is_granted_from() {
+                let keeps = leases.dealt > 0 && standing[word].is_granted_from();
+                if judged != Standing::Quarantined || !keeps {
                     standing[word] = judged;
                 }
                 match standing[word] {
@@ -544,6 +547,7 @@ impl<S: Space> Shared<S> {
             self.deal();
         }
         let mut leases = self.leases.borrow_mut();
+        leases.dealt = epoch;
         if is_dealt && leases.noted < epoch {
             leases.noted = epoch;
             let identity = context.identity();

@@ -15,6 +15,8 @@ const SHELVES: u32 = 2;
 const ITEMS: u32 = 64 * 40;
 /// Entries live this long unused at the most: 4 s, a quarter more, and 1 s.
 const QUARANTINE_US: u64 = 6_000_000;
+/// A pool looks so often whether it may grant more.
+const LOOK_US: u64 = 100_000;
 const LEASE_US: u64 = 10_000_000;
 
 #[state]
@@ -128,7 +130,7 @@ pub fn the_fenced_are_inherited_from_after_an_idle_time() {
         host.context.set_closed(life(13, 1));
         assert_eq!(host.at(101_000_000 + QUARANTINE_US - 1).reclaimed, 0);
     }
-    let usages = [&mut a, &mut b].map(|host| host.at(101_000_000 + QUARANTINE_US));
+    let usages = [&mut a, &mut b].map(|host| host.at(101_000_000 + QUARANTINE_US + LOOK_US));
     for usage in usages {
         assert!(usage.reclaimed > 0 && usage.quarantined == 0, "{usage:?}");
         assert!(
@@ -253,7 +255,7 @@ fn without_evidence_and_without_leases_nobody_inherits() {
     dealing.fence(13, 1);
     a.install(4, &[life(3, 1), life(8, 1)], &dealing);
     assert_eq!(a.at(late + QUARANTINE_US - 1).reclaimed, 0);
-    assert!(a.at(late + QUARANTINE_US).reclaimed > 0);
+    assert!(a.at(late + QUARANTINE_US + LOOK_US).reclaimed > 0);
 }
 
 /// A packet was granted an item and waits; meanwhile the item's block is another's again.
@@ -268,6 +270,7 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         items.find(|item| home(item) && a.estate.pool.is_own(item) && !a.estate.pool.is_used(item))
     };
     for put_to_use_by_the_other in [false, true] {
+        let next = 2 + u64::from(put_to_use_by_the_other);
         let item = inherited(&a).expect("one that was the third's");
         a.context.begin(1);
         let granted = a.estate.pool.grant(0, item.1).expect("never late");
@@ -275,8 +278,8 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         let (call, _) = a.context.park();
         let before = dealing.clone();
         dealing.come_back(13, 4);
-        a.install(4, &[life(3, 1), life(8, 1), life(13, 2)], &dealing);
-        a.at(200_000_000);
+        a.install(4, &[life(3, 1), life(8, 1), life(13, next)], &dealing);
+        a.at(next * 200_000_000);
         assert!(!a.estate.pool.is_own(&item));
         if put_to_use_by_the_other {
             a.estate.pool.returns().hold(&item);
@@ -289,13 +292,14 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         assert_eq!(a.estate.pool.is_used(&item), put_to_use_by_the_other);
         // Back to where it was, for the other case.
         dealing = before;
+        dealing.fence(13, next);
         a.install(4, &[life(3, 1), life(8, 1)], &dealing);
-        a.at(200_500_000);
-        a.context.set_closed(life(13, 2));
-        a.at(300_000_000);
+        a.at(next * 200_000_000 + 500_000);
+        a.context.set_closed(life(13, next));
+        a.at(next * 200_000_000 + 100_000_000);
         a.written();
     }
-    let usage = a.at(400_000_000);
+    let usage = a.at(900_000_000);
     assert_eq!(
         usage.in_use, 1,
         "the one that the other has in use: {usage:?}"
