@@ -218,7 +218,7 @@ impl Leases {
         };
         let living = context.living.borrow();
         let named = living.iter().any(|life| life.member == member);
-        let heard = self
+        let mut heard = self
             .ended
             .iter()
             .filter(|ended| ended.life.member == member);
@@ -226,7 +226,7 @@ impl Leases {
             return over(self.since_us, self.fenced_us.get(&member).copied());
         }
         let is_over = |ended: &Ended| ended.closed_us.is_some_and(|at| over(at, ended.evident_us));
-        heard.into_iter().all(is_over)
+        heard.all(is_over)
     }
 
     /// Whether those who take no part and may run are too few to hold a lease among themselves.
