@@ -252,6 +252,8 @@ impl View {
                             live: object.live as u64,
                             held: object.held as u64,
                             capacity: object.capacity,
+                            quarantined: object.quarantined,
+                            reclaimed: object.reclaimed,
                             digest: digests[number]
                                 .as_ref()
                                 .and_then(|digests| digests.get(place))
@@ -529,6 +531,10 @@ pub struct ObjectDocument {
     pub held: u64,
     /// Entries at most; 0 if there is no such bound.
     pub capacity: u32,
+    /// Of a pool, items of members that left which the epoch has dealt to this instance and which it may not grant yet.
+    pub quarantined: u32,
+    /// Of a pool, items of members that left which this instance may grant.
+    pub reclaimed: u32,
     /// A digest of its content, if asked for: equal on hosts that hold the same.
     pub digest: Option<String>,
 }

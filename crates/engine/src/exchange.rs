@@ -71,6 +71,8 @@ pub(crate) enum Down<'a> {
     ImagePart { bytes: &'a [u8] },
     /// All parts of an image came before this record.
     ImageEnd { from: MemberId, walk: u32 },
+    /// What the epoch that comes next says of pools.
+    Dealing { epoch: u32, bytes: &'a [u8] },
     /// An epoch: which lives it names, ten bytes each.
     Epoch { lives: &'a [u8] },
     /// An epoch ended that life; all that was delivered of it came before this record.
@@ -344,6 +346,9 @@ impl<'a> Down<'a> {
             Self::Ended { origin } => Head::new(8).origin(*origin).push(ring, &[]),
             Self::Closed { origin } => Head::new(9).origin(*origin).push(ring, &[]),
             Self::Ready => Head::new(10).push(ring, &[]),
+            Self::Dealing { epoch, bytes } => {
+                Head::new(12).and(&epoch.to_le_bytes()).push(ring, bytes)
+            }
             Self::Audit {
                 ticket,
                 object,
@@ -404,6 +409,10 @@ impl<'a> Down<'a> {
                 ticket: fields.u32()?,
                 object: fields.take::<1>()?[0],
                 segment: fields.take::<1>()?[0],
+            },
+            12 => Self::Dealing {
+                epoch: fields.u32()?,
+                bytes: fields.0,
             },
             _ => return None,
         })
@@ -509,6 +518,10 @@ mod tests {
             Down::ImagePart { bytes: b"part" },
             Down::Epoch {
                 lives: b"ten bytes.",
+            },
+            Down::Dealing {
+                epoch: 1 << 30,
+                bytes: b"who holds what",
             },
             Down::Ended { origin: name },
             Down::Closed { origin: name },

@@ -53,6 +53,10 @@ pub struct HostConfig {
     /// Objects of an instance, all of which are audited: digests of their parts are compared with the other hosts'; 0: none
     /// is, and this host takes no part in that. The same on all hosts.
     pub audited_objects: usize,
+    /// How long this host grants from its pools though so few members answer it that the others may be a majority; one idle time
+    /// later it handles no packets, and later still the others may have what it held. The same on all hosts. Sane: 1 h. Bound:
+    /// at least 1 s; zero: it grants for ever, and only who is known to be dead is inherited from.
+    pub port_lease: Duration,
     /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB.
     pub up_ring_bytes: usize,
     /// Bytes of the ring from the state channel to the instances. Sane: 4 MiB. Bound: at least 128 KiB.
@@ -84,6 +88,7 @@ impl HostConfig {
             flush_us: 200,
             tick_at_zero: 1_000,
             audited_objects: 0,
+            port_lease: Duration::ZERO,
             up_ring_bytes: 1 << 20,
             down_ring_bytes: 4 << 20,
             replica: ReplicaConfig::new(cluster, Epoch(1), member, incarnation, members.clone()),
@@ -204,6 +209,7 @@ pub fn host(
                 round: round.clone(),
             }),
             joins: config.joins,
+            port_lease_us: config.port_lease.as_micros() as u64,
         });
     }
     let objects = config.audited_objects.min(OBJECTS_MAX);

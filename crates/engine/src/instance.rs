@@ -113,7 +113,14 @@ impl<F: NetworkFunction> Instance<F> {
         if !self.parking.is_empty() {
             self.retry();
         }
-        let read = if self.serving { self.read_ports() } else { 0 };
+        let read = match self.serving {
+            true if self.context.may_serve() => self.read_ports(),
+            true => {
+                self.tally.held_by_lease += 1;
+                0
+            }
+            false => 0,
+        };
         // Before the packets leave: a reply to one of them must not overtake what it is known by.
         self.publish();
         self.send();

@@ -23,6 +23,8 @@ pub struct Tally {
     pub held_by_parking: u64,
     /// Turns in which no port was read because the log had no room.
     pub held_by_log: u64,
+    /// Turns in which no port was read because the host's lease of ports ran out so long ago that others may have them.
+    pub held_by_lease: u64,
     /// Groups of others that were applied.
     pub groups_applied: u64,
     /// Groups of others that did not decode: a fault of a member; its state differs from here on.
@@ -58,6 +60,7 @@ impl Default for Tally {
             parked_most: 0,
             held_by_parking: 0,
             held_by_log: 0,
+            held_by_lease: 0,
             groups_applied: 0,
             groups_bad: 0,
             groups_written: 0,

@@ -226,6 +226,10 @@ fn complaint(name: &str) -> &'static str {
         "TotalToldShort" => "haproxy#1497: counters that peers add up differently",
         "LastWaitingTwice" => "haproxy#1497: what arrives twice counts twice",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
+        "ReassignedUnfenced" | "ReassignedBeforeIdle" | "LeaseWithoutEnd" => {
+            "a NAT port given to two flows, by a host that was only cut off"
+        }
+        "ReassignedUnreleased" => "two hosts own the same ports while one has the last epoch",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",
     }

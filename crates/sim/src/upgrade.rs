@@ -107,12 +107,13 @@ fn renew(
     let roster = Roster {
         epoch: Epoch(step as u32 + 2),
         members: lives.iter().enumerate().map(member).collect(),
+        dealing: Vec::new(),
     };
     hand_out(world, draws, &all, &roster)?;
     if newest == WIRE_VERSION {
         // What was sent before is still on its way.
-        let link = &world.scenario.link;
-        pass(world, (link.delay + link.jitter) * 2)?;
+        let (delay, jitter) = world.scenario.longest_way();
+        pass(world, (delay + jitter + world.scenario.link.jitter) * 2)?;
         excused[place] = refused(&world.cluster.members()[place]);
     }
     understood(world, excused)?;

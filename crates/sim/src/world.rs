@@ -19,6 +19,7 @@ use crate::checks;
 use crate::congestion::{self, Overdue};
 use crate::exercise::{Exercise, Exercised};
 use crate::faults::Before;
+use crate::inheritance;
 use crate::load::TORRENT;
 use crate::moved::Looked;
 use crate::oracle::Oracle;
@@ -223,6 +224,10 @@ impl<'t> World<'t> {
             upgrade::live_through(&mut self)?;
         } else if self.scenario.afterlife {
             self.afterlife()?;
+        }
+        if inheritance::is_due(&self.scenario) {
+            inheritance::live_through(&self.scenario)?;
+            *self.faults.entry("inheritance").or_default() += 1;
         }
         audits::kept_are_true(&self.cluster)?;
         if audits::is_due(&self) {

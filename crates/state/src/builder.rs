@@ -66,6 +66,7 @@ impl Builder {
     /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
     pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
         let (object, settings) = self.object(name);
+        idle.iter().for_each(|&idle| self.context.expect_idle(idle));
         let settings = table_settings(&settings, capacity, idle);
         Table::new(self.context.clone(), object, settings)
     }
@@ -74,6 +75,7 @@ impl Builder {
     /// nobody uses for `idle` seconds end, 0 for never.
     pub fn graph<N: crate::Key>(&self, name: &str, capacity: u32, idle: Tick) -> crate::Graph<N> {
         let (object, settings) = self.object(name);
+        self.context.expect_idle(idle);
         let settings = table_settings(&settings, capacity, &[idle]);
         crate::Graph::new(self.context.clone(), object, settings)
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::answer::{Late, Nearby, Wait};
 use crate::foresight::Foresight;
+use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
@@ -170,6 +171,8 @@ pub struct Context {
     told: Cell<(u64, u64)>,
     /// The lives that the epoch names, by name; empty until one was told of.
     pub(crate) living: RefCell<Vec<OriginName>>,
+    /// What the epoch says of pools, and who may still grant; see `leases.rs`.
+    pub(crate) leasing: Leasing,
 }
 
 #[derive(Debug, Default)]
@@ -213,6 +216,7 @@ impl Context {
             hold_accumulators: Cell::new(false),
             told: Cell::new((0, 0)),
             living: RefCell::default(),
+            leasing: Leasing::default(),
         }
     }
 

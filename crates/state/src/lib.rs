@@ -13,6 +13,7 @@ mod answer;
 pub mod audit;
 mod builder;
 mod context;
+mod dealing;
 mod endpoint_space;
 mod foresight;
 #[doc(hidden)]
@@ -22,6 +23,7 @@ pub mod hash;
 mod index;
 mod keys;
 pub mod laws;
+mod leases;
 mod lives;
 mod map;
 pub mod memory;
@@ -48,15 +50,16 @@ pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
     OPERATION_BYTES_MAX, Sequencer, Tick,
 };
+pub use dealing::{Dealing, Dealt, LOTS};
 pub use endpoint_space::EndpointSpace;
 pub use foresight::{BURST_MAX, Foresight};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Look, OBJECTS_MAX, Object,
-    ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, Settle, Show, Shown, Since,
-    State, SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit, WriteAgain,
+    Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Inherited, Look, OBJECTS_MAX,
+    Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, Settle, Show, Shown,
+    Since, State, SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

@@ -7,9 +7,11 @@ impl Context {
     /// Reports which lives the epoch names.
     pub fn set_living(&self, lives: impl Iterator<Item = OriginName>) {
         let mut living = self.living.borrow_mut();
-        living.clear();
+        let before = core::mem::take(&mut *living);
         living.extend(lives);
         living.sort_unstable();
+        let mut leases = self.leasing.leases.borrow_mut();
+        leases.begin(&self.identity.members, &before, &living, self.now_us());
         let mut covered = self.covered_us.borrow_mut();
         for (place, until) in covered.iter_mut().enumerate() {
             let member = self.identity.members[place];
@@ -21,6 +23,7 @@ impl Context {
     }
     /// Reports that all members have the same of an ended life: nothing of it is on its way.
     pub fn set_closed(&self, life: OriginName) {
+        self.leasing.leases.borrow_mut().close(life, self.now_us());
         let living = self.living.borrow();
         if living.iter().any(|living| living.member == life.member) {
             return;

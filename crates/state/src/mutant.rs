@@ -57,11 +57,21 @@ pub enum Mutant {
     CellNotAudited,
     /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
     TotalToldShort,
+    /// What a dead member held is given out without knowing that its process has ended (a NAT port given to two flows, by a
+    /// host that was only cut off).
+    ReassignedUnfenced,
+    /// What a dead member held is given out at once (a NAT port given to a second flow while the first still talks).
+    ReassignedBeforeIdle,
+    /// What a living member held is granted from before that is known to grant from it no more (two hosts own the same ports
+    /// while one has the last epoch and the other has not).
+    ReassignedUnreleased,
+    /// A host that nobody answers grants on (a NAT port given to two flows, by a host that was only cut off).
+    LeaseWithoutEnd,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 25] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -83,6 +93,10 @@ impl Mutant {
         Mutant::HeldChangesForgotten,
         Mutant::CellNotAudited,
         Mutant::TotalToldShort,
+        Mutant::ReassignedUnfenced,
+        Mutant::ReassignedBeforeIdle,
+        Mutant::ReassignedUnreleased,
+        Mutant::LeaseWithoutEnd,
     ];
 }
 

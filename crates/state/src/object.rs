@@ -187,6 +187,10 @@ pub trait Object {
     fn capacity(&self) -> u32 {
         0
     }
+    /// Of a pool, items that were another member's by place: those that may not be granted here yet, and those that may.
+    fn inherited(&self) -> (u32, u32) {
+        (0, 0)
+    }
     /// Prefetches the records at which the probe of the first of these packets, and those of packets that follow and
     /// probe the same, are likely to end. Returns the packet where it stopped.
     fn prefetch_records(&self, _foresight: &Foresight, packets: Range<usize>) -> usize {
@@ -533,6 +537,14 @@ pub struct Capacity;
 impl Look<u32> for Capacity {
     fn look<O: Object>(self, object: &O) -> u32 {
         object.capacity()
+    }
+}
+/// [`Object::inherited`] as a look.
+#[derive(Debug)]
+pub struct Inherited;
+impl Look<(u32, u32)> for Inherited {
+    fn look<O: Object>(self, object: &O) -> (u32, u32) {
+        object.inherited()
     }
 }
 /// [`Object::show`] as a look.

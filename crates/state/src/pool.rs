@@ -1,10 +1,14 @@
 //! Things that can run out (outside ports), dealt so that two members never hand out the same one.
 //!
 //! The items of a pool lie on *shelves* (an address and a protocol) of equal length. Shelves are cut into
-//! blocks of 64 items, and blocks are leased to instances by their place in the epoch's member list. An
+//! blocks of 64 items, and blocks are leased to instances by their place in the configured member list. An
 //! instance grants only from its own blocks, so a grant needs nobody's consent and never collides.
-//! Nothing about a pool travels: what is in use is seen in the tables that use it, and an item returns
+//! What is in use is seen in the tables that use it, and an item returns
 //! when its last user was forgotten by everybody ([`Table::on_forget`](crate::Table::on_forget)).
+//!
+//! An epoch may deal the blocks of the dead to others ([`Dealing`](crate::Dealing)); `leases.rs` says when these may grant from
+//! them. So every instance knows of every item whether it is used, not of its own alone: a bit each. All that travels about a
+//! pool is which epoch an instance has in force, once an epoch deals anything.
 
 use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
@@ -12,10 +16,12 @@ use std::rc::Rc;
 
 use crate::answer::Late;
 use crate::context::Context;
+use crate::dealing::LOTS;
+use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
 use crate::object::{Absence, Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
-use crate::wire::{BadBytes, Reader};
+use crate::stamp::{OriginName, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
 
 /// Items in a leased block.
 pub const BLOCK_ITEMS: u32 = 64;
@@ -61,31 +67,84 @@ struct Shared<S> {
     object: u8,
     settings: ObjectSettings,
     space: S,
-    /// Which share of the blocks is this instance's, of how many.
+    /// Which share of the blocks is this instance's by place, of how many.
     share: (u32, u32),
-    /// A bit for each item that is free: a word for each own block, shelf by shelf.
-    free: RefCell<Vec<u64>>,
-    blocks: Vec<OwnBlocks>,
+    /// Blocks of a shelf.
+    shelf_blocks: u32,
+    /// A bit for each item that is in use, whoever granted it: a word for each block, shelf by shelf. Places beyond the
+    /// shelf's end are in use for ever.
+    used: RefCell<Vec<u64>>,
+    /// What this instance may do with each block, shelf by shelf.
+    standing: RefCell<Vec<Standing>>,
+    shelves: RefCell<Vec<Shelf>>,
+    leases: RefCell<PoolLeases>,
+    /// Granted items that are neither spent nor returned, the latest last: those of parked packets, and of the packet being
+    /// handled.
+    outstanding: RefCell<Vec<u32>>,
     in_use: Cell<u32>,
+    /// Items of the blocks that stand so.
+    quarantined: Cell<u32>,
+    reclaimed: Cell<u32>,
     refused: Cell<u64>,
 }
 
-/// The own blocks of one shelf: every `shares`-th block from `first`; their words start at `word`.
-#[derive(Clone, Debug)]
-struct OwnBlocks {
-    first: u32,
-    count: u32,
-    word: usize,
+/// What an instance may do with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Another instance's.
+    Foreign,
+    /// The epoch has dealt it to this instance, which may not grant from it yet.
+    Quarantined,
+    /// Its own by place.
+    Own,
+    /// It was another's, and is granted from here.
+    Reclaimed,
+}
+
+impl Standing {
+    fn is_granted_from(self) -> bool {
+        matches!(self, Standing::Own | Standing::Reclaimed)
+    }
+}
+
+/// The blocks of one shelf that this instance grants from.
+#[derive(Debug, Default)]
+struct Shelf {
+    blocks: Vec<u32>,
     /// Where the last search ended.
     next: Cell<u32>,
     free: Cell<u32>,
 }
+
+/// What a pool knows of the epoch's dealing.
+#[derive(Debug, Default)]
+struct PoolLeases {
+    notes: Notes,
+    /// Members from whose places' lots this instance may grant what was dealt to it.
+    open: Vec<u16>,
+    /// The state of the context's leases that was looked at last, and when.
+    version: u64,
+    judged_us: u64,
+    /// The epoch by which blocks were dealt last; before the first nobody knows what is one's own.
+    dealt: u32,
+    /// The epoch that this instance put on record.
+    noted: u32,
+}
+
+/// Room that is made for outstanding grants at the start: for all packets that may be parked, with as many grants as each may have.
+const OUTSTANDING_EXPECTED: usize = 4_096;
+/// Microseconds between two looks at whether quarantined blocks may be granted from.
+const JUDGE_US: u64 = 100_000;
 
 /// What a pool holds back; for `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUse {
     /// Items that this instance may grant.
     pub leased: u32,
+    /// Items that the epoch has dealt to it and that it may not grant yet.
+    pub quarantined: u32,
+    /// Of those leased, items that were another member's by place.
+    pub reclaimed: u32,
     /// Of those, granted and not returned.
     pub in_use: u32,
     /// Grants refused because the shelf was empty.
@@ -100,58 +159,43 @@ impl<S: Space> Pool<S> {
         space: S,
     ) -> Self {
         let share = if settings.logged {
+            context.expect_leases();
             context.identity().share()
         } else {
             (0, 1)
-        };
-        let (mine, shares) = share;
-        let mine = if mutant::active(Mutant::BlocksDealtByShelf) {
-            0
-        } else {
-            mine
         };
         assert!(
             space.shelves().checked_mul(space.items()).is_some(),
             "a pool has fewer than 2^32 items"
         );
-        let all_blocks = space.items().div_ceil(BLOCK_ITEMS);
-        let mut free = Vec::new();
-        let mut blocks = Vec::new();
-        for shelf in 0..space.shelves() {
-            // Shifted from shelf to shelf, so that a rest does not always fall to the same member.
-            let first = (mine + shares - shelf % shares) % shares;
-            let count = all_blocks.saturating_sub(first).div_ceil(shares);
-            let word = free.len();
-            let mut total = 0;
-            for number in 0..count {
-                let start = (first + number * shares) * BLOCK_ITEMS;
-                let items = (space.items() - start).min(BLOCK_ITEMS);
-                free.push(if items == BLOCK_ITEMS {
-                    u64::MAX
-                } else {
-                    (1 << items) - 1
-                });
-                total += items;
-            }
-            blocks.push(OwnBlocks {
-                first,
-                count,
-                word,
-                next: Cell::new(0),
-                free: Cell::new(total),
-            });
+        let shelf_blocks = space.items().div_ceil(BLOCK_ITEMS);
+        let blocks = (space.shelves() * shelf_blocks) as usize;
+        let mut used = vec![0; blocks];
+        let rest = space.items() % BLOCK_ITEMS;
+        if rest != 0 {
+            let last = used.iter_mut().skip(shelf_blocks as usize - 1);
+            last.step_by(shelf_blocks as usize)
+                .for_each(|word| *word = u64::MAX << rest);
         }
+        let shelves = (0..space.shelves()).map(|_| Shelf::default()).collect();
         let shared = Shared {
             context,
             object,
             settings,
             space,
             share,
-            free: RefCell::new(free),
-            blocks,
+            shelf_blocks,
+            used: RefCell::new(used),
+            standing: RefCell::new(vec![Standing::Foreign; blocks]),
+            shelves: RefCell::new(shelves),
+            leases: RefCell::default(),
+            outstanding: RefCell::new(Vec::with_capacity(OUTSTANDING_EXPECTED)),
             in_use: Cell::new(0),
+            quarantined: Cell::new(0),
+            reclaimed: Cell::new(0),
             refused: Cell::new(0),
         };
+        shared.deal();
         Self {
             shared: Rc::new(shared),
         }
@@ -167,7 +211,8 @@ impl<S: Space> Pool<S> {
         let items = shared.space.items();
         let granted = shared.context.grant(
             shared.object,
-            |number| number / items == shelf,
+            // What it was granted and may grant no more returns when the packet ends.
+            |number| number / items == shelf && shared.is_granted_from(shelf, number % items),
             || shared.take(shelf, wish).map(|place| shelf * items + place),
         );
         if granted.is_none() {
@@ -187,12 +232,12 @@ impl<S: Space> Pool<S> {
         let Absence::Wait { us } = shared.settings.absence else {
             return Ok(());
         };
-        match shared.owner(item) {
-            Some(share) if share != shared.share.0 => {
-                let members = shared.context.identity().members.len().max(1) as u32;
-                shared
-                    .context
-                    .absent(Some((share % members) as u16), us.into())
+        match shared.space.place(item) {
+            Some((shelf, place)) if !shared.is_granted_from(shelf, place) => {
+                let member = shared.holder(shelf, place / BLOCK_ITEMS);
+                let mut members = shared.context.identity().members.iter();
+                let place = members.position(|&known| known == member).unwrap_or(0);
+                shared.context.absent(Some(place as u16), us.into())
             }
             _ => Ok(()),
         }
@@ -208,9 +253,16 @@ impl<S: Space> Pool<S> {
         }
     }
 
-    /// Whether the item is leased to this instance.
+    /// Whether the item is leased to this instance, which may grant it.
     pub fn is_own(&self, item: &S::Item) -> bool {
-        self.shared.owner(item) == Some(self.shared.share.0)
+        let place = self.shared.space.place(item);
+        place.is_some_and(|(shelf, place)| self.shared.is_granted_from(shelf, place))
+    }
+
+    /// Whether the item is in use, as far as this instance knows, whoever granted it.
+    pub fn is_used(&self, item: &S::Item) -> bool {
+        let place = self.shared.space.place(item);
+        place.is_some_and(|(shelf, place)| self.shared.is_used(shelf, place))
     }
 
     /// The items' space.
@@ -218,12 +270,27 @@ impl<S: Space> Pool<S> {
         &self.shared.space
     }
 
+    fn take_note(&self, note: Note) -> Result<(), BadBytes> {
+        let mut leases = self.shared.leases.borrow_mut();
+        // Whatever it changes is looked at with the next step of the sweep.
+        leases.judged_us = 0;
+        let taken = leases.notes.take(&self.shared.context, note);
+        taken.then_some(()).ok_or(BadBytes)
+    }
+
     /// How much of the leases is used.
     pub fn usage(&self) -> PoolUse {
         let shared = &*self.shared;
-        let free: u32 = shared.blocks.iter().map(|blocks| blocks.free.get()).sum();
+        let free: u32 = shared
+            .shelves
+            .borrow()
+            .iter()
+            .map(|shelf| shelf.free.get())
+            .sum();
         PoolUse {
             leased: free + shared.in_use.get(),
+            quarantined: shared.quarantined.get(),
+            reclaimed: shared.reclaimed.get(),
             in_use: shared.in_use.get(),
             refused: shared.refused.get(),
         }
@@ -260,83 +327,271 @@ impl<S: Space> Returns<S> {
 }
 
 impl<S: Space> Shared<S> {
-    /// The share that an item's block is leased to.
-    fn owner(&self, item: &S::Item) -> Option<u32> {
-        let (shelf, place) = self.space.place(item)?;
-        Some((place / BLOCK_ITEMS + shelf) % self.share.1)
+    /// The word of an item, by its shelf and place, and its bit.
+    fn bit(&self, shelf: u32, place: u32) -> (usize, u64) {
+        let word = shelf * self.shelf_blocks + place / BLOCK_ITEMS;
+        (word as usize, 1 << (place % BLOCK_ITEMS))
     }
 
-    /// The word and bit of an item leased here.
-    fn bit(&self, shelf: u32, place: u32) -> Option<(usize, u64)> {
-        let blocks = self.blocks.get(shelf as usize)?;
-        let block = place / BLOCK_ITEMS;
-        let number = block.checked_sub(blocks.first)?;
-        (number.is_multiple_of(self.share.1) && number / self.share.1 < blocks.count).then(|| {
-            (
-                blocks.word + (number / self.share.1) as usize,
-                1 << (place % BLOCK_ITEMS),
-            )
-        })
+    fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
+        self.standing.borrow()[self.bit(shelf, place).0].is_granted_from()
+    }
+
+    fn is_used(&self, shelf: u32, place: u32) -> bool {
+        let (word, bit) = self.bit(shelf, place);
+        self.used.borrow()[word] & bit != 0
+    }
+
+    /// Items of a block of a shelf.
+    fn block_items(&self, block: u32) -> u32 {
+        (self.space.items() - block * BLOCK_ITEMS).min(BLOCK_ITEMS)
+    }
+
+    /// Whose a block is by place, and its number among those of that place. Shifted from shelf to shelf, so that a rest does not
+    /// always fall to the same member.
+    fn home(&self, shelf: u32, block: u32) -> (u16, u32) {
+        let members = &self.context.identity().members;
+        let (turn, count) = (block + shelf, members.len().max(1) as u32);
+        let member = members.get((turn % count) as usize);
+        (member.copied().unwrap_or(0), turn / count)
+    }
+
+    /// The member that holds a block.
+    fn holder(&self, shelf: u32, block: u32) -> u16 {
+        let (home, number) = self.home(shelf, block);
+        let leases = self.context.leasing.leases.borrow();
+        leases.dealing.holder(home, number as usize % LOTS)
+    }
+
+    /// What this instance may do with a block.
+    fn judge(&self, shelf: u32, block: u32, open: &[u16]) -> Standing {
+        let (mine, shares) = self.share;
+        let is_home = if mutant::active(Mutant::BlocksDealtByShelf) {
+            (block + shelf).is_multiple_of(shares)
+        } else {
+            (block + shelf) % shares == mine
+        };
+        if !self.settings.logged {
+            return Standing::Own;
+        }
+        let leases = self.context.leasing.leases.borrow();
+        if leases.dealing.dealt.is_empty() {
+            return if is_home {
+                Standing::Own
+            } else {
+                Standing::Foreign
+            };
+        }
+        let identity = self.context.identity();
+        let (home, number) = self.home(shelf, block);
+        let holder = leases.dealing.holder(home, number as usize % LOTS);
+        let is_mine = if home == identity.own.member {
+            is_home
+        } else {
+            // Of a place's blocks a holder has every so many: dealt out once more by number, all could fall to one lane.
+            let lanes = u32::from(identity.lane.1.max(1));
+            (number.wrapping_mul(0x9E37_79B1) >> 16) % lanes == u32::from(identity.lane.0)
+        };
+        match () {
+            () if holder != identity.own.member || !is_mine => Standing::Foreign,
+            () if leases.dealing.dealt.contains_key(&home) && !open.contains(&home) => {
+                Standing::Quarantined
+            }
+            () if home == identity.own.member => Standing::Own,
+            () => Standing::Reclaimed,
+        }
+    }
+
+    /// Looks at every block anew. A look at each, so some milliseconds for a pool of millions of items; only when an epoch or
+    /// the end of a quarantine changes something.
+    fn deal(&self) {
+        let leases = self.leases.borrow();
+        let mut standing = self.standing.borrow_mut();
+        let (mut shelves, used) = (self.shelves.borrow_mut(), self.used.borrow());
+        let (mut in_use, mut quarantined, mut reclaimed) = (0, 0, 0);
+        for (number, shelf) in (0..).zip(shelves.iter_mut()) {
+            shelf.blocks.clear();
+            let mut free = 0;
+            for block in 0..self.shelf_blocks {
+                let word = (number * self.shelf_blocks + block) as usize;
+                let judged = self.judge(number, block, &leases.open);
+                // Who granted from it and holds it still needs nobody's release, whoever held it before.
+                let keeps = leases.dealt > 0 && standing[word].is_granted_from();
+                if judged != Standing::Quarantined || !keeps {
+                    standing[word] = judged;
+                }
+                match standing[word] {
+                    Standing::Quarantined => quarantined += self.block_items(block),
+                    Standing::Reclaimed => reclaimed += self.block_items(block),
+                    Standing::Own | Standing::Foreign => {}
+                }
+                if standing[word].is_granted_from() {
+                    shelf.blocks.push(block);
+                    free += used[word].count_zeros();
+                    in_use += self.block_items(block) - used[word].count_zeros();
+                }
+            }
+            shelf.free.set(free);
+            shelf.next.set(0);
+        }
+        self.in_use.set(in_use);
+        self.quarantined.set(quarantined);
+        self.reclaimed.set(reclaimed);
     }
 
     fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
-        let blocks = self.blocks.get(shelf as usize)?;
-        if blocks.free.get() == 0 {
+        let shelves = self.shelves.borrow();
+        let own = shelves.get(shelf as usize)?;
+        if own.free.get() == 0 || self.settings.logged && !self.context.may_lease() {
             return None;
         }
-        let mut free = self.free.borrow_mut();
-        let place = match self.bit(shelf, wish) {
-            Some((word, bit)) if free[word] & bit != 0 => wish,
-            _ => {
-                // Begin at the wished place within the own block nearest to it: neighbouring wishes stay
-                // neighbours, and outsiders cannot count upwards.
-                let start = if self.settings.logged {
-                    (wish / BLOCK_ITEMS / self.share.1) % blocks.count
-                } else {
-                    blocks.next.get() % blocks.count
-                };
-                let number = (0..blocks.count)
-                    .map(|step| (start + step) % blocks.count)
-                    .find(|&number| free[blocks.word + number as usize] != 0)?;
-                blocks.next.set(number);
-                let word = free[blocks.word + number as usize];
-                let turn = wish % BLOCK_ITEMS;
-                let bit = (word.rotate_right(turn).trailing_zeros() + turn) % BLOCK_ITEMS;
-                (blocks.first + number * self.share.1) * BLOCK_ITEMS + bit
-            }
+        let mut used = self.used.borrow_mut();
+        let wished = wish < self.space.items()
+            && self.is_granted_from(shelf, wish)
+            && used[self.bit(shelf, wish).0] & self.bit(shelf, wish).1 == 0;
+        let place = if wished {
+            wish
+        } else {
+            // Begin at the wished place within the own block nearest to it: neighbouring wishes stay
+            // neighbours, and outsiders cannot count upwards.
+            let count = own.blocks.len() as u32;
+            let start = if self.settings.logged {
+                let block = u64::from(wish / BLOCK_ITEMS % self.shelf_blocks);
+                (block * u64::from(count) / u64::from(self.shelf_blocks)) as u32
+            } else {
+                own.next.get() % count
+            };
+            let word = |number: u32| shelf * self.shelf_blocks + own.blocks[number as usize];
+            let number = (0..count)
+                .map(|step| (start + step) % count)
+                .find(|&number| used[word(number) as usize] != u64::MAX)?;
+            own.next.set(number);
+            let free = !used[word(number) as usize];
+            let turn = wish % BLOCK_ITEMS;
+            let bit = (free.rotate_right(turn).trailing_zeros() + turn) % BLOCK_ITEMS;
+            own.blocks[number as usize] * BLOCK_ITEMS + bit
         };
-        let (word, bit) = self.bit(shelf, place)?;
-        free[word] &= !bit;
-        blocks.free.set(blocks.free.get() - 1);
+        let (word, bit) = self.bit(shelf, place);
+        used[word] |= bit;
+        own.free.set(own.free.get() - 1);
         self.in_use.set(self.in_use.get() + 1);
+        let number = shelf * self.space.items() + place;
+        self.outstanding.borrow_mut().push(number);
         Some(place)
     }
 
+    /// A grant is outstanding no more; false if it was not.
+    fn settle(&self, number: u32) -> bool {
+        let mut outstanding = self.outstanding.borrow_mut();
+        let place = outstanding.iter().rposition(|&known| known == number);
+        place.map(|place| outstanding.swap_remove(place)).is_some()
+    }
+
     fn hold(&self, shelf: u32, place: u32) {
-        let Some((word, bit)) = self.bit(shelf, place) else {
-            return;
-        };
-        let mut free = self.free.borrow_mut();
-        if free[word] & bit != 0 {
-            free[word] &= !bit;
-            let blocks = &self.blocks[shelf as usize];
-            blocks.free.set(blocks.free.get() - 1);
-            self.in_use.set(self.in_use.get() + 1);
+        let (word, bit) = self.bit(shelf, place);
+        let mut used = self.used.borrow_mut();
+        if used[word] & bit == 0 {
+            used[word] |= bit;
+            if self.standing.borrow()[word].is_granted_from() {
+                let shelf = &self.shelves.borrow()[shelf as usize];
+                shelf.free.set(shelf.free.get() - 1);
+                self.in_use.set(self.in_use.get() + 1);
+            }
+        } else if !self.standing.borrow()[word].is_granted_from() {
+            // Whoever has the block now has put to use what was granted here before and never spent.
+            self.settle(shelf * self.space.items() + place);
         }
     }
 
     fn put(&self, shelf: u32, place: u32) {
-        let Some((word, bit)) = self.bit(shelf, place) else {
-            return;
-        };
-        let mut free = self.free.borrow_mut();
-        if free[word] & bit == 0 {
-            free[word] |= bit;
-            let blocks = &self.blocks[shelf as usize];
-            blocks.free.set(blocks.free.get() + 1);
-            self.in_use.set(self.in_use.get() - 1);
+        let (word, bit) = self.bit(shelf, place);
+        let mut used = self.used.borrow_mut();
+        if used[word] & bit != 0 {
+            used[word] &= !bit;
+            if self.standing.borrow()[word].is_granted_from() {
+                let shelf = &self.shelves.borrow()[shelf as usize];
+                shelf.free.set(shelf.free.get() + 1);
+                self.in_use.set(self.in_use.get() - 1);
+            }
         }
     }
+
+    /// Does what a change of leases needs: deals anew, and puts on record which epoch is in force. Between packets.
+    fn refresh(&self) {
+        let context = &*self.context;
+        context.renew_lease();
+        let (version, epoch, is_dealt) = {
+            let leases = context.leasing.leases.borrow();
+            (
+                leases.version,
+                leases.epoch,
+                !leases.dealing.dealt.is_empty(),
+            )
+        };
+        let mut leases = self.leases.borrow_mut();
+        let due = leases.version != version || context.now_us() >= leases.judged_us + JUDGE_US;
+        if !due {
+            return;
+        }
+        leases.judged_us = context.now_us();
+        let shared = context.leasing.leases.borrow();
+        let homes = shared.dealing.dealt.keys().copied();
+        let open: Vec<u16> = homes
+            .filter(|&home| shared.may_grant(context, home, &leases.notes))
+            .collect();
+        drop(shared);
+        let changed = leases.version != version || leases.open != open;
+        (leases.version, leases.open) = (version, open);
+        drop(leases);
+        if changed {
+            self.deal();
+        }
+        let mut leases = self.leases.borrow_mut();
+        leases.dealt = epoch;
+        if is_dealt && leases.noted < epoch {
+            leases.noted = epoch;
+            let identity = context.identity();
+            let note = Note {
+                life: identity.own,
+                lane: identity.lane.0 as u8,
+                lanes: identity.lane.1.max(1) as u8,
+                epoch,
+                sequence: context.stamp(true).sequence,
+            };
+            leases.notes.take(context, note);
+            context.log(|out| {
+                out.u8(self.object << 3);
+                write_note(&note, out);
+            });
+        }
+    }
+}
+
+fn write_note(note: &Note, out: &mut Writer<'_>) {
+    out.u8(note.lane);
+    out.u8(note.lanes);
+    out.u32(note.epoch);
+}
+
+fn read_note(input: &mut Reader<'_>, life: OriginName) -> Result<Note, BadBytes> {
+    Ok(Note {
+        life,
+        lane: input.u8()?,
+        lanes: input.u8()?,
+        epoch: input.u32()?,
+        sequence: 0,
+    })
+}
+
+/// A note in an image says of which life it is, and where it stands in its stream.
+fn read_note_of(input: &mut Reader<'_>) -> Result<Note, BadBytes> {
+    let life = OriginName {
+        member: input.u16()?,
+        incarnation: input.u64()?,
+    };
+    let sequence = input.u64()?;
+    let note = read_note(input, life)?;
+    Ok(Note { sequence, ..note })
 }
 
 /// The writes of a [`Pool`].
@@ -346,7 +601,11 @@ pub struct PoolAct<'a, S: Space>(&'a Pool<S>);
 impl<S: Space> PoolAct<'_, S> {
     /// Spends a grant: the item is in use from here on.
     pub fn take(&mut self, grant: Grant<S::Item>) -> S::Item {
-        self.0.shared.context.spend(grant.ticket);
+        let shared = &self.0.shared;
+        shared.context.spend(grant.ticket);
+        if let Some((shelf, place)) = shared.space.place(&grant.item) {
+            shared.settle(shelf * shared.space.items() + place);
+        }
         grant.item
     }
 }
@@ -357,27 +616,61 @@ impl<S: Space> Object for Pool<S> {
     fn act(&mut self) -> PoolAct<'_, S> {
         PoolAct(self)
     }
-    fn apply(&mut self, _: u8, _: &mut Reader<'_>, _: Stamp) -> Result<(), BadBytes> {
-        Err(BadBytes)
+    fn apply(&mut self, _: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
+        let note = read_note(input, self.shared.context.origin_name(stamp.origin))?;
+        let sequence = stamp.sequence;
+        self.take_note(Note { sequence, ..note })
+    }
+    fn sweep(&mut self, _: u32) -> u32 {
+        if self.shared.settings.logged {
+            self.shared.refresh();
+        }
+        0
+    }
+    fn sweep_length(&self) -> u32 {
+        u32::from(self.shared.settings.logged)
     }
     fn digest(&self) -> u64 {
         0
     }
-    fn image(&self, _: u32, _: &mut Part<'_>) -> Option<u32> {
+    fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        let leases = self.shared.leases.borrow();
+        for (number, note) in (0..).zip(leases.notes.all()).skip(cursor as usize) {
+            if !part.look() || !part.has_room() {
+                return Some(number);
+            }
+            let mut writer = Writer::new(part.out(), self.shared.context.addresses());
+            writer.u8(self.shared.object << 3);
+            writer.u16(note.life.member);
+            writer.u64(note.life.incarnation);
+            writer.u64(note.sequence);
+            write_note(note, &mut writer);
+        }
         None
     }
-    fn apply_image(&mut self, _: u8, _: &mut Reader<'_>) -> Result<(), BadBytes> {
-        Err(BadBytes)
+    fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let note = read_note_of(input)?;
+        self.take_note(note)
     }
-    fn restore(&mut self, _: u8, _: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
-        Err(BadBytes)
+    fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
+        // Of hosts that have all ended.
+        read_note_of(input)?;
+        Ok(false)
     }
     fn capacity(&self) -> u32 {
         self.usage().leased
     }
+    fn inherited(&self) -> (u32, u32) {
+        let usage = self.usage();
+        (usage.quarantined, usage.reclaimed)
+    }
     fn give_back(&self, number: u32) {
         let items = self.shared.space.items();
-        self.shared.put(number / items, number % items);
+        let (shelf, place) = (number / items, number % items);
+        // What was dealt to another since may be in use there by now.
+        if self.shared.settle(number) {
+            self.shared.put(shelf, place);
+        }
     }
     fn entries(&self) -> usize {
         self.shared.in_use.get() as usize

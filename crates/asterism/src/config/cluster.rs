@@ -33,6 +33,8 @@ pub struct Cluster {
     pub key: Option<PathBuf>,
     /// The file of epochs, as written.
     pub epochs: Option<PathBuf>,
+    /// How long a host grants from its leases that too few others answer.
+    pub port_lease: Option<Duration>,
     /// All hosts, in order.
     pub members: Vec<String>,
     /// Where each member's state channel is, in the same order; `None` where it is not written.
@@ -144,10 +146,15 @@ impl Cluster {
         schema: u64,
     ) -> HostConfig {
         let channel = &self.channel;
+        let lease = self.port_lease.unwrap_or_default();
+        // Hosts that waited differently long for each other's ports would give them to two flows.
+        let lease_id = (lease.as_micros() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let schema = schema ^ lease_id;
         let cluster = ClusterId(self.id().0 ^ schema as u32 ^ (schema >> 32) as u32);
         let members = self.member_ids();
         HostConfig {
             datagram_bytes_max: channel.mtu - IP_UDP_BYTES,
+            port_lease: lease,
             replica: replicated::Config {
                 log_bytes_max: channel.log_bytes_max,
                 log_groups_max: channel.log_groups_max,
@@ -177,6 +184,7 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
     let addresses = addresses(values, &members, report)?;
     let sites = sites(values, &members, report);
     let channel = channel(&values.table("channel")?, report);
+    check_port_lease(values, members.len(), report);
     if values.text("key").is_none() && values.place("key").is_none() && members.len() > 1 {
         report.add(
             Diagnostic::warning("this cluster has no key", values.span_of("members"))
@@ -188,11 +196,36 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
         name: values.text("name")?,
         key: values.text("key").map(PathBuf::from),
         epochs: values.text("epochs").map(PathBuf::from),
+        port_lease: values.duration("port_lease"),
         members: members.into_iter().map(|(name, _)| name).collect(),
         addresses,
         sites,
         channel: channel?,
     })
+}
+
+fn check_port_lease(values: &Values, members: usize, report: &mut Report) {
+    if values.place("port_lease").is_none() {
+        return;
+    }
+    if values.place("epochs").is_none() {
+        report.add(
+            Diagnostic::error(
+                "`port_lease` is for clusters with epochs only",
+                values.span_of("port_lease"),
+            )
+            .help("add epochs = \"epoch.toml\": without it nobody can be left out, and nobody inherits ports; or leave `port_lease` out"),
+        );
+    } else if members < 3 {
+        report.add(
+            Diagnostic::error(
+                "of two hosts neither can tell that it is cut off",
+                values.span_of("members"),
+            )
+            .also(values.span_of("port_lease"), "leases need a majority")
+            .help("leave `port_lease` out, and say of the dead `asterism epoch CONFIG --without NAME --fenced`; or list a third host"),
+        );
+    }
 }
 
 /// What hosts need that are processes of their own: a key and addresses. A file with ports is for such hosts.

@@ -45,6 +45,14 @@ pub static CLUSTER: Section = Section {
             meaning: "The file that says who takes part, and in which life: then members can come, go and be started again. `asterism epoch` writes it.",
         },
         Field {
+            name: "port_lease",
+            kind: duration(Duration::from_secs(1), Duration::from_secs(7 * 86_400)),
+            default: Default::Unset(
+                "a host grants ports as long as it runs; those of a member that an epoch leaves out are given to others only if it says that the member is dead for certain",
+            ),
+            meaning: "How long a host grants ports while more than half of all members do not answer it. After that it grants none, and one idle time later it handles no packets; after one more the members of an epoch without it may have its ports, though nobody knows that it is dead. The same on all hosts.",
+        },
+        Field {
             name: "members",
             kind: Kind::List {
                 of: &Kind::Name,

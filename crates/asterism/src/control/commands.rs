@@ -393,12 +393,18 @@ fn status_text(status: &StatusDocument) -> String {
                 0 => String::new(),
                 capacity => format!(" of {capacity}"),
             };
+            let inherited = match (object.reclaimed, object.quarantined) {
+                (0, 0) => String::new(),
+                (reclaimed, quarantined) => {
+                    format!(", of others {reclaimed} reclaimed, {quarantined} quarantined")
+                }
+            };
             let digest = object
                 .digest
                 .as_ref()
                 .map_or_else(String::new, |digest| format!("  digest {digest}"));
             text.push_str(&format!(
-                "  {:12} {} live, {} held{of}{digest}\n",
+                "  {:12} {} live, {} held{of}{inherited}{digest}\n",
                 object.name, object.live, object.held
             ));
         }

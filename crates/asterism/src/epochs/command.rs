@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Write the next epoch, without this member: it has left, or is dead, or is to stop
     #[arg(long, value_name = "NAME")]
     pub without: Vec<String>,
+    /// With --without: the processes of those members are known to have ended, so others may have their ports one idle time later
+    #[arg(long, requires = "without")]
+    pub fenced: bool,
     /// Write the next epoch, with a new life of this member: it was started anew, or comes back
     #[arg(long, value_name = "NAME")]
     pub again: Vec<String>,
@@ -105,13 +108,21 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
         EpochFile::first(cluster)
     } else {
         let now = EpochFile::read(&path, cluster)?;
-        if changes {
-            now.next(
+        let gone = |name: &String| now.left.contains_key(name);
+        if arguments.fenced && arguments.again.is_empty() && arguments.without.iter().all(gone) {
+            // They have left already; that they are dead is what is new.
+            now.next_fenced(cluster, &arguments.without)?
+        } else if changes {
+            let mut next = now.next(
                 cluster,
                 &arguments.without,
                 &arguments.again,
                 arguments.founding,
-            )?
+            )?;
+            if arguments.fenced {
+                next.fence(&arguments.without)?;
+            }
+            next
         } else {
             now
         }
@@ -138,8 +149,22 @@ fn describe(document: &EpochDocument) -> String {
         text.push_str(&format!("  {name:<12} life {life}\n"));
     }
     for (name, life) in &epoch.left {
+        let known = match epoch.fenced.get(name) {
+            Some(_) => ", which is known to have ended",
+            None => "",
+        };
         text.push_str(&format!(
-            "  {name:<12} takes no part; its last life was {life}\n"
+            "  {name:<12} takes no part; its last life was {life}{known}\n"
+        ));
+    }
+    for (name, held) in &epoch.ports {
+        let mut holders: Vec<&str> = held.lots.iter().map(String::as_str).collect();
+        holders.sort_unstable();
+        holders.dedup();
+        text.push_str(&format!(
+            "  ports of {name} fall to {} since epoch {}\n",
+            holders.join(", "),
+            held.since
         ));
     }
     if document.written {
@@ -147,6 +172,15 @@ fn describe(document: &EpochDocument) -> String {
             "Written to {}. Copy it to every host: each puts it in force within a second.\n",
             document.file
         ));
+        if epoch
+            .left
+            .keys()
+            .any(|name| !epoch.fenced.contains_key(name))
+        {
+            text.push_str(
+                "Ports of who left stay unused until it is known to be dead (--without NAME --fenced), or its lease has run out (port_lease).\n",
+            );
+        }
     }
     text
 }

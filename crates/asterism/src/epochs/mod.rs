@@ -13,6 +13,7 @@ use std::path::Path;
 
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation};
+use asterism_state::{Dealing, Dealt, LOTS};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Cluster;
@@ -20,7 +21,7 @@ use crate::config::Cluster;
 pub use life::Life;
 
 /// Longer files are no epochs.
-const FILE_BYTES_MAX: u64 = 64 * 1024;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// What the file says of itself.
 const HEADING: &str = "# Who takes part in the cluster, and in which life. Written by `asterism epoch`; the same on all hosts.\n";
 
@@ -38,6 +39,25 @@ pub struct EpochFile {
     /// The last life of who took part before.
     #[serde(default)]
     pub left: BTreeMap<String, u64>,
+    /// Of those, the lives whose processes are known to have ended.
+    #[serde(default)]
+    pub fenced: BTreeMap<String, u64>,
+    /// Who holds the ports of members that left at any time.
+    #[serde(default)]
+    pub ports: BTreeMap<String, HeldPorts>,
+}
+
+/// Who holds the ports that a member has by place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldPorts {
+    /// The epoch in which any of them changed hands last.
+    pub since: u32,
+    /// Who holds each of its lots.
+    pub lots: Vec<String>,
+    /// Who held any of them before.
+    #[serde(default)]
+    pub past: Vec<String>,
 }
 
 impl EpochFile {
@@ -93,6 +113,120 @@ impl EpochFile {
                 ));
             }
         }
+        for (name, life) in &self.fenced {
+            if self.left.get(name) != Some(life) {
+                return Err(format!(
+                    "life {life} of {name} is no last life of a member that left: it cannot be fenced"
+                ));
+            }
+        }
+        for (name, held) in &self.ports {
+            let mut others = held.past.iter().chain(&held.lots).chain([name]);
+            if let Some(unknown) = others.find(|other| cluster.member(other).is_none()) {
+                return Err(format!(
+                    "{unknown} is no member, and holds no ports of {name}: [cluster] members lists {}",
+                    cluster.members.join(", ")
+                ));
+            }
+            if held.lots.len() != LOTS || held.since == 0 || held.since > self.epoch {
+                return Err(format!(
+                    "the ports of {name} lie in {LOTS} lots, which changed hands in an epoch up to this one"
+                ));
+            }
+            if let Some(gone) = held
+                .lots
+                .iter()
+                .find(|holder| !self.members.contains_key(*holder))
+            {
+                return Err(format!(
+                    "{gone} takes no part, and holds no ports of {name}: write epochs with `asterism epoch`, which deals them"
+                ));
+            }
+            if !held.past.is_sorted() {
+                return Err(format!("who held ports of {name} before is not in order"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who holds what of pools.
+    #[must_use]
+    pub fn dealing(&self, cluster: &Cluster) -> Dealing {
+        let member = |name: &String| cluster.member(name).map_or(0, |member| member.0);
+        let mut dealing = Dealing::default();
+        for (name, held) in &self.ports {
+            let mut lots = [0; LOTS];
+            for (lot, holder) in lots.iter_mut().zip(&held.lots) {
+                *lot = member(holder);
+            }
+            let mut past: Vec<u16> = held.past.iter().map(member).collect();
+            past.sort_unstable();
+            let dealt = Dealt {
+                since: held.since,
+                lots,
+                past,
+            };
+            dealing.dealt.insert(member(name), dealt);
+        }
+        for (name, &life) in &self.fenced {
+            dealing.fence(member(name), life);
+        }
+        dealing
+    }
+
+    /// Deals ports as `change` says.
+    fn deal(&mut self, cluster: &Cluster, change: impl FnOnce(&mut Dealing)) {
+        let mut dealing = self.dealing(cluster);
+        change(&mut dealing);
+        let name = |member: &u16| {
+            let place = usize::from(*member).wrapping_sub(1);
+            cluster.members.get(place).cloned().unwrap_or_default()
+        };
+        let sorted = |members: &[u16]| {
+            let mut names: Vec<String> = members.iter().map(name).collect();
+            names.sort_unstable();
+            names
+        };
+        let ports = dealing.dealt.iter().map(|(home, dealt)| {
+            let held = HeldPorts {
+                since: dealt.since,
+                lots: dealt.lots.iter().map(name).collect(),
+                past: sorted(&dealt.past),
+            };
+            (name(home), held)
+        });
+        self.ports = ports.collect();
+    }
+
+    /// The epoch after this one, in which the processes of these members, which have left, are known to have ended.
+    ///
+    /// # Errors
+    /// A name of a member that takes part, or that is none.
+    pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, String> {
+        let mut next = EpochFile {
+            epoch: self.epoch + 1,
+            founding: false,
+            ..self.clone()
+        };
+        next.fence(names)?;
+        // What an earlier version left with them.
+        next.deal_to_members(cluster, names, &[]);
+        Ok(next)
+    }
+
+    /// Notes that the processes of these members, which have left, are known to have ended.
+    ///
+    /// # Errors
+    /// A name of a member that takes part, or that is none.
+    pub fn fence(&mut self, names: &[String]) -> Result<(), String> {
+        for name in names {
+            let Some(&life) = self.left.get(name) else {
+                return Err(format!(
+                    "{name} has not left: leave it out with --without {name}"
+                ));
+            };
+            self.fenced.insert(name.clone(), life);
+        }
         Ok(())
     }
 
@@ -112,6 +246,7 @@ impl EpochFile {
         Roster {
             epoch: Epoch(self.epoch),
             members: members.collect(),
+            dealing: self.dealing(cluster).to_bytes(),
         }
     }
 
@@ -151,6 +286,7 @@ impl EpochFile {
                 None => return Err(format!("{name} takes no part in epoch {}", self.epoch)),
             }
         }
+        next.fenced.retain(|name, _| !again.contains(name));
         for name in again {
             if cluster.member(name).is_none() {
                 return Err(format!(
@@ -172,7 +308,34 @@ impl EpochFile {
                     .to_owned(),
             );
         }
+        next.deal_to_members(cluster, without, again);
         Ok(next)
+    }
+
+    /// Deals what those who left held to those who take part, and gives those who came back what is theirs by place.
+    fn deal_to_members(&mut self, cluster: &Cluster, without: &[String], again: &[String]) {
+        if self.is_founding() {
+            // All processes have ended, so everybody has what is its own by place.
+            self.ports.clear();
+            self.fenced.clear();
+            return;
+        }
+        let ids = |names: &mut dyn Iterator<Item = &String>| -> Vec<u16> {
+            let members = names.filter_map(|name| cluster.member(name));
+            members.map(|member| member.0).collect()
+        };
+        let living = ids(&mut self.members.keys());
+        let epoch = self.epoch;
+        let gone = ids(&mut without.iter().filter(|name| !again.contains(name)));
+        let back = ids(&mut again.iter());
+        self.deal(cluster, |dealing| {
+            for &member in &gone {
+                dealing.leave(member, &living, epoch);
+            }
+            for &member in &back {
+                dealing.come_back(member, epoch);
+            }
+        });
     }
 
     /// Writes the epoch in place of the one before: a reader finds the one or the other, whole.
@@ -189,13 +352,30 @@ impl EpochFile {
         if self.founding {
             text.push_str("founding = true\n");
         }
-        for (section, lives) in [("members", &self.members), ("left", &self.left)] {
+        let sections = [
+            ("members", &self.members),
+            ("left", &self.left),
+            ("fenced", &self.fenced),
+        ];
+        for (section, lives) in sections {
             if !lives.is_empty() {
                 text.push_str(&format!("\n[{section}]\n"));
             }
             for (name, life) in lives {
                 text.push_str(&format!("{name} = {life}\n"));
             }
+        }
+        for (name, held) in &self.ports {
+            let list = |names: &[String]| {
+                let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+                quoted.join(", ")
+            };
+            text.push_str(&format!(
+                "\n[ports.{name}]\nsince = {}\nlots = [{}]\npast = [{}]\n",
+                held.since,
+                list(&held.lots),
+                list(&held.past)
+            ));
         }
         text
     }
@@ -240,6 +420,73 @@ mod tests {
         assert!(third.next(&cluster, &[], &names(&["d"]), false).is_err());
         let nobody = third.next(&cluster, &[], &names(&["a", "b", "c"]), false);
         assert!(nobody.unwrap_err().contains("--founding"));
+    }
+
+    #[test]
+    fn ports_of_who_left_fall_to_who_goes_on_and_come_back() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let mut second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();
+        let lots: Vec<String> = ["a", "c"]
+            .repeat(LOTS / 2)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(second.ports["b"].lots, lots);
+        assert!(second.fenced.is_empty() && second.dealing(&cluster).fenced.is_empty());
+        assert!(second.fence(&names(&["a"])).is_err(), "it takes part");
+        let later = second.next_fenced(&cluster, &names(&["b"])).unwrap();
+        assert_eq!((later.epoch, later.fenced["b"]), (3, 1));
+        assert_eq!(later.ports, second.ports, "nothing changed hands");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        later.write(&path).unwrap();
+        assert_eq!(EpochFile::read(&path, &cluster), Ok(later.clone()));
+        let roster = later.roster(&cluster);
+        assert_eq!(
+            Dealing::from_bytes(&roster.dealing),
+            Some(later.dealing(&cluster))
+        );
+        let back = later
+            .next(&cluster, &names(&["c"]), &names(&["b"]), false)
+            .unwrap();
+        assert!(back.fenced.is_empty());
+        let held = &back.ports["b"];
+        assert!(held.lots.iter().all(|holder| holder == "b"), "{held:?}");
+        assert_eq!((held.since, &held.past), (4, &names(&["a", "c"])));
+        assert!(back.ports["c"].lots.iter().all(|holder| holder != "c"));
+        let anew = back.next(&cluster, &[], &[], true).unwrap();
+        assert!(anew.ports.is_empty() && anew.fenced.is_empty());
+    }
+
+    #[test]
+    fn ports_that_nobody_could_hold_are_refused() {
+        let cluster = cluster();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        let lots = |holder: &str| vec![format!("\"{holder}\""); LOTS].join(", ");
+        let file =
+            |section: &str| format!("epoch = 3\n[members]\na = 1\nb = 1\n[left]\nc = 1\n{section}");
+        let ports = |since: u32, lots: &str, past: &str| {
+            file(&format!(
+                "[ports.c]\nsince = {since}\nlots = [{lots}]\npast = [{past}]\n"
+            ))
+        };
+        for (text, said) in [
+            (file("[fenced]\na = 1\n"), "cannot be fenced"),
+            (file("[fenced]\nc = 2\n"), "cannot be fenced"),
+            (ports(2, &lots("d"), ""), "d is no member"),
+            (ports(2, &lots("c"), ""), "c takes no part"),
+            (ports(2, "\"a\"", ""), "12 lots"),
+            (ports(4, &lots("a"), ""), "up to this one"),
+            (ports(2, &lots("a"), "\"c\", \"b\""), "not in order"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = EpochFile::read(&path, &cluster).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        std::fs::write(&path, ports(2, &lots("a"), "\"b\", \"c\"")).unwrap();
+        EpochFile::read(&path, &cluster).unwrap();
     }
 
     #[test]

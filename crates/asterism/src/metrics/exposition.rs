@@ -275,7 +275,7 @@ fn ports(page: &mut Page, view: &View, instances: &[(String, InstanceSnapshot)])
 
 fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
     type Read = fn(&asterism_engine::ObjectUse) -> u64;
-    let gauges: [(&str, &str, Read); 3] = [
+    let gauges: [(&str, &str, Read); 5] = [
         (
             "asterism_object_entries",
             "Entries that can be found.",
@@ -290,6 +290,16 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
             "asterism_object_capacity",
             "Entries at most; of a pool, what this instance may grant; 0 if there is no bound.",
             |one| one.capacity.into(),
+        ),
+        (
+            "asterism_object_quarantined",
+            "Of a pool, items of members that left which this instance is to grant and may not yet.",
+            |one| one.quarantined.into(),
+        ),
+        (
+            "asterism_object_reclaimed",
+            "Of a pool, items of members that left which this instance may grant.",
+            |one| one.reclaimed.into(),
         ),
     ];
     for (name, help, read) in gauges {

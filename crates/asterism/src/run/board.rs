@@ -100,6 +100,7 @@ counts! {
     "calls_late" late "Calls of the function that ended late.";
     "turns_held_by_parking" held_by_parking "Turns in which no port was read because packets were parked to the bound.";
     "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
+    "turns_held_by_lease" held_by_lease "Turns in which no port was read because the lease of ports ran out so long ago that others may have them.";
     "groups_applied" groups_applied "Operation groups of others that were applied.";
     "groups_bad" groups_bad "Operation groups of others that did not decode: the state differs from then on.";
     "groups_written" groups_written "Operation groups that were committed.";
@@ -201,6 +202,8 @@ impl InstanceSnapshot {
                 object.live as u64,
                 object.held as u64,
                 u64::from(object.capacity),
+                u64::from(object.quarantined),
+                u64::from(object.reclaimed),
             ]);
         }
     }
@@ -243,6 +246,8 @@ impl InstanceSnapshot {
                 live: next()? as usize,
                 held: next()? as usize,
                 capacity: next()? as u32,
+                quarantined: next()? as u32,
+                reclaimed: next()? as u32,
             })
         };
         let objects = objects.iter().map(&mut object).collect::<Option<_>>()?;
@@ -318,6 +323,8 @@ mod tests {
                 live: 1,
                 held: 2,
                 capacity: 3,
+                quarantined: 4,
+                reclaimed: 5,
             }],
         };
         let mut words = Vec::new();

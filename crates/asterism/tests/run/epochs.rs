@@ -188,3 +188,69 @@ fn a_cluster_that_stopped_is_founded_again() {
         (hosts[0].live("sessions") == 1).then_some(())
     });
 }
+
+#[test]
+fn ports_of_the_dead_fall_to_the_others_and_whoever_is_alone_goes_on() {
+    let cluster = of_epochs(2);
+    written(&cluster, &["--first"]);
+    let mut hosts = [0, 1].map(|place| cluster.begin(place, &[]));
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    let [a, b] = &mut hosts;
+    let ports = |host: &Host, field: &str| {
+        let status = host.ask(&["status"]);
+        let objects = status["instances"][0]["objects"].as_array().unwrap();
+        let ports = objects.iter().find(|object| object["name"] == "ports");
+        ports.unwrap()[field].as_u64().unwrap()
+    };
+    let before = ports(a, "capacity");
+    assert_eq!(ports(a, "quarantined"), 0);
+    b.child.kill().unwrap();
+    b.child.wait().unwrap();
+    assert!(!epoch(&cluster, &["--fenced"]).1.contains("Written to"));
+    written(&cluster, &["--without", "b"]);
+    agree(&[a], 2);
+    let quarantined = wait("ports in quarantine", || {
+        Some(ports(a, "quarantined")).filter(|&ports| ports > 0)
+    });
+    assert!(
+        quarantined.abs_diff(before) <= 256,
+        "{quarantined} {before}"
+    );
+    let text = a.command(&["status"]).1;
+    assert!(
+        text.contains(&format!("0 reclaimed, {quarantined} quarantined")),
+        "{text}"
+    );
+    // The word may come later. An idle time of hours must pass still.
+    written(&cluster, &["--without", "b", "--fenced"]);
+    let text = epoch(&cluster, &[]).1;
+    assert!(text.contains("known to have ended"), "{text}");
+    assert!(
+        text.contains("ports of b fall to a since epoch 2"),
+        "{text}"
+    );
+    agree(&[a], 3);
+    assert_eq!(
+        (ports(a, "quarantined"), ports(a, "capacity")),
+        (quarantined, before)
+    );
+
+    // It comes back when there is nobody left who would let it in.
+    written(&cluster, &["--again", "b"]);
+    a.child.kill().unwrap();
+    a.child.wait().unwrap();
+    let mut again = cluster.begin(1, &[]);
+    wait("the host to join", || {
+        again.log().contains("event=joining").then_some(())
+    });
+    assert_eq!(again.ask(&["status"])["joined"], false);
+    written(&cluster, &["--without", "a", "--fenced"]);
+    again.wait_for("READY=1");
+    agree(&[&again], 5);
+    // What the other may have granted that nobody knows of must go quiet first, also in what is its own by place.
+    wait("ports in quarantine", || {
+        (ports(&again, "quarantined") > before).then_some(())
+    });
+    assert_eq!(ports(&again, "capacity"), 0);
+    again.stop();
+}

@@ -210,6 +210,7 @@ impl Bench {
                 .iter()
                 .map(|&(place, life)| (name(place), Some(Incarnation(life))))
                 .collect(),
+            dealing: Vec::new(),
         };
         for member in &mut self.hosts.members {
             let channel = member.mail.channel_mut();

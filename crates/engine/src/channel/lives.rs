@@ -54,6 +54,10 @@ impl StateChannel {
             .iter()
             .filter_map(|&(member, life)| Some(origin(member, life?)));
         let lives = write_lives(named);
+        self.outlet.push(&Down::Dealing {
+            epoch: roster.epoch.0,
+            bytes: &roster.dealing,
+        });
         self.outlet.push(&Down::Epoch { lives: &lives });
         self.note(ChannelEvent::Epoch(roster.epoch));
         Ok(())

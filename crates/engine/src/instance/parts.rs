@@ -27,6 +27,8 @@ pub struct InstanceParts {
     pub(crate) exchange: Option<Exchange>,
     /// The host joins others: until it has what they have, nothing is read and nothing written.
     pub(crate) joins: bool,
+    /// Microseconds for which the host grants from pools though nobody answers; zero: as long as it likes.
+    pub(crate) port_lease_us: u64,
 }
 
 /// An instance's ends of the rings to and from its state channel.
@@ -53,6 +55,7 @@ impl InstanceParts {
             flush_us: 200,
             exchange: None,
             joins: false,
+            port_lease_us: 0,
         }
     }
 
@@ -84,6 +87,7 @@ impl InstanceParts {
         ));
         let state = function.state(&Builder::new(context.clone(), settings));
         context.set_now(0, self.tick_at_zero);
+        context.set_port_lease(self.port_lease_us);
         Instance {
             function: Rc::new(function),
             state,

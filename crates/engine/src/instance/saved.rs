@@ -2,7 +2,7 @@
 
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
-use asterism_state::{BadBytes, Capacity, Show, Shown, Since, State};
+use asterism_state::{BadBytes, Capacity, Inherited, Show, Shown, Since, State};
 
 use super::Instance;
 use super::sharing::{BURST_LOG_BYTES, IMAGE_PART_BYTES};
@@ -23,6 +23,10 @@ pub struct ObjectUse {
     pub held: usize,
     /// Entries at most; 0 if there is no such bound.
     pub capacity: u32,
+    /// Of a pool, items dealt to this instance that it may not grant yet.
+    pub quarantined: u32,
+    /// Of a pool, items that this instance may grant and that were another member's by place.
+    pub reclaimed: u32,
 }
 
 impl<F: NetworkFunction> Instance<F> {
@@ -73,11 +77,17 @@ impl<F: NetworkFunction> Instance<F> {
         self.entries()
             .into_iter()
             .enumerate()
-            .map(|(object, (name, live, held))| ObjectUse {
-                name,
-                live,
-                held,
-                capacity: capacity(object as u8),
+            .map(|(object, (name, live, held))| {
+                let inherited = self.state.look(object as u8, Inherited);
+                let (quarantined, reclaimed) = inherited.unwrap_or((0, 0));
+                ObjectUse {
+                    name,
+                    live,
+                    held,
+                    capacity: capacity(object as u8),
+                    quarantined,
+                    reclaimed,
+                }
             })
             .collect()
     }

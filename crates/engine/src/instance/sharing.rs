@@ -7,8 +7,8 @@ use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
-    Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part, ReadLeaves, State,
-    SweepLength, SweepSome, TellsOwn, WriteAgain,
+    Dealing, Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
+    ReadLeaves, State, SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 
 use super::{Exchange, Instance};
@@ -166,6 +166,12 @@ impl<F: NetworkFunction> Instance<F> {
                     let _ = Up::ImageApplied { from, walk }.push(&mut exchange.up);
                     self.image_records += 1;
                 }
+                // A faulty one is impossible but for a fault of this program; then nothing changes hands.
+                Some(Down::Dealing { epoch, bytes }) => {
+                    if let Some(dealing) = Dealing::from_bytes(bytes) {
+                        self.context.set_dealing(epoch, dealing);
+                    }
+                }
                 Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
                 Some(Down::Ended { origin }) => {
                     let _ = Up::EndedApplied { origin }.push(&mut exchange.up);
@@ -175,7 +181,10 @@ impl<F: NetworkFunction> Instance<F> {
                     self.learn(origin, u64::MAX, 0);
                     self.context.set_closed(origin);
                 }
-                Some(Down::Ready) => self.serving = true,
+                Some(Down::Ready) => {
+                    self.serving = true;
+                    self.context.set_joined();
+                }
                 Some(Down::Audit {
                     ticket,
                     object,

@@ -52,6 +52,10 @@ impl<F: NetworkFunction> Instance<F> {
     pub fn frames_in_use(&self) -> usize {
         self.pool.in_use()
     }
+    /// Whether this instance grants from pools: not before its host has joined, nor when its lease has run out.
+    pub fn grants_from_pools(&self) -> bool {
+        self.serving && self.context.may_lease()
+    }
     /// Objects' names with their entries (live, held).
     pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
         F::State::OBJECTS
@@ -117,7 +121,8 @@ impl<F: NetworkFunction> Instance<F> {
         packets: impl IntoIterator<Item = &'p [u8]>,
     ) -> usize {
         self.begin(now);
-        if !self.serving || self.parking.is_full() || !self.has_log_room() {
+        let may_serve = self.serving && self.context.may_serve();
+        if !may_serve || self.parking.is_full() || !self.has_log_room() {
             return 0;
         }
         let mut burst = Burst::default();

@@ -6,7 +6,8 @@
 //! the newcomer, and has all of the lives that ended, it walks its tables. So the image and the streams leave no gap
 //! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
 //! acknowledges nothing as applied, and nothing counts as stable to it. The image is no moment's: entries are written while it
-//! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole.
+//! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. Whom an epoch
+//! names alone waits for nobody.
 
 use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
@@ -313,7 +314,10 @@ impl Replicator {
                 || peer.head_since_image.is_some_and(reached)
                 || mutant::active(Mutant::ReadyInMidGroup)
         };
-        if !self.imaged || !(0..self.peers.len()).all(|seat| covered(seat) && whole(seat)) {
+        // Whoever is alone in its epoch has what all members have: there is nobody whose image it could wait for.
+        let alone = !(0..self.peers.len()).any(|seat| self.present[self.index(seat)]);
+        let imaged = self.imaged || alone;
+        if !imaged || !(0..self.peers.len()).all(|seat| covered(seat) && whole(seat)) {
             return;
         }
         self.ready = true;

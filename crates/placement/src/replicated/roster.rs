@@ -13,6 +13,9 @@ pub struct Roster {
     /// Who takes part, each once, in any order. An unnamed life is the first that is heard: only
     /// right while nobody is ended whom some member never heard.
     pub members: Vec<(MemberId, Option<Incarnation>)>,
+    /// Who holds what of pools, as the state's objects write it down; empty: everybody what is its own by place. Handed through
+    /// to those who grant: opaque here.
+    pub dealing: Vec<u8>,
 }
 
 impl Roster {

@@ -327,6 +327,7 @@ mod tests {
                 members: members
                     .map(|name| (MemberId(name), Some(Incarnation(1))))
                     .collect(),
+                dealing: Vec::new(),
             };
             survivor
                 .install(Time(u64::from(epoch)), &roster, &mut Nowhere)

@@ -73,6 +73,7 @@ pub(crate) fn half_an_image_is_passed_on() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MEMBERS[1], Some(LIFE)), (MEMBERS[2], Some(LIFE))],
+        dealing: Vec::new(),
     };
     for survivor in [&mut served, &mut third] {
         survivor
@@ -100,6 +101,57 @@ pub(crate) fn half_an_image_is_passed_on() {
 #[test]
 fn a_part_of_an_image_is_passed_on() {
     half_an_image_is_passed_on();
+}
+
+/// A member that joins is alone once the one that was to let it in is gone, or from the start; then another joins it.
+#[test]
+fn whoever_is_alone_in_its_epoch_is_ready() {
+    let roster = |epoch: u32, members: &[MemberId]| Roster {
+        epoch: Epoch(epoch),
+        members: members.iter().map(|&name| (name, Some(LIFE))).collect(),
+        dealing: Vec::new(),
+    };
+    let joining = |member: MemberId| {
+        let mut config = Config::new(ClusterId(1), Epoch(0), member, LIFE, MEMBERS.to_vec());
+        config.joins = true;
+        Replicator::new(config, Time::ZERO).expect("a good configuration")
+    };
+    let mut now = Time(1_000);
+    let mut alone = joining(MEMBERS[1]);
+    assert!(!alone.is_ready(), "no epoch names it yet");
+    alone
+        .install(now, &roster(2, &MEMBERS[..2]), &mut Nowhere)
+        .expect("a good roster");
+    alone.handle_timeout(now);
+    assert!(!alone.is_ready(), "the other one may have something");
+    now = Time(2_000);
+    alone
+        .install(now, &roster(3, &MEMBERS[1..2]), &mut Nowhere)
+        .expect("a good roster");
+    assert!(alone.is_ready());
+    let events: Vec<Event> = std::iter::from_fn(|| alone.poll_event()).collect();
+    assert!(events.contains(&Event::Ready), "{events:?}");
+    // What the other had nobody has: its life closes once this host's instances have applied what came.
+    alone.ended_applied(now, MEMBERS[0], LIFE);
+    assert!(alone.ended().all(|ended| ended.closed));
+    alone.submit(now, 1, b"group").expect("room in the log");
+
+    let mut other = joining(MEMBERS[2]);
+    for member in [&mut alone, &mut other] {
+        member
+            .install(now, &roster(4, &MEMBERS[1..]), &mut Nowhere)
+            .expect("a good roster");
+    }
+    let mut walked = false;
+    for _ in 0..20 {
+        now = Time(now.0 + 25_000);
+        all_arrives(&mut other, &mut alone, now);
+        all_arrives(&mut alone, &mut other, now);
+        while let Some(event) = alone.poll_event() {
+            walked |= matches!(event, Event::Laggard { member, .. } if member == MEMBERS[2]);
+        }
+    }
+    assert!(walked, "who was alone lets the next one in");
 }
 
 /// So many members that not all that there is to say of them fits one of the shortest messages.
@@ -220,6 +272,7 @@ fn many_return_at_once_though_messages_are_short() {
         members: (0..MANY)
             .map(|place| (MemberId(20_000 + place), Some(life(place))))
             .collect(),
+        dealing: Vec::new(),
     };
     for member in &mut cluster {
         member
@@ -271,6 +324,7 @@ fn a_join_waits_for_no_keep_alive() {
     let roster = Roster {
         epoch: Epoch(2),
         members: vec![(MEMBERS[0], Some(LIFE)), (MEMBERS[1], Some(LIFE))],
+        dealing: Vec::new(),
     };
     let members = MEMBERS[..2].to_vec();
     let start = |member: MemberId, joins: bool| {

@@ -91,6 +91,7 @@ impl World {
             roster: Roster {
                 epoch: Epoch(1),
                 members,
+                dealing: Vec::new(),
             },
             walks: Walks::new(),
             dead: Vec::new(),
@@ -301,7 +302,11 @@ impl World {
 
     fn publish(&mut self, members: Vec<(MemberId, Option<Incarnation>)>) {
         let epoch = Epoch(self.roster.epoch.0 + 1);
-        self.roster = Roster { epoch, members };
+        self.roster = Roster {
+            epoch,
+            members,
+            dealing: Vec::new(),
+        };
         self.report.epochs += 1;
         for place in 0..self.hosts.len() {
             let roster = self.roster.clone();

@@ -34,7 +34,7 @@ fn instances(hosts: u16, lanes: u16) -> Vec<Rc<Context>> {
 
 /// Shelves and items of any number; an item is (shelf, place).
 #[derive(Debug)]
-struct Shelves(u32, u32);
+pub struct Shelves(pub u32, pub u32);
 
 impl Space for Shelves {
     type Item = (u32, u32);

@@ -8,6 +8,7 @@
 mod accumulated;
 mod cluster;
 mod graph;
+mod inheritance;
 mod leases;
 mod oracle;
 mod shared;

@@ -16,6 +16,15 @@ fn every_planted_bug_is_found() {
                 Mutant::LeasesCountInstances => {
                     crate::leases::members_with_different_numbers_of_instances_share_no_item();
                 }
+                Mutant::ReassignedBeforeIdle => {
+                    crate::inheritance::the_fenced_are_inherited_from_after_an_idle_time();
+                }
+                Mutant::ReassignedUnfenced | Mutant::LeaseWithoutEnd => {
+                    crate::inheritance::leases_run_out_before_others_inherit();
+                }
+                Mutant::ReassignedUnreleased => {
+                    crate::inheritance::who_returns_waits_until_the_others_released();
+                }
                 _ => crate::run(seed),
             })
             .err()?;

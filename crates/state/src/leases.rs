@@ -1,0 +1,352 @@
+//! When a member may grant from lots that were another's: what one instance knows of who could still grant from them.
+//!
+//! An epoch says who holds a lot ([`Dealing`]). Whoever is given one grants from it once none of those who held it before can,
+//! and all that they granted is known here:
+//!
+//! - One that lives puts on record, in its own stream, that it has the epoch in force; what it granted before comes before
+//!   that record ([`Notes`]).
+//! - One that has died must be *over*: its life closed (all survivors have the same of it, and have its end in force), its
+//!   process known to have ended or its lease run out, and one idle time passed, in which flows that only it knew went quiet.
+//!
+//! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
+//! the host grants nothing; one idle time later it handles no packets either, and another idle time later others may have its lots.
+
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use crate::context::{Context, Tick};
+use crate::dealing::Dealing;
+use crate::mutant::{self, Mutant};
+use crate::stamp::{OriginName, Stamp};
+
+/// Lives that have ended and are remembered at most; of those forgotten it is as if this instance had joined later.
+const ENDED_MAX: usize = 256;
+/// Members of a cluster, and instances of a host, at most.
+const MEMBERS_MAX: usize = 64;
+/// By how much clocks of two hosts may differ in speed: one part in so many.
+const DRIFT_PARTS: u64 = 64;
+/// What is waited besides, for turns that take long.
+const DRIFT_LEAST_US: u64 = 1_000_000;
+
+/// A life that ended while this instance knew it.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    life: OriginName,
+    /// When all survivors had the same of it, by this instance's clock.
+    closed_us: Option<u64>,
+    /// When it became known that its process has ended.
+    evident_us: Option<u64>,
+}
+
+/// What all pools of one instance share.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    pub(crate) epoch: u32,
+    pub(crate) dealing: Dealing,
+    /// Changes whenever something did that matters to pools.
+    pub(crate) version: u64,
+    ended: Vec<Ended>,
+    /// By member, since when its last life is known to have ended.
+    fenced_us: BTreeMap<u16, u64>,
+    /// Since when those outside the epoch are too few to hold a lease among themselves.
+    few_since_us: Option<u64>,
+    /// Since when this instance has what the others have: lives that ended before it never heard of.
+    since_us: u64,
+    /// How long a host may grant that nobody answers; zero: as long as it likes.
+    lease_us: u64,
+}
+
+/// What a context knows of leases.
+#[derive(Debug)]
+pub(crate) struct Leasing {
+    pub(crate) leases: RefCell<Leases>,
+    /// Until when this host may grant.
+    until_us: Cell<u64>,
+    /// The longest that an entry of any table lives unused.
+    quarantine: Cell<Tick>,
+    /// There is a pool whose blocks are leased: without one a host has nothing that others could be given.
+    leases_any: Cell<bool>,
+}
+
+impl Default for Leasing {
+    fn default() -> Self {
+        Self {
+            leases: RefCell::default(),
+            until_us: Cell::new(u64::MAX),
+            quarantine: Cell::new(0),
+            leases_any: Cell::new(false),
+        }
+    }
+}
+
+/// Who has which epoch in force, as instances put it on record: the latest for each.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Vec<Note>);
+
+/// An instance has an epoch in force; what it granted before comes before this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) life: OriginName,
+    pub(crate) lane: u8,
+    /// Instances of its host.
+    pub(crate) lanes: u8,
+    pub(crate) epoch: u32,
+    /// Where it stands in its host's stream.
+    pub(crate) sequence: u64,
+}
+
+impl Notes {
+    /// Takes a record up; false if it is none.
+    pub(crate) fn take(&mut self, context: &Context, note: Note) -> bool {
+        let is_member = context.identity().members.contains(&note.life.member);
+        if !is_member || note.lane >= note.lanes || usize::from(note.lanes) > MEMBERS_MAX {
+            return false;
+        }
+        let of =
+            |known: &&mut Note| (known.life.member, known.lane) == (note.life.member, note.lane);
+        match self.0.iter_mut().find(of) {
+            Some(known) => {
+                let later =
+                    (note.life.incarnation, note.epoch) > (known.life.incarnation, known.epoch);
+                if later {
+                    *known = note;
+                }
+            }
+            None => self.0.push(note),
+        }
+        true
+    }
+
+    /// The records, in the order in which their writers were heard first.
+    pub(crate) fn all(&self) -> &[Note] {
+        &self.0
+    }
+
+    /// Whether all instances of a life have an epoch in force, and what they wrote before is applied here.
+    fn has_in_force(&self, context: &Context, life: OriginName, epoch: u32) -> bool {
+        let mut of_life = self.0.iter().filter(|note| note.life == life).peekable();
+        let Some(lanes) = of_life.peek().map(|note| usize::from(note.lanes)) else {
+            return false;
+        };
+        let done = of_life.filter(|note| {
+            note.epoch >= epoch
+                && context.origin(life).is_some_and(|origin| {
+                    context.has_applied(Stamp {
+                        origin,
+                        sequence: note.sequence,
+                    })
+                })
+        });
+        done.count() == lanes
+    }
+}
+
+impl Leases {
+    /// Takes up which lives an epoch names, and which of those before it does not name any more.
+    pub(crate) fn begin(
+        &mut self,
+        members: &[u16],
+        before: &[OriginName],
+        living: &[OriginName],
+        now_us: u64,
+    ) {
+        if before.is_empty() {
+            // Of lives that ended before the first epoch nothing was heard.
+            self.since_us = now_us;
+        }
+        for &life in before.iter().filter(|life| !living.contains(life)) {
+            if self.ended.len() >= ENDED_MAX {
+                self.ended.remove(0);
+                self.since_us = now_us;
+            }
+            self.ended.push(Ended {
+                life,
+                closed_us: None,
+                evident_us: None,
+            });
+        }
+        let fenced = &self.dealing.fenced;
+        self.fenced_us
+            .retain(|member, _| fenced.contains_key(member));
+        for &member in fenced.keys() {
+            self.fenced_us.entry(member).or_insert(now_us);
+        }
+        for Ended {
+            life, evident_us, ..
+        } in &mut self.ended
+        {
+            let fenced = fenced.get(&life.member);
+            // Whoever names a new life says that the one before has ended.
+            let named = living.iter().any(|living| living.member == life.member);
+            if named || fenced.is_some_and(|&last| last >= life.incarnation) {
+                evident_us.get_or_insert(now_us);
+            }
+        }
+        if self.others_are_few(members, living) {
+            self.few_since_us.get_or_insert(now_us);
+        } else {
+            self.few_since_us = None;
+        }
+        self.version += 1;
+    }
+
+    /// All survivors have the same of a life that ended.
+    pub(crate) fn close(&mut self, life: OriginName, now_us: u64) {
+        let mut ended = self.ended.iter_mut();
+        if let Some(ended) = ended.find(|ended| ended.life == life) {
+            ended.closed_us.get_or_insert(now_us);
+        }
+        self.version += 1;
+    }
+
+    /// Whether no process of a member that is no more, and no flow that only it knew, can use what it held. Evidence counts from
+    /// when it was given: until then the process may have run.
+    fn is_over(&self, context: &Context, member: u16) -> bool {
+        let idle_us = context.quarantine_us();
+        let over = |closed_us: u64, evident_us: Option<u64>| {
+            // A host whose lease ran out goes on with the flows that it knows for one idle time; then they go quiet.
+            let serves_us = self.lease_us + idle_us;
+            let lease_us = serves_us + serves_us / DRIFT_PARTS + DRIFT_LEAST_US;
+            let from_us = match (evident_us, self.few_since_us) {
+                (Some(at), _) => closed_us.max(at),
+                (None, _) if mutant::active(Mutant::ReassignedUnfenced) => closed_us,
+                // Before, they could answer each other.
+                (None, Some(few)) if self.lease_us != 0 => closed_us.max(few) + lease_us,
+                (None, _) => return false,
+            };
+            context.now_us() >= from_us.saturating_add(idle_us)
+        };
+        let living = context.living.borrow();
+        let named = living.iter().any(|life| life.member == member);
+        let mut heard = self
+            .ended
+            .iter()
+            .filter(|ended| ended.life.member == member);
+        if heard.clone().next().is_none() && !named {
+            return over(self.since_us, self.fenced_us.get(&member).copied());
+        }
+        let is_over = |ended: &Ended| ended.closed_us.is_some_and(|at| over(at, ended.evident_us));
+        heard.all(is_over)
+    }
+
+    /// Whether those who take no part and may run are too few to hold a lease among themselves.
+    fn others_are_few(&self, members: &[u16], living: &[OriginName]) -> bool {
+        let outside = members.iter().filter(|&&member| {
+            !self.dealing.fenced.contains_key(&member)
+                && !living.iter().any(|life| life.member == member)
+        });
+        outside.count() < members.len().div_ceil(2)
+    }
+
+    /// Whether this host, if the epoch has dealt it a lot of a member's place, may grant from it.
+    pub(crate) fn may_grant(&self, context: &Context, home: u16, notes: &Notes) -> bool {
+        let own = context.identity().own;
+        let Some(dealt) = self.dealing.dealt.get(&home) else {
+            return home == own.member;
+        };
+        dealt
+            .past
+            .iter()
+            .filter(|&&past| past != own.member)
+            .all(|&past| {
+                let living = context.living.borrow();
+                let named = living.iter().find(|life| life.member == past).copied();
+                drop(living);
+                let released = named.is_none_or(|life| {
+                    notes.has_in_force(context, life, dealt.since)
+                        || mutant::active(Mutant::ReassignedUnreleased)
+                });
+                released && self.is_over(context, past)
+            })
+    }
+}
+
+impl Context {
+    /// Reports what the epoch says of pools. Before [`Context::set_living`] of the same epoch.
+    pub fn set_dealing(&self, epoch: u32, dealing: Dealing) {
+        let mut leases = self.leasing.leases.borrow_mut();
+        (leases.epoch, leases.dealing) = (epoch, dealing);
+        leases.version += 1;
+    }
+
+    /// How long this host may grant from its leases that too few members answer (microseconds); zero: as long as it likes. The
+    /// same on all hosts. After the state was built.
+    pub fn set_port_lease(&self, us: u64) {
+        self.leasing.leases.borrow_mut().lease_us = us;
+        if us != 0 && self.leasing.leases_any.get() {
+            self.leasing.until_us.set(us);
+        }
+    }
+
+    /// Reports that this instance has what the others have, from here on.
+    pub fn set_joined(&self) {
+        let mut leases = self.leasing.leases.borrow_mut();
+        leases.since_us = self.now_us();
+        leases.version += 1;
+    }
+
+    /// There is a pool whose blocks are leased.
+    pub(crate) fn expect_leases(&self) {
+        self.leasing.leases_any.set(true);
+    }
+
+    /// Some table's entries end when nobody uses them for so long.
+    pub(crate) fn expect_idle(&self, idle: Tick) {
+        let longest = idle.saturating_add(idle / 4).saturating_add(1);
+        if idle != 0 {
+            self.leasing
+                .quarantine
+                .set(self.leasing.quarantine.get().max(longest));
+        }
+    }
+
+    /// After so long a flow that nobody knows has gone quiet: the longest that an entry of a table lives unused.
+    pub(crate) fn quarantine_us(&self) -> u64 {
+        if mutant::active(Mutant::ReassignedBeforeIdle) {
+            return 0;
+        }
+        u64::from(self.leasing.quarantine.get()) * 1_000_000
+    }
+
+    /// Reads from the members' answers how long this host may grant.
+    pub(crate) fn renew_lease(&self) {
+        let lease_us = self.leasing.leases.borrow().lease_us;
+        if lease_us == 0 || mutant::active(Mutant::LeaseWithoutEnd) {
+            self.leasing.until_us.set(u64::MAX);
+            return;
+        }
+        let members = &self.identity().members;
+        let needed = members.len().div_ceil(2) - 1;
+        let Some(last) = needed.checked_sub(1) else {
+            self.leasing.until_us.set(u64::MAX);
+            return;
+        };
+        let (living, covered) = (self.living.borrow(), self.covered_us.borrow());
+        let answered = members
+            .iter()
+            .zip(covered.iter())
+            .filter(|&(&member, &until)| {
+                let lives = living.iter().any(|life| life.member == member);
+                member != self.identity().own.member && lives && until != u64::MAX
+            });
+        let mut latest = [0; MEMBERS_MAX];
+        for (place, (_, &until)) in latest.iter_mut().zip(answered) {
+            *place = until;
+        }
+        latest.sort_unstable_by(|left, right| right.cmp(left));
+        let until_us = latest[last.min(MEMBERS_MAX - 1)].saturating_add(lease_us);
+        self.leasing.until_us.set(until_us);
+    }
+
+    /// Whether this host may grant from its leases.
+    pub fn may_lease(&self) -> bool {
+        self.now_us() < self.leasing.until_us.get()
+    }
+
+    /// Whether this host may handle packets: no other can have been given what it granted.
+    #[inline(always)]
+    pub fn may_serve(&self) -> bool {
+        let until_us = self.leasing.until_us.get();
+        until_us == u64::MAX || self.now_us() < until_us.saturating_add(self.quarantine_us())
+    }
+}
