@@ -144,6 +144,15 @@ impl<T: Zeroed> Region<T> {
     /// # Panics
     /// When the kernel refuses the reservation; that happens at start-up, never on a packet's path.
     pub fn new(length: usize) -> Self {
+        Self::map(length, true)
+    }
+
+    /// The same without a look ahead at what is used next: for what is made while packets pass, which takes nothing from the heap.
+    pub(crate) fn made_late(length: usize) -> Self {
+        Self::map(length, false)
+    }
+
+    fn map(length: usize, ahead: bool) -> Self {
         let bytes = length
             .checked_mul(size_of::<T>())
             .expect("a table fits the address space")
@@ -192,7 +201,8 @@ impl<T: Zeroed> Region<T> {
             start: NonNull::new(start.cast()).expect("a mapping is not at address zero"),
             length,
             mapped_bytes: kept,
-            edge: (huge && kept >= AHEAD_FROM_BYTES).then(|| Edge::new(start as usize, kept)),
+            edge: (ahead && huge && kept >= AHEAD_FROM_BYTES)
+                .then(|| Edge::new(start as usize, kept)),
             marker: PhantomData,
         }
     }

@@ -178,7 +178,7 @@ impl<T: Copy> Cells<T> {
             Whose::New(writing) => {
                 self.others.push(Others {
                     writing,
-                    cells: Region::new(self.cells.len()),
+                    cells: Region::made_late(self.cells.len()),
                 });
                 self.others.len() - 1
             }

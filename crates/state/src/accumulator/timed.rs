@@ -197,7 +197,7 @@ impl TimedCells {
             .iter()
             .position(|others| others.writing == writing);
         let of = known.unwrap_or_else(|| {
-            let cells = Region::new(self.cells.len());
+            let cells = Region::made_late(self.cells.len());
             self.others.push(Others { writing, cells });
             self.others.len() - 1
         });

@@ -204,7 +204,7 @@ impl<K: Key> TopK<K> {
                 let places = self.places() as usize;
                 self.others.push(Others {
                     writing,
-                    places: Region::new(places),
+                    places: Region::made_late(places),
                     index: Index::new(places),
                     total: 0,
                 });
