@@ -9,6 +9,7 @@ pub(crate) mod audits;
 mod keys;
 mod lives;
 mod outlet;
+mod progress;
 mod sites;
 mod walks;
 
@@ -17,7 +18,7 @@ use asterism_placement::replicated::{
     AcceptedKeys, Destination as ReplicaDestination, Event, Replicator, Standing, SubmitError,
 };
 use asterism_placement::seal::{Event as SealEvent, Refusal, SecureChannel};
-use asterism_placement::{Epoch, Incarnation, MemberId, Time, mutant as placed};
+use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use asterism_state::OriginName;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -562,46 +563,6 @@ impl StateChannel {
         true
     }
 
-    /// Tells the placement what every instance has applied.
-    fn report_applied(&mut self, now: Time) {
-        for place in 0..self.told.len() {
-            let applied = self.lanes.iter().map(|lane| lane.applied[place]);
-            let applied = if placed::active(placed::Mutant::AppliedByFirstInstance) {
-                applied.max()
-            } else {
-                applied.min()
-            }
-            .unwrap_or(0);
-            let member = self.replicator.config().members[place];
-            // Of the own stream it knows by itself what is new.
-            if member.0 == self.own.member || applied > self.replicator.progress().applied(member) {
-                self.replicator.applied(now, member, applied);
-            }
-        }
-        self.report_ended(now);
-        let mut number = 0;
-        while let Some(&(from, walk)) = self.images.get(number) {
-            if !self
-                .lanes
-                .iter()
-                .all(|lane| lane.images_applied.contains(&(from, walk)))
-            {
-                number += 1;
-                continue;
-            }
-            self.images.remove(number);
-            for lane in &mut self.lanes {
-                lane.images_applied.retain(|&image| image != (from, walk));
-            }
-            let mut deliver = Delivering {
-                outlet: &mut self.outlet,
-                images: &mut self.images,
-                auditor: &mut self.auditor,
-            };
-            self.replicator.image_applied(now, from, walk, &mut deliver);
-        }
-    }
-
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Laggard { member, walk, .. } => {
@@ -652,53 +613,6 @@ impl StateChannel {
                 self.note(ChannelEvent::Ready);
             }
             Event::Heard { .. } => {}
-        }
-    }
-
-    /// Tells instances in which round they are, and their share of its bytes.
-    fn tell_round(&mut self) {
-        let window = self.replicator.window();
-        self.round
-            .set(window.round, window.bytes / self.lanes.len().max(1) as u64);
-    }
-
-    /// Tells instances how far members are, where that changed.
-    fn tell_progress(&mut self) {
-        if !self.outlet.is_clear() && !mutant::active(Mutant::ProgressOvertakes) {
-            return;
-        }
-        for place in 0..self.told.len() {
-            let member = self.replicator.config().members[place];
-            let Some(progress) = self.replicator.progress().member(member) else {
-                continue;
-            };
-            let stable = if mutant::active(Mutant::StableWhenReceived) {
-                progress.received
-            } else {
-                progress.stable
-            };
-            let now = (
-                progress.received,
-                stable,
-                progress.covered_until.as_micros(),
-            );
-            let Some(incarnation) = progress.incarnation else {
-                continue;
-            };
-            if now == self.told[place] {
-                continue;
-            }
-            let down = Down::Progress {
-                origin: origin(member, incarnation),
-                received: now.0,
-                stable: now.1,
-                covered_us: now.2,
-            };
-            if !self.outlet.push_directly(&down) {
-                return;
-            }
-            self.told[place] = now;
-            self.told_of[place] = Some(origin(member, incarnation));
         }
     }
 }

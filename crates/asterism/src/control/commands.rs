@@ -1,26 +1,23 @@
 //! The commands that ask a running host: `status`, `top`, `trace`, `state get`, `drain`, `reload`, `stop`.
 
+mod status;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use super::Ask;
-use super::audit::audit_text;
 use super::client::{Which, ask};
 use super::place;
 use super::show::TracedDocument;
-use super::sites::sites_text;
 use crate::command_line::End;
-use crate::keys::listed;
 use crate::output::{Output, Schema};
-use crate::view::{InstanceDocument, PeerDocument, PortDocument, StatusDocument};
+use crate::view::{InstanceDocument, PortDocument, StatusDocument};
+use status::status_text;
 
 /// How long a host has to answer.
 pub(crate) const WITHIN: Duration = Duration::from_secs(15);
-
-/// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
-const LAGS_LONG_US: u64 = 10_000_000;
 
 /// What `asterism status` is told.
 #[derive(Args, Clone, Debug)]
@@ -344,184 +341,6 @@ fn with_answer<T: serde::de::DeserializeOwned>(
 
 // --- as text
 
-fn status_text(status: &StatusDocument) -> String {
-    let mut text = format!(
-        "{} of {}: {}, {} ({}), up {}\n",
-        status.host,
-        status.cluster,
-        status.function,
-        status.phase,
-        status.version,
-        span(status.uptime_us)
-    );
-    text.push_str(&format!(
-        "member {}, incarnation {}, epoch {}, state channel at {}\n",
-        status.member, status.incarnation, status.epoch, status.channel.address
-    ));
-    if !status.joined {
-        text.push_str("joins: it reads no packets before it has what the others have\n");
-    }
-    for life in &status.ended {
-        let waits = life.waits_for.as_ref().map_or_else(
-            || "members take over what others have of it".to_owned(),
-            |name| format!("{name} has not said what it has of it"),
-        );
-        text.push_str(&format!(
-            "life {} of {} has ended: {waits}\n",
-            life.incarnation, life.name
-        ));
-    }
-    for instance in &status.instances {
-        let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
-        text.push_str(&format!(
-            "\nInstance {}: {} received, {} forwarded, {} dropped, {} parked (most {})\n",
-            instance.instance,
-            count("packets_received"),
-            count("packets_forwarded"),
-            instance.dropped.values().sum::<u64>(),
-            instance.parked,
-            instance.parked_most,
-        ));
-        for (reason, count) in &instance.dropped {
-            text.push_str(&format!("  dropped {count} {reason}\n"));
-        }
-        for port in &instance.ports {
-            text.push_str(&port_text(port));
-        }
-        for object in &instance.objects {
-            let of = match object.capacity {
-                0 => String::new(),
-                capacity => format!(" of {capacity}"),
-            };
-            let inherited = match (object.reclaimed, object.quarantined) {
-                (0, 0) => String::new(),
-                (reclaimed, quarantined) => {
-                    format!(", of others {reclaimed} reclaimed, {quarantined} quarantined")
-                }
-            };
-            let digest = object
-                .digest
-                .as_ref()
-                .map_or_else(String::new, |digest| format!("  digest {digest}"));
-            text.push_str(&format!(
-                "  {:12} {} live, {} held{of}{inherited}{digest}\n",
-                object.name, object.live, object.held
-            ));
-        }
-    }
-    let channel = &status.channel;
-    text.push_str(&format!(
-        "\nState channel: {} groups written, log with room for {} groups and {} bytes, {}\n",
-        channel.head,
-        channel.log_groups_free,
-        channel.log_bytes_free,
-        if channel.is_quiet {
-            "all acknowledged"
-        } else {
-            "not all acknowledged"
-        },
-    ));
-    text.push_str(&format!(
-        "  sends with key {}, accepts {}\n",
-        channel.sends_with,
-        listed(&channel.accepts)
-    ));
-    let (speaks, understands) = (channel.speaks, channel.understands);
-    text.push_str(&format!(
-        "  speaks wire version {speaks}, understands {understands}\n"
-    ));
-    if channel.cells_told > 0 {
-        text.push_str(&format!(
-            "  counters: window of {}, {:.1} changes for each total told\n",
-            span(channel.coalescing_window_us),
-            channel.cell_changes as f64 / channel.cells_told as f64,
-        ));
-    }
-    for peer in &status.peers {
-        let state = match peer {
-            peer if !peer.takes_part => "takes no part",
-            peer if peer.unreachable => "unreachable",
-            peer if !peer.admitted || !peer.welcomes => "not joined",
-            peer if peer.laggard => "lags",
-            peer if peer.congested => "congested",
-            _ => "joined",
-        };
-        let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
-        text.push_str(&format!(
-            "  {:12} {state}, heard {} ago{}, round trip {}, behind {} groups ({}), {} unacknowledged\n",
-            peer.name,
-            time(peer.heard_us_ago),
-            key_text(peer),
-            time(peer.round_trip_us),
-            peer.behind_groups,
-            span(peer.behind_us),
-            peer.unacknowledged_groups,
-        ));
-        if let Some(hint) = lags_text(&peer.name, peer.lags_us) {
-            text.push_str(&hint);
-        }
-        if !peer.differing_keys.is_empty() {
-            text.push_str(&format!(
-                "    has another key {} than this host: copy one key file to both\n",
-                listed(&peer.differing_keys)
-            ));
-        }
-        if let Some(missing) = &peer.missing_key {
-            text.push_str(&format!(
-                "    {} datagrams in its name under keys that are not here, the last under key {} {} ago\n",
-                missing.datagrams,
-                missing.id,
-                span(missing.us_ago)
-            ));
-        }
-    }
-    for (reason, count) in &channel.refused {
-        text.push_str(&format!("  refused {count} {reason}\n"));
-    }
-    text.push_str(&sites_text(&status.sites, &status.host));
-    text.push_str("\nAudit: ");
-    text.push_str(&audit_text(&status.audit));
-    text
-}
-
-/// What to do of a member that has been a laggard for long.
-fn lags_text(name: &str, lags_us: Option<u64>) -> Option<String> {
-    let lags_us = lags_us.filter(|&us| us > LAGS_LONG_US)?;
-    Some(format!(
-        "    has not caught up for {}: its links or its cores take less than all write together; give it more, or leave it out (`asterism epoch CONFIG --without {name}`)\n",
-        span(lags_us),
-    ))
-}
-
-fn key_text(peer: &PeerDocument) -> String {
-    let heard = peer
-        .heard_with
-        .map_or_else(String::new, |id| format!(" with key {id}"));
-    let accepts = peer.accepts.as_ref();
-    let accepts = accepts.map_or_else(String::new, |ids| format!(", accepts {}", listed(ids)));
-    let understands = peer.understands;
-    let understands = understands.map_or_else(String::new, |versions| {
-        format!(", understands wire version {versions}")
-    });
-    heard + &accepts + &understands
-}
-
-fn port_text(port: &PortDocument) -> String {
-    let mut text = format!(
-        "  {:12} {} ({}), {}: {} in, {} out\n",
-        port.name,
-        port.place,
-        port.kind,
-        if port.is_up { "up" } else { "down" },
-        port.received_packets,
-        port.sent_packets,
-    );
-    for (reason, count) in &port.dropped {
-        text.push_str(&format!("    dropped {count} {reason}\n"));
-    }
-    text
-}
-
 fn traced_text(packet: &TracedDocument) -> String {
     let mut text = format!(
         "{} {} ({} bytes), {} ns\n",
@@ -684,21 +503,5 @@ fn scaled(value: f64) -> String {
         value if value >= 1e6 => format!("{:.2} M", value / 1e6),
         value if value >= 1e3 => format!("{:.1} k", value / 1e3),
         value => format!("{value:.0}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_who_lags_for_long_is_told_of() {
-        assert_eq!(lags_text("b", None), None);
-        assert_eq!(lags_text("b", Some(LAGS_LONG_US)), None);
-        let hint = lags_text("b", Some(12_000_000)).expect("a hint");
-        assert!(
-            hint.contains("for 12") && hint.contains("--without b"),
-            "{hint}"
-        );
     }
 }

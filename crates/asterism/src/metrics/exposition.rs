@@ -3,18 +3,18 @@
 //! Names are `asterism_SUBJECT_UNIT`, counters end in `_total`, times are in seconds. Reasons are labels, from the one list of
 //! each layer, all of them at all times, so that a rate never begins with a hole. Reads snapshots only.
 
+mod peers;
+
 use std::fmt::Write;
 
 use asterism_engine::ChannelTally;
 use asterism_engine::port::{PortDrop, PortStatistics};
-use asterism_engine::transport::ChannelSnapshot;
 use asterism_function::Reason;
-use asterism_placement::Time;
-use asterism_placement::replicated::{SiteState, Standing};
 
 use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
 use crate::view::{View, phase_word};
+use peers::{peers, sites};
 
 /// The type of what [`text`] gives.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -316,36 +316,6 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
     }
 }
 
-/// Gauges of each site; nothing where members have none.
-fn sites(page: &mut Page, view: &View, snapshot: &ChannelSnapshot) {
-    type Read = fn(&SiteState) -> u64;
-    let gauges: [(&str, &str, Read); 3] = [
-        (
-            "asterism_site_members",
-            "Members of the epoch in the site.",
-            |one| one.members as u64,
-        ),
-        (
-            "asterism_site_relayed",
-            "Whether what is for all goes to the site by its relay.",
-            |one| u64::from(one.relayed),
-        ),
-        (
-            "asterism_site_direct",
-            "Members of the site that are sent straight what is for all, because the relay or they are silent.",
-            |one| one.direct as u64,
-        ),
-    ];
-    for (name, help, read) in gauges.into_iter().filter(|_| !snapshot.sites.is_empty()) {
-        page.family(name, "gauge", help);
-        for site in &snapshot.sites {
-            let known = view.names.sites.get(usize::from(site.site.0));
-            let label = known.map_or("", String::as_str);
-            page.sample(name, &[("site", label)], read(site));
-        }
-    }
-}
-
 fn channel(page: &mut Page, view: &View) {
     let snapshot = view.channel();
     snapshot.transport.each(|counter, value| {
@@ -613,123 +583,6 @@ fn audit(page: &mut Page, view: &View) {
         "Messages of an auditor that were none, or not from the reference.",
         audit.refused,
     );
-}
-
-fn peers(page: &mut Page, view: &View) {
-    let snapshot = view.channel();
-    let peers: Vec<_> = snapshot
-        .members
-        .iter()
-        .filter(|member| member.progress.member != snapshot.member)
-        .map(|member| {
-            let place = usize::from(member.progress.member.0).wrapping_sub(1);
-            (
-                view.names.members.get(place).map_or("?", String::as_str),
-                member,
-            )
-        })
-        .collect();
-    let mut each =
-        |name: &str,
-         help: &str,
-         read: &dyn Fn(&asterism_engine::transport::MemberSnapshot) -> String| {
-            page.family(name, "gauge", help);
-            for (peer, member) in &peers {
-                page.sample(name, &[("peer", peer)], read(member));
-            }
-        };
-    let age = |time: Time| snapshot.at.as_micros().saturating_sub(time.as_micros());
-    each(
-        "asterism_peer_heard_with_key",
-        "The number of the cluster key under which it was last heard; NaN if never.",
-        &|one| {
-            one.heard_under
-                .map_or_else(|| "NaN".to_owned(), |id| id.to_string())
-        },
-    );
-    each(
-        "asterism_peer_wire_version_newest",
-        "The newest wire version that it says it understands; NaN if it has not said.",
-        &|one| {
-            one.understands
-                .map_or_else(|| "NaN".to_owned(), |versions| versions.newest.to_string())
-        },
-    );
-    each(
-        "asterism_peer_joined",
-        "Whether both hosts admitted each other.",
-        &|one| u8::from(one.admitted.is_some() && one.has_welcomed).to_string(),
-    );
-    each(
-        "asterism_peer_takes_part",
-        "Whether it is a member of the epoch.",
-        &|one| u8::from(one.progress.standing != Standing::Out).to_string(),
-    );
-    each(
-        "asterism_peer_laggard",
-        "Whether it fell off the log and is sent the whole state.",
-        &|one| u8::from(one.is_laggard()).to_string(),
-    );
-    each(
-        "asterism_peer_lags_seconds",
-        "Time since it fell off the log, if it was not served from the log again since; else 0.",
-        &|one| {
-            one.progress
-                .lags_since
-                .map_or_else(|| "0".to_owned(), |since| seconds(age(since)))
-        },
-    );
-    each(
-        "asterism_peer_heard_seconds",
-        "Time since it was last heard; NaN if never.",
-        &|one| {
-            one.progress
-                .heard
-                .map_or_else(|| "NaN".to_owned(), |heard| seconds(age(heard)))
-        },
-    );
-    each(
-        "asterism_peer_round_trip_seconds",
-        "The average round trip to it; NaN if unknown.",
-        &|one| match one.progress.round_trip.samples {
-            0 => "NaN".to_owned(),
-            _ => seconds(one.progress.round_trip.average.as_micros() as u64),
-        },
-    );
-    each(
-        "asterism_peer_congested",
-        "Whether the path to it is congested, by its round trips.",
-        &|one| u8::from(one.progress.round_trip.congested).to_string(),
-    );
-    each(
-        "asterism_peer_behind_groups",
-        "Groups of it that are not applied here.",
-        &|one| one.lag.groups.to_string(),
-    );
-    each(
-        "asterism_peer_behind_seconds",
-        "How long the oldest of them has been known.",
-        &|one| seconds(one.lag.age.as_micros() as u64),
-    );
-    each(
-        "asterism_peer_unacknowledged_groups",
-        "Groups of this host that it has not applied.",
-        &|one| {
-            snapshot
-                .head
-                .saturating_sub(one.progress.acknowledged)
-                .to_string()
-        },
-    );
-    let name = "asterism_peer_datagrams_without_key_total";
-    page.family(
-        name,
-        "counter",
-        "Datagrams in its name under cluster keys that this host does not have; strangers can cause them too.",
-    );
-    for (peer, member) in &peers {
-        page.sample(name, &[("peer", peer)], member.without_key.datagrams);
-    }
 }
 
 fn seconds(us: u64) -> String {

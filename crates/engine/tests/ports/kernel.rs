@@ -167,8 +167,8 @@ fn an_exclusive_port_keeps_packets_from_the_kernel() {
                 assert!(received >= 1, "the port saw nothing");
                 pool.release_all(&mut burst);
             }
-            // Gone with the port.
-            assert!(hears());
+            // Gone with the port, once the kernel has come to it.
+            assert!((0..20).any(|_| hears()));
         })
         .unwrap();
 }

@@ -1,0 +1,98 @@
+//! What instances have applied, told to the replicator, and what it tells them of rounds and of stability.
+
+use asterism_placement::Time;
+use asterism_placement::mutant as placed;
+
+use super::StateChannel;
+use super::outlet::Delivering;
+use crate::exchange::{Down, origin};
+use crate::mutant::{self, Mutant};
+
+impl StateChannel {
+    /// Tells the placement what every instance has applied.
+    pub(super) fn report_applied(&mut self, now: Time) {
+        for place in 0..self.told.len() {
+            let applied = self.lanes.iter().map(|lane| lane.applied[place]);
+            let applied = if placed::active(placed::Mutant::AppliedByFirstInstance) {
+                applied.max()
+            } else {
+                applied.min()
+            }
+            .unwrap_or(0);
+            let member = self.replicator.config().members[place];
+            // Of the own stream it knows by itself what is new.
+            if member.0 == self.own.member || applied > self.replicator.progress().applied(member) {
+                self.replicator.applied(now, member, applied);
+            }
+        }
+        self.report_ended(now);
+        let mut number = 0;
+        while let Some(&(from, walk)) = self.images.get(number) {
+            if !self
+                .lanes
+                .iter()
+                .all(|lane| lane.images_applied.contains(&(from, walk)))
+            {
+                number += 1;
+                continue;
+            }
+            self.images.remove(number);
+            for lane in &mut self.lanes {
+                lane.images_applied.retain(|&image| image != (from, walk));
+            }
+            let mut deliver = Delivering {
+                outlet: &mut self.outlet,
+                images: &mut self.images,
+                auditor: &mut self.auditor,
+            };
+            self.replicator.image_applied(now, from, walk, &mut deliver);
+        }
+    }
+
+    /// Tells instances in which round they are, and their share of its bytes.
+    pub(super) fn tell_round(&mut self) {
+        let window = self.replicator.window();
+        self.round
+            .set(window.round, window.bytes / self.lanes.len().max(1) as u64);
+    }
+
+    /// Tells instances how far members are, where that changed.
+    pub(super) fn tell_progress(&mut self) {
+        if !self.outlet.is_clear() && !mutant::active(Mutant::ProgressOvertakes) {
+            return;
+        }
+        for place in 0..self.told.len() {
+            let member = self.replicator.config().members[place];
+            let Some(progress) = self.replicator.progress().member(member) else {
+                continue;
+            };
+            let stable = if mutant::active(Mutant::StableWhenReceived) {
+                progress.received
+            } else {
+                progress.stable
+            };
+            let now = (
+                progress.received,
+                stable,
+                progress.covered_until.as_micros(),
+            );
+            let Some(incarnation) = progress.incarnation else {
+                continue;
+            };
+            if now == self.told[place] {
+                continue;
+            }
+            let down = Down::Progress {
+                origin: origin(member, incarnation),
+                received: now.0,
+                stable: now.1,
+                covered_us: now.2,
+            };
+            if !self.outlet.push_directly(&down) {
+                return;
+            }
+            self.told[place] = now;
+            self.told_of[place] = Some(origin(member, incarnation));
+        }
+    }
+}
