@@ -453,7 +453,7 @@ mod tests {
         assert!(back.fenced.is_empty());
         let held = &back.ports["b"];
         assert!(held.lots.iter().all(|holder| holder == "b"), "{held:?}");
-        assert_eq!((held.since, &held.past), (4, &names(&["a", "c"])));
+        assert_eq!((held.since, &held.past), (4, &names(&["a", "b", "c"])));
         assert!(back.ports["c"].lots.iter().all(|holder| holder != "c"));
         let anew = back.next(&cluster, &[], &[], true).unwrap();
         assert!(anew.ports.is_empty() && anew.fenced.is_empty());
