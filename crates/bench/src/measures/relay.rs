@@ -34,7 +34,8 @@ fn run(mode: AfPacketMode, ends: &AtomicBool) -> Result<(), String> {
         let config = AfPacketConfig {
             mode,
             merges_segments: mode == AfPacketMode::Ring,
-            exclusive: true,
+            // The kernel beside it answers the routers' questions for addresses.
+            exclusive: false,
             ..AfPacketConfig::new(interface, interface)
         };
         AfPacketPort::open(&config).map_err(|error| error.to_string())

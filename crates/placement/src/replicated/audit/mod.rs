@@ -255,6 +255,8 @@ impl Auditor {
             self.telling.turn(now, replicator.sent_through());
         }
         if self.audited.is_empty() || self.is_alone(replicator) {
+            // Others may come; until then nothing is ever due.
+            self.next_at = now + CYCLE;
             return;
         }
         if self.ticket == 0 {

@@ -34,3 +34,22 @@ fn instances_that_do_not_answer_stop_nothing_and_cost_no_memory() {
     assert!(auditor.tally().equal > LEAVES as u64);
     assert_eq!(auditor.tally().different, 0);
 }
+
+#[test]
+fn whoever_is_alone_sleeps() {
+    let name = MemberId(1);
+    let config = Config::new(ClusterId(1), Epoch(1), name, Incarnation(1), vec![name]);
+    let replicator = Replicator::new(config, Time::ZERO).expect("a good configuration");
+    let mut auditor = Auditor::new(&replicator, 1, 3, Time::ZERO);
+    let (mut now, mut turns) = (Time::from_micros(1), 0);
+    while now < Time::from_micros(10_000_000) {
+        auditor.turn(now, &replicator);
+        now = auditor.poll_timeout().unwrap_or(Time::MAX).max(now);
+        turns += 1;
+        assert!(
+            turns < 100,
+            "nothing is due, and it is asked again at {now:?}"
+        );
+    }
+    assert!(auditor.poll_ask().is_none());
+}
