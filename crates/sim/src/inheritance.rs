@@ -21,7 +21,7 @@ use crate::scenario::{Draws, Scenario};
 use crate::world::{TURN, build_host};
 
 /// One seed in so many has an inheritance.
-const ONE_IN: u64 = 5;
+const ONE_IN: u64 = 20;
 /// Time between two rounds of load.
 const STEP: Duration = Duration::from_millis(25);
 /// Longer than an idle time, so that a lease that is not waited for shows.
@@ -73,7 +73,7 @@ struct Estate {
 
 /// Whether this scenario has one.
 pub(crate) fn is_due(scenario: &Scenario) -> bool {
-    scenario.seed % ONE_IN == 3
+    scenario.seed % ONE_IN == 8
 }
 
 /// An inheritance, and what must hold in it.
