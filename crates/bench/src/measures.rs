@@ -5,6 +5,7 @@
 
 mod allocations;
 mod audit;
+mod count_packets;
 mod counters;
 mod counters_pair;
 mod floor;

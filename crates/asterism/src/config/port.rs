@@ -254,7 +254,7 @@ static FIELDS: &[Field] = &[
         name: "exclusive",
         kind: Kind::Flag,
         default: Default::Is("false"),
-        meaning: "Whether the kernel's own network stack sees nothing of what arrives at the interface, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6 and CAP_BPF.",
+        meaning: "Whether the kernel's own network stack sees nothing of what arrives at the interface, with `af_packet`: no answers, routing or forwarding by the kernel, and less work. Needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN.",
     },
     Field {
         name: "queue",

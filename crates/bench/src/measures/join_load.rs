@@ -8,15 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::ring::RingWriter;
-use asterism_function::{
-    Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Single, Verdict, state,
-};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId};
 use asterism_state::ObjectSettings;
 
+use super::count_packets::CountPackets;
 use super::replication_hosts::{Host, Hosts, Start, configuration, fed_ports, feed};
-use super::replication_inserts::{InsertKey, InsertValue};
 use crate::contract::Failure;
 use crate::timing::thread_cpu_ns;
 use crate::traffic::frames::frame_between;
@@ -45,44 +42,6 @@ const NEWCOMER: usize = 2;
 
 fn turns_max(entries: u32) -> usize {
     TURNS_MAX + entries as usize / 10
-}
-
-/// Counts a key's packets: every one is a write.
-struct Writing {
-    capacity: u32,
-}
-
-#[state]
-struct Written {
-    entries: Map<InsertKey, InsertValue>,
-}
-
-impl NetworkFunction for Writing {
-    type State = Written;
-
-    fn state(&self, builder: &Builder) -> Written {
-        Written {
-            entries: builder.table("entries", self.capacity, &[]),
-        }
-    }
-
-    fn packet(&self, ask: Ask<'_, Written>) -> Result<Verdict, Late> {
-        let Some(plain) = ask.packet().plain4() else {
-            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-        };
-        let key = InsertKey::of(&plain);
-        if let Some(at) = ask.entries.get(&key)? {
-            let value = InsertValue(at.value.0.wrapping_add(1));
-            ask.act()?.entries.update(&at, value);
-            return Ok(Verdict::Forward(PortNumber(1)));
-        }
-        let Some(room) = ask.entries.vacancy()? else {
-            return Ok(Verdict::Drop(Reason::TableFull));
-        };
-        let mut act = ask.act()?;
-        act.entries.insert(room, Single(key), InsertValue(1));
-        Ok(Verdict::Forward(PortNumber(1)))
-    }
 }
 
 /// On-CPU nanoseconds of each turn of a run.
@@ -139,7 +98,7 @@ impl Turns {
 }
 
 struct Bench {
-    hosts: Hosts<Writing>,
+    hosts: Hosts<CountPackets>,
     feeds: Vec<RingWriter>,
     known: Vec<SmallFrame>,
     fresh: std::vec::IntoIter<SmallFrame>,
@@ -162,7 +121,7 @@ pub(super) fn run(entries: u32, seed: u64) -> Result<Turns, Failure> {
         .map(|session| frame_between(session.protocol, session.inside, session.remote))
         .collect();
     let fresh = known.split_off(entries as usize).into_iter();
-    let function = Arc::new(Writing {
+    let function = Arc::new(CountPackets {
         // Any of three may be the first to write any key.
         capacity: 3 * (known.len() + fresh.len()) as u32,
     });
@@ -297,7 +256,7 @@ impl Bench {
     }
 
     /// A third host is named and joins under load.
-    fn join(&mut self, function: Arc<Writing>, entries: u32) -> Result<(), Failure> {
+    fn join(&mut self, function: Arc<CountPackets>, entries: u32) -> Result<(), Failure> {
         let life = 9;
         let mut config = configuration(NEWCOMER as u16, NEWCOMER as u16 + 1);
         config.joins = true;

@@ -10,14 +10,11 @@ use std::time::Duration;
 
 use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::ring::RingWriter;
-use asterism_function::{
-    Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Single, Verdict, state,
-};
 use asterism_placement::MemberId;
 use asterism_state::ObjectSettings;
 
+use super::count_packets::CountPackets;
 use super::replication_hosts::{Hosts, Start, fed_ports, provide_memory};
-use super::replication_inserts::{InsertKey, InsertValue};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::timing::{LostTime, Spread, Stopwatch};
@@ -54,43 +51,6 @@ const LINK_DELAY: Duration = Duration::from_micros(50);
 /// How long a group may wait for others to fill its datagram.
 const LOOKAHEAD: Duration = Duration::from_micros(200);
 
-/// Counts a key's packets: every one is an update of its entry.
-struct Updating;
-
-#[state]
-struct Updated {
-    entries: Map<InsertKey, InsertValue>,
-}
-
-impl NetworkFunction for Updating {
-    type State = Updated;
-
-    fn state(&self, builder: &Builder) -> Updated {
-        // Any writer may be the first to write any key.
-        Updated {
-            entries: builder.table("entries", KEYS * (WRITERS as u32 + 1), &[]),
-        }
-    }
-
-    fn packet(&self, ask: Ask<'_, Updated>) -> Result<Verdict, Late> {
-        let Some(plain) = ask.packet().plain4() else {
-            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-        };
-        let key = InsertKey::of(&plain);
-        if let Some(at) = ask.entries.get(&key)? {
-            let value = InsertValue(at.value.0.wrapping_add(1));
-            ask.act()?.entries.update(&at, value);
-            return Ok(Verdict::Forward(PortNumber(1)));
-        }
-        let Some(room) = ask.entries.vacancy()? else {
-            return Ok(Verdict::Drop(Reason::TableFull));
-        };
-        let mut act = ask.act()?;
-        act.entries.insert(room, Single(key), InsertValue(1));
-        Ok(Verdict::Forward(PortNumber(1)))
-    }
-}
-
 /// What the fourth member suffers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Listener {
@@ -104,7 +64,7 @@ enum Listener {
 
 /// A cluster with its links and its feeds.
 struct Bench {
-    hosts: Hosts<Updating>,
+    hosts: Hosts<CountPackets>,
     network: Network,
     listener: Listener,
     feeds: Vec<RingWriter>,
@@ -124,7 +84,10 @@ struct Round {
 
 impl Bench {
     fn new(listener: Listener, seed: u64) -> Result<Self, Failure> {
-        let function = Arc::new(Updating);
+        let function = Arc::new(CountPackets {
+            // Any writer may be the first to write any key.
+            capacity: KEYS * (WRITERS as u32 + 1),
+        });
         let (mut starts, mut feeds) = (Vec::new(), Vec::new());
         for _ in 0..=WRITERS {
             let (ports, feed) = fed_ports();

@@ -58,9 +58,8 @@ impl Edge {
     /// The range is used so far, in bytes. One comparison mostly; once a huge page, a wake-up of the thread.
     #[inline]
     pub(super) fn reach(&self, bytes: usize) {
-        let wanted = (bytes + HUGE_PAGE_BYTES / 2)
-            .next_multiple_of(HUGE_PAGE_BYTES)
-            .min(self.bytes);
+        let ahead = bytes.min(self.bytes) + HUGE_PAGE_BYTES / 2;
+        let wanted = ahead.next_multiple_of(HUGE_PAGE_BYTES).min(self.bytes);
         if wanted > self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(wanted, Ordering::Release);
             if let Some(Some(helper)) = HELPER.get() {
@@ -177,7 +176,7 @@ mod tests {
         until_provided(&region, 5);
         assert!(!provided(&region)[5..].contains(&true), "no more than that");
         assert_eq!((region[0], region[2 * PAGE + 5]), (7, 9));
-        region.reach(usize::MAX / 16);
+        region.reach(usize::MAX);
         until_provided(&region, 16);
         assert_eq!(region.iter().sum::<u64>(), 16);
         // Another that is given back while the thread is about it.

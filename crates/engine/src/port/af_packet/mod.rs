@@ -76,7 +76,7 @@ pub struct AfPacketConfig {
     /// queueing discipline, and `bypasses_queueing` has no meaning: a packet past it may not be cut.
     pub merges_segments: bool,
     /// Keep what the interface receives from the kernel's own network stack. Sane: true where nobody else lives on the interface.
-    /// Needs Linux 6.6 and `CAP_BPF`.
+    /// Needs Linux 6.6, `CAP_BPF` and `CAP_NET_ADMIN`.
     pub exclusive: bool,
     /// Share the interface with the ports of other instances. `None`: this port gets every packet.
     pub fanout: Option<Fanout>,
@@ -301,7 +301,7 @@ fn open(
         .then(|| system::bpf::keep_from_kernel(index));
     let exclusive = exclusive.transpose().map_err(|error| {
         let hint = match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => "",
+            Some(libc::EPERM | libc::EACCES) => " (exclusive = true needs CAP_BPF too)",
             _ => " (exclusive = true needs Linux 6.6)",
         };
         let what = "keeping packets from the kernel";

@@ -68,18 +68,27 @@ pub(crate) fn send_frames(
     }
     // SAFETY: `count` messages whose parts were written above; they point into the pool's mapping and into `headers`, of which
     // the kernel reads.
+    unsafe { send_messages(socket, &mut messages[..count]) }
+}
+
+/// Sends messages by one call; returns how many were taken. The error is about the first.
+///
+/// # Safety
+/// Their parts point to memory that may be read.
+unsafe fn send_messages(
+    socket: BorrowedFd<'_>,
+    messages: &mut [libc::mmsghdr],
+) -> io::Result<usize> {
+    // SAFETY: as many messages as are said, whose parts may be read, by the caller.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
             messages.as_mut_ptr(),
-            count as u32,
+            messages.len() as u32,
             libc::MSG_DONTWAIT,
         )
     };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(sent as usize)
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// Sends the frames of a burst from `at` on, each run of them as one packet; returns how many frames were taken. The error is about
@@ -126,17 +135,7 @@ pub(crate) fn send_runs(
     }
     // SAFETY: `count` messages whose parts were written above, at most two for each frame; they point into the pool's mapping
     // and into `runs`, of which the kernel reads.
-    let sent = unsafe {
-        libc::sendmmsg(
-            socket.as_raw_fd(),
-            messages.as_mut_ptr(),
-            count as u32,
-            libc::MSG_DONTWAIT,
-        )
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let sent = unsafe { send_messages(socket, &mut messages[..count])? };
     Ok((0..sent).fold(0, |taken, _| taken + runs.frames(at + taken)))
 }
 
