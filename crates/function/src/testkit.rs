@@ -1,5 +1,7 @@
 //! Testing a function: a packet in, a packet out, and plain local state. No engine, no I/O.
 
+mod cluster;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -12,6 +14,8 @@ use asterism_state::{
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 use crate::reason::Reason;
+
+pub use cluster::ClusterKit;
 
 /// What became of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
