@@ -5,12 +5,14 @@
 
 mod allocations;
 mod audit;
+mod captures;
 mod count_packets;
 mod counters;
 mod counters_pair;
 mod floor;
 mod host_process;
 mod idps_leaked;
+mod idps_scans;
 mod join_cold;
 mod join_load;
 mod join_pause;
@@ -54,6 +56,7 @@ const MEASURES: &[&[Measure]] = &[
     counters::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
+    idps_scans::MEASURES,
     join_cold::MEASURES,
     join_pause::MEASURES,
     lab_kill::MEASURES,

@@ -192,10 +192,7 @@ struct Ran {
 }
 
 fn coalescing(context: &Context) -> Result<Outcome, Failure> {
-    let traces = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/traces"
-    ));
+    let traces = super::captures::folder()?;
     let time = Duration::from_millis(if context.full { 10_000 } else { 2_500 });
     let zipf = Zipf::new(COUNTERS, EXPONENT);
     let keys = |random: &mut Random, _| u64::from(zipf.draw(random));
