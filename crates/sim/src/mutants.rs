@@ -210,6 +210,7 @@ fn complaint(name: &str) -> &'static str {
         }
         "ForeseenTrusted" => "a stale cache answers for another flow",
         "RelayVouches" => "a proxy that acknowledges what the end never got",
+        "AskedCountsAsReceived" => "a repair that was asked for is taken for one that came",
         "ClosesAlone" => "what one of two had of the dead is lost to the other for good",
         "CutBeforeConfirmed" | "NewcomerAcknowledges" => {
             "a standby that joins under load misses what was written meanwhile"

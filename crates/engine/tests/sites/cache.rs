@@ -1,7 +1,7 @@
 //! What a relay keeps: a loss inside a site is repaired in a round trip of the site, and what nobody may have of it.
 
-use asterism_placement::replicated::Counters;
-use asterism_placement::seal::OVERHEAD_BYTES;
+use asterism_placement::replicated::{Counters, Relay};
+use asterism_placement::seal::{Header, OVERHEAD_BYTES};
 
 use super::*;
 
@@ -260,7 +260,7 @@ fn a_question_is_answered_once_to_its_member_and_to_nobody_else() {
         }
     }
     let question = question.expect("it asks");
-    let mut sent = |cluster: &mut Cluster<Senders>, to: usize, bytes: &[u8]| {
+    let sent = |cluster: &mut Cluster<Senders>, to: usize, bytes: &[u8]| {
         let channel = &mut cluster.members_mut()[to].channel;
         let mut out = Vec::new();
         while channel.poll_transmit(now, &mut out).is_some() {}
@@ -301,4 +301,49 @@ fn a_question_is_answered_once_to_its_member_and_to_nobody_else() {
         !sent(&mut cluster, usize::from(MEMBER), answer).0,
         "a replay"
     );
+}
+
+/// Of a member's acknowledgements that wait at its relay the newest crosses, in whatever order they came there.
+#[test]
+pub(super) fn an_older_acknowledgement_replaces_no_newer_one() {
+    let sealed = |session, counter| {
+        let header = Header {
+            version: 1,
+            handshake: false,
+            key_id: 1,
+            member: MemberId(4),
+            cluster: ClusterId(9),
+            epoch: Epoch(1),
+            session,
+            incarnation: Incarnation(1),
+            counter,
+        };
+        [&header.encode()[..], &[0; 20]].concat()
+    };
+    let sites = SitesConfig::new(Vec::new());
+    let mut relay = Relay::new(MemberId(1), ClusterId(9), 200, &sites);
+    let keep = |relay: &mut Relay, datagram: &[u8]| {
+        relay.copy(datagram);
+        relay.keep(Time::ZERO, 4);
+    };
+    let crossing = |relay: &mut Relay| {
+        let mut out = Vec::new();
+        assert!(relay.poll_bundle(Time::from_micros(2_000), &mut out));
+        let (_, items) = Frame::read(&mut out).unwrap();
+        let (item, rest) = Frame::next(items).unwrap();
+        assert!(rest.is_empty());
+        item.to_vec()
+    };
+    keep(&mut relay, &sealed(7, 12));
+    keep(&mut relay, &sealed(7, 11));
+    assert_eq!(crossing(&mut relay), sealed(7, 12));
+    let tally = *relay.tally();
+    assert_eq!(
+        (tally.acknowledgements_kept, tally.acknowledgements_outdated),
+        (1, 1)
+    );
+    // A session that begins anew counts from the start; and what has crossed replaces nothing.
+    keep(&mut relay, &sealed(7, 11));
+    keep(&mut relay, &sealed(8, 1));
+    assert_eq!(crossing(&mut relay), sealed(8, 1));
 }

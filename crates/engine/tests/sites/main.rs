@@ -543,7 +543,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
 #[test]
 fn planted_bugs_of_relays_are_found() {
     use asterism_placement::mutant::{Mutant, select};
-    let cases: [(Mutant, fn()); 6] = [
+    let cases: [(Mutant, fn()); 7] = [
         (
             Mutant::RelayVouches,
             what_is_lost_inside_a_site_or_between_sites_is_repaired,
@@ -565,6 +565,10 @@ fn planted_bugs_of_relays_are_found() {
             cache::what_the_relay_has_not_got_the_origin_repairs,
         ),
         (Mutant::KeptForever, cache::what_a_relay_keeps_is_bounded),
+        (
+            Mutant::OlderAcknowledgementCrosses,
+            cache::an_older_acknowledgement_replaces_no_newer_one,
+        ),
     ];
     for (mutant, test) in cases {
         select(Some(mutant));

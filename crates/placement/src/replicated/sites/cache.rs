@@ -210,10 +210,10 @@ impl Cache {
                 continue;
             }
             let mut rest = Pieces { ..pieces };
-            let brings = kept
-                .runs()
-                .iter()
-                .fold(false, |any, &run| rest.take(run) || any);
+            let mut brings = false;
+            for &run in kept.runs() {
+                brings |= rest.take(run);
+            }
             if brings && visit(self.first + place as u64) {
                 pieces = rest;
             }

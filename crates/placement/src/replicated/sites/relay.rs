@@ -428,45 +428,6 @@ mod tests {
     }
 
     #[test]
-    fn an_older_acknowledgement_replaces_no_newer_one() {
-        let sealed = |session, counter| {
-            let header = Header {
-                version: 1,
-                handshake: false,
-                key_id: 1,
-                member: MemberId(4),
-                cluster: ClusterId(9),
-                epoch: crate::Epoch(1),
-                session,
-                incarnation: crate::Incarnation(1),
-                counter,
-            };
-            [&header.encode()[..], &[0; 20]].concat()
-        };
-        let mut relay = relay();
-        let keep = |relay: &mut Relay, datagram: &[u8]| {
-            relay.copy(datagram);
-            relay.keep(Time::ZERO, 4);
-        };
-        keep(&mut relay, &sealed(7, 12));
-        keep(&mut relay, &sealed(7, 11));
-        let mut out = Vec::new();
-        let due = Time::from_micros(2_000);
-        assert!(relay.poll_bundle(due, &mut out));
-        assert_eq!(items(&out), [sealed(7, 12)]);
-        let tally = *relay.tally();
-        assert_eq!(
-            (tally.acknowledgements_kept, tally.acknowledgements_outdated),
-            (1, 1)
-        );
-        // A session that begins anew counts from the start; and what has crossed replaces nothing.
-        keep(&mut relay, &sealed(7, 11));
-        keep(&mut relay, &sealed(8, 1));
-        assert!(relay.poll_bundle(Time::from_micros(9_000), &mut out));
-        assert_eq!(items(&out), [sealed(8, 1)]);
-    }
-
-    #[test]
     fn answers_go_to_who_asked_each_once_and_are_bounded() {
         let mut relay = relay();
         let now = Time::ZERO;
