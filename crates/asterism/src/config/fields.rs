@@ -247,6 +247,21 @@ pub static CHANNEL: Section = Section {
             meaning: "How long a relay keeps acknowledgements of its site, so that they cross to the other sites together.",
         },
         Field {
+            name: "relay_cache",
+            kind: Kind::Size {
+                least: 0,
+                most: replicated::CACHE_BYTES_LIMIT as u64,
+            },
+            default: Default::Unset("\"4MiB\" where members have sites"),
+            meaning: "How much of what it handed on a relay keeps, for members of its site that lack it; the oldest goes first. \"0B\": nothing, and this host asks its relay for nothing.",
+        },
+        Field {
+            name: "relay_cache_age",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Unset("\"500ms\" where members have sites"),
+            meaning: "How long a relay keeps it at most.",
+        },
+        Field {
             name: "receive_buffer",
             kind: Kind::Size {
                 least: 1 << 16,
@@ -499,6 +514,14 @@ mod tests {
                     "relay_bundle" => {
                         let sites = config.sites.as_mut().unwrap();
                         sites.bundle_delay = Duration::from_nanos(value);
+                    }
+                    "relay_cache" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.cache_bytes_max = value as usize;
+                    }
+                    "relay_cache_age" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.cache_age_max = Duration::from_nanos(value);
                     }
                     "mtu" => {
                         config.payload_bytes_max = (value + replicated::PAYLOAD_BYTES_MIN as u64
