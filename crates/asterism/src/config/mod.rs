@@ -22,7 +22,7 @@ pub mod value;
 pub use cluster::{Channel, Cluster};
 pub use functions::Settings;
 pub use host::{Host, Idle};
-pub use objects::{ObjectChoice, Placement};
+pub use objects::{ObjectChoice, Placement, Sharing};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode};
 
 use core::ops::Range;
@@ -33,7 +33,6 @@ use toml::de::{DeTable, DeValue};
 
 use diagnostic::{Diagnostic, Report};
 use functions::Described;
-use objects::Sharing;
 use section::Section;
 
 /// The longest configuration file that is read, in bytes.
@@ -257,33 +256,19 @@ fn read_document(
     })
 }
 
-/// Defaults that serve captures are others between real interfaces: stations are learnt, and frames to others are theirs.
+/// Defaults that serve captures are others between real interfaces.
 fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
-    let Settings::Nat(nat) = &mut function.settings else {
-        return;
-    };
-    let says = |link: &str, field: &str| {
+    let name = function.name;
+    function.settings.on_real_links(&|inner, field| {
         let mut table = document;
-        for name in ["function", "nat", link] {
+        for name in ["function", name, inner] {
             match overlay::get(table, name).map(|(_, value)| value.get_ref()) {
                 Some(DeValue::Table(inner)) => table = inner,
                 _ => return false,
             }
         }
         overlay::get(table, field).is_some()
-    };
-    let links = [
-        ("inside_link", &mut nat.inside_link),
-        ("outside_link", &mut nat.outside_link),
-    ];
-    for (name, link) in links {
-        if !says(name, "next_hop_mac") {
-            link.next_hop_mac = None;
-        }
-        if !says(name, "promiscuous") {
-            link.promiscuous = false;
-        }
-    }
+    });
 }
 
 fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -> Diagnostic {
@@ -455,15 +440,7 @@ fn read_settings(
         return None;
     }
     let (settings, objects) = (settings?, objects?);
-    if values.has("ports") {
-        promises::check_leases(
-            &settings,
-            &objects,
-            sharing,
-            values.span_of("ports"),
-            report,
-        );
-    }
+    settings.check(&objects, sharing, &values, report);
     Some(Function {
         name: function.name,
         settings,
