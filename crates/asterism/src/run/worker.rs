@@ -237,7 +237,7 @@ impl<F: NetworkFunction> Worker<F> {
             return self.instance.turn(now);
         };
         self.instance
-            .turn_traced(now, *packets, &nanoseconds, traced)
+            .turn_traced(now, *packets, nanoseconds, traced)
     }
 
     // --- what others ask
@@ -335,7 +335,7 @@ impl<F: NetworkFunction> Worker<F> {
                 mut found,
                 reply,
             } => {
-                let names = F::State::OBJECTS;
+                let names = self.instance.state().objects();
                 let name = names.get(usize::from(object)).copied().unwrap_or("?");
                 let mut each = |entry: &asterism_state::Shown<'_>| {
                     let text = format!("{:?}", entry.key);
