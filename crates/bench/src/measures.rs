@@ -5,6 +5,8 @@
 
 mod allocations;
 mod audit;
+mod chain_order;
+mod chains;
 mod count_packets;
 mod counters;
 mod counters_pair;
@@ -51,6 +53,8 @@ use crate::timing;
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     audit::MEASURES,
+    chain_order::MEASURES,
+    chains::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
@@ -81,6 +85,7 @@ const MEASURES: &[&[Measure]] = &[
 ];
 const WORKLOADS: &[&[Workload]] = &[
     audit::WORKLOADS,
+    chains::WORKLOADS,
     floor::WORKLOADS,
     known_loop::WORKLOADS,
     nat::WORKLOADS,

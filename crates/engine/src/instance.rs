@@ -276,9 +276,11 @@ impl<F: NetworkFunction> Instance<F> {
             Ok(_) => return self.discard(slot.alias(), Reason::TruncatedCapture),
             Err(malformed) => return self.discard(slot.alias(), malformed.into()),
         };
-        slot.set_port(port.0);
-        if !self.parking.is_empty() && self.follows(slot, layout) {
-            return self.park_behind(slot.alias(), layout);
+        if !self.parking.is_empty() {
+            slot.set_port(port.0);
+            if self.follows(slot, layout) {
+                return self.park_behind(slot.alias(), layout);
+            }
         }
         self.call(slot, layout, port);
     }
@@ -406,9 +408,6 @@ impl<F: NetworkFunction> Instance<F> {
     /// The port's burst is full, or there is no such port.
     #[cold]
     fn make_room(&mut self, port: PortNumber, frame: Frame) {
-        if Place::of(port).is_some() {
-            return self.hand_on(port, frame);
-        }
         // As at a turn's end: what packets are known by is published before they leave.
         self.commit();
         self.publish();
@@ -422,7 +421,7 @@ impl<F: NetworkFunction> Instance<F> {
             _ => Err(frame),
         };
         if let Err(frame) = refused {
-            self.discard(frame, Reason::PortDown);
+            self.refuse(port, frame);
         }
     }
 

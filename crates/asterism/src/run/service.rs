@@ -205,7 +205,7 @@ impl Service<'_, '_> {
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
-            function.objects(),
+            (function.objects(), function.stages()),
             clock,
             incarnation,
             shared.clone(),

@@ -16,7 +16,7 @@ use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot};
+use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 use super::journal::Event;
 use super::requests::{FOUND_MAX, Found, FoundEntry, Request};
 
@@ -572,6 +572,11 @@ impl<F: NetworkFunction> Worker<F> {
                 })
                 .collect(),
             objects: self.instance.object_use(),
+            stages: self
+                .instance
+                .stage_tallies()
+                .map(StageSnapshot::new)
+                .collect(),
         };
         self.words.clear();
         snapshot.write(&mut self.words);

@@ -29,6 +29,16 @@ impl<F: NetworkFunction> Instance<F> {
         (at, late_us_max)
     }
 
+    /// What leaves by a port that the instance does not have: it is at a place in a chain, or lost.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse(&mut self, port: PortNumber, frame: Frame) {
+        match Place::of(port) {
+            Some(_) => self.hand_on(port, frame),
+            None => self.discard(frame, Reason::PortDown),
+        }
+    }
+
     /// Calls the stage that a packet has come to, unless others of its flow wait there.
     #[cold]
     #[inline(never)]

@@ -4,6 +4,7 @@
 //! A function is a file here and a line in the list `functions!`. The file has its fields, and what is made of them
 //! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
+mod chain;
 mod nat;
 mod pass_through;
 mod port_scan;
@@ -13,6 +14,7 @@ use core::time::Duration;
 
 use asterism_function::NetworkFunction;
 
+pub use chain::{ChainSettings, StageSettings};
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
@@ -30,6 +32,8 @@ macro_rules! functions {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Settings {
             $($(#[$meaning])* $kind($settings),)*
+            /// Several of them in a row.
+            Chain(ChainSettings),
         }
 
         /// All functions.
@@ -38,15 +42,37 @@ macro_rules! functions {
         impl Settings {
             /// Does something with the settings, whatever function they are of.
             pub fn with<W: WithFunction>(&self, what: W) -> W::Output {
-                match self { $(Settings::$kind(settings) => what.with(settings),)* }
+                match self {
+                    $(Settings::$kind(settings) => what.with(settings),)*
+                    Settings::Chain(settings) => what.with(settings),
+                }
             }
             /// What the function does, in words.
             #[must_use]
             pub fn words(&self) -> String {
-                match self { $(Settings::$kind(settings) => settings.words(),)* }
+                match self {
+                    $(Settings::$kind(settings) => settings.words(),)*
+                    Settings::Chain(settings) => settings.words(),
+                }
             }
             pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
-                match self { $(Settings::$kind(settings) => settings.on_real_links(is_written),)* }
+                match self {
+                    $(Settings::$kind(settings) => settings.on_real_links(is_written),)*
+                    // Its stages are told each by itself.
+                    Settings::Chain(_) => {}
+                }
+            }
+            pub(super) fn why_not_passed_by(&self) -> Option<&'static str> {
+                match self {
+                    $(Settings::$kind(settings) => settings.why_not_passed_by(),)*
+                    Settings::Chain(_) => None,
+                }
+            }
+            fn tells_sides(&self) -> bool {
+                match self {
+                    $(Settings::$kind(settings) => settings.tells_sides(),)*
+                    Settings::Chain(_) => false,
+                }
             }
             pub(super) fn check(
                 &self,
@@ -55,7 +81,10 @@ macro_rules! functions {
                 values: &Values,
                 report: &mut Report,
             ) {
-                match self { $(Settings::$kind(settings) => settings.check(objects, sharing, values, report),)* }
+                match self {
+                    $(Settings::$kind(settings) => settings.check(objects, sharing, values, report),)*
+                    Settings::Chain(_) => {}
+                }
             }
         }
     };
@@ -87,6 +116,16 @@ pub trait FunctionSettings: Clone + Debug {
     /// Where packets of a capture come in.
     fn direction(&self) -> Box<dyn Direction<Self::Function>> {
         Box::new(FirstSpeaker::default())
+    }
+
+    /// Whether [`FunctionSettings::direction`] knows the sides by more than who spoke first.
+    fn tells_sides(&self) -> bool {
+        false
+    }
+
+    /// Why packets must not go past it in a chain, if they must not: in a few words.
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        None
     }
 
     /// Defaults that serve captures may be others between real interfaces. `is_written` tells whether a table of the

@@ -63,6 +63,14 @@ impl FunctionSettings for NatSettings {
         Box::new(NatDirection::new(self))
     }
 
+    fn tells_sides(&self) -> bool {
+        true
+    }
+
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        Some("inside addresses would leave untranslated")
+    }
+
     /// Stations are learnt, and frames to others are theirs.
     fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
         let links = [
