@@ -8,7 +8,9 @@ use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::{
     Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags, Verdict, build,
 };
-use asterism_functions::nat::{BY_INSIDE, Interface, Nat, NatConfig, NatState, Prefix, Route, Side};
+use asterism_functions::nat::{
+    BY_INSIDE, Interface, Nat, NatConfig, NatState, Prefix, Route, Side,
+};
 use asterism_functions::pass_through::{Access, PassThrough, PassThroughState};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
 
@@ -38,7 +40,11 @@ fn nat() -> Nat {
     };
     Nat::new(NatConfig {
         routes: vec![
-            route(Prefix::new([10, 0, 0, 0].into(), 8), Side::Inside, routers[0]),
+            route(
+                Prefix::new([10, 0, 0, 0].into(), 8),
+                Side::Inside,
+                routers[0],
+            ),
             route(Prefix::ALL, Side::Outside, routers[1]),
         ],
         neighbours: routers
@@ -161,7 +167,10 @@ fn a_chain_does_what_its_functions_do_one_behind_the_other() {
         }
         blocked += u64::from(verdict == Verdict::Drop(Reason::Blocked));
     }
-    assert!(forwarded > 60 && blocked > 5, "{forwarded} forwarded, {blocked} blocked");
+    assert!(
+        forwarded > 60 && blocked > 5,
+        "{forwarded} forwarded, {blocked} blocked"
+    );
     let counted = chained.state().stage::<PassThroughState>(2).unwrap();
     assert_eq!(counted.packets.get(), boxes.count.state().packets.get());
     let tallies: Vec<_> = chained.state().tallies().cloned().collect();

@@ -12,10 +12,8 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{CaptureReader, Port, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
 use asterism_function::chain::{Chain, Stage};
-use asterism_function::{Endpoint, MacAddress, Packet, PortNumber};
-use asterism_functions::nat::{
-    Interface, Nat, NatConfig, NatState, Prefix, Route, Session, Side,
-};
+use asterism_function::{Endpoint, MacAddress, Packet, Paired, PortNumber};
+use asterism_functions::nat::{Interface, Nat, NatConfig, NatState, Prefix, Route, Session, Side};
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
 use asterism_placement::seal::ClusterKey;
@@ -84,7 +82,11 @@ fn nat() -> Nat {
         interface.promiscuous = true;
         interface.mtu = 0;
     }
-    let private = [([10, 0, 0, 0], 8), ([172, 16, 0, 0], 12), ([192, 168, 0, 0], 16)];
+    let private = [
+        ([10, 0, 0, 0], 8),
+        ([172, 16, 0, 0], 12),
+        ([192, 168, 0, 0], 16),
+    ];
     let mut routes: Vec<Route> = private
         .into_iter()
         .map(|(address, length)| Route {
@@ -253,7 +255,10 @@ fn captures(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for path in entries {
         if path.is_dir() {
             captures(&path, found)?;
-        } else if path.extension().is_some_and(|end| end == "pcap" || end == "pcapng") {
+        } else if path
+            .extension()
+            .is_some_and(|end| end == "pcap" || end == "pcapng")
+        {
             found.push(path);
         }
     }
@@ -293,7 +298,9 @@ fn compare(path: &Path, packets_max: usize, seed: u64) -> Result<(u64, u64), Fai
         let now = alone.cluster.now().max(hosts.cluster.now()) + gap;
         alone.cluster.run_until(now);
         hosts.cluster.run_until(now);
-        let source = Packet::parse(&mut frame).ok().and_then(|packet| packet.ipv4_source());
+        let source = Packet::parse(&mut frame)
+            .ok()
+            .and_then(|packet| packet.ipv4_source());
         let port = match source {
             Some(source) if !source.is_private() => OUTSIDE,
             _ => INSIDE,
@@ -303,7 +310,12 @@ fn compare(path: &Path, packets_max: usize, seed: u64) -> Result<(u64, u64), Fai
         if left != expected {
             differing += 1;
             if std::env::var_os("ASTERISM_SHOW_DIFFERING").is_some() {
-                eprintln!("{} packet {place}: {} left, not {}", path.display(), left.len(), expected.len());
+                eprintln!(
+                    "{} packet {place}: {} left, not {}",
+                    path.display(),
+                    left.len(),
+                    expected.len()
+                );
             }
         }
     }
@@ -314,7 +326,11 @@ fn order(context: &Context) -> Result<Outcome, Failure> {
     let mut found = Vec::new();
     captures(Path::new(TRACES), &mut found)
         .map_err(|error| Failure::Absent(format!("no captures at {TRACES}: {error}")))?;
-    let packets_max = if context.full { usize::MAX } else { PACKETS_SHORT };
+    let packets_max = if context.full {
+        usize::MAX
+    } else {
+        PACKETS_SHORT
+    };
     let (mut differing, mut packets, mut with_packets) = (0u64, 0u64, 0u32);
     for (place, path) in found.iter().enumerate() {
         if place % 20 == 0 {

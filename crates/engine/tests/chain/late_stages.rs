@@ -5,7 +5,7 @@ use asterism_function::Reason;
 use crate::letters::{Bench, late, packet, shifting, stage};
 
 /// Sends packets of some flows through three stages of which some are late; every stage must handle each once and in order.
-pub fn each_stage_handles_each_packet_once(objects: &'static [&'static str]) -> [u64; 3] {
+pub(crate) fn each_stage_handles_each_packet_once(objects: &'static [&'static str]) -> [u64; 3] {
     const PACKETS: u16 = 90;
     let stages = vec![stage(b'a'), shifting(b'b', 100), stage(b'c')];
     let mut bench = Bench::new(stages, late(objects, 500));

@@ -21,18 +21,18 @@ const LETTERS: usize = PAYLOAD + 4;
 
 /// Leaves its letter in a packet, counts it, remembers its source, and does once what the packet says.
 #[derive(Debug)]
-pub struct Letter {
-    pub letter: u8,
+pub(crate) struct Letter {
+    pub(crate) letter: u8,
     /// Added to the source port outward, taken from the destination port inward, as a NAT would.
-    pub shift: u16,
+    pub(crate) shift: u16,
     /// Sources that fit.
-    pub capacity: u32,
+    pub(crate) capacity: u32,
 }
 
 #[state]
-pub struct LetterState {
-    pub seen: Map<Endpoint, ()>,
-    pub handled: Counter,
+pub(crate) struct LetterState {
+    pub(crate) seen: Map<Endpoint, ()>,
+    pub(crate) handled: Counter,
 }
 
 impl NetworkFunction for Letter {
@@ -113,15 +113,15 @@ impl NetworkFunction for Letter {
 }
 
 /// A stage that leaves this letter, and has the name of it.
-pub fn stage(letter: u8) -> Stage {
+pub(crate) fn stage(letter: u8) -> Stage {
     shifting(letter, 0)
 }
 
-pub fn shifting(letter: u8, shift: u16) -> Stage {
+pub(crate) fn shifting(letter: u8, shift: u16) -> Stage {
     sized(letter, shift, 4_096)
 }
 
-pub fn sized(letter: u8, shift: u16, capacity: u32) -> Stage {
+pub(crate) fn sized(letter: u8, shift: u16, capacity: u32) -> Stage {
     let name = ["a", "b", "c", "d"][usize::from(letter - b'a')];
     let function = Letter {
         letter,
@@ -149,12 +149,12 @@ impl NetworkFunction for Always {
 }
 
 /// A stage that sends everything by this port, whichever side it comes from.
-pub fn always(name: &'static str, port: u16) -> Stage {
+pub(crate) fn always(name: &'static str, port: u16) -> Stage {
     Stage::new(name, Arc::new(Always(PortNumber(port))))
 }
 
 /// A packet of flow `flow`. What is to be done at which stage is said by two letters.
-pub fn packet(flow: u16, number: u16, order: &[u8; 2], back: bool) -> Vec<u8> {
+pub(crate) fn packet(flow: u16, number: u16, order: &[u8; 2], back: bool) -> Vec<u8> {
     let inside = Endpoint::new([10, 0, 0, 1].into(), 1_000 + flow, Protocol::UDP);
     let outside = Endpoint::new([192, 0, 2, 1].into(), 53, Protocol::UDP);
     let (from, to) = if back {
@@ -180,11 +180,11 @@ pub fn packet(flow: u16, number: u16, order: &[u8; 2], back: bool) -> Vec<u8> {
 
 /// A packet that left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    pub port: u16,
-    pub source_port: u16,
-    pub number: u16,
-    pub letters: String,
+pub(crate) struct Left {
+    pub(crate) port: u16,
+    pub(crate) source_port: u16,
+    pub(crate) number: u16,
+    pub(crate) letters: String,
 }
 
 /// A port that the test feeds and listens to.
@@ -232,15 +232,18 @@ impl Port for Wire {
 }
 
 /// One instance with a chain, and the two ends of its ports.
-pub struct Bench {
-    pub instance: Instance<Chain>,
+pub(crate) struct Bench {
+    pub(crate) instance: Instance<Chain>,
     feed: [Sender<Vec<u8>>; 2],
     left: Receiver<Left>,
     now_us: u64,
 }
 
 /// Reads late by so much, of the objects named.
-pub fn late(objects: &'static [&'static str], late_us: u32) -> impl Fn(&str) -> ObjectSettings {
+pub(crate) fn late(
+    objects: &'static [&'static str],
+    late_us: u32,
+) -> impl Fn(&str) -> ObjectSettings {
     move |name| ObjectSettings {
         late_us: if objects.contains(&name) { late_us } else { 0 },
         ..ObjectSettings::LOCAL
@@ -248,7 +251,10 @@ pub fn late(objects: &'static [&'static str], late_us: u32) -> impl Fn(&str) -> 
 }
 
 impl Bench {
-    pub fn new(stages: Vec<Stage>, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Bench {
+    pub(crate) fn new(
+        stages: Vec<Stage>,
+        settings: impl Fn(&str) -> ObjectSettings + 'static,
+    ) -> Bench {
         let (sender, left) = channel();
         let (inside, inside_fed) = channel();
         let (outside, outside_fed) = channel();
@@ -269,18 +275,18 @@ impl Bench {
         }
     }
 
-    pub fn feed(&self, port: usize, packet: Vec<u8>) {
+    pub(crate) fn feed(&self, port: usize, packet: Vec<u8>) {
         self.feed[port].send(packet).expect("the port reads");
     }
 
-    pub fn turn(&mut self, us: u64) -> Vec<Left> {
+    pub(crate) fn turn(&mut self, us: u64) -> Vec<Left> {
         self.now_us += us;
         self.instance.turn(Time::from_micros(self.now_us));
         self.left.try_iter().collect()
     }
 
     /// Turns until a while after all that is late has come.
-    pub fn finish(&mut self) -> Vec<Left> {
+    pub(crate) fn finish(&mut self) -> Vec<Left> {
         let mut all = Vec::new();
         for _ in 0..300 {
             all.extend(self.turn(100));
@@ -290,12 +296,12 @@ impl Bench {
         all
     }
 
-    pub fn tally(&self, stage: usize) -> StageTally {
+    pub(crate) fn tally(&self, stage: usize) -> StageTally {
         let mut tallies = self.instance.stage_tallies();
         tallies.nth(stage).expect("such a stage").clone()
     }
 
-    pub fn handled(&self, stage: usize) -> u64 {
+    pub(crate) fn handled(&self, stage: usize) -> u64 {
         let state = self.instance.state().stage::<LetterState>(stage);
         state.expect("such a stage").handled.get().expect("local")
     }
