@@ -9,7 +9,7 @@
 //! late is repeated alone. The packet is parked at its place in the chain ([`Place`]), which is a port number.
 //!
 //! This file holds the chain and the walk; `stage.rs` what one stage is, `place.rs` where packets are. Costs a call by address
-//! and some 20 instructions a stage.
+//! and what surrounds it, some 110 instructions a stage.
 
 mod place;
 mod stage;
