@@ -10,7 +10,7 @@ use crate::config::fields::{self, SectionDocument};
 use crate::config::functions::ObjectKind;
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
-use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Settings};
+use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind};
 use crate::key_file;
 use crate::output::{Output, Schema};
 
@@ -284,7 +284,7 @@ pub fn words(file: &str, config: &Config) -> String {
     text.push_str(&format!(
         "Function  {}: {}\n\nState\n",
         config.function.name,
-        function_words(&config.function.settings)
+        config.function.settings.words()
     ));
     let width = config
         .function
@@ -312,49 +312,6 @@ pub fn words(file: &str, config: &Config) -> String {
         ));
     }
     text
-}
-
-fn function_words(settings: &Settings) -> String {
-    match settings {
-        Settings::Nat(nat) => {
-            let inside: Vec<String> = nat.inside.iter().map(ToString::to_string).collect();
-            let outside: Vec<String> = nat
-                .outside
-                .iter()
-                .take(3)
-                .map(ToString::to_string)
-                .collect();
-            let more = match nat.outside.len().saturating_sub(3) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let forwards = match nat.forwards.len() {
-                0 => String::new(),
-                1 => ", 1 forward".to_owned(),
-                count => format!(", {count} forwards"),
-            };
-            format!(
-                "{} appear as {}{more}, ports {} ({} a protocol){forwards}",
-                inside.join(", "),
-                outside.join(", "),
-                nat.ports,
-                show_count(u64::from(nat.ports.count()) * nat.outside.len() as u64),
-            )
-        }
-        Settings::PortScan(scan) => {
-            let response = match scan.block {
-                Some(block) => format!("is blocked for {}", show_duration(block)),
-                None => "is reported".to_owned(),
-            };
-            format!(
-                "a source with {} unanswered ports or {} refusing hosts within {} {response}",
-                scan.ports,
-                scan.hosts,
-                show_duration(scan.window)
-            )
-        }
-        Settings::PassThrough(_) => "every packet leaves as it came".to_owned(),
-    }
 }
 
 /// What an access to an object costs, in words.

@@ -57,6 +57,8 @@ pub struct Names {
     pub function: &'static str,
     /// Its state objects.
     pub objects: &'static [&'static str],
+    /// The stages of a chain, in order.
+    pub stages: Vec<&'static str>,
     /// The ports: name, kind and interface or file.
     pub ports: Vec<(&'static str, &'static str, String)>,
     /// This start of the host.
@@ -70,7 +72,7 @@ impl View {
     #[must_use]
     pub fn new(
         config: &Config,
-        objects: &'static [&'static str],
+        (objects, stages): (&'static [&'static str], &[&'static str]),
         clock: MonotonicClock,
         incarnation: Incarnation,
         shared: Vec<Arc<Shared>>,
@@ -98,6 +100,7 @@ impl View {
                     .collect(),
                 function: config.function.name,
                 objects,
+                stages: stages.to_vec(),
                 ports: ports.collect(),
                 incarnation,
                 log: (
@@ -118,7 +121,8 @@ impl View {
     #[must_use]
     pub fn snapshots(&self) -> Vec<Option<InstanceSnapshot>> {
         let read = |shared: &Arc<Shared>| {
-            InstanceSnapshot::read(&shared.board.read()?, self.names.objects)
+            let stages = self.names.stages.len();
+            InstanceSnapshot::read(&shared.board.read()?, self.names.objects, stages)
         };
         self.shared.iter().map(read).collect()
     }
@@ -243,6 +247,7 @@ impl View {
                     turns: snapshot.turns,
                     sleeps: snapshot.sleeps,
                     ports: self.ports(snapshot),
+                    stages: self.stages(snapshot),
                     objects: snapshot
                         .objects
                         .iter()
@@ -347,6 +352,27 @@ impl View {
                     PortDrop::ALL
                         .iter()
                         .map(|drop| (drop.label(), port.statistics.dropped(*drop))),
+                ),
+            })
+            .collect()
+    }
+
+    fn stages(&self, snapshot: &InstanceSnapshot) -> Vec<StageDocument> {
+        let stages = snapshot.stages.iter().zip(&self.names.stages);
+        stages
+            .map(|(stage, name)| StageDocument {
+                name: (*name).to_owned(),
+                asked: stage.asked(),
+                acted: stage.acted,
+                late: stage.late,
+                bypassed: stage.bypassed,
+                mirrored: stage.mirrored,
+                mirror_lost: stage.mirror_lost,
+                dropped: nonzero(
+                    Reason::ALL
+                        .iter()
+                        .map(|reason| reason.label())
+                        .zip(stage.dropped.iter().copied()),
                 ),
             })
             .collect()
@@ -495,8 +521,32 @@ pub struct InstanceDocument {
     pub sleeps: u64,
     /// Its ports.
     pub ports: Vec<PortDocument>,
+    /// The stages of a chain, in order; absent of other functions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageDocument>,
     /// Its state objects.
     pub objects: Vec<ObjectDocument>,
+}
+
+/// A stage of a chain in a packet loop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageDocument {
+    /// Its name.
+    pub name: String,
+    /// Calls of its function.
+    pub asked: u64,
+    /// Calls that ended with a verdict; the others were late.
+    pub acted: u64,
+    /// Calls that were late.
+    pub late: u64,
+    /// Packets that went on although the stage had failed for them.
+    pub bypassed: u64,
+    /// Copies that it got.
+    pub mirrored: u64,
+    /// Copies for which there was no room.
+    pub mirror_lost: u64,
+    /// Packets that it said to drop, by reason; those that occurred.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// A port of a packet loop.

@@ -6,6 +6,8 @@
 mod allocations;
 mod audit;
 mod captures;
+mod chain_order;
+mod chains;
 mod count_packets;
 mod counters;
 mod counters_pair;
@@ -53,6 +55,8 @@ use crate::timing;
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     audit::MEASURES,
+    chain_order::MEASURES,
+    chains::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
@@ -84,6 +88,7 @@ const MEASURES: &[&[Measure]] = &[
 ];
 const WORKLOADS: &[&[Workload]] = &[
     audit::WORKLOADS,
+    chains::WORKLOADS,
     floor::WORKLOADS,
     known_loop::WORKLOADS,
     nat::WORKLOADS,

@@ -6,8 +6,9 @@
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
 //! `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from outside), `saved.rs` (its state to and from a
-//! file), `trace.rs` (looking at single packets).
+//! file), `trace.rs` (looking at single packets), `chained.rs` (packets between the stages of a chain).
 
+mod chained;
 mod parked;
 mod parts;
 mod saved;
@@ -16,9 +17,11 @@ mod trace;
 mod view;
 
 use core::ops::Range;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use asterism_function::chain::Place;
 use asterism_function::{
     Call, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
 };
@@ -33,12 +36,13 @@ use crate::parking::Parking;
 use crate::port::Port;
 use crate::tally::Tally;
 
+use chained::take_within;
 pub(crate) use parts::Exchange;
 pub use parts::InstanceParts;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
+use sharing::Walk;
 pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
-use sharing::{BURST_LOG_BYTES, Walk};
-pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
+pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
 
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 8;
@@ -69,6 +73,12 @@ pub struct Instance<F: NetworkFunction> {
     tick_at_zero: Tick,
     serial: u64,
     now_us: u64,
+    /// Bytes of the log that must be free before a burst is read.
+    burst_log_bytes: usize,
+    /// Packets that stages of a chain emitted to others; never more than are emitted in a burst.
+    within: VecDeque<Frame>,
+    /// How often the packet being handled was handed on between stages from here.
+    handed_on: u8,
     prefetches: bool,
     prefetch_above_bytes: usize,
     flush_us: u64,
@@ -174,7 +184,7 @@ impl<F: NetworkFunction> Instance<F> {
     fn has_log_room(&mut self) -> bool {
         self.exchange
             .as_mut()
-            .is_none_or(|exchange| exchange.up.has_free(BURST_LOG_BYTES))
+            .is_none_or(|exchange| exchange.up.has_free(self.burst_log_bytes))
     }
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {
@@ -266,9 +276,11 @@ impl<F: NetworkFunction> Instance<F> {
             Ok(_) => return self.discard(slot.alias(), Reason::TruncatedCapture),
             Err(malformed) => return self.discard(slot.alias(), malformed.into()),
         };
-        if !self.parking.is_empty() && self.follows(slot, layout) {
+        if !self.parking.is_empty() {
             slot.set_port(port.0);
-            return self.park_behind(slot.alias(), layout);
+            if self.follows(slot, layout) {
+                return self.park_behind(slot.alias(), layout);
+            }
         }
         self.call(slot, layout, port);
     }
@@ -344,7 +356,10 @@ impl<F: NetworkFunction> Instance<F> {
             emissions: &mut self.emissions,
             port,
         };
+        // Others of its flow may be parked at a stage that it has not come to.
+        self.context.set_singly(true);
         let result = call(&**self.function, packet, given);
+        self.context.set_singly(false);
         self.conclude(result, slot, port);
     }
 
@@ -362,8 +377,9 @@ impl<F: NetworkFunction> Instance<F> {
                 self.pool.release(slot.alias());
             }
             Err(_) => {
-                slot.set_port(port.0);
-                self.park(slot.alias());
+                let (at, late_us_max) = self.waits_at(port);
+                slot.set_port(at.0);
+                self.park(slot.alias(), late_us_max);
             }
         }
     }
@@ -376,7 +392,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.context.end(|object, number| {
             state.look(object, GiveBack(number));
         });
-        for object in 0..F::State::OBJECTS.len() as u8 {
+        for object in 0..self.state.objects().len() as u8 {
             state.look(object, Settle);
         }
     }
@@ -405,7 +421,7 @@ impl<F: NetworkFunction> Instance<F> {
             _ => Err(frame),
         };
         if let Err(frame) = refused {
-            self.discard(frame, Reason::PortDown);
+            self.refuse(port, frame);
         }
     }
 
@@ -418,6 +434,9 @@ impl<F: NetworkFunction> Instance<F> {
     fn send(&mut self) {
         if !self.emissions.is_empty() {
             self.send_emissions();
+        }
+        if !self.within.is_empty() {
+            self.hand_on_emitted();
         }
         for (port, outgoing) in self.ports.iter_mut().zip(&mut self.outgoing) {
             if !outgoing.is_empty() {
@@ -435,9 +454,13 @@ impl<F: NetworkFunction> Instance<F> {
             outgoing,
             ports,
             tally,
+            within,
             ..
         } = self;
         emissions.take(|port, bytes| {
+            if Place::of(port).is_some() {
+                return take_within(within, pool, tally, (port, bytes));
+            }
             let (Some(outgoing), Some(port)) = (
                 outgoing.get_mut(usize::from(port.0)),
                 ports.get_mut(usize::from(port.0)),

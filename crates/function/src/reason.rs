@@ -65,6 +65,19 @@ reasons! {
     PortDown "port-down" "The port that the packet was to leave by does not exist or is down.";
     EmissionOverflow "emission-overflow" "The function emitted more packets in a burst than fit.";
     NoBuffer "no-buffer" "There was no free packet buffer.";
+    StageLate "stage-late" "A stage of a chain was late for longer than its bound.";
+    ChainLoop "chain-loop" "The stages of a chain handed the packet to and fro.";
+}
+
+impl Reason {
+    /// Whether the function could not do its work, rather than judge the packet: what a stage of a chain may be bypassed for.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::PortsExhausted | Self::TableFull | Self::StageLate
+        )
+    }
 }
 
 impl From<Malformed> for Reason {

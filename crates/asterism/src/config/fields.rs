@@ -10,7 +10,7 @@ use super::kind::{Kind, Word};
 pub use super::port::PORTS;
 use super::section::{Default, Field, Section};
 use super::value;
-use super::{cluster, functions};
+use super::{chain, cluster, functions};
 
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
@@ -304,6 +304,7 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
         with_inner(section, &mut all);
     }
     all.push(&ON);
+    all.push(&chain::STAGE);
     for function in functions::ALL {
         with_inner(function.settings, &mut all);
         all.extend(function.objects.iter().map(|object| object.section));

@@ -3,10 +3,8 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use asterism_state::BLOCK_ITEMS;
-
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{Described, ObjectKind, Settings};
+use super::functions::{Described, ObjectKind};
 use super::kind::Absent;
 use super::objects::{Chosen, ObjectChoice, Placement, Sharing};
 use super::{fields, suggestion};
@@ -124,37 +122,6 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
     diagnostic
         .help(format!("placed apart, {otherwise}"))
         .help(format!("choose placement = \"{choose}\" for both"))
-}
-
-/// Says so when a pool is too small to lease a block to every instance.
-pub(super) fn check_leases(
-    settings: &Settings,
-    choices: &[ObjectChoice],
-    sharing: Sharing,
-    ports: Range<usize>,
-    report: &mut Report,
-) {
-    let Settings::Nat(nat) = settings else { return };
-    let instances = sharing.members * sharing.instances;
-    let replicated = choices
-        .iter()
-        .any(|one| one.kind == ObjectKind::Pool && one.placement == Placement::Replicated);
-    let blocks = nat.ports.count().div_ceil(BLOCK_ITEMS) as usize * nat.outside.len();
-    if replicated && blocks < instances {
-        let needed = instances.div_ceil(nat.outside.len()) * BLOCK_ITEMS as usize;
-        report.add(
-            Diagnostic::error(
-                "there are too few outside ports to lease a block to every instance",
-                ports,
-            )
-            .label(format!(
-                "{blocks} blocks of {BLOCK_ITEMS} ports for {instances} instances"
-            ))
-            .help(format!(
-                "give out at least {needed} ports of each address, or add outside addresses"
-            )),
-        );
-    }
 }
 
 /// A wait that is shorter than state messages are ever late does nothing.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use asterism_engine::port::{PortDrop, PortStatistics};
 use asterism_engine::{ObjectUse, Tally};
 use asterism_function::Reason;
+use asterism_function::chain::StageTally;
 use asterism_placement::Time;
 
 /// Words that a loop may publish: more than any has.
@@ -122,6 +123,47 @@ pub struct PortSnapshot {
     pub is_up: bool,
 }
 
+/// A stage of a chain as its instance knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageSnapshot {
+    /// Calls that ended with a verdict.
+    pub acted: u64,
+    /// Calls that were late.
+    pub late: u64,
+    /// Packets that went on although the stage had failed for them.
+    pub bypassed: u64,
+    /// Copies that it got.
+    pub mirrored: u64,
+    /// Copies for which there was no room.
+    pub mirror_lost: u64,
+    /// Packets for which it said a reason to drop them, in the order of [`Reason::ALL`].
+    pub dropped: Vec<u64>,
+}
+
+impl StageSnapshot {
+    /// What a stage counted.
+    #[must_use]
+    pub fn new(tally: &StageTally) -> StageSnapshot {
+        StageSnapshot {
+            acted: tally.acted,
+            late: tally.late,
+            bypassed: tally.bypassed,
+            mirrored: tally.mirrored,
+            mirror_lost: tally.mirror_lost,
+            dropped: Reason::ALL
+                .iter()
+                .map(|reason| tally.dropped(*reason))
+                .collect(),
+        }
+    }
+
+    /// Calls of the stage.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.acted + self.late
+    }
+}
+
 /// An instance at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceSnapshot {
@@ -149,6 +191,8 @@ pub struct InstanceSnapshot {
     pub ports: Vec<PortSnapshot>,
     /// Its objects, in order.
     pub objects: Vec<ObjectUse>,
+    /// Its stages, in order, if it runs a chain.
+    pub stages: Vec<StageSnapshot>,
 }
 
 impl InstanceSnapshot {
@@ -206,11 +250,25 @@ impl InstanceSnapshot {
                 u64::from(object.reclaimed),
             ]);
         }
+        for stage in &self.stages {
+            words.extend([
+                stage.acted,
+                stage.late,
+                stage.bypassed,
+                stage.mirrored,
+                stage.mirror_lost,
+            ]);
+            words.extend(&stage.dropped);
+        }
     }
 
-    /// From the words of a [`Board`]; `objects` are the function's.
+    /// From the words of a [`Board`]; `objects` are the function's, and `stages` how many it has.
     #[must_use]
-    pub fn read(words: &[u64], objects: &'static [&'static str]) -> Option<InstanceSnapshot> {
+    pub fn read(
+        words: &[u64],
+        objects: &'static [&'static str],
+        stages: usize,
+    ) -> Option<InstanceSnapshot> {
         let mut words = words.iter().copied();
         let mut next = || words.next();
         let (at, turns, sleeps) = (Time::from_micros(next()?), next()?, next()?);
@@ -251,6 +309,19 @@ impl InstanceSnapshot {
             })
         };
         let objects = objects.iter().map(&mut object).collect::<Option<_>>()?;
+        let stage = |_| {
+            Some(StageSnapshot {
+                acted: next()?,
+                late: next()?,
+                bypassed: next()?,
+                mirrored: next()?,
+                mirror_lost: next()?,
+                dropped: (0..Reason::ALL.len())
+                    .map(|_| next())
+                    .collect::<Option<_>>()?,
+            })
+        };
+        let stages = (0..stages).map(stage).collect::<Option<_>>()?;
         Some(InstanceSnapshot {
             at,
             turns,
@@ -264,6 +335,7 @@ impl InstanceSnapshot {
             ring_capacity,
             ports,
             objects,
+            stages,
         })
     }
 }
@@ -326,17 +398,23 @@ mod tests {
                 quarantined: 4,
                 reclaimed: 5,
             }],
+            stages: vec![StageSnapshot {
+                acted: 10,
+                dropped: (200..200 + Reason::ALL.len() as u64).collect(),
+                ..StageSnapshot::default()
+            }],
         };
         let mut words = Vec::new();
         snapshot.write(&mut words);
         assert!(words.len() < WORDS_MAX);
         assert_eq!(
-            InstanceSnapshot::read(&words, &["sessions"]),
+            InstanceSnapshot::read(&words, &["sessions"], 1),
             Some(snapshot.clone())
         );
         assert_eq!(snapshot.count("packets_forwarded"), 1);
         for cut in 0..words.len() {
-            assert_eq!(InstanceSnapshot::read(&words[..cut], &["sessions"]), None);
+            let read = InstanceSnapshot::read(&words[..cut], &["sessions"], 1);
+            assert_eq!(read, None);
         }
     }
 }

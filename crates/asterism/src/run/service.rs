@@ -14,7 +14,7 @@ use asterism_engine::transport::{
     self, ChannelSnapshot, Notice, RunConfig, RunMode, StateChannelThread,
 };
 use asterism_engine::{HostConfig, host};
-use asterism_function::{NetworkFunction, State};
+use asterism_function::NetworkFunction;
 use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
@@ -140,7 +140,7 @@ impl Service<'_, '_> {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero(),
             flush_us: FLUSH_US,
-            audited_objects: F::State::OBJECTS.len(),
+            audited_objects: function.objects().len(),
             joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(begun.is_none())),
@@ -205,7 +205,7 @@ impl Service<'_, '_> {
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
-            F::State::OBJECTS,
+            (function.objects(), function.stages()),
             clock,
             incarnation,
             shared.clone(),

@@ -16,7 +16,7 @@ use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot};
+use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 use super::journal::Event;
 use super::requests::{FOUND_MAX, Found, FoundEntry, Request};
 
@@ -237,7 +237,7 @@ impl<F: NetworkFunction> Worker<F> {
             return self.instance.turn(now);
         };
         self.instance
-            .turn_traced(now, *packets, &nanoseconds, traced)
+            .turn_traced(now, *packets, nanoseconds, traced)
     }
 
     // --- what others ask
@@ -335,7 +335,7 @@ impl<F: NetworkFunction> Worker<F> {
                 mut found,
                 reply,
             } => {
-                let names = F::State::OBJECTS;
+                let names = self.instance.state().objects();
                 let name = names.get(usize::from(object)).copied().unwrap_or("?");
                 let mut each = |entry: &asterism_state::Shown<'_>| {
                     let text = format!("{:?}", entry.key);
@@ -572,6 +572,11 @@ impl<F: NetworkFunction> Worker<F> {
                 })
                 .collect(),
             objects: self.instance.object_use(),
+            stages: self
+                .instance
+                .stage_tallies()
+                .map(StageSnapshot::new)
+                .collect(),
         };
         self.words.clear();
         snapshot.write(&mut self.words);

@@ -301,7 +301,7 @@ impl<F: NetworkFunction> Instance<F> {
         let is_held = is_full || is_drained;
         self.context.hold_accumulators(is_held);
         let mut bytes = BURST_LOG_BYTES / 2;
-        let objects = F::State::OBJECTS.len() as u8;
+        let objects = self.state.objects().len() as u8;
         if is_held {
             for object in 0..objects {
                 self.state.with(object, Flush(&mut bytes));
@@ -361,7 +361,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.sweep_outgrew = false;
         }
         let mut budget = SWEEP_PER_TURN;
-        while usize::from(self.sweep_object) < F::State::OBJECTS.len() {
+        while usize::from(self.sweep_object) < self.state.objects().len() {
             let object = self.sweep_object;
             let mut left = match self.sweep_left {
                 Some(left) => left,

@@ -48,7 +48,7 @@ struct Member<F: NetworkFunction> {
 impl<F: NetworkFunction> Member<F> {
     /// Takes what it wrote, accumulated changes included.
     fn gather(&mut self) {
-        for object in 0..F::State::OBJECTS.len() as u8 {
+        for object in 0..self.state.objects().len() as u8 {
             self.state.with(object, Flush(&mut { FLUSH_STEPS }));
         }
         let written = &mut self.written;
@@ -187,7 +187,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
                 member.context.end(|object, number| {
                     state.look(object, GiveBack(number));
                 });
-                for object in 0..F::State::OBJECTS.len() as u8 {
+                for object in 0..member.state.objects().len() as u8 {
                     member.state.look(object, Settle);
                 }
                 result?
