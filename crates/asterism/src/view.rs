@@ -3,6 +3,8 @@
 //! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
 //! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
 
+mod stages;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::control::sites::SitesDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
+pub use stages::StageDocument;
 
 /// How long an instance has to answer: it does between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -247,7 +250,7 @@ impl View {
                     turns: snapshot.turns,
                     sleeps: snapshot.sleeps,
                     ports: self.ports(snapshot),
-                    stages: self.stages(snapshot),
+                    stages: stages::documents(snapshot, &self.names),
                     objects: snapshot
                         .objects
                         .iter()
@@ -352,27 +355,6 @@ impl View {
                     PortDrop::ALL
                         .iter()
                         .map(|drop| (drop.label(), port.statistics.dropped(*drop))),
-                ),
-            })
-            .collect()
-    }
-
-    fn stages(&self, snapshot: &InstanceSnapshot) -> Vec<StageDocument> {
-        let stages = snapshot.stages.iter().zip(&self.names.stages);
-        stages
-            .map(|(stage, name)| StageDocument {
-                name: (*name).to_owned(),
-                asked: stage.asked(),
-                acted: stage.acted,
-                late: stage.late,
-                bypassed: stage.bypassed,
-                mirrored: stage.mirrored,
-                mirror_lost: stage.mirror_lost,
-                dropped: nonzero(
-                    Reason::ALL
-                        .iter()
-                        .map(|reason| reason.label())
-                        .zip(stage.dropped.iter().copied()),
                 ),
             })
             .collect()
@@ -526,27 +508,6 @@ pub struct InstanceDocument {
     pub stages: Vec<StageDocument>,
     /// Its state objects.
     pub objects: Vec<ObjectDocument>,
-}
-
-/// A stage of a chain in a packet loop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageDocument {
-    /// Its name.
-    pub name: String,
-    /// Calls of its function.
-    pub asked: u64,
-    /// Calls that ended with a verdict; the others were late.
-    pub acted: u64,
-    /// Calls that were late.
-    pub late: u64,
-    /// Packets that went on although the stage had failed for them.
-    pub bypassed: u64,
-    /// Copies that it got.
-    pub mirrored: u64,
-    /// Copies for which there was no room.
-    pub mirror_lost: u64,
-    /// Packets that it said to drop, by reason; those that occurred.
-    pub dropped: BTreeMap<String, u64>,
 }
 
 /// A port of a packet loop.
