@@ -8,6 +8,7 @@ mod audit;
 mod count_packets;
 mod counters;
 mod counters_pair;
+mod due_packets;
 mod floor;
 mod host_process;
 mod idps_leaked;
@@ -26,8 +27,11 @@ mod nat_churn;
 mod nat_latency;
 mod nat_oracle;
 mod paper_figure_4;
+mod paper_figure_5;
+mod paper_figure_6;
 mod paper_figure_7;
 mod paper_lines;
+mod paper_table_3;
 mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
@@ -66,7 +70,10 @@ const MEASURES: &[&[Measure]] = &[
     nat_oracle::MEASURES,
     paper_figure_7::MEASURES,
     paper_figure_4::MEASURES,
+    paper_figure_5::MEASURES,
+    paper_figure_6::MEASURES,
     paper_lines::MEASURES,
+    paper_table_3::MEASURES,
     pass_through::MEASURES,
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::frame::FramePool;
+use asterism_engine::port::Port;
 use asterism_engine::ring::RingWriter;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::NetworkFunction;
@@ -43,17 +44,17 @@ const SIZE_MAX: usize = 16;
 /// The largest of the paper.
 const SIZE_OF_THE_PAPER: usize = 3;
 /// Flows that each member knows before.
-const KNOWN: usize = 2_000;
+pub(super) const KNOWN: usize = 2_000;
 /// New flows a second at each member, as in the paper.
-const NEW_FLOWS_PER_SECOND: f64 = 2_000.0;
+pub(super) const NEW_FLOWS_PER_SECOND: f64 = 2_000.0;
 /// Packets of a pass.
-const PASS: usize = 8_000;
+pub(super) const PASS: usize = 8_000;
 /// Packets of a turn: one burst.
 const BURST: usize = 32;
 /// Passes of a window, two milliseconds or so, and how many of them are not timed: the clusters share a core, and each finds it
 /// with the caches of another one.
 const PASSES: u32 = 7;
-const WARM_PASSES: u32 = 2;
+pub(super) const WARM_PASSES: u32 = 2;
 /// Windows before those that count.
 const WARM_ROUNDS: usize = 2;
 /// Destination ports whose bits the IDPS counts.
@@ -61,10 +62,10 @@ const SERVICES: u16 = 100;
 /// The first of them.
 const FIRST_SERVICE: u16 = 5_000;
 /// More than all tables of a function's clusters come to hold.
-const MEMORY_BYTES: usize = 1 << 29;
+pub(super) const MEMORY_BYTES: usize = 1 << 29;
 /// What a pass is taken to take, at least and at most: 12 and 250 ns per packet.
-const PASS_TIME_MIN: Duration = Duration::from_micros(100);
-const PASS_TIME_MAX: Duration = Duration::from_micros(2_000);
+pub(super) const PASS_TIME_MIN: Duration = Duration::from_micros(100);
+pub(super) const PASS_TIME_MAX: Duration = Duration::from_micros(2_000);
 /// Of the state channel: between two flushes of what was counted, unless told otherwise; µs.
 const FLUSH_US: u64 = 200;
 /// A longer one, for a variant; µs.
@@ -132,7 +133,8 @@ fn counting_idps() -> PortScan {
     })
 }
 
-fn as_drawn(flows: &Flows) -> Vec<SmallFrame> {
+/// Each flow as it is.
+pub(super) fn as_drawn(flows: &Flows) -> Vec<SmallFrame> {
     let frame = |session: &Session| frame_between(session.protocol, session.inside, session.remote);
     flows.sessions().iter().map(frame).collect()
 }
@@ -151,22 +153,36 @@ fn to_services(flows: &Flows) -> Vec<SmallFrame> {
 }
 
 /// What feeds a member.
-struct Fed {
-    source: Source,
-    feed: RingWriter,
+pub(super) struct Fed {
+    pub(super) source: Source,
+    pub(super) feed: RingWriter,
     /// Passes' worth of a new flow that is not opened yet.
     due: f64,
 }
 
 impl Fed {
+    /// Of flows that each of these packets opens, none of them yet.
+    pub(super) fn new(frames: Vec<SmallFrame>, seed: u64, feed: RingWriter) -> Self {
+        Self {
+            source: Source::of(frames, seed),
+            feed,
+            due: 0.0,
+        }
+    }
+
     /// Packets of a pass, of which so many open a flow as are due in its time.
-    fn pass(&mut self, time: Duration) -> Result<(), Failure> {
+    pub(super) fn pass(&mut self, time: Duration) -> Result<(), Failure> {
+        self.some(PASS, time)
+    }
+
+    /// The same with so many packets.
+    pub(super) fn some(&mut self, packets: usize, time: Duration) -> Result<(), Failure> {
         self.due += time.as_secs_f64() * NEW_FLOWS_PER_SECOND;
-        let new = (self.due as usize).min(PASS);
+        let new = (self.due as usize).min(packets);
         self.due -= new as f64;
         self.source.open(new, &mut self.feed)?;
         // None of these opens one.
-        self.source.pass(PASS - new, usize::MAX, &mut self.feed)
+        self.source.pass(packets - new, usize::MAX, &mut self.feed)
     }
 }
 
@@ -193,7 +209,7 @@ struct Cost {
 }
 
 /// Turns of a pass, each at its own time.
-fn turns<F: NetworkFunction>(instance: &mut Instance<F>, start: Time, time: Duration) {
+pub(super) fn turns<F: NetworkFunction>(instance: &mut Instance<F>, start: Time, time: Duration) {
     let count = PASS.div_ceil(BURST) as u32 + 1;
     let each = time / count;
     let mut now = start;
@@ -201,6 +217,16 @@ fn turns<F: NetworkFunction>(instance: &mut Instance<F>, start: Time, time: Dura
         instance.turn(now);
         now = now + each;
     }
+}
+
+/// An instance with local state.
+pub(super) fn local_instance<F: NetworkFunction>(
+    function: Arc<F>,
+    ports: Vec<Box<dyn Port>>,
+    seed: u64,
+) -> Result<Instance<F>, Failure> {
+    let pool = FramePool::new(512).map_err(|error| Failure::Absent(error.to_string()))?;
+    Ok(InstanceParts::alone(seed).start(function, |_| ObjectSettings::LOCAL, pool, ports))
 }
 
 impl<F: NetworkFunction> Subject<F> {
@@ -212,20 +238,10 @@ impl<F: NetworkFunction> Subject<F> {
             let frames = (kind.frames)(&Flows::of(Protocol::Udp, flows as u32, seed));
             let (own, feed) = fed_ports();
             ports.push(own);
-            fed.push(Fed {
-                source: Source::of(frames, seed),
-                feed,
-                due: 0.0,
-            });
+            fed.push(Fed::new(frames, seed, feed));
         }
         let members = if size == 1 {
-            let pool = FramePool::new(512).map_err(|error| Failure::Absent(error.to_string()))?;
-            let instance = InstanceParts::alone(seed).start(
-                function,
-                |_| ObjectSettings::LOCAL,
-                pool,
-                ports.remove(0),
-            );
+            let instance = local_instance(function, ports.remove(0), seed)?;
             Members::Alone(Box::new(instance), Time::ZERO)
         } else {
             let start = |ports| Start {

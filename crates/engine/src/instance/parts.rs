@@ -8,6 +8,7 @@ use asterism_function::{Emissions, NetworkFunction};
 use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick};
 
 use super::Instance;
+use super::recency::Recency;
 use super::sharing::{CACHE_BYTES, IMAGE_PART_BYTES};
 use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
@@ -105,7 +106,8 @@ impl InstanceParts {
             tick_at_zero: self.tick_at_zero,
             serial: 0,
             now_us: 0,
-            prefetches: false,
+            foreseen_left: 0,
+            recency: Recency::default(),
             prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,
             flushed_us: 0,
