@@ -202,6 +202,7 @@ impl<F: NetworkFunction> Instance<F> {
     #[inline(never)]
     fn handle_foreseen(&mut self, port: PortNumber, burst: &mut Burst) {
         self.foreseen_left -= 1;
+        self.tally.prefetched += burst.len() as u64;
         let mut parsed = [Layout::default(); BURST];
         self.prefetch(port, burst, &mut parsed);
         let context = self.context.clone();

@@ -57,6 +57,10 @@ const PASSES: u32 = 7;
 pub(super) const WARM_PASSES: u32 = 2;
 /// Windows before those that count.
 const WARM_ROUNDS: usize = 2;
+/// Before those that count all members run for so long, with so many packets a pass: ten steps of a sweep, in which an instance
+/// learns whether prefetching pays.
+const WARM_UP: Duration = Duration::from_millis(40);
+const WARM_UP_PASS: usize = 500;
 /// Destination ports whose bits the IDPS counts.
 const SERVICES: u16 = 100;
 /// The first of them.
@@ -171,12 +175,7 @@ impl Fed {
     }
 
     /// Packets of a pass, of which so many open a flow as are due in its time.
-    pub(super) fn pass(&mut self, time: Duration) -> Result<(), Failure> {
-        self.some(PASS, time)
-    }
-
-    /// The same with so many packets.
-    pub(super) fn some(&mut self, packets: usize, time: Duration) -> Result<(), Failure> {
+    pub(super) fn pass(&mut self, packets: usize, time: Duration) -> Result<(), Failure> {
         self.due += time.as_secs_f64() * NEW_FLOWS_PER_SECOND;
         let new = (self.due as usize).min(packets);
         self.due -= new as f64;
@@ -288,8 +287,8 @@ impl<F: NetworkFunction> Subject<F> {
         }
     }
 
-    /// A window of all members, of whose passes each takes `time`.
-    fn window(&mut self, time: Duration) -> Result<Cost, Failure> {
+    /// A window of all members, of whose passes each has so many packets and takes `time`.
+    fn window(&mut self, packets: usize, time: Duration) -> Result<Cost, Failure> {
         let Self {
             members,
             fed,
@@ -303,7 +302,7 @@ impl<F: NetworkFunction> Subject<F> {
         match members {
             Members::Alone(instance, now) => {
                 for pass in 0..PASSES {
-                    first.pass(time)?;
+                    first.pass(packets, time)?;
                     packet_thread.window(|| turns(instance, *now, time));
                     *now = *now + time;
                     if pass + 1 == WARM_PASSES {
@@ -317,7 +316,7 @@ impl<F: NetworkFunction> Subject<F> {
                 for (host, fed) in hosts.members[1..].iter_mut().zip(others) {
                     for pass in 0..PASSES {
                         let now = start + time * pass;
-                        fed.pass(time)?;
+                        fed.pass(packets, time)?;
                         turns(&mut host.instance, now, time);
                         // What came with the last delivery, evenly over the window.
                         let some = host.mail.waiting().div_ceil((PASSES - pass) as usize);
@@ -328,7 +327,7 @@ impl<F: NetworkFunction> Subject<F> {
                 let Host { instance, mail, .. } = &mut hosts.members[0];
                 for pass in 0..PASSES {
                     let now = start + time * pass;
-                    first.pass(time)?;
+                    first.pass(packets, time)?;
                     let some = mail.waiting().div_ceil((PASSES - pass) as usize);
                     channel_thread.window(|| mail.pass(now, some));
                     packet_thread.window(|| turns(instance, now, time));
@@ -341,8 +340,8 @@ impl<F: NetworkFunction> Subject<F> {
                 hosts.now = start + time * PASSES;
             }
         }
-        self.packets += (PASSES as usize * PASS * self.fed.len()) as u64;
-        let timed = (PASSES - WARM_PASSES) as usize * PASS;
+        self.packets += (PASSES as usize * packets * self.fed.len()) as u64;
+        let timed = (PASSES - WARM_PASSES) as usize * packets;
         Ok(Cost {
             packet_thread: self.packet_thread.take_cpu_ns() as f64 / timed as f64,
             channel_thread: self.channel_thread.take_cpu_ns() as f64 / timed as f64,
@@ -410,8 +409,9 @@ fn measure<F: NetworkFunction>(
     let rounds = if context.full { 25 } else { 9 };
     context.say(&format!("{}: opening flows", kind.name));
     // No window takes 25 ms: its passes have at most 2 ms each.
-    let new_flows = (rounds + WARM_ROUNDS) * NEW_FLOWS_PER_SECOND as usize / 40;
-    let flows = KNOWN + new_flows;
+    let new_flows = (rounds + WARM_ROUNDS + 1) * NEW_FLOWS_PER_SECOND as usize / 40;
+    let warm_flows = (WARM_UP.as_secs_f64() * NEW_FLOWS_PER_SECOND) as usize;
+    let flows = KNOWN + new_flows + warm_flows;
     let mut subjects = Vec::new();
     for &size in kind.sizes {
         subjects.push(Subject::new(kind, size, flows, context.seed)?);
@@ -420,13 +420,20 @@ fn measure<F: NetworkFunction>(
     // What a pass takes by itself is what it is taken to take everywhere.
     let mut time = Duration::from_micros(300);
     for round in 0..WARM_ROUNDS + rounds {
+        if round == WARM_ROUNDS {
+            for subject in &mut subjects {
+                for _ in 0..WARM_UP.as_nanos().div_ceil((time * PASSES).as_nanos()) {
+                    subject.window(WARM_UP_PASS, time)?;
+                }
+            }
+        }
         for turn in 0..kind.sizes.len() {
             // A B C, C B A, ...
             let place = match round % 2 {
                 0 => turn,
                 _ => kind.sizes.len() - 1 - turn,
             };
-            let cost = subjects[place].window(time)?;
+            let cost = subjects[place].window(PASS, time)?;
             if round >= WARM_ROUNDS {
                 costs[place].push(cost);
             } else if place == 0 {

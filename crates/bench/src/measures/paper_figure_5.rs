@@ -137,7 +137,7 @@ impl Cluster {
         for (place, fed) in (1..).zip(others) {
             for pass in 0..PASSES {
                 hosts.now = start + time * pass;
-                fed.some(packets, time)?;
+                fed.pass(packets, time)?;
                 let now = hosts.now;
                 let Host { instance, mail, .. } = &mut hosts.members[place];
                 turns(instance, now, time);
@@ -149,7 +149,7 @@ impl Cluster {
         }
         for pass in 0..PASSES {
             hosts.now = start + time * pass;
-            first[0].some(packets, time)?;
+            first[0].pass(packets, time)?;
             hosts.receive_through(network);
             let now = hosts.now;
             let Host { instance, mail, .. } = &mut hosts.members[0];
@@ -234,7 +234,7 @@ impl Sharded {
 
     fn window(&mut self, time: Duration) -> Result<f64, Failure> {
         for pass in 0..PASSES {
-            self.fed.pass(time)?;
+            self.fed.pass(PASS, time)?;
             let Self { instance, now, .. } = self;
             self.packet_thread.window(|| turns(instance, *now, time));
             self.now = self.now + time;
