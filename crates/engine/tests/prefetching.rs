@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use asterism_engine::frame::FramePool;
+use asterism_engine::port::Port;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Verdict, build,
@@ -16,7 +17,7 @@ struct Seen;
 
 #[state]
 struct SeenState {
-    seen: Map<Endpoint, u64>,
+    seen: Map<Endpoint, ()>,
 }
 
 impl NetworkFunction for Seen {
@@ -34,7 +35,7 @@ impl NetworkFunction for Seen {
             let room = ask.seen.vacancy()?;
             let mut act = ask.act()?;
             match room {
-                Some(room) => act.seen.insert(room, flow.source(), 0),
+                Some(room) => act.seen.insert(room, flow.source(), ()),
                 None => return Ok(Verdict::Drop(Reason::TableFull)),
             }
         }
@@ -55,7 +56,7 @@ impl Bench {
     fn new() -> Self {
         let pool = FramePool::new(64).expect("memory for frames");
         let settings = |_: &str| ObjectSettings::LOCAL;
-        let ports: Vec<Box<dyn asterism_engine::port::Port>> = Vec::new();
+        let ports: Vec<Box<dyn Port>> = Vec::new();
         Self {
             instance: InstanceParts::alone(7).start(Arc::new(Seen), settings, pool, ports),
             now: Time::ZERO,

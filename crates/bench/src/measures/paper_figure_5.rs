@@ -260,7 +260,7 @@ impl Sharded {
 }
 
 fn figure_5(context: &Context) -> Result<Outcome, Failure> {
-    let rounds = if context.full { 41 } else { 13 };
+    let rounds = if context.full { 121 } else { 31 };
     stay_on_core(0);
     provide_memory(MEMORY_BYTES);
     // No pass takes longer than the longest that it may be taken to take.
