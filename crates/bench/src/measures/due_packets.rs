@@ -40,6 +40,8 @@ pub(super) struct Pace {
     pub(super) pass: usize,
     /// Passes of a window.
     pub(super) passes: u32,
+    /// The first of them, which do not count: another subject's window came before, and left the caches cold.
+    pub(super) warm: u32,
     /// Flows that each member opens in a pass.
     pub(super) new_flows: f64,
     /// From one packet to the next; ns. Zero: all lie ready.
@@ -140,6 +142,16 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// Pass number `pass` begins: what came before those that count is forgotten.
+    fn begin(&mut self, pass: u32, pace: Pace) {
+        if pass == pace.warm {
+            self.response_ns.clear();
+            self.service_ns.clear();
+            (self.disturbed, self.packets, self.busy_ns) = (0, 0, 0);
+            self.lost = LostTime::default();
+        }
+    }
+
     /// One pass of packets that lie in the port's ring.
     fn pass(
         &mut self,
@@ -379,7 +391,8 @@ impl Subjected {
                 others,
                 now,
             } => {
-                for new in opens {
+                for (pass, new) in (0..).zip(opens) {
+                    window.begin(pass, pace);
                     // As members come to know them; not timed.
                     schedule.begin(0, 0.0);
                     schedule.now_ns.store(1, Ordering::Relaxed);
@@ -405,6 +418,7 @@ impl Subjected {
                 hosts.deliver();
                 let Host { instance, mail, .. } = &mut hosts.members[0];
                 for (pass, new) in (0..).zip(opens) {
+                    window.begin(pass, pace);
                     let now = start + pass_time * pass;
                     source.pass(pace.pass, every(new), feed)?;
                     // What the others sent comes evenly over the window.

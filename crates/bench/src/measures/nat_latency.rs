@@ -43,6 +43,7 @@ fn pace(ns_per_packet: f64) -> Pace {
     Pace {
         pass: PASS,
         passes: PASSES,
+        warm: 0,
         new_flows: 1.0,
         ns_per_packet,
     }

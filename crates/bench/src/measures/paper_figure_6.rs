@@ -32,10 +32,12 @@ const NEW_FLOWS_PER_SECOND: f64 = 2_000.0;
 /// Of table 4: nanoseconds between packets, a million a second, and packets of a pass, a millisecond.
 const TABLE_NS: f64 = 1_000.0;
 const TABLE_PASS: usize = 1_000;
-const TABLE_PASSES: u32 = 64;
+const TABLE_PASSES: u32 = 80;
 /// Of figure 6: packets of a pass, about a hundred microseconds when they lie ready.
 const FIGURE_PASS: usize = 3_000;
-const FIGURE_PASSES: u32 = 48;
+const FIGURE_PASSES: u32 = 64;
+/// Passes of a window that warm the caches.
+const WARM_PASSES: u32 = 16;
 /// Windows in which all packets lie ready, for the rate of the NAT alone: that of the fastest, or a busy machine's
 /// saturation would be none.
 const READY_WINDOWS: usize = 12;
@@ -54,6 +56,7 @@ fn pace(pass: usize, passes: u32, ns_per_packet: f64) -> Pace {
     Pace {
         pass,
         passes,
+        warm: WARM_PASSES,
         new_flows: NEW_FLOWS_PER_SECOND * pass as f64 * ns_per_packet / 1e9,
         ns_per_packet,
     }

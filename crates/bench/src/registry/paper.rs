@@ -7,6 +7,18 @@ use super::{Row, published, row};
 pub(super) const ROWS: &[Row] = &[
     row(
         Beside,
+        "paper.coalescing",
+        "ratio",
+        Reported,
+        "bytes without coalescing over bytes with it, of a count-min sketch and of a counting Bloom filter by themselves over real captures, the worst",
+    )
+    .anchors(&[published(
+        "Constellation",
+        "both sketches over a backbone trace (MAWI, February 2020); no figure stands in its text",
+        "the Constellation paper, §6.5",
+    )]),
+    row(
+        Beside,
         "paper.figure-4",
         "ratio",
         AtLeast(0.95),
