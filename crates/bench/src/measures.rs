@@ -11,6 +11,7 @@ mod chains;
 mod count_packets;
 mod counters;
 mod counters_pair;
+mod due_packets;
 mod floor;
 mod host_process;
 mod idps_leaked;
@@ -30,8 +31,11 @@ mod nat_churn;
 mod nat_latency;
 mod nat_oracle;
 mod paper_figure_4;
+mod paper_figure_5;
+mod paper_figure_6;
 mod paper_figure_7;
 mod paper_lines;
+mod paper_table_3;
 mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
@@ -73,7 +77,10 @@ const MEASURES: &[&[Measure]] = &[
     nat_oracle::MEASURES,
     paper_figure_7::MEASURES,
     paper_figure_4::MEASURES,
+    paper_figure_5::MEASURES,
+    paper_figure_6::MEASURES,
     paper_lines::MEASURES,
+    paper_table_3::MEASURES,
     pass_through::MEASURES,
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,

@@ -5,12 +5,14 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from outside), `saved.rs` (its state to and from a
-//! file), `trace.rs` (looking at single packets), `chained.rs` (packets between the stages of a chain).
+//! `recency.rs` (whether prefetching pays), `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from
+//! outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
+//! stages of a chain).
 
 mod chained;
 mod parked;
 mod parts;
+mod recency;
 mod saved;
 mod sharing;
 mod trace;
@@ -39,6 +41,7 @@ use crate::tally::Tally;
 use chained::take_within;
 pub(crate) use parts::Exchange;
 pub use parts::InstanceParts;
+use recency::Recency;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 use sharing::Walk;
 pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
@@ -79,7 +82,9 @@ pub struct Instance<F: NetworkFunction> {
     within: VecDeque<Frame>,
     /// How often the packet being handled was handed on between stages from here.
     handed_on: u8,
-    prefetches: bool,
+    /// Bursts to be handled in two passes, the first of which prefetches.
+    foreseen_left: u32,
+    recency: Recency,
     prefetch_above_bytes: usize,
     flush_us: u64,
     flushed_us: u64,
@@ -189,7 +194,7 @@ impl<F: NetworkFunction> Instance<F> {
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {
         let port = PortNumber(port);
-        if self.prefetches {
+        if self.foreseen_left > 0 {
             self.handle_foreseen(port, burst);
         } else {
             self.prefetch_frames(burst.as_slice());
@@ -207,6 +212,8 @@ impl<F: NetworkFunction> Instance<F> {
     /// In two passes, the first of which only prefetches. Apart, so that neither way takes the other's registers.
     #[inline(never)]
     fn handle_foreseen(&mut self, port: PortNumber, burst: &mut Burst) {
+        self.foreseen_left -= 1;
+        self.tally.prefetched += burst.len() as u64;
         let mut parsed = [Layout::default(); BURST];
         self.prefetch(port, burst, &mut parsed);
         let context = self.context.clone();
@@ -297,6 +304,7 @@ impl<F: NetworkFunction> Instance<F> {
         let function: &F = &function;
         self.context.foresight().begin();
         self.context.prefetch();
+        let is_sample = self.recency.takes_burst();
         let mut ahead = 0..0;
         let frames = burst.as_mut_slice();
         self.prefetch_frames(&frames[..frames.len().min(PREFETCHED_TOGETHER)]);
@@ -319,6 +327,9 @@ impl<F: NetworkFunction> Instance<F> {
                 };
                 // The verdict of a call that reads nothing is not taken: the packet is handled later.
                 let _ = call(function, packet, given);
+                if is_sample {
+                    self.recency.look_at(self.context.foresight().reads());
+                }
             }
             self.prefetch_records(ahead);
             ahead = begin..end;

@@ -99,6 +99,7 @@ counts! {
     "packets_emitted" emitted "Packets that the function emitted.";
     "packets_consumed" consumed "Packets that were for the function itself.";
     "calls_late" late "Calls of the function that ended late.";
+    "packets_prefetched" prefetched "Packets handled in two passes, the first of which prefetches: most of them while packets read more of the tables than the cache holds.";
     "turns_held_by_parking" held_by_parking "Turns in which no port was read because packets were parked to the bound.";
     "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
     "turns_held_by_lease" held_by_lease "Turns in which no port was read because the lease of ports ran out so long ago that others may have them.";

@@ -42,9 +42,6 @@ const GAP_MAX: Duration = Duration::from_secs(1);
 const LATE_MAX: Duration = Duration::from_millis(50);
 const TICK_AT_ZERO: u32 = 1_000;
 
-/// Where the captures are.
-const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
-
 /// A port whose packets are handed in, and which tells what left.
 struct Tap {
     number: PortNumber,
@@ -324,8 +321,9 @@ fn compare(path: &Path, packets_max: usize, seed: u64) -> Result<(u64, u64), Fai
 
 fn order(context: &Context) -> Result<Outcome, Failure> {
     let mut found = Vec::new();
-    captures(Path::new(TRACES), &mut found)
-        .map_err(|error| Failure::Absent(format!("no captures at {TRACES}: {error}")))?;
+    let folder = super::captures::folder()?;
+    captures(&folder, &mut found)
+        .map_err(|error| Failure::Absent(format!("no captures: {error}")))?;
     let packets_max = if context.full {
         usize::MAX
     } else {

@@ -10,6 +10,7 @@ use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick
 
 use super::Instance;
 use super::chained::WITHIN_MAX;
+use super::recency::Recency;
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, IMAGE_PART_BYTES};
 use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
@@ -112,7 +113,8 @@ impl InstanceParts {
             burst_log_bytes: BURST_LOG_BYTES * stages.max(1),
             within: VecDeque::with_capacity(within),
             handed_on: 0,
-            prefetches: false,
+            foreseen_left: 0,
+            recency: Recency::default(),
             prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,
             flushed_us: 0,

@@ -150,7 +150,7 @@ impl<F: NetworkFunction> Instance<F> {
         taken
     }
     /// Tables of more than so many bytes are prefetched, from the next sweep on; at first those that outgrow a core's own
-    /// cache.
+    /// cache, if packets read more of them than it holds. With fewer bytes than that, whatever packets read.
     pub fn prefetch_above(&mut self, bytes: usize) {
         self.prefetch_above_bytes = bytes;
     }
