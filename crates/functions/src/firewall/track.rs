@@ -206,6 +206,9 @@ impl Track {
             return Judged::Refused(Reason::BadTcpFlags);
         };
         match segment.class() {
+            Class::Invalid => Judged::Refused(Reason::BadTcpFlags),
+            // It was refused: nobody holds a connection.
+            _ if self.is_refused() => Judged::Opens,
             Class::Ack if self.is_answered() => self.in_connection(&segment, ACK, direction),
             class => self.judge_control(&segment, class, direction),
         }
@@ -278,6 +281,10 @@ impl Track {
     /// Whether the numbers of a segment are within a window of what was seen.
     #[inline(always)]
     fn is_near(&self, segment: &Segment, direction: Direction) -> bool {
+        if self.is_picked_up() {
+            // Which scale its windows have nobody saw (RFC 7323 §2.2).
+            return true;
+        }
         let sent = self.sent[direction as usize];
         let offered = self.window(direction.reversed());
         if sent != 0 && offered != 0 {
@@ -392,6 +399,14 @@ impl Track {
     #[inline(always)]
     const fn is_picked_up(&self) -> bool {
         !self.either(SYN)
+    }
+
+    /// Whether it was reset before both ends had spoken.
+    #[inline(always)]
+    fn is_refused(&self) -> bool {
+        const SPOKEN: u16 = SYN | SYN_ACK | ACK | FIN;
+        let spoke = |shift: u32| self.seen >> shift & SPOKEN != 0;
+        self.either(RST) && !(spoke(0) && spoke(BACK_SHIFT))
     }
 
     /// Whether a TCP connection was reset, or finished both ways.

@@ -127,7 +127,7 @@ fn every_kind_of_mistake_is_told_with_its_place_and_what_to_write() {
         ("set web = 80\nset web = 81", "web", "another name"),
         ("set web 80", "80", "`set web = "),
         ("set", "set", "write it like"),
-        ("set web =", "set", "write it like"),
+        ("set web =", "=", "write it like"),
         ("set w@b = 80", "w@b", "letters, digits"),
         ("set web = 80 443", "443", "`, 443`"),
         ("set web = 80, x", "x", "0 to 65535"),
