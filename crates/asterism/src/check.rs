@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 use serde::Serialize;
 
 use crate::command_line::End;
@@ -199,7 +200,41 @@ pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Re
         report.sort();
         config = None;
     }
+    if let Some(Settings::Firewall(settings)) =
+        config.as_mut().map(|config| &mut config.function.settings)
+    {
+        let file = key_path(path, &settings.rules_file);
+        let name = file.display().to_string();
+        let place = settings.rules_place.clone();
+        let refused = match read_rule_file(&file) {
+            Ok(text) => settings.read_rules(&name, &text).err().map(|mistakes| {
+                report.others.push(mistakes);
+                Diagnostic::error("the rule file has mistakes", place).help("they are told below")
+            }),
+            Err(error) => {
+                Some(Diagnostic::error("the rule file cannot be used", place).help(error))
+            }
+        };
+        if let Some(refused) = refused {
+            report.add(refused);
+            report.sort();
+            config = None;
+        }
+    }
     Ok((config, report))
+}
+
+fn read_rule_file(path: &Path) -> Result<String, String> {
+    let name = path.display();
+    let metadata =
+        std::fs::metadata(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    if metadata.is_file() && metadata.len() > RULE_FILE_BYTES_MAX as u64 {
+        return Err(format!(
+            "{name} has {} bytes, a rule file at most {RULE_FILE_BYTES_MAX}",
+            metadata.len()
+        ));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))
 }
 
 /// A key file's path: from the configuration's folder, unless it is absolute.
@@ -339,6 +374,19 @@ fn function_words(settings: &Settings) -> String {
                 outside.join(", "),
                 nat.ports,
                 show_count(u64::from(nat.ports.count()) * nat.outside.len() as u64),
+            )
+        }
+        Settings::Firewall(firewall) => {
+            let rules = firewall
+                .rules
+                .as_ref()
+                .map_or(0, |rules| rules.rules().len());
+            format!(
+                "{} rules of {}; {} half-open connections a source, {} in all",
+                show_count(rules as u64),
+                firewall.rules_file.display(),
+                show_count(firewall.half_open_per_source.into()),
+                show_count(firewall.half_open_total.into())
             )
         }
         Settings::PortScan(scan) => {

@@ -1,18 +1,20 @@
 //! From a configuration to the network function that it names.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, Tick};
+use asterism_functions::firewall::{self, Firewall, FirewallConfig};
 use asterism_functions::nat::{
     self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, Route, Side,
 };
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
 
-use crate::config::Function;
 use crate::config::functions::{
-    self, Link, NatSettings, PassThroughSettings, PortScanSettings, Settings,
+    self, FirewallSettings, Link, NatSettings, PassThroughSettings, PortScanSettings, Settings,
 };
+use crate::config::{Function, Placement};
 
 /// The port of the inside, or of whoever speaks first.
 pub const INSIDE: PortNumber = PortNumber(0);
@@ -24,10 +26,25 @@ pub const OUTSIDE: PortNumber = PortNumber(1);
 pub enum Configured {
     /// A NAT44.
     Nat(Arc<Nat>),
+    /// A stateful firewall.
+    Firewall(Arc<Firewall>),
     /// A port-scan detector.
     PortScan(Arc<PortScan>),
     /// A function that changes nothing.
     PassThrough(Arc<PassThrough>),
+}
+
+impl Configured {
+    /// The function itself, for an instance that runs one of the same kind.
+    #[must_use]
+    pub fn boxed(&self) -> Box<dyn Any + Send> {
+        match self {
+            Self::Nat(function) => Box::new(function.clone()),
+            Self::Firewall(function) => Box::new(function.clone()),
+            Self::PortScan(function) => Box::new(function.clone()),
+            Self::PassThrough(function) => Box::new(function.clone()),
+        }
+    }
 }
 
 /// Makes the function that a configuration names.
@@ -55,6 +72,22 @@ pub fn function(function: &Function) -> Result<Configured, String> {
                 format!("the NAT cannot be made: {}", faults.join("; "))
             })?;
             Ok(Configured::Nat(Arc::new(nat)))
+        }
+        Settings::Firewall(settings) => {
+            let config = firewall_config(settings)?;
+            let shared = function
+                .objects
+                .iter()
+                .any(|object| object.name == "flows" && object.placement == Placement::Replicated);
+            let config = FirewallConfig {
+                settle_us: if shared { config.settle_us } else { 0 },
+                flows_max: capacity("flows"),
+                fragments_max: capacity("fragments"),
+                blocked_max: capacity("blocked"),
+                events_max: capacity("events"),
+                ..config
+            };
+            Ok(Configured::Firewall(Arc::new(Firewall::new(config))))
         }
         Settings::PortScan(settings) => {
             let config = PortScanConfig {
@@ -148,6 +181,34 @@ pub fn nat_config(settings: &NatSettings) -> NatConfig {
     }
 }
 
+/// A firewall's settings in its own words, with its own capacities.
+fn firewall_config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
+    let seconds = |time: core::time::Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let rules = settings.rules.clone().ok_or_else(|| {
+        format!(
+            "the firewall cannot be made: nobody has read its rules, {}",
+            settings.rules_file.display()
+        )
+    })?;
+    Ok(FirewallConfig {
+        rules,
+        picks_up: settings.picks_up,
+        half_open_per_source: settings.half_open_per_source,
+        half_open_total: settings.half_open_total,
+        settle_us: settings.settle.as_micros() as u32,
+        idle: firewall::IdleTimes {
+            tcp_half_open: seconds(settings.idle.tcp_half_open),
+            tcp_established: seconds(settings.idle.tcp_established),
+            tcp_closing: seconds(settings.idle.tcp_closing),
+            udp_one_way: seconds(settings.idle.udp_one_way),
+            udp: seconds(settings.idle.udp),
+            icmp_query: seconds(settings.idle.icmp_query),
+            other: seconds(settings.idle.other),
+        },
+        ..FirewallConfig::default()
+    })
+}
+
 fn port_scan_config(settings: &PortScanSettings) -> PortScanConfig {
     let seconds = |time: core::time::Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
     PortScanConfig {
@@ -189,6 +250,7 @@ fn pass_through(settings: PassThroughSettings) -> PassThrough {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use asterism_functions::firewall::FirewallState;
     use asterism_functions::nat::NatState;
     use asterism_functions::pass_through::PassThroughState;
     use asterism_functions::port_scan::PortScanState;
@@ -231,6 +293,19 @@ mod tests {
             panic!()
         };
         assert_eq!(*made.config(), PortScanConfig::default());
+        let mut config = read("[function.firewall]\nrules = \"none.rules\"");
+        assert!(
+            function(&config.function).is_err(),
+            "nobody has read the rules"
+        );
+        let Settings::Firewall(settings) = &mut config.function.settings else {
+            panic!()
+        };
+        settings.read_rules("none.rules", "default drop").unwrap();
+        let Ok(Configured::Firewall(made)) = function(&config.function) else {
+            panic!()
+        };
+        assert_eq!(*made.config(), FirewallConfig::default());
     }
 
     /// The objects that can be placed are those that the function has.
@@ -240,6 +315,7 @@ mod tests {
             let objects: Vec<_> = described.objects.iter().map(|object| object.name).collect();
             let own = match described.name {
                 "nat" => NatState::OBJECTS,
+                "firewall" => FirewallState::OBJECTS,
                 "port-scan" => PortScanState::OBJECTS,
                 "pass-through" => PassThroughState::OBJECTS,
                 other => panic!("{other} has no state to compare"),

@@ -186,6 +186,13 @@ fn configured(
             let mut direction = NatDirection::new(settings);
             run(&function, objects, plan, &mut direction, progress)
         }
+        Configured::Firewall(function) => run(
+            &function,
+            objects,
+            plan,
+            &mut FirstSpeaker::default(),
+            progress,
+        ),
         Configured::PortScan(function) => run(
             &function,
             objects,

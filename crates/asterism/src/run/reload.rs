@@ -1,10 +1,30 @@
 //! What of a configuration can change while the host runs, and what cannot. All or nothing: one change that cannot be made
 //! keeps all others from being made.
 
-use crate::config::Config;
+use crate::config::{Config, Function, Settings};
 
 /// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
+
+/// Whether nothing but the rules of a firewall differ: its instances take up new ones between two bursts, and go on with the
+/// flows that they have.
+#[must_use]
+pub fn has_new_rules(now: &Function, wanted: &Function) -> bool {
+    match (&now.settings, &wanted.settings) {
+        (Settings::Firewall(a), Settings::Firewall(b)) => {
+            a.is_same_but_for_rules(b) && a.rules != b.rules
+        }
+        _ => false,
+    }
+}
+
+/// Whether settings are the same but for what can change.
+fn is_same(now: &Settings, wanted: &Settings) -> bool {
+    match (now, wanted) {
+        (Settings::Firewall(a), Settings::Firewall(b)) => a.is_same_but_for_rules(b),
+        _ => now == wanted,
+    }
+}
 
 /// Compares what runs with what is wanted; tells what would change, for people.
 ///
@@ -41,7 +61,7 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
     refuse(now.ports == wanted.ports, "[port]", ALL_ANEW);
     let (a, b) = (&now.function, &wanted.function);
     refuse(
-        a.name == b.name && a.settings == b.settings,
+        a.name == b.name && is_same(&a.settings, &b.settings),
         &format!("[function.{}]", a.name),
         ALL_ANEW,
     );
@@ -53,6 +73,7 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
     if !refused.is_empty() {
         return Err(refused);
     }
+    let new_rules = has_new_rules(&now.function, &wanted.function);
     let (a, b) = (&now.host, &wanted.host);
     let changes = [
         ("idle", a.idle != b.idle),
@@ -64,6 +85,7 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
         .into_iter()
         .filter(|(_, changed)| *changed)
         .map(|(field, _)| format!("[host] {field}"))
+        .chain(new_rules.then(|| "[function.firewall] rules".to_owned()))
         .collect())
 }
 
@@ -74,6 +96,30 @@ mod tests {
     fn read(text: &str) -> Config {
         let (config, report) = Config::read("test.toml", text);
         config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    }
+
+    #[test]
+    fn rules_of_a_firewall_may_change_and_nothing_else_of_it() {
+        let text = "[function.firewall]\nrules = \"a.rules\"";
+        let with = |text: &str, rules: &str| {
+            let mut config = read(text);
+            let Settings::Firewall(settings) = &mut config.function.settings else {
+                panic!("a firewall")
+            };
+            settings.read_rules("a.rules", rules).unwrap();
+            config
+        };
+        let now = with(text, "default drop");
+        assert_eq!(changes(&now, &now), Ok(Vec::new()));
+        let moved = with(&format!("# a comment\n{text}"), "default drop");
+        assert_eq!(changes(&now, &moved), Ok(Vec::new()));
+        let wanted = with(text, "allow tcp on inside");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.firewall] rules".to_owned()])
+        );
+        let wanted = with(&format!("{text}\npick_up = true"), "allow tcp on inside");
+        assert!(changes(&now, &wanted).unwrap_err()[0].contains("[function.firewall]"));
     }
 
     #[test]

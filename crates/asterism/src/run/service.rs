@@ -33,6 +33,7 @@ use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
 use crate::metrics;
 use crate::output::Output;
 use crate::view::View;
+use crate::wiring;
 
 /// Events that wait to be written at most; more are left out and counted.
 const EVENTS_MAX: usize = 256;
@@ -489,6 +490,15 @@ impl Service<'_, '_> {
         })?;
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
+        if reload::has_new_rules(&self.config.function, &wanted.function) {
+            let function = wiring::function(&wanted.function)?;
+            for requests in &self.requests {
+                let function = function.boxed();
+                requests
+                    .send(Request::Replace { function })
+                    .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
+            }
+        }
         let spins = wanted.host.idle == Idle::Spin;
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);

@@ -52,7 +52,8 @@ impl Linux {
         );
         for node in [&bridge, &hosts] {
             for (setting, value) in SYSCTLS.iter().take(2) {
-                node.sysctl(&format!("net/{setting}"), value).map_err(words)?;
+                node.sysctl(&format!("net/{setting}"), value)
+                    .map_err(words)?;
             }
         }
         for place in 0..2 {

@@ -24,8 +24,8 @@ pub fn captures(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder)
-            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        let entries =
+            std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         for entry in entries.flatten() {
             let path = entry.path();
             if path.is_dir() {
@@ -77,7 +77,11 @@ fn step(bytes: &[u8]) -> Option<Step> {
         _ => packet.get(8..24)?,
     };
     let sum: u32 = source.iter().map(|byte| u32::from(*byte)).sum();
-    let way = if sum.is_multiple_of(2) { Way::Out } else { Way::In };
+    let way = if sum.is_multiple_of(2) {
+        Way::Out
+    } else {
+        Way::In
+    };
     Some(framed(way, version, packet))
 }
 

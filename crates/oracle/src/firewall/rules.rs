@@ -39,9 +39,13 @@ impl Rule {
     #[must_use]
     pub const fn clause(self) -> &'static str {
         match self {
-            Self::Window => "RFC 9293 §3.4 and §3.10.7.4: the receiver itself tells acceptable segments",
+            Self::Window => {
+                "RFC 9293 §3.4 and §3.10.7.4: the receiver itself tells acceptable segments"
+            }
             Self::NewSyn => "RFC 9293 §3.10.7.3: an unanswered connection may be begun anew",
-            Self::Fragments => "RFC 791 §3.2, RFC 8200 §4.5 and RFC 5722: receivers reassemble; RFC 1858 §3",
+            Self::Fragments => {
+                "RFC 791 §3.2, RFC 8200 §4.5 and RFC 5722: receivers reassemble; RFC 1858 §3"
+            }
         }
     }
 }
@@ -155,7 +159,11 @@ impl Story {
                 .filter(|(begun_by, _)| begun_by == source)
                 .count()
         };
-        if connection.begun.iter().any(|(source, _)| begun_by(source) > 1) {
+        if connection
+            .begun
+            .iter()
+            .any(|(source, _)| begun_by(source) > 1)
+        {
             return Some(Rule::NewSyn);
         }
         let flags = packet.tcp_flags()?;

@@ -1,12 +1,14 @@
 //! The network functions that a configuration can name: their settings, their state objects, and what can be chosen for
 //! each object.
 
+mod firewall;
 mod nat;
 mod pass_through;
 mod port_scan;
 
 use core::time::Duration;
 
+pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
@@ -35,6 +37,8 @@ pub struct Described {
 pub enum Settings {
     /// A NAT44.
     Nat(NatSettings),
+    /// A stateful firewall.
+    Firewall(Box<FirewallSettings>),
     /// A port-scan detector.
     PortScan(PortScanSettings),
     /// A function that changes nothing.
@@ -75,7 +79,12 @@ pub struct Together {
 }
 
 /// All functions.
-pub static ALL: &[Described] = &[nat::NAT, port_scan::PORT_SCAN, pass_through::PASS_THROUGH];
+pub static ALL: &[Described] = &[
+    nat::NAT,
+    firewall::FIREWALL,
+    port_scan::PORT_SCAN,
+    pass_through::PASS_THROUGH,
+];
 
 const fn placement(default: &'static str) -> Field {
     Field {

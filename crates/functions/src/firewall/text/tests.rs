@@ -228,7 +228,7 @@ fn any_text_is_read_or_refused() {
         for place in 0..hash::words(draw, 0, 3) % 14 {
             let piece = hash::words(draw, place, 4) % pieces.len() as u64;
             text.push_str(pieces[piece as usize]);
-            if hash::words(draw, place, 5) % 4 != 0 {
+            if !hash::words(draw, place, 5).is_multiple_of(4) {
                 text.push(' ');
             }
         }
