@@ -8,6 +8,7 @@ mod audit;
 mod count_packets;
 mod counters;
 mod counters_pair;
+mod firewall;
 mod floor;
 mod host_process;
 mod idps_leaked;
@@ -52,6 +53,7 @@ const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     audit::MEASURES,
     counters::MEASURES,
+    firewall::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
     join_cold::MEASURES,

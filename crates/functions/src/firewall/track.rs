@@ -248,8 +248,8 @@ impl Track {
             Class::Syn | Class::SynAck => Judged::Refused(Reason::NoConnection),
             Class::Rst if !self.is_answered() => {
                 if !segment.flags.contains(TcpFlags::ACK) && !self.has(OPENED, direction) {
-                    // No host heeds it (RFC 9293 §3.10.7.3): it ends nothing.
-                    unchanged
+                    // No host heeds it (RFC 9293 §3.10.7.3).
+                    Judged::Refused(Reason::OutOfWindow)
                 } else if self.is_near(segment, direction) {
                     let mut track = *self;
                     track.set(RST, direction);

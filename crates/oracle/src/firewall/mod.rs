@@ -8,10 +8,12 @@ mod judges;
 mod linux;
 mod packets;
 mod rules;
+mod scripts;
 
 pub use judges::{Difference, Judges, Tally};
 pub use packets::{Step, captures, steps};
 pub use rules::Rule;
+pub use scripts::script;
 
 /// The Ethernet address of what is inside.
 const MAC_INSIDE: [u8; 6] = [2, 0, 0, 0, 0, 1];

@@ -16,6 +16,8 @@ pub enum Rule {
     Window,
     /// The opener's SYN with another sequence number begins an unanswered connection anew.
     NewSyn,
+    /// A reset that acknowledges nothing does not refuse a connection that was not answered yet.
+    BlindReset,
     /// Fragments pass one by one and are not put together: overlapping and incomplete datagrams are the receiver's to
     /// refuse, and a first fragment must hold its transport header.
     Fragments,
@@ -23,7 +25,12 @@ pub enum Rule {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 3] = [Self::Window, Self::NewSyn, Self::Fragments];
+    pub const ALL: [Self; 4] = [
+        Self::Window,
+        Self::NewSyn,
+        Self::BlindReset,
+        Self::Fragments,
+    ];
 
     /// A word for it.
     #[must_use]
@@ -31,6 +38,7 @@ impl Rule {
         match self {
             Self::Window => "window",
             Self::NewSyn => "new-syn",
+            Self::BlindReset => "blind-reset",
             Self::Fragments => "fragments",
         }
     }
@@ -43,6 +51,7 @@ impl Rule {
                 "RFC 9293 §3.4 and §3.10.7.4: the receiver itself tells acceptable segments"
             }
             Self::NewSyn => "RFC 9293 §3.10.7.3: an unanswered connection may be begun anew",
+            Self::BlindReset => "RFC 9293 §3.10.7.3: a reset must acknowledge the SYN",
             Self::Fragments => {
                 "RFC 791 §3.2, RFC 8200 §4.5 and RFC 5722: receivers reassemble; RFC 1858 §3"
             }
@@ -168,6 +177,11 @@ impl Story {
         }
         let flags = packet.tcp_flags()?;
         let is_known = connection.passed.len() == 2;
+        let refused = verdict == Verdict::Drop(Reason::OutOfWindow);
+        let is_bare = flags & (TcpFlags::RST | TcpFlags::ACK) == TcpFlags::RST;
+        if linux && refused && is_bare && !is_known {
+            return Some(Rule::BlindReset);
+        }
         let is_more = !linux && matches!(verdict, Verdict::Forward(_));
         let is_less = linux && verdict == Verdict::Drop(Reason::OutOfWindow);
         let judged_by_numbers = !flags.contains(TcpFlags::SYN) && (is_more || is_less);
