@@ -98,7 +98,7 @@ pub(crate) fn part(frame: &[u8], offset: u16, length: usize, more: bool) -> Vec<
     bytes.extend(&frame[from..(from + length).min(frame.len())]);
     let total = (bytes.len() - 14) as u16;
     bytes[16..18].copy_from_slice(&total.to_be_bytes());
-    let word = offset / 8 | if more { 0x2000 } else { 0 };
+    let word = (offset / 8) | if more { 0x2000 } else { 0 };
     bytes[20..22].copy_from_slice(&word.to_be_bytes());
     bytes[24..26].copy_from_slice(&[0, 0]);
     let mut sum: u32 = bytes[14..34]

@@ -104,7 +104,7 @@ fn turn(place: usize, talk: usize) -> Option<(Way, TcpFlags, usize)> {
         0 => (client, TcpFlags::SYN, 0),
         1 => (server, TcpFlags::SYN | TcpFlags::ACK, 0),
         2 => (client, TcpFlags::ACK, 0),
-        3..=20 if place % 3 == 0 => (client, TcpFlags::ACK, 200),
+        3..=20 if place.is_multiple_of(3) => (client, TcpFlags::ACK, 200),
         3..=20 => (server, TcpFlags::ACK, 300),
         21 if talk % 4 == 3 => (client, TcpFlags::RST | TcpFlags::ACK, 0),
         21 => (client, finish, 0),
