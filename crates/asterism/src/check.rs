@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 use serde::Serialize;
 
 use crate::command_line::End;
@@ -199,7 +200,31 @@ pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Re
         report.sort();
         config = None;
     }
+    if let Some(read) = &mut config {
+        let mistakes = report.errors();
+        let settings = &mut read.function.settings;
+        settings.read_files(&|file| read_file(&key_path(path, file)), &mut report);
+        if report.errors() > mistakes {
+            report.sort();
+            config = None;
+        }
+    }
     Ok((config, report))
+}
+
+/// A file that the configuration names: its name and its text.
+fn read_file(path: &Path) -> Result<(String, String), String> {
+    let name = path.display().to_string();
+    let cannot = |error| format!("cannot read {name}: {error}");
+    let metadata = std::fs::metadata(path).map_err(cannot)?;
+    if metadata.is_file() && metadata.len() > RULE_FILE_BYTES_MAX as u64 {
+        return Err(format!(
+            "{name} has {} bytes, such a file at most {RULE_FILE_BYTES_MAX}",
+            metadata.len()
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(cannot)?;
+    Ok((name, text))
 }
 
 /// A key file's path: from the configuration's folder, unless it is absolute.

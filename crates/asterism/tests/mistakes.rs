@@ -58,3 +58,13 @@ fn messages_are_as_written_down() {
         wrong.join("\n")
     );
 }
+
+/// The example of a firewall that ships says what it means.
+#[test]
+fn the_example_of_a_firewall_is_good() {
+    let example =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples/firewall.toml");
+    let (end, stdout, stderr) = check(&["check", example.to_str().unwrap()]);
+    assert_eq!(end, End::Done, "{stderr}");
+    assert!(stdout.contains("4 rules of firewall.rules"), "{stdout}");
+}

@@ -12,6 +12,7 @@ mod count_packets;
 mod counters;
 mod counters_pair;
 mod due_packets;
+mod firewall;
 mod floor;
 mod host_process;
 mod idps_leaked;
@@ -62,6 +63,7 @@ const MEASURES: &[&[Measure]] = &[
     chain_order::MEASURES,
     chains::MEASURES,
     counters::MEASURES,
+    firewall::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
     idps_scans::MEASURES,

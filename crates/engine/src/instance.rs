@@ -118,6 +118,12 @@ impl<F: NetworkFunction> core::fmt::Debug for Instance<F> {
 }
 
 impl<F: NetworkFunction> Instance<F> {
+    /// Goes on with another function, whose state must be of the same shape: between two bursts, so that no packet meets both.
+    /// Packets that are parked are called again with the new one. Costs an allocation.
+    pub fn replace_function(&mut self, function: Arc<F>) {
+        self.function = Rc::new(function);
+    }
+
     /// One turn of the loop at `now`. Returns how many packets were read: none means that the loop may
     /// rest until [`Instance::next_due`] or until something arrives.
     pub fn turn(&mut self, now: Time) -> usize {

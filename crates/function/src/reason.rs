@@ -58,6 +58,12 @@ reasons! {
     IcmpLimited "icmp-limited" "An ICMP error was due but the rate limit was reached.";
     Blocked "blocked" "The source is blocked.";
     PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
+    Denied "denied" "A rule, or the default, refuses the new flow.";
+    NoConnection "no-connection" "The packet belongs to no known connection and cannot begin one.";
+    BadTcpFlags "bad-tcp-flags" "Control bits that no TCP sends together.";
+    OutOfWindow "out-of-window" "A TCP segment whose numbers are more than a window away from the connection's.";
+    HalfOpenLimit "half-open-limit" "The source, or all sources together, have too many half-open connections.";
+    FragmentTiny "fragment-tiny" "A fragment that cuts, or would overwrite, a transport header.";
     ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";
     ParkedOverflow "parked-overflow" "Too many packets waited for late answers, or behind such; one was dropped.";
     ParkedFlow "parked-flow" "Too many packets of one flow waited; the newest was dropped.";

@@ -552,6 +552,6 @@ mod tests {
             );
             checked += 1;
         }
-        assert_eq!(checked, 15);
+        assert_eq!(checked, 17);
     }
 }

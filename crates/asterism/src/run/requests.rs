@@ -1,5 +1,6 @@
 //! What others ask of an instance, and what it answers.
 
+use std::any::Any;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -39,6 +40,11 @@ pub enum Request {
         leaves: LeafSet,
         /// How many entries were written.
         reply: SyncSender<u64>,
+    },
+    /// To go on with another function of the same kind: an `Arc` of it. Packets that are parked are called again with it.
+    Replace {
+        /// The function.
+        function: Box<dyn Any + Send>,
     },
     /// A digest of each object.
     Digests {

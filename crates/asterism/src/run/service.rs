@@ -489,6 +489,16 @@ impl Service<'_, '_> {
         })?;
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
+        let (now, then) = (&self.config.function, &wanted.function);
+        if now.settings.change_to(&then.settings) != Some(Vec::new()) {
+            let copies = reload::Copies(&then.objects, self.requests.len());
+            let functions = then.settings.with(copies)?;
+            for (requests, function) in self.requests.iter().zip(functions) {
+                requests
+                    .send(Request::Replace { function })
+                    .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
+            }
+        }
         let spins = wanted.host.idle == Idle::Spin;
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);

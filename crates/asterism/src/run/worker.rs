@@ -258,6 +258,12 @@ impl<F: NetworkFunction> Worker<F> {
                 let _ = reply.try_send(self.instance.digests());
                 None
             }
+            Request::Replace { function } => {
+                if let Ok(function) = function.downcast::<Arc<F>>() {
+                    self.instance.replace_function(*function);
+                }
+                None
+            }
             Request::Trace {
                 packets,
                 within,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
 use asterism_function::{NetworkFunction, State};
 
-use super::{FunctionSettings, Settings, WithFunction};
+use super::{FunctionSettings, ReadFile, Settings, WithFunction};
+use crate::config::diagnostic::Report;
 use crate::config::objects::ObjectChoice;
 use crate::config::value::show_duration;
 use crate::replay::{Direction, FirstSpeaker, Side};
@@ -68,6 +69,32 @@ impl FunctionSettings for ChainSettings {
     fn words(&self) -> String {
         let stages: Vec<_> = self.stages.iter().map(StageSettings::words).collect();
         stages.join("\n            then ")
+    }
+
+    fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {
+        for stage in &mut self.stages {
+            stage.settings.read_files(read, report);
+        }
+    }
+
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        if self.stages.len() != wanted.stages.len() {
+            return None;
+        }
+        let mut changes = Vec::new();
+        for (now, wanted) in self.stages.iter().zip(&wanted.stages) {
+            let fields = now.settings.change_to(&wanted.settings)?;
+            changes.extend(fields.iter().map(|field| format!("{} {field}", now.name)));
+            // All else is the same.
+            let with_wanted = StageSettings {
+                settings: wanted.settings.clone(),
+                ..now.clone()
+            };
+            if with_wanted != *wanted {
+                return None;
+            }
+        }
+        Some(changes)
     }
 
     /// As its first stage tells that knows by addresses; else as functions alone.

@@ -5,16 +5,19 @@
 //! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
 mod chain;
+mod firewall;
 mod nat;
 mod pass_through;
 mod port_scan;
 
 use core::fmt::Debug;
 use core::time::Duration;
+use std::path::Path;
 
 use asterism_function::NetworkFunction;
 
 pub use chain::{ChainSettings, StageSettings};
+pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
@@ -68,6 +71,22 @@ macro_rules! functions {
                     Settings::Chain(_) => None,
                 }
             }
+            /// Reads the files that the settings name, by `read`, which gives a file's name and text. Mistakes go to the report.
+            pub fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {
+                match self {
+                    $(Settings::$kind(settings) => settings.read_files(read, report),)*
+                    Settings::Chain(settings) => settings.read_files(read, report),
+                }
+            }
+            /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
+            #[must_use]
+            pub fn change_to(&self, wanted: &Settings) -> Option<Vec<String>> {
+                match (self, wanted) {
+                    $((Settings::$kind(now), Settings::$kind(wanted)) => now.change_to(wanted),)*
+                    (Settings::Chain(now), Settings::Chain(wanted)) => now.change_to(wanted),
+                    _ => None,
+                }
+            }
             fn tells_sides(&self) -> bool {
                 match self {
                     $(Settings::$kind(settings) => settings.tells_sides(),)*
@@ -93,14 +112,19 @@ macro_rules! functions {
 functions! {
     /// A NAT44.
     Nat(NatSettings) = nat::NAT;
+    /// A stateful firewall.
+    Firewall(FirewallSettings) = firewall::FIREWALL;
     /// A port-scan detector.
     PortScan(PortScanSettings) = port_scan::PORT_SCAN;
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
 
+/// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
+pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
+
 /// What is made of a function's settings.
-pub trait FunctionSettings: Clone + Debug {
+pub trait FunctionSettings: Clone + Debug + PartialEq {
     /// The function that they are for.
     type Function: NetworkFunction + Send + Sync;
 
@@ -131,6 +155,15 @@ pub trait FunctionSettings: Clone + Debug {
     /// Defaults that serve captures may be others between real interfaces. `is_written` tells whether a table of the
     /// function's has a field in the file.
     fn on_real_links(&mut self, _is_written: &dyn Fn(&str, &str) -> bool) {}
+
+    /// Reads the files that the settings name. Mistakes go to the report.
+    fn read_files(&mut self, _: &ReadFile<'_>, _: &mut Report) {}
+
+    /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
+    /// The function that is made of `wanted` must have made the state that the one of `self` has.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        (self == wanted).then(Vec::new)
+    }
 
     /// Refuses settings that do not go with where the objects live, or with how many share them.
     fn check(&self, _: &[ObjectChoice], _: Sharing, _: &Values, _: &mut Report) {}
@@ -329,9 +362,14 @@ mod tests {
         for described in ALL {
             let needed = match described.name {
                 "nat" => "outside = [\"203.0.113.1\"]",
+                "firewall" => "rules = \"rules\"",
                 _ => "",
             };
-            let function = read(&format!("[function.{}]\n{needed}", described.name)).function;
+            let mut function = read(&format!("[function.{}]\n{needed}", described.name)).function;
+            let mut report = Report::new("test.toml", "");
+            let rules = |_: &Path| Ok(("rules".to_owned(), "default drop".to_owned()));
+            function.settings.read_files(&rules, &mut report);
+            assert_eq!(report.errors(), 0, "{}", described.name);
             let objects: Vec<_> = described.objects.iter().map(|object| object.name).collect();
             let own = function.settings.with(Objects(&function.objects));
             assert_eq!(objects, own, "{}", described.name);
