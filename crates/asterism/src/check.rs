@@ -316,6 +316,20 @@ pub fn words(file: &str, config: &Config) -> String {
 
 fn function_words(settings: &Settings) -> String {
     match settings {
+        Settings::Balancer(balancer) => {
+            let count = |count: usize, what: &str| {
+                format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+            };
+            let services = balancer.services.iter();
+            format!(
+                "{} with {}",
+                count(balancer.services.len(), "service"),
+                count(
+                    services.map(|service| service.backends.len()).sum(),
+                    "backend"
+                )
+            )
+        }
         Settings::Nat(nat) => {
             let inside: Vec<String> = nat.inside.iter().map(ToString::to_string).collect();
             let outside: Vec<String> = nat

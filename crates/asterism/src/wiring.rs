@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, Tick};
+use asterism_functions::balancer::{self, Balancer, BalancerConfig};
 use asterism_functions::nat::{
     self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, Route, Side,
 };
@@ -11,7 +12,8 @@ use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePo
 
 use crate::config::Function;
 use crate::config::functions::{
-    self, Link, NatSettings, PassThroughSettings, PortScanSettings, Settings,
+    self, BalancerMode, BalancerSettings, Link, NatSettings, PassThroughSettings, PortScanSettings,
+    Settings,
 };
 
 /// The port of the inside, or of whoever speaks first.
@@ -22,6 +24,8 @@ pub const OUTSIDE: PortNumber = PortNumber(1);
 /// A function that was configured.
 #[derive(Clone, Debug)]
 pub enum Configured {
+    /// A load balancer.
+    Balancer(Arc<Balancer>),
     /// A NAT44.
     Nat(Arc<Nat>),
     /// A port-scan detector.
@@ -43,6 +47,16 @@ pub fn function(function: &Function) -> Result<Configured, String> {
             .map_or(0, |object| object.capacity)
     };
     match &function.settings {
+        Settings::Balancer(settings) => {
+            let config = BalancerConfig {
+                flows_max: capacity("flows"),
+                kept_max: capacity("kept"),
+                fragments_max: capacity("fragments"),
+                neighbours_max: capacity("neighbours"),
+                ..balancer_config(settings)
+            };
+            Ok(Configured::Balancer(Arc::new(made(config)?)))
+        }
         Settings::Nat(settings) => {
             let config = NatConfig {
                 sessions_max: capacity("sessions"),
@@ -70,11 +84,125 @@ pub fn function(function: &Function) -> Result<Configured, String> {
     }
 }
 
-/// A NAT's settings in its own words, with its own capacities.
+fn made(config: BalancerConfig) -> Result<Balancer, String> {
+    Balancer::new(config).map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        format!("the balancer cannot be made: {}", faults.join("; "))
+    })
+}
+
+/// The balancer of other settings with the capacities of one that runs, as when a configuration is read anew.
+///
+/// # Errors
+/// What the function finds wrong; nothing was made.
+pub fn balancer_anew(
+    runs: &BalancerConfig,
+    settings: &BalancerSettings,
+) -> Result<Balancer, String> {
+    made(BalancerConfig {
+        flows_max: runs.flows_max,
+        kept_max: runs.kept_max,
+        fragments_max: runs.fragments_max,
+        neighbours_max: runs.neighbours_max,
+        ..balancer_config(settings)
+    })
+}
+
+/// A balancer's settings in its own words, with its own capacities.
 #[must_use]
-pub fn nat_config(settings: &NatSettings) -> NatConfig {
-    let seconds = |time: core::time::Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
-    let interface = |port, link: &Link| Interface {
+pub fn balancer_config(settings: &BalancerSettings) -> BalancerConfig {
+    let (clients, backends) = (&settings.clients_link, &settings.backends_link);
+    let service = |service: &functions::Service| {
+        let protocol = protocol(service.tcp);
+        let port = service.address.port();
+        balancer::Service {
+            ports: (port, service.last_port),
+            mode: match service.mode {
+                BalancerMode::Nat => balancer::Mode::Nat,
+                BalancerMode::Direct => balancer::Mode::Direct,
+                BalancerMode::Tunnel => balancer::Mode::Tunnel,
+            },
+            choice: if service.least_connections {
+                balancer::Choice::LeastConnections
+            } else {
+                balancer::Choice::Hash
+            },
+            persistent: service.persistent,
+            checked: service.check != functions::Check::None,
+            ..balancer::Service::new(
+                Endpoint::new(*service.address.ip(), port, protocol),
+                service
+                    .backends
+                    .iter()
+                    .map(|one| balancer::Backend {
+                        address: one.address,
+                        port: one.port.unwrap_or(0),
+                        weight: one.weight,
+                        drains: one.drain,
+                    })
+                    .collect(),
+            )
+        }
+    };
+    // Backends beyond their link are behind its router; all others are clients.
+    let beyond = settings
+        .services
+        .iter()
+        .flat_map(|service| &service.backends)
+        .map(|one| one.address)
+        .filter(|address| !backends.address.contains(*address));
+    let mut beyond: Vec<_> = beyond.collect();
+    beyond.sort_unstable();
+    beyond.dedup();
+    let mut routes: Vec<Route> = beyond
+        .into_iter()
+        .map(|address| Route {
+            prefix: nat::Prefix::new(address, 32),
+            side: Side::Inside,
+            next_hop: Some(backends.next_hop),
+        })
+        .collect();
+    routes.push(Route {
+        prefix: nat::Prefix::ALL,
+        side: Side::Outside,
+        next_hop: Some(clients.next_hop),
+    });
+    let idle = &settings.idle;
+    BalancerConfig {
+        routes,
+        neighbours: [clients, backends]
+            .into_iter()
+            .filter_map(|link| Some((link.next_hop, MacAddress(link.next_hop_mac?))))
+            .collect(),
+        idle: IdleTimes {
+            tcp_transitory: seconds(idle.tcp_transitory),
+            tcp_established: seconds(idle.tcp_established),
+            tcp_closing: seconds(idle.tcp_closing),
+            udp: seconds(idle.udp),
+            ..BalancerConfig::IDLE
+        },
+        persistence_s: seconds(settings.persistence),
+        known_wait_us: settings.known_wait.as_micros() as u64,
+        answers_echo: settings.answers_echo,
+        icmp_errors_per_second: settings.icmp_errors_per_second,
+        ..BalancerConfig::new(
+            interface(OUTSIDE, clients),
+            interface(INSIDE, backends),
+            settings.services.iter().map(service).collect(),
+        )
+    }
+}
+
+fn seconds(time: core::time::Duration) -> Tick {
+    Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX)
+}
+
+fn protocol(tcp: bool) -> Protocol {
+    if tcp { Protocol::TCP } else { Protocol::UDP }
+}
+
+fn interface(port: PortNumber, link: &Link) -> Interface {
+    Interface {
         mtu: link.mtu,
         promiscuous: link.promiscuous,
         ..Interface::new(
@@ -83,7 +211,12 @@ pub fn nat_config(settings: &NatSettings) -> NatConfig {
             link.address.length,
             MacAddress(link.mac),
         )
-    };
+    }
+}
+
+/// A NAT's settings in its own words, with its own capacities.
+#[must_use]
+pub fn nat_config(settings: &NatSettings) -> NatConfig {
     let (inside, outside) = (&settings.inside_link, &settings.outside_link);
     let links = settings
         .inside
@@ -119,11 +252,7 @@ pub fn nat_config(settings: &NatSettings) -> NatConfig {
             .forwards
             .iter()
             .map(|forward| {
-                let protocol = if forward.tcp {
-                    Protocol::TCP
-                } else {
-                    Protocol::UDP
-                };
+                let protocol = protocol(forward.tcp);
                 Forward {
                     outside: Endpoint::new(*forward.outside.ip(), forward.outside.port(), protocol),
                     inside: Endpoint::new(*forward.inside.ip(), forward.inside.port(), protocol),
@@ -149,7 +278,6 @@ pub fn nat_config(settings: &NatSettings) -> NatConfig {
 }
 
 fn port_scan_config(settings: &PortScanSettings) -> PortScanConfig {
-    let seconds = |time: core::time::Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
     PortScanConfig {
         response: match settings.block {
             Some(block) => Response::Block {
@@ -189,6 +317,7 @@ fn pass_through(settings: PassThroughSettings) -> PassThrough {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use asterism_functions::balancer::BalancerState;
     use asterism_functions::nat::NatState;
     use asterism_functions::pass_through::PassThroughState;
     use asterism_functions::port_scan::PortScanState;
@@ -203,6 +332,7 @@ mod tests {
     fn every_function_is_made_of_its_defaults() {
         for text in [
             "[function.nat]\noutside = [\"203.0.113.1\"]",
+            "[function.balancer]\nservices.web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] }",
             "[function.port-scan]",
             "[function.port-scan]\nvolume = { megabits = 10, window = \"10s\", block = \"1m\" }",
             "[function.pass-through]",
@@ -226,6 +356,18 @@ mod tests {
             ..own
         };
         assert_eq!(*made, kept);
+        let text = "[function.balancer]\nservices.web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] }";
+        let Ok(Configured::Balancer(made)) = function(&read(text).function) else {
+            panic!()
+        };
+        let made = made.config();
+        let own = BalancerConfig::new(made.clients, made.backends, made.services.clone());
+        let kept = BalancerConfig {
+            routes: made.routes.clone(),
+            neighbours: made.neighbours.clone(),
+            ..own
+        };
+        assert_eq!(*made, kept);
         let Ok(Configured::PortScan(made)) = function(&read("[function.port-scan]").function)
         else {
             panic!()
@@ -239,6 +381,7 @@ mod tests {
         for described in functions::ALL {
             let objects: Vec<_> = described.objects.iter().map(|object| object.name).collect();
             let own = match described.name {
+                "balancer" => BalancerState::OBJECTS,
                 "nat" => NatState::OBJECTS,
                 "port-scan" => PortScanState::OBJECTS,
                 "pass-through" => PassThroughState::OBJECTS,

@@ -259,12 +259,10 @@ fn read_document(
 
 /// Defaults that serve captures are others between real interfaces: stations are learnt, and frames to others are theirs.
 fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
-    let Settings::Nat(nat) = &mut function.settings else {
-        return;
-    };
+    let name = function.name;
     let says = |link: &str, field: &str| {
         let mut table = document;
-        for name in ["function", "nat", link] {
+        for name in ["function", name, link] {
             match overlay::get(table, name).map(|(_, value)| value.get_ref()) {
                 Some(DeValue::Table(inner)) => table = inner,
                 _ => return false,
@@ -272,10 +270,17 @@ fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
         }
         overlay::get(table, field).is_some()
     };
-    let links = [
-        ("inside_link", &mut nat.inside_link),
-        ("outside_link", &mut nat.outside_link),
-    ];
+    let links = match &mut function.settings {
+        Settings::Nat(nat) => [
+            ("inside_link", &mut nat.inside_link),
+            ("outside_link", &mut nat.outside_link),
+        ],
+        Settings::Balancer(balancer) => [
+            ("backends_link", &mut balancer.backends_link),
+            ("clients_link", &mut balancer.clients_link),
+        ],
+        _ => return,
+    };
     for (name, link) in links {
         if !says(name, "next_hop_mac") {
             link.next_hop_mac = None;

@@ -24,7 +24,7 @@ use crate::output::Output;
 use crate::wiring::{self, Configured};
 use crate::{check, config};
 
-pub use direction::{Direction, FirstSpeaker, NatDirection, Side, outside_of};
+pub use direction::{BalancerDirection, Direction, FirstSpeaker, NatDirection, Side, outside_of};
 pub use report::{HostReport, REPLAY, ReplayReport};
 
 /// Flows that are told apart at most; more are counted as one.
@@ -184,6 +184,10 @@ fn configured(
                 return Err(ReplayError::Nothing("the NAT has no settings".into()));
             };
             let mut direction = NatDirection::new(settings);
+            run(&function, objects, plan, &mut direction, progress)
+        }
+        Configured::Balancer(function) => {
+            let mut direction = BalancerDirection::new(&function);
             run(&function, objects, plan, &mut direction, progress)
         }
         Configured::PortScan(function) => run(

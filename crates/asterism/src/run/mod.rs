@@ -98,6 +98,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         keys,
     };
     let result = match function {
+        Configured::Balancer(function) => Service::run(&prepared, &function, place, output),
         Configured::Nat(function) => Service::run(&prepared, &function, place, output),
         Configured::PortScan(function) => Service::run(&prepared, &function, place, output),
         Configured::PassThrough(function) => Service::run(&prepared, &function, place, output),

@@ -1,12 +1,14 @@
 //! The network functions that a configuration can name: their settings, their state objects, and what can be chosen for
 //! each object.
 
+mod balancer;
 mod nat;
 mod pass_through;
 mod port_scan;
 
 use core::time::Duration;
 
+pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
@@ -33,6 +35,8 @@ pub struct Described {
 /// The settings of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
+    /// A load balancer.
+    Balancer(BalancerSettings),
     /// A NAT44.
     Nat(NatSettings),
     /// A port-scan detector.
@@ -75,7 +79,12 @@ pub struct Together {
 }
 
 /// All functions.
-pub static ALL: &[Described] = &[nat::NAT, port_scan::PORT_SCAN, pass_through::PASS_THROUGH];
+pub static ALL: &[Described] = &[
+    nat::NAT,
+    port_scan::PORT_SCAN,
+    balancer::BALANCER,
+    pass_through::PASS_THROUGH,
+];
 
 const fn placement(default: &'static str) -> Field {
     Field {
