@@ -91,23 +91,6 @@ fn made(config: BalancerConfig) -> Result<Balancer, String> {
     })
 }
 
-/// The balancer of other settings with the capacities of one that runs, as when a configuration is read anew.
-///
-/// # Errors
-/// What the function finds wrong; nothing was made.
-pub fn balancer_anew(
-    runs: &BalancerConfig,
-    settings: &BalancerSettings,
-) -> Result<Balancer, String> {
-    made(BalancerConfig {
-        flows_max: runs.flows_max,
-        kept_max: runs.kept_max,
-        fragments_max: runs.fragments_max,
-        neighbours_max: runs.neighbours_max,
-        ..balancer_config(settings)
-    })
-}
-
 /// A balancer's settings in its own words, with its own capacities.
 #[must_use]
 pub fn balancer_config(settings: &BalancerSettings) -> BalancerConfig {

@@ -1,7 +1,8 @@
 //! What of a configuration can change while the host runs, and what cannot. All or nothing: one change that cannot be made
 //! keeps all others from being made.
 
-use crate::config::Config;
+use crate::config::functions::BalancerSettings;
+use crate::config::{Config, Settings};
 
 /// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
@@ -40,8 +41,14 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
     refuse(a.metrics == b.metrics, "[host] metrics", ALL_ANEW);
     refuse(now.ports == wanted.ports, "[port]", ALL_ANEW);
     let (a, b) = (&now.function, &wanted.function);
+    let (same, services) = match (&a.settings, &b.settings) {
+        (Settings::Balancer(runs), Settings::Balancer(wanted)) => {
+            (rest_is_same(runs, wanted), runs != wanted)
+        }
+        (runs, wanted) => (runs == wanted, false),
+    };
     refuse(
-        a.name == b.name && a.settings == b.settings,
+        a.name == b.name && same,
         &format!("[function.{}]", a.name),
         ALL_ANEW,
     );
@@ -60,11 +67,21 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
         ("join_wait", a.join_wait != b.join_wait),
         ("drain_max", a.drain_max != b.drain_max),
     ];
-    Ok(changes
+    let host = changes
         .into_iter()
         .filter(|(_, changed)| *changed)
-        .map(|(field, _)| format!("[host] {field}"))
-        .collect())
+        .map(|(field, _)| format!("[host] {field}"));
+    let services = services.then(|| "[function.balancer] services".to_owned());
+    Ok(host.chain(services).collect())
+}
+
+/// Whether two balancers differ in nothing but what can change while one runs: its services and how they are checked.
+fn rest_is_same(runs: &BalancerSettings, wanted: &BalancerSettings) -> bool {
+    BalancerSettings {
+        services: wanted.services.clone(),
+        checks: wanted.checks,
+        ..runs.clone()
+    } == *wanted
 }
 
 #[cfg(test)]
@@ -74,6 +91,25 @@ mod tests {
     fn read(text: &str) -> Config {
         let (config, report) = Config::read("test.toml", text);
         config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    }
+
+    #[test]
+    fn a_balancers_services_change_and_the_rest_of_it_does_not() {
+        let with = |services: &str, rest: &str| {
+            read(&format!(
+                "[function.balancer]\n{rest}\nservices.web = {{ address = \"203.0.113.10:80\", backends = [{services}] }}"
+            ))
+        };
+        let one = "{ address = \"10.0.0.10\" }";
+        let now = with(one, "");
+        let wanted = with("{ address = \"10.0.0.10\", drain = true }", "");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.balancer] services".to_owned()])
+        );
+        let refused = changes(&now, &with(one, "persistence = \"1h\"")).unwrap_err();
+        assert!(refused[0].contains("[function.balancer]"), "{refused:?}");
+        assert!(changes(&now, &read("[function.pass-through]")).is_err());
     }
 
     #[test]

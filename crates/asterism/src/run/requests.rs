@@ -50,6 +50,16 @@ pub enum Request {
         /// Where the parts go.
         parts: SyncSender<Vec<u8>>,
     },
+    /// Something that the control side tells the function, by a frame.
+    Tell {
+        /// The frame, as from the port [`CONTROL`](asterism_functions::balancer::CONTROL).
+        frame: [u8; 60],
+    },
+    /// Another function of the same kind in the place of the one that runs; the state stays.
+    Replace {
+        /// An `Arc` of the function.
+        function: Box<dyn core::any::Any + Send>,
+    },
     /// A saved state, in parts.
     Restore {
         /// The parts.

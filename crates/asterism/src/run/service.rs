@@ -19,6 +19,7 @@ use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
+use super::health::{Checking, Teller};
 use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::requests::Request;
@@ -27,12 +28,13 @@ use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random, reload};
 use crate::check;
-use crate::config::{Config, Idle};
+use crate::config::{Config, Idle, Settings};
 use crate::control::place::Place;
 use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
 use crate::metrics;
 use crate::output::Output;
 use crate::view::View;
+use crate::wiring::{self, Configured};
 
 /// Events that wait to be written at most; more are left out and counted.
 const EVENTS_MAX: usize = 256;
@@ -69,6 +71,9 @@ pub struct Service<'a, 'o> {
     lives_refused: u64,
     watched: Time,
     view: Arc<View>,
+    teller: Teller,
+    /// What checks backends, of a balancer that runs.
+    checking: Option<Checking>,
     reply: Option<Command>,
     /// The member is this process's until it ends.
     _place: Place,
@@ -202,6 +207,7 @@ impl Service<'_, '_> {
             shared.push(share);
             requests.push(sender);
         }
+        let first = requests[0].clone();
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
@@ -250,6 +256,13 @@ impl Service<'_, '_> {
             lives_refused: 0,
             watched: Time::ZERO,
             view,
+            teller: Teller {
+                member: member.0,
+                clock,
+                requests: first,
+                events: event_sender,
+            },
+            checking: None,
             reply: None,
             _place: place,
         })
@@ -266,6 +279,9 @@ impl Service<'_, '_> {
             .filter(|other| other.heard)
             .count();
         self.log(&Event::info("running").with("members_heard", heard));
+        if let Err(error) = self.check_backends() {
+            return Err(Interrupted::Failed(error));
+        }
         self.manager
             .ready(&format!("running; {heard} other hosts heard"));
         loop {
@@ -476,6 +492,37 @@ impl Service<'_, '_> {
         result
     }
 
+    /// Begins to check the backends that the configuration names, instead of those that were checked so far.
+    fn check_backends(&mut self) -> Result<(), String> {
+        self.checking = None;
+        if let Settings::Balancer(settings) = &self.config.function.settings {
+            self.checking = Some(Checking::start(settings, &self.teller)?);
+        }
+        Ok(())
+    }
+
+    /// Has the instances go on with other services.
+    fn replace_services(&mut self, wanted: &Config) -> Result<(), String> {
+        let Settings::Balancer(settings) = &wanted.function.settings else {
+            return Ok(());
+        };
+        let Configured::Balancer(made) = wiring::function(&wanted.function)? else {
+            return Err(format!(
+                "the {} services are not a balancer's",
+                settings.services.len()
+            ));
+        };
+        for requests in &self.requests {
+            // An instance takes a request within its next turns, so this waits no longer than others' requests take.
+            requests
+                .send(Request::Replace {
+                    function: Box::new(made.clone()),
+                })
+                .map_err(|_| "an instance has ended".to_owned())?;
+        }
+        Ok(())
+    }
+
     fn try_reload(&mut self) -> Result<String, String> {
         let arguments = &self.prepared.arguments;
         let (wanted, report) = check::load_for(&arguments.config, arguments.member.as_deref())?;
@@ -489,11 +536,18 @@ impl Service<'_, '_> {
         })?;
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
+        let other_services = self.config.function.settings != wanted.function.settings;
+        if other_services {
+            self.replace_services(&wanted)?;
+        }
         let spins = wanted.host.idle == Idle::Spin;
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);
         }
         self.config = wanted;
+        if other_services && self.view.phase() == Phase::Running {
+            self.check_backends()?;
+        }
         self.read_keys_anew();
         Ok(if changes.is_empty() {
             "nothing".to_owned()

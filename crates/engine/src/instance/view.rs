@@ -1,5 +1,8 @@
 //! An instance looked at and steered from outside its loop.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::Time;
 use asterism_state::{Context, Entries, OriginName, State};
@@ -22,6 +25,11 @@ impl<F: NetworkFunction> Instance<F> {
     /// The function.
     pub fn function(&self) -> &F {
         &self.function
+    }
+    /// Puts another function in the place of the one that runs; the state stays as it is, so it must be one that would have
+    /// made the same. Between turns.
+    pub fn replace_function(&mut self, function: Arc<F>) {
+        self.function = Rc::new(function);
     }
     /// What was counted.
     pub fn tally(&self) -> &Tally {
