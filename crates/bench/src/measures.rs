@@ -5,6 +5,7 @@
 
 mod allocations;
 mod audit;
+mod balancer_disruption;
 mod count_packets;
 mod counters;
 mod counters_pair;
@@ -51,6 +52,7 @@ use crate::timing;
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     audit::MEASURES,
+    balancer_disruption::MEASURES,
     counters::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,

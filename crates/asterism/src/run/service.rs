@@ -1,6 +1,7 @@
 //! The main thread of a host: it starts the others, decides when packets are read, hears signals and commands, writes the log,
 //! and ends everything in order.
 
+mod backends;
 mod state;
 
 use std::sync::Arc;
@@ -28,13 +29,12 @@ use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random, reload};
 use crate::check;
-use crate::config::{Config, Idle, Settings};
+use crate::config::{Config, Idle};
 use crate::control::place::Place;
 use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
 use crate::metrics;
 use crate::output::Output;
 use crate::view::View;
-use crate::wiring::{self, Configured};
 
 /// Events that wait to be written at most; more are left out and counted.
 const EVENTS_MAX: usize = 256;
@@ -490,37 +490,6 @@ impl Service<'_, '_> {
         }
         self.manager.ready("running");
         result
-    }
-
-    /// Begins to check the backends that the configuration names, instead of those that were checked so far.
-    fn check_backends(&mut self) -> Result<(), String> {
-        self.checking = None;
-        if let Settings::Balancer(settings) = &self.config.function.settings {
-            self.checking = Some(Checking::start(settings, &self.teller)?);
-        }
-        Ok(())
-    }
-
-    /// Has the instances go on with other services.
-    fn replace_services(&mut self, wanted: &Config) -> Result<(), String> {
-        let Settings::Balancer(settings) = &wanted.function.settings else {
-            return Ok(());
-        };
-        let Configured::Balancer(made) = wiring::function(&wanted.function)? else {
-            return Err(format!(
-                "the {} services are not a balancer's",
-                settings.services.len()
-            ));
-        };
-        for requests in &self.requests {
-            // An instance takes a request within its next turns, so this waits no longer than others' requests take.
-            requests
-                .send(Request::Replace {
-                    function: Box::new(made.clone()),
-                })
-                .map_err(|_| "an instance has ended".to_owned())?;
-        }
-        Ok(())
     }
 
     fn try_reload(&mut self) -> Result<String, String> {

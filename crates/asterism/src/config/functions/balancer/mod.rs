@@ -288,6 +288,13 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
             "write check_port = 8080, or another TCP port of the backends that tells of their health",
         );
     }
+    if service.backends.is_empty() {
+        add(
+            "`backends` is empty".to_owned(),
+            values.span_of("backends"),
+            "name a backend; one that is to get no flows is written with drain = true",
+        );
+    }
     let places = values.list("backends").unwrap_or_default();
     let several = service.last_port != service.address.port();
     for (number, backend) in service.backends.iter().enumerate() {
