@@ -2,5 +2,6 @@
 pub mod pass_through;
 
 pub mod balancer;
+pub mod firewall;
 pub mod nat;
 pub mod port_scan;

@@ -3,8 +3,6 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use asterism_state::BLOCK_ITEMS;
-
 use super::diagnostic::{Diagnostic, Report};
 use super::functions::{BalancerMode, Described, ObjectKind, Settings};
 use super::kind::Absent;
@@ -128,37 +126,6 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
         .help(format!("choose placement = \"{choose}\" for both"))
 }
 
-/// Says so when a pool is too small to lease a block to every instance.
-pub(super) fn check_leases(
-    settings: &Settings,
-    choices: &[ObjectChoice],
-    sharing: Sharing,
-    ports: Range<usize>,
-    report: &mut Report,
-) {
-    let Settings::Nat(nat) = settings else { return };
-    let instances = sharing.members * sharing.instances;
-    let replicated = choices
-        .iter()
-        .any(|one| one.kind == ObjectKind::Pool && one.placement == Placement::Replicated);
-    let blocks = nat.ports.count().div_ceil(BLOCK_ITEMS) as usize * nat.outside.len();
-    if replicated && blocks < instances {
-        let needed = instances.div_ceil(nat.outside.len()) * BLOCK_ITEMS as usize;
-        report.add(
-            Diagnostic::error(
-                "there are too few outside ports to lease a block to every instance",
-                ports,
-            )
-            .label(format!(
-                "{blocks} blocks of {BLOCK_ITEMS} ports for {instances} instances"
-            ))
-            .help(format!(
-                "give out at least {needed} ports of each address, or add outside addresses"
-            )),
-        );
-    }
-}
-
 /// Says so when packets would go into tunnels before their checksums are complete.
 pub(super) fn check_tunnels(
     settings: &Settings,
@@ -166,8 +133,15 @@ pub(super) fn check_tunnels(
     values: &Values,
     report: &mut Report,
 ) {
-    let Settings::Balancer(balancer) = settings else {
-        return;
+    let balancer = match settings {
+        Settings::Balancer(balancer) => balancer,
+        Settings::Chain(chain) => {
+            for stage in &chain.stages {
+                check_tunnels(&stage.settings, ports, values, report);
+            }
+            return;
+        }
+        _ => return,
     };
     let services = balancer.services.iter();
     let Some(tunnel) = services

@@ -13,7 +13,7 @@ use asterism_function::{
 use asterism_functions::balancer::{Balancer, BalancerState};
 use asterism_functions::nat::{Nat, NatState, Session};
 
-use crate::config::functions::NatSettings;
+use crate::config::functions::{BalancerSettings, NatSettings};
 use crate::config::network::Prefix;
 use crate::wiring::{INSIDE, OUTSIDE};
 
@@ -76,8 +76,8 @@ pub struct BalancerDirection {
 impl BalancerDirection {
     /// The sides of a balancer.
     #[must_use]
-    pub fn new(balancer: &Balancer) -> BalancerDirection {
-        let services = balancer.config().services.iter();
+    pub fn new(settings: &BalancerSettings) -> BalancerDirection {
+        let services = settings.services.iter();
         let backends = services.flat_map(|service| service.backends.iter().map(|one| one.address));
         let mut backends: Vec<_> = backends.collect();
         backends.sort_unstable();

@@ -1,5 +1,6 @@
 //! What others ask of an instance, and what it answers.
 
+use std::any::Any;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ pub enum Request {
         /// How many entries were written.
         reply: SyncSender<u64>,
     },
+    /// To go on with another function of the same kind: an `Arc` of it. Packets that are parked are called again with it.
+    Replace {
+        /// The function.
+        function: Box<dyn Any + Send>,
+    },
     /// A digest of each object.
     Digests {
         /// Where they go.
@@ -54,11 +60,6 @@ pub enum Request {
     Tell {
         /// The frame, as from the port [`CONTROL`](asterism_functions::balancer::CONTROL).
         frame: [u8; 60],
-    },
-    /// Another function of the same kind in the place of the one that runs; the state stays.
-    Replace {
-        /// An `Arc` of the function.
-        function: Box<dyn core::any::Any + Send>,
     },
     /// A saved state, in parts.
     Restore {

@@ -15,7 +15,7 @@ use asterism_engine::transport::{
     self, ChannelSnapshot, Notice, RunConfig, RunMode, StateChannelThread,
 };
 use asterism_engine::{HostConfig, host};
-use asterism_function::{NetworkFunction, State};
+use asterism_function::NetworkFunction;
 use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
@@ -145,7 +145,7 @@ impl Service<'_, '_> {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero(),
             flush_us: FLUSH_US,
-            audited_objects: F::State::OBJECTS.len(),
+            audited_objects: function.objects().len(),
             joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(begun.is_none())),
@@ -211,7 +211,7 @@ impl Service<'_, '_> {
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
-            F::State::OBJECTS,
+            (function.objects(), function.stages()),
             clock,
             incarnation,
             shared.clone(),
@@ -505,16 +505,23 @@ impl Service<'_, '_> {
         })?;
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
-        let other_services = self.config.function.settings != wanted.function.settings;
-        if other_services {
-            self.replace_services(&wanted)?;
+        let (now, then) = (&self.config.function, &wanted.function);
+        let is_other = now.settings.change_to(&then.settings) != Some(Vec::new());
+        if is_other {
+            let copies = reload::Copies(&then.objects, self.requests.len());
+            let functions = then.settings.with(copies)?;
+            for (requests, function) in self.requests.iter().zip(functions) {
+                requests
+                    .send(Request::Replace { function })
+                    .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
+            }
         }
         let spins = wanted.host.idle == Idle::Spin;
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);
         }
         self.config = wanted;
-        if other_services && self.view.phase() == Phase::Running {
+        if is_other && self.view.phase() == Phase::Running {
             self.check_backends()?;
         }
         self.read_keys_anew();

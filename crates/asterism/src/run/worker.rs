@@ -17,7 +17,7 @@ use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot};
+use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 use super::journal::Event;
 use super::requests::{FOUND_MAX, Found, FoundEntry, Request};
 
@@ -238,7 +238,7 @@ impl<F: NetworkFunction> Worker<F> {
             return self.instance.turn(now);
         };
         self.instance
-            .turn_traced(now, *packets, &nanoseconds, traced)
+            .turn_traced(now, *packets, nanoseconds, traced)
     }
 
     // --- what others ask
@@ -257,6 +257,12 @@ impl<F: NetworkFunction> Worker<F> {
         self.work = match request {
             Request::Digests { reply } => {
                 let _ = reply.try_send(self.instance.digests());
+                None
+            }
+            Request::Replace { function } => {
+                if let Ok(function) = function.downcast::<Arc<F>>() {
+                    self.instance.replace_function(*function);
+                }
                 None
             }
             Request::Trace {
@@ -291,12 +297,6 @@ impl<F: NetworkFunction> Worker<F> {
             Request::Tell { frame } => {
                 // What finds no room is told again.
                 self.instance.inject(now, CONTROL, &frame);
-                None
-            }
-            Request::Replace { function } => {
-                if let Ok(function) = function.downcast::<Arc<F>>() {
-                    self.instance.replace_function(*function);
-                }
                 None
             }
             Request::Save { parts } => Some(Work::Save {
@@ -347,7 +347,7 @@ impl<F: NetworkFunction> Worker<F> {
                 mut found,
                 reply,
             } => {
-                let names = F::State::OBJECTS;
+                let names = self.instance.state().objects();
                 let name = names.get(usize::from(object)).copied().unwrap_or("?");
                 let mut each = |entry: &asterism_state::Shown<'_>| {
                     let text = format!("{:?}", entry.key);
@@ -584,6 +584,11 @@ impl<F: NetworkFunction> Worker<F> {
                 })
                 .collect(),
             objects: self.instance.object_use(),
+            stages: self
+                .instance
+                .stage_tallies()
+                .map(StageSnapshot::new)
+                .collect(),
         };
         self.words.clear();
         snapshot.write(&mut self.words);

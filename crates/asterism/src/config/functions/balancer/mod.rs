@@ -1,6 +1,8 @@
-//! The settings of the balancer: what contradicts among them, and what comes of them. Its fields are in `fields.rs`.
+//! The settings of the balancer: what contradicts among them, and what comes of them. Its fields are in `fields.rs`,
+//! the balancer that is made of them in `made.rs`.
 
 mod fields;
+mod made;
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::ops::Range;
@@ -112,6 +114,15 @@ pub struct BalancerIdle {
     pub tcp_established: Duration,
     pub tcp_closing: Duration,
     pub udp: Duration,
+}
+
+impl BalancerSettings {
+    /// Whether backends of any service are checked.
+    #[must_use]
+    pub fn checks_backends(&self) -> bool {
+        let mut services = self.services.iter();
+        services.any(|service| service.check != Check::None)
+    }
 }
 
 fn build(values: &Values, report: &mut Report) -> Option<Settings> {
