@@ -59,12 +59,16 @@ fn messages_are_as_written_down() {
     );
 }
 
-/// The example of a firewall that ships says what it means.
+/// The examples that ship say what they mean.
 #[test]
-fn the_example_of_a_firewall_is_good() {
-    let example =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples/firewall.toml");
-    let (end, stdout, stderr) = check(&["check", example.to_str().unwrap()]);
-    assert_eq!(end, End::Done, "{stderr}");
-    assert!(stdout.contains("4 rules of firewall.rules"), "{stdout}");
+fn the_examples_are_good() {
+    for (file, expected) in [
+        ("firewall.toml", "4 rules of firewall.rules"),
+        ("balancer.toml", "2 services with 5 backends"),
+    ] {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
+        let (end, stdout, stderr) = check(&["check", examples.join(file).to_str().unwrap()]);
+        assert_eq!(end, End::Done, "{stderr}");
+        assert!(stdout.contains(expected), "{stdout}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The main thread of a host: it starts the others, decides when packets are read, hears signals and commands, writes the log,
 //! and ends everything in order.
 
+mod backends;
 mod state;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
+use super::health::{Checking, Teller};
 use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::requests::Request;
@@ -69,6 +71,9 @@ pub struct Service<'a, 'o> {
     lives_refused: u64,
     watched: Time,
     view: Arc<View>,
+    teller: Teller,
+    /// What checks backends, of a balancer that runs.
+    checking: Option<Checking>,
     reply: Option<Command>,
     /// The member is this process's until it ends.
     _place: Place,
@@ -202,6 +207,7 @@ impl Service<'_, '_> {
             shared.push(share);
             requests.push(sender);
         }
+        let first = requests[0].clone();
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
@@ -250,6 +256,13 @@ impl Service<'_, '_> {
             lives_refused: 0,
             watched: Time::ZERO,
             view,
+            teller: Teller {
+                member: member.0,
+                clock,
+                requests: first,
+                events: event_sender,
+            },
+            checking: None,
             reply: None,
             _place: place,
         })
@@ -266,6 +279,9 @@ impl Service<'_, '_> {
             .filter(|other| other.heard)
             .count();
         self.log(&Event::info("running").with("members_heard", heard));
+        if let Err(error) = self.check_backends() {
+            return Err(Interrupted::Failed(error));
+        }
         self.manager
             .ready(&format!("running; {heard} other hosts heard"));
         loop {
@@ -490,7 +506,8 @@ impl Service<'_, '_> {
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
         let (now, then) = (&self.config.function, &wanted.function);
-        if now.settings.change_to(&then.settings) != Some(Vec::new()) {
+        let is_other = now.settings.change_to(&then.settings) != Some(Vec::new());
+        if is_other {
             let copies = reload::Copies(&then.objects, self.requests.len());
             let functions = then.settings.with(copies)?;
             for (requests, function) in self.requests.iter().zip(functions) {
@@ -504,6 +521,9 @@ impl Service<'_, '_> {
             shared.spins.store(spins, Ordering::Relaxed);
         }
         self.config = wanted;
+        if is_other && self.view.phase() == Phase::Running {
+            self.check_backends()?;
+        }
         self.read_keys_anew();
         Ok(if changes.is_empty() {
             "nothing".to_owned()
