@@ -65,6 +65,9 @@ reasons! {
     PortDown "port-down" "The port that the packet was to leave by does not exist or is down.";
     EmissionOverflow "emission-overflow" "The function emitted more packets in a burst than fit.";
     NoBuffer "no-buffer" "There was no free packet buffer.";
+    SignatureFound "signature-found" "The packet completes a signature whose response blocks.";
+    ConnectionBlocked "connection-blocked" "The connection is blocked for a signature that was found in it.";
+    FragmentNotInspected "fragment-not-inspected" "An IP fragment, in which no signature is looked for, where these are to be dropped.";
 }
 
 impl From<Malformed> for Reason {

@@ -3,3 +3,4 @@ pub mod pass_through;
 
 pub mod nat;
 pub mod port_scan;
+pub mod signature;
