@@ -75,20 +75,24 @@ impl Signatures {
                 *change = Some(Change { place, at, pieces });
             }
         }
-        let mut is_awaiting = false;
+        let (mut continues, mut is_preceded) = (false, false);
         for change in changes.0.iter_mut().flatten() {
             for edge in edges.iter().flatten() {
                 let Some(piece) = piece_in(change.place, sequence, edge) else {
                     continue;
                 };
-                is_awaiting |= piece.is_open_left() && !Finder::is_preceded(&change.pieces, piece);
+                if piece.is_open_left() {
+                    continues = true;
+                    is_preceded |= Finder::is_preceded(&change.pieces, piece);
+                }
                 change.pieces.add(piece);
             }
             self.finder
                 .put_together(&change.pieces, &stream, &mut found);
         }
         // What begins a signature waits for nothing: else the parts of one would wait for each other.
-        if is_awaiting
+        if continues
+            && !is_preceded
             && self.config.wait_us > 0
             && self.config.response != Response::Detect
             && found.all().is_empty()
