@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::command_line::End;
 use crate::config::diagnostic::{Diagnostic, DiagnosticDocument, Report};
 use crate::config::fields::{self, SectionDocument};
-use crate::config::functions::ObjectKind;
+use crate::config::functions::{Blocked, ObjectKind};
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
 use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Settings};
@@ -351,6 +351,24 @@ fn function_words(settings: &Settings) -> String {
                 scan.ports,
                 scan.hosts,
                 show_duration(scan.window)
+            )
+        }
+        Settings::Signature(settings) => {
+            let response = match settings.block {
+                Some((Blocked::Connection, time)) => {
+                    format!("its connection is blocked for {}", show_duration(time))
+                }
+                Some((Blocked::Source, time)) => {
+                    format!("its source is blocked for {}", show_duration(time))
+                }
+                None => "it is reported".to_owned(),
+            };
+            let signatures = match settings.signatures.len() {
+                1 => "1 signature is".to_owned(),
+                count => format!("{count} signatures are"),
+            };
+            format!(
+                "{signatures} looked for, in TCP also over several segments; where one is found {response}"
             )
         }
         Settings::PassThrough(_) => "every packet leaves as it came".to_owned(),

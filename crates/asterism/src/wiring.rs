@@ -8,10 +8,11 @@ use asterism_functions::nat::{
 };
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
+use asterism_functions::signature::{self, Signature, SignatureConfig, Signatures};
 
 use crate::config::Function;
 use crate::config::functions::{
-    self, Link, NatSettings, PassThroughSettings, PortScanSettings, Settings,
+    self, Link, NatSettings, PassThroughSettings, PortScanSettings, Settings, SignatureSettings,
 };
 
 /// The port of the inside, or of whoever speaks first.
@@ -26,6 +27,8 @@ pub enum Configured {
     Nat(Arc<Nat>),
     /// A port-scan detector.
     PortScan(Arc<PortScan>),
+    /// Finds byte signatures.
+    Signature(Arc<Signatures>),
     /// A function that changes nothing.
     PassThrough(Arc<PassThrough>),
 }
@@ -63,6 +66,18 @@ pub fn function(function: &Function) -> Result<Configured, String> {
                 ..port_scan_config(settings)
             };
             Ok(Configured::PortScan(Arc::new(PortScan::new(config))))
+        }
+        Settings::Signature(settings) => {
+            let config = SignatureConfig {
+                pieces_max: capacity("pieces"),
+                alerts_max: capacity("alerts").max(capacity("blocked")),
+                ..signature_config(settings)
+            };
+            let made = Signatures::new(config).map_err(|faults| {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                format!("the signatures cannot be taken: {}", faults.join("; "))
+            })?;
+            Ok(Configured::Signature(Arc::new(made)))
         }
         Settings::PassThrough(settings) => {
             Ok(Configured::PassThrough(Arc::new(pass_through(*settings))))
@@ -174,6 +189,41 @@ fn port_scan_config(settings: &PortScanSettings) -> PortScanConfig {
     }
 }
 
+fn signature_config(settings: &SignatureSettings) -> SignatureConfig {
+    let seconds = |time: core::time::Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let signatures = settings.signatures.iter().map(|wanted| Signature {
+        id: wanted.id,
+        message: wanted.message.clone(),
+        bytes: wanted.bytes.clone(),
+        carrier: match wanted.carriers {
+            (true, false) => signature::Carrier::Tcp,
+            (false, true) => signature::Carrier::Udp,
+            _ => signature::Carrier::Any,
+        },
+        ports: wanted.ports.clone(),
+    });
+    SignatureConfig {
+        response: match settings.block {
+            None => signature::Response::Detect,
+            Some((functions::Blocked::Connection, time)) => signature::Response::BlockConnection {
+                block_s: seconds(time),
+            },
+            Some((functions::Blocked::Source, time)) => signature::Response::BlockSource {
+                block_s: seconds(time),
+            },
+        },
+        min_piece: settings.min_piece,
+        wait_us: u32::try_from(settings.wait.as_micros()).unwrap_or(u32::MAX),
+        fragments: if settings.drops_fragments {
+            signature::Fragments::Drop
+        } else {
+            signature::Fragments::Pass
+        },
+        strict: settings.strict,
+        ..SignatureConfig::new(signatures.collect())
+    }
+}
+
 fn pass_through(settings: PassThroughSettings) -> PassThrough {
     PassThrough {
         access: match settings.access {
@@ -192,7 +242,11 @@ mod tests {
     use asterism_functions::nat::NatState;
     use asterism_functions::pass_through::PassThroughState;
     use asterism_functions::port_scan::PortScanState;
+    use asterism_functions::signature::SignatureState;
     use asterism_state::State;
+
+    const SIGNATURE: &str =
+        "[function.signature.signatures.example]\nid = 7\nbytes = \"GET /|7C 0d0a|\"\nports = [80]";
 
     fn read(text: &str) -> Config {
         let (config, report) = Config::read("test.toml", text);
@@ -205,6 +259,7 @@ mod tests {
             "[function.nat]\noutside = [\"203.0.113.1\"]",
             "[function.port-scan]",
             "[function.port-scan]\nvolume = { megabits = 10, window = \"10s\", block = \"1m\" }",
+            SIGNATURE,
             "[function.pass-through]",
         ] {
             function(&read(text).function).unwrap();
@@ -231,6 +286,17 @@ mod tests {
             panic!()
         };
         assert_eq!(*made.config(), PortScanConfig::default());
+        let Ok(Configured::Signature(made)) = function(&read(SIGNATURE).function) else {
+            panic!()
+        };
+        let example = Signature {
+            id: 7,
+            message: "example".into(),
+            bytes: b"GET /|\r\n".to_vec(),
+            carrier: signature::Carrier::Any,
+            ports: vec![80],
+        };
+        assert_eq!(*made.config(), SignatureConfig::new(vec![example]));
     }
 
     /// The objects that can be placed are those that the function has.
@@ -241,6 +307,7 @@ mod tests {
             let own = match described.name {
                 "nat" => NatState::OBJECTS,
                 "port-scan" => PortScanState::OBJECTS,
+                "signature" => SignatureState::OBJECTS,
                 "pass-through" => PassThroughState::OBJECTS,
                 other => panic!("{other} has no state to compare"),
             };

@@ -193,6 +193,13 @@ fn configured(
             &mut FirstSpeaker::default(),
             progress,
         ),
+        Configured::Signature(function) => run(
+            &function,
+            objects,
+            plan,
+            &mut FirstSpeaker::default(),
+            progress,
+        ),
         Configured::PassThrough(function) => run(
             &function,
             objects,

@@ -100,6 +100,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let result = match function {
         Configured::Nat(function) => Service::run(&prepared, &function, place, output),
         Configured::PortScan(function) => Service::run(&prepared, &function, place, output),
+        Configured::Signature(function) => Service::run(&prepared, &function, place, output),
         Configured::PassThrough(function) => Service::run(&prepared, &function, place, output),
     };
     match result {

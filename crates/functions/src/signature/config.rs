@@ -74,8 +74,8 @@ pub struct SignatureConfig {
     pub signatures: Vec<Signature>,
     /// What is done about it. Default: detect.
     pub response: Response,
-    /// Bytes of the shortest piece of a signature that is recorded at a segment's edge, 1 to 4. Default 2: with 1, some
-    /// third of all segments end or begin with a byte that may be a piece.
+    /// Bytes of the shortest piece of a signature that is recorded at a segment's edge, 1 to 4. Default 2: a single
+    /// byte of some signature is at very many edges, each of which would be a write.
     pub min_piece: u8,
     /// Microseconds for which a segment that may go on with a signature waits for what comes before it, under a response
     /// that blocks. Default 0: it does not wait, and what two instances see within the lag of each other gets through.

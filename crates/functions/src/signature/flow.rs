@@ -6,7 +6,7 @@ use asterism_function::{BadBytes, Key, Packet, Protocol, Reader, Wire, Writer};
 use crate::port_scan::Host;
 
 /// One direction of a TCP connection or of UDP between two endpoints.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
     /// Who sends, and from which port.
     pub source: (Host, u16),
@@ -81,6 +81,13 @@ impl core::fmt::Display for Stream {
             end(self.source),
             end(self.destination)
         )
+    }
+}
+
+/// As people write it, so that `asterism state get 192.0.2.1:1025` finds it.
+impl core::fmt::Debug for Stream {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, out)
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn realistic() -> Vec<Signature> {
 }
 
 /// All classic captures with little-endian numbers below the folder of shared traces; `None`, said loudly, without it.
-fn captures(test: &str) -> Option<Vec<PathBuf>> {
+pub(crate) fn captures(test: &str) -> Option<Vec<PathBuf>> {
     let folder = PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../shared/traces"
@@ -46,7 +46,7 @@ fn captures(test: &str) -> Option<Vec<PathBuf>> {
 }
 
 /// The frames of a capture of Ethernet or raw IP; none of others.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn frames(path: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     if bytes.len() < 24 || bytes[..4] != [0xd4, 0xc3, 0xb2, 0xa1] {
         return Vec::new();
@@ -260,8 +260,7 @@ fn what_real_segments_split_is_found() {
         }
         let wanted: Vec<&[u8]> = wanted.iter().map(|bytes| &bytes[..]).collect();
         let config = SignatureConfig {
-            pieces_max: 1 << 13,
-            alerts_max: 1 << 10,
+            alerts_max: 1 << 14,
             ..SignatureConfig::new(list(&wanted))
         };
         let dealt = deal(&frames, &config, 1);

@@ -7,8 +7,8 @@ use asterism_function::objects::{
     Context, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle,
 };
 use asterism_function::{
-    Builder, Call, Emissions, Layout, NetworkFunction, Packet, PortNumber, Reason, State, Verdict,
-    call,
+    Builder, Call, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, State,
+    Verdict, call,
 };
 use asterism_functions::signature::{SignatureConfig, SignatureState, Signatures, Subject};
 
@@ -75,30 +75,62 @@ impl Cluster {
 
     /// Hands a packet to a member that lives; none may be late.
     pub(crate) fn packet(&mut self, place: usize, frame: &[u8]) -> Verdict {
-        let member = &mut self.members[place];
-        assert!(!member.is_dead, "the dead handle no packets");
-        let mut bytes = frame.to_vec();
-        let Ok(layout) = Layout::parse(&bytes) else {
+        assert!(!self.members[place].is_dead, "the dead handle no packets");
+        if Layout::parse(frame).is_err() {
             return Verdict::Drop(Reason::LinkTooShort);
-        };
+        }
+        self.begin(place);
+        let verdict = self.call(place, frame).expect("replicas are not late");
+        self.end(place);
+        verdict
+    }
+
+    /// Hands a packet to a member, which must wait for what `meanwhile` does.
+    pub(crate) fn packet_that_waits(
+        &mut self,
+        place: usize,
+        frame: &[u8],
+        meanwhile: impl FnOnce(&mut Self),
+    ) -> Verdict {
+        self.begin(place);
+        let first = self.call(place, frame);
+        assert!(first.is_err(), "it waits: {first:?}");
+        let (parked, _) = self.members[place].context.park();
+        meanwhile(self);
+        self.members[place].context.resume(parked);
+        let verdict = self.call(place, frame).expect("it waits no more");
+        self.end(place);
+        verdict
+    }
+
+    fn begin(&mut self, place: usize) {
         self.serial += 1;
+        let context = &self.members[place].context;
         let now_us = u64::from(self.tick) * 1_000_000;
-        member.context.set_now(now_us, self.tick);
-        member.context.arrive(now_us);
-        member.context.begin(self.serial);
+        context.set_now(now_us, self.tick);
+        context.arrive(now_us);
+        context.begin(self.serial);
+    }
+
+    fn call(&mut self, place: usize, frame: &[u8]) -> Result<Verdict, Late> {
+        let member = &mut self.members[place];
+        let mut bytes = frame.to_vec();
         let given = Call {
             state: &mut member.state,
             context: &member.context,
             emissions: &mut member.emissions,
             port: PortNumber(0),
         };
-        let packet = Packet::with_layout(&mut bytes, layout);
-        let verdict = call(&self.function, packet, given).expect("replicas are not late");
+        let packet = Packet::parse(&mut bytes).expect("it was parsed before");
+        call(&self.function, packet, given)
+    }
+
+    fn end(&mut self, place: usize) {
+        let member = &mut self.members[place];
         member.context.end(|_, _| {});
         for object in 0..SignatureState::OBJECTS.len() as u8 {
             member.state.look(object, Settle);
         }
-        verdict
     }
 
     /// Ends a member: what it wrote since the last exchange is lost.

@@ -308,3 +308,50 @@ fn a_connection_or_a_source_that_is_blocked_is_blocked_by_all() {
         assert!(alerts.iter().all(|(_, alert)| alert.blocked));
     }
 }
+
+#[test]
+fn with_a_wait_the_rest_meets_its_begin_though_the_news_is_late() {
+    let config = SignatureConfig {
+        response: Response::BlockConnection { block_s: 60 },
+        wait_us: 5_000,
+        ..config(2)
+    };
+    let found = Verdict::Drop(Reason::SignatureFound);
+    // Both orders, and in three parts, of which each waits for the one before.
+    let begin = |client| tcp(client, SERVER, 1_000, b"?????EVIL-s");
+    let middle = |client| tcp(client, SERVER, 1_011, b"tuf");
+    let rest = |client| tcp(client, SERVER, 1_014, b"7+X!!!!!");
+    let mut cluster = Cluster::new(&config, 3);
+    let client = (1, 1_025);
+    assert_eq!(cluster.packet(0, &begin(client)), PASSES);
+    let verdict =
+        cluster.packet_that_waits(1, &tcp(client, SERVER, 1_011, b"tuf7+X!"), |cluster| {
+            cluster.exchange();
+        });
+    assert_eq!(verdict, found);
+    let client = (1, 1_026);
+    let verdict = cluster.packet_that_waits(2, &rest(client), |cluster| {
+        let verdict = cluster.packet_that_waits(1, &middle(client), |cluster| {
+            assert_eq!(cluster.packet(0, &begin(client)), PASSES);
+            cluster.exchange();
+        });
+        assert_eq!(verdict, found, "`L-stuf` is in it");
+        cluster.exchange();
+    });
+    assert_eq!(verdict, Verdict::Drop(Reason::ConnectionBlocked));
+    // Without a wait the same passes.
+    let config = SignatureConfig {
+        wait_us: 0,
+        ..config
+    };
+    let mut cluster = Cluster::new(&config, 3);
+    assert_eq!(cluster.packet(0, &begin(client)), PASSES);
+    assert_eq!(cluster.packet(1, &middle(client)), PASSES);
+    assert_eq!(cluster.packet(2, &rest(client)), PASSES);
+    cluster.exchange();
+    assert_eq!(
+        cluster.packet(0, &rest(client)),
+        found,
+        "sent again it does not"
+    );
+}

@@ -4,12 +4,14 @@
 mod nat;
 mod pass_through;
 mod port_scan;
+mod signature;
 
 use core::time::Duration;
 
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
+pub use signature::{Blocked, SignatureSettings, Wanted};
 
 use super::diagnostic::Report;
 use super::kind::{Kind, Word};
@@ -37,6 +39,8 @@ pub enum Settings {
     Nat(NatSettings),
     /// A port-scan detector.
     PortScan(PortScanSettings),
+    /// Finds byte signatures.
+    Signature(SignatureSettings),
     /// A function that changes nothing.
     PassThrough(PassThroughSettings),
 }
@@ -75,7 +79,12 @@ pub struct Together {
 }
 
 /// All functions.
-pub static ALL: &[Described] = &[nat::NAT, port_scan::PORT_SCAN, pass_through::PASS_THROUGH];
+pub static ALL: &[Described] = &[
+    nat::NAT,
+    port_scan::PORT_SCAN,
+    signature::SIGNATURE,
+    pass_through::PASS_THROUGH,
+];
 
 const fn placement(default: &'static str) -> Field {
     Field {
