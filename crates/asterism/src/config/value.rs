@@ -56,7 +56,7 @@ pub fn bytes(text: &str, bounds: (usize, usize)) -> Result<Vec<u8>, Mistake> {
             continue;
         }
         let digits: Vec<u8> = part.bytes().filter(|byte| *byte != b' ').collect();
-        if digits.is_empty() || digits.len() % 2 != 0 {
+        if digits.is_empty() || !digits.len().is_multiple_of(2) {
             return Err(Mistake::new("these are no pairs of digits", instead));
         }
         for pair in digits.chunks(2) {

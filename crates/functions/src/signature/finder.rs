@@ -61,7 +61,7 @@ pub(super) struct Edge {
     pub(super) open: (bool, bool),
 }
 
-/// A set of pairs of bytes.
+/// A set of pairs of bytes, or of what threes of bytes hash to.
 #[derive(Clone, Debug)]
 struct Couples(Box<[u64; 1024]>);
 
@@ -90,7 +90,7 @@ pub(super) struct Finder {
     /// All ends of all patterns, as pattern and first byte, sorted by what they are; of equal ones the shortest part of its
     /// pattern first.
     ends: Vec<(u16, u8)>,
-    /// First two bytes of patterns, and last two.
+    /// First three bytes of patterns, and last three: most edges are none by these alone.
     first: Couples,
     last: Couples,
     /// Destination ports that some signature is looked for at: by TCP, by UDP.
@@ -129,8 +129,8 @@ impl Finder {
         }
         let (mut first, mut last) = (Couples::new(), Couples::new());
         for bytes in &patterns {
-            first.add(couple(bytes[0], bytes[1]));
-            last.add(couple(bytes[bytes.len() - 2], bytes[bytes.len() - 1]));
+            first.add(three(&bytes[..3]));
+            last.add(three(&bytes[bytes.len() - 3..]));
         }
         let mut ends: Vec<(u16, u8)> = patterns
             .iter()
@@ -227,8 +227,8 @@ impl Finder {
     }
 
     /// The pieces at a payload's edges: the whole payload if it lies within a signature, else the longest at its begin and
-    /// the longest at its end. Costs two bits looked up for each of up to 63 bytes at either edge, and a binary search for
-    /// each that is set.
+    /// the longest at its end. Costs a bit looked up for each of up to 63 bytes at either edge, and a binary search for each
+    /// that is set and two for what is shorter.
     #[inline(always)]
     pub(super) fn edges(&self, payload: &[u8]) -> [Option<Edge>; 2] {
         let length = payload.len();
@@ -251,28 +251,23 @@ impl Finder {
     #[inline(always)]
     fn first_edge(&self, payload: &[u8]) -> Option<Edge> {
         let head = &payload[..payload.len().min(self.piece_max)];
-        let pairs = head.iter().zip(&head[1..]).enumerate().rev();
-        for (at, (&one, &other)) in pairs {
-            if self.last.has(couple(one, other))
-                && let Some(rank) = self.rank(&head[..at + 2])
-                && self.is_end(rank, at + 2)
+        for (at, bytes) in head.windows(3).enumerate().rev() {
+            if self.last.has(three(bytes))
+                && let Some(edge) = self.head_edge(&head[..at + 3])
             {
-                return Some(Edge {
-                    at: 0,
-                    rank,
-                    length: at + 2,
-                    open: (true, false),
-                });
+                return Some(edge);
             }
         }
-        if self.piece_min > 1 {
-            return None;
-        }
-        let rank = self.rank(&head[..1])?;
-        self.is_end(rank, 1).then_some(Edge {
+        let mut short = (self.piece_min..=2.min(head.len())).rev();
+        short.find_map(|length| self.head_edge(&head[..length]))
+    }
+
+    fn head_edge(&self, head: &[u8]) -> Option<Edge> {
+        let (rank, length) = (self.rank(head)?, head.len());
+        self.is_end(rank, length).then_some(Edge {
             at: 0,
             rank,
-            length: 1,
+            length,
             open: (true, false),
         })
     }
@@ -282,15 +277,14 @@ impl Finder {
     fn last_edge(&self, payload: &[u8]) -> Option<Edge> {
         let begin = payload.len() - payload.len().min(self.piece_max);
         let tail = &payload[begin..];
-        for (at, (&one, &other)) in tail.iter().zip(&tail[1..]).enumerate() {
-            if self.first.has(couple(one, other)) && self.is_begin(&tail[at..]) {
+        for (at, bytes) in tail.windows(3).enumerate() {
+            if self.first.has(three(bytes)) && self.is_begin(&tail[at..]) {
                 return self.tail_edge(payload, begin + at);
             }
         }
-        if self.piece_min == 1 && self.is_begin(&tail[tail.len() - 1..]) {
-            return self.tail_edge(payload, payload.len() - 1);
-        }
-        None
+        let mut short = (self.piece_min..=2.min(tail.len())).rev();
+        let length = short.find(|length| self.is_begin(&tail[tail.len() - length..]))?;
+        self.tail_edge(payload, payload.len() - length)
     }
 
     fn tail_edge(&self, payload: &[u8], at: usize) -> Option<Edge> {
@@ -425,8 +419,9 @@ struct Run {
 }
 
 #[inline(always)]
-const fn couple(one: u8, other: u8) -> u16 {
-    u16::from_be_bytes([one, other])
+fn three(bytes: &[u8]) -> u16 {
+    let pair = u16::from_be_bytes([bytes[0], bytes[1]]);
+    pair ^ u16::from(bytes[2]).wrapping_mul(0x9e37)
 }
 
 #[cfg(test)]
