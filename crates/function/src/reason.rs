@@ -74,6 +74,9 @@ reasons! {
     NoBuffer "no-buffer" "There was no free packet buffer.";
     StageLate "stage-late" "A stage of a chain was late for longer than its bound.";
     ChainLoop "chain-loop" "The stages of a chain handed the packet to and fro.";
+    SignatureFound "signature-found" "The packet completes a signature whose response blocks.";
+    ConnectionBlocked "connection-blocked" "The connection is blocked for a signature that was found in it.";
+    FragmentNotInspected "fragment-not-inspected" "An IP fragment, in which no signature is looked for, where these are to be dropped.";
 }
 
 impl Reason {

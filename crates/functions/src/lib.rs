@@ -5,3 +5,4 @@ pub mod balancer;
 pub mod firewall;
 pub mod nat;
 pub mod port_scan;
+pub mod signature;

@@ -66,6 +66,13 @@ pub enum Kind {
     Mac,
     /// A range of ports.
     Ports,
+    /// Bytes as text, with hexadecimal numbers between bars.
+    Bytes {
+        /// The fewest.
+        least: usize,
+        /// The most.
+        most: usize,
+    },
     /// One of some words.
     Choice {
         /// The words, each with what it means.
@@ -140,6 +147,7 @@ pub enum Value {
     Interface(Prefix),
     Mac([u8; 6]),
     Ports(Ports),
+    Bytes(Vec<u8>),
     Choice(&'static str),
     Absent(Absent),
     List(Vec<(Value, Range<usize>)>),
@@ -252,6 +260,7 @@ impl Kind {
             Kind::Interface => network::interface(text).map(Value::Interface),
             Kind::Mac => network::mac(text).map(Value::Mac),
             Kind::Ports => network::ports(text).map(Value::Ports),
+            Kind::Bytes { least, most } => value::bytes(text, (*least, *most)).map(Value::Bytes),
             Kind::Choice { allowed, refused } => read_choice(text, allowed, refused),
             Kind::Absent { most } => read_absent(text, *most).map(Value::Absent),
             Kind::Flag
@@ -288,6 +297,7 @@ impl Kind {
             Kind::Interface => "IPv4 address and prefix length".into(),
             Kind::Mac => "Ethernet address".into(),
             Kind::Ports => "port range".into(),
+            Kind::Bytes { .. } => "bytes as text, or as hexadecimal numbers between bars".into(),
             Kind::Choice { .. } => "one of the words".into(),
             Kind::Absent { .. } => "\"drop\" or \"wait\" and a duration".into(),
             Kind::List { of, .. } => format!("list of: {}", of.words()),
@@ -320,6 +330,7 @@ impl Kind {
             Kind::Name => "1 to 63 of a-z, 0-9 and hyphens".into(),
             Kind::Ports => "1 to 65535".into(),
             Kind::Device => "1 to 15 bytes".into(),
+            Kind::Bytes { least, most } => format!("{least} to {most} bytes"),
             Kind::Named { most, .. } => {
                 format!("at most {} tables", value::show_count(*most as u64))
             }
@@ -364,6 +375,7 @@ impl Kind {
             Kind::Interface => "an address with the length of its link's prefix in quotes, such as \"192.0.2.1/30\"".into(),
             Kind::Mac => "an Ethernet address in quotes, such as \"02:00:00:00:00:01\"".into(),
             Kind::Ports => "the first and the last port in quotes, such as \"1024-65535\"".into(),
+            Kind::Bytes { .. } => "bytes in quotes, such as \"GET /evil|0d 0a|\"".into(),
             Kind::Choice { allowed, .. } => format!("one of {}", suggestion::quoted(allowed.iter().map(|word| word.word))),
             Kind::Absent { .. } => "\"drop\" or a wait such as \"wait 20ms\"".into(),
             Kind::List { of, .. } => format!("a list in brackets, of {}", of.example()),

@@ -231,6 +231,8 @@ impl Values {
         interface Interface Prefix;
         /// An Ethernet address.
         mac Mac [u8; 6];
+        /// Bytes.
+        bytes Bytes Vec<u8>;
         /// A range of ports.
         ports Ports Ports;
         /// A word.

@@ -39,6 +39,47 @@ const SIZE_UNITS: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
 ];
 
+/// Bytes as text, and as hexadecimal numbers between bars: `GET /|0d 0a|`. A bar itself is `|7c|`.
+///
+/// # Errors
+/// Fewer or more bytes than `bounds`, a bar without its second, or something else than pairs of hexadecimal digits between two.
+pub fn bytes(text: &str, bounds: (usize, usize)) -> Result<Vec<u8>, Mistake> {
+    let instead = r#"write pairs of hexadecimal digits between two bars, such as "GET /|0d 0a|"; a bar itself is |7c|"#;
+    let parts: Vec<&str> = text.split('|').collect();
+    if parts.len().is_multiple_of(2) {
+        return Err(Mistake::new("a bar has no second one", instead));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    for (place, part) in parts.into_iter().enumerate() {
+        if place.is_multiple_of(2) {
+            bytes.extend_from_slice(part.as_bytes());
+            continue;
+        }
+        let digits: Vec<u8> = part.bytes().filter(|byte| *byte != b' ').collect();
+        if digits.is_empty() || !digits.len().is_multiple_of(2) {
+            return Err(Mistake::new("these are no pairs of digits", instead));
+        }
+        for pair in digits.chunks(2) {
+            let value = core::str::from_utf8(pair)
+                .ok()
+                .filter(|pair| pair.bytes().all(|byte| byte.is_ascii_hexdigit()))
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            match value {
+                Some(value) => bytes.push(value),
+                None => return Err(Mistake::new("these are no hexadecimal digits", instead)),
+            }
+        }
+    }
+    let (least, most) = bounds;
+    if !(least..=most).contains(&bytes.len()) {
+        return Err(Mistake::new(
+            format!("these are {} bytes", bytes.len()),
+            format!("write {least} to {most} bytes"),
+        ));
+    }
+    Ok(bytes)
+}
+
 /// A duration: `20ms`, `4m`, `2h4m`.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ mod firewall;
 mod nat;
 mod pass_through;
 mod port_scan;
+mod signature;
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -23,6 +24,7 @@ pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
+pub use signature::{Blocked, SignatureSettings, Wanted};
 
 use super::diagnostic::Report;
 use super::kind::{Kind, Word};
@@ -120,6 +122,8 @@ functions! {
     Balancer(BalancerSettings) = balancer::BALANCER;
     /// A port-scan detector.
     PortScan(PortScanSettings) = port_scan::PORT_SCAN;
+    /// Finds byte signatures.
+    Signature(SignatureSettings) = signature::SIGNATURE;
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
@@ -370,6 +374,7 @@ mod tests {
             let needed = match described.name {
                 "nat" => "outside = [\"203.0.113.1\"]",
                 "firewall" => "rules = \"rules\"",
+                "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
                 "balancer" => BALANCED,
                 _ => "",
             };

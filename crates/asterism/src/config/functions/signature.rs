@@ -1,0 +1,468 @@
+//! The settings of the signature function.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use asterism_function::Tick;
+use asterism_functions::signature::{
+    Carrier, Fragments, Response, SIGNATURE_BYTES_MAX, SIGNATURE_BYTES_MIN, SIGNATURES_MAX,
+    Signature, SignatureConfig, Signatures,
+};
+
+use super::{
+    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, absent,
+    capacity, delay, object, placement,
+};
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::kind::{Kind, NamedValues, Value, Word};
+use crate::config::objects::{self, ObjectChoice};
+use crate::config::section::{Default, Field, Section, Values};
+use crate::config::value::show_duration;
+
+/// What the signature function is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignatureSettings {
+    /// What to find.
+    pub signatures: Vec<Wanted>,
+    /// Whom a signature that was found blocks, and for how long; `None`: it is only reported.
+    pub block: Option<(Blocked, Duration)>,
+    /// Bytes of the shortest piece that is recorded.
+    pub min_piece: u8,
+    /// How long a segment waits for what comes before it.
+    pub wait: Duration,
+    /// Whether IP fragments are dropped.
+    pub drops_fragments: bool,
+    /// Whether a stream that is cut into too many pieces is blocked.
+    pub strict: bool,
+}
+
+/// Whom a signature that was found blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// The connection.
+    Connection,
+    /// All that the source sends.
+    Source,
+}
+
+/// A signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What alerts call it.
+    pub id: u32,
+    /// The name of its table.
+    pub message: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is looked for in TCP, and in UDP.
+    pub carriers: (bool, bool),
+    /// Destination ports; none: all.
+    pub ports: Vec<u16>,
+}
+
+object!(
+    PIECES,
+    "function.signature.state.pieces",
+    "Pieces of signatures at the edges of segments: an entry for each 16 KiB of a stream that has some.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("65_536")
+    ]
+);
+object!(
+    BLOCKED,
+    "function.signature.state.blocked",
+    "Connections or sources that are blocked.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    ALERTS,
+    "function.signature.state.alerts",
+    "Signatures found: one for each stream and signature.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    SHORT,
+    "function.signature.state.short",
+    "TCP segments with fewer bytes than the shortest piece, which are not looked at.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    FRAGMENTS,
+    "function.signature.state.fragments",
+    "IP fragments, which are not looked at.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    UNRECORDED,
+    "function.signature.state.unrecorded",
+    "How often there was no room.",
+    [placement(REPLICATED), delay()]
+);
+
+const fn described(
+    name: &'static str,
+    kind: ObjectKind,
+    section: &'static Section,
+) -> DescribedObject {
+    DescribedObject {
+        name,
+        kind,
+        section,
+    }
+}
+
+pub(super) const SIGNATURE: Described = Described {
+    name: "signature",
+    settings: &SETTINGS,
+    objects: &[
+        described("pieces", ObjectKind::Table, &PIECES),
+        described("blocked", ObjectKind::Table, &BLOCKED),
+        described("alerts", ObjectKind::Table, &ALERTS),
+        described("short", ObjectKind::Counter, &SHORT),
+        described("fragments", ObjectKind::Counter, &FRAGMENTS),
+        described("unrecorded", ObjectKind::Counter, &UNRECORDED),
+    ],
+    together: &[],
+    build,
+};
+
+static SETTINGS: Section = Section {
+    path: "function.signature",
+    meaning: "Finds byte signatures in packets, also where their segments go through different hosts; may block who sent them.",
+    fields: &[
+        Field {
+            name: "signatures",
+            kind: Kind::Named {
+                section: &WANTED,
+                most: SIGNATURES_MAX,
+            },
+            default: Default::Unset("refused: there is nothing to find"),
+            meaning: "What to find: a table for each, whose name is what alerts say. All hosts need the same.",
+        },
+        Field {
+            name: "response",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "detect",
+                        meaning: "An alert is raised; every packet passes.",
+                    },
+                    Word {
+                        word: "block",
+                        meaning: "The packet that completes a signature is dropped, and both directions of its connection are dropped by every host for the time `block`.",
+                    },
+                    Word {
+                        word: "block-source",
+                        meaning: "The packet is dropped, and all that its source sends is dropped by every host for the time `block`.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"detect\""),
+            meaning: "What is done about a signature that was found.",
+        },
+        Field {
+            name: "block",
+            kind: Kind::Duration {
+                least: Duration::from_secs(1),
+                most: Duration::from_secs(7 * 24 * 3600),
+            },
+            default: Default::Is("\"10m\""),
+            meaning: "How long a connection or a source is blocked, in whole seconds.",
+        },
+        Field {
+            name: "min_piece",
+            kind: Kind::Count { least: 1, most: 4 },
+            default: Default::Is("2"),
+            meaning: "Bytes of the shortest piece of a signature that is recorded at a segment's edge. With 1 every split is found, and many more segments write to the state.",
+        },
+        Field {
+            name: "wait",
+            kind: Kind::Duration {
+                least: Duration::ZERO,
+                most: Duration::from_millis(100),
+            },
+            default: Default::Is("\"0ms\""),
+            meaning: "With a response that blocks: how long a segment that may go on with a signature waits for what comes before it.",
+        },
+        Field {
+            name: "fragments",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "pass",
+                        meaning: "They pass, counted.",
+                    },
+                    Word {
+                        word: "drop",
+                        meaning: "They are dropped, counted.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"pass\""),
+            meaning: "What becomes of IP fragments, in which no signature is looked for.",
+        },
+        Field {
+            name: "strict",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether a response that blocks is also given to a stream that is cut into more pieces than are kept.",
+        },
+    ],
+};
+
+static WANTED: Section = Section {
+    path: "function.signature.signatures.NAME",
+    meaning: "A signature. Its name is what alerts say: in quotes if it has other letters than a-z, 0-9 and hyphens.",
+    fields: &[
+        Field {
+            name: "id",
+            kind: Kind::Count {
+                least: 1,
+                most: u32::MAX as u64,
+            },
+            default: Default::Required("1_000_001"),
+            meaning: "Its number in alerts: no two have the same.",
+        },
+        Field {
+            name: "bytes",
+            kind: Kind::Bytes {
+                least: SIGNATURE_BYTES_MIN,
+                most: SIGNATURE_BYTES_MAX,
+            },
+            default: Default::Required("\"GET /evil|0d 0a|\""),
+            meaning: "The bytes as text, and between bars as hexadecimal numbers. Large and small letters differ.",
+        },
+        Field {
+            name: "protocol",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "any",
+                        meaning: "TCP and UDP.",
+                    },
+                    Word {
+                        word: "tcp",
+                        meaning: "TCP, also over several segments.",
+                    },
+                    Word {
+                        word: "udp",
+                        meaning: "UDP, within one datagram.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"any\""),
+            meaning: "By what it comes.",
+        },
+        Field {
+            name: "ports",
+            kind: Kind::List {
+                of: &Kind::Count {
+                    least: 0,
+                    most: 65_535,
+                },
+                most: 1_024,
+            },
+            default: Default::Is("[]"),
+            meaning: "The destination ports that it is looked for at; none: all.",
+        },
+    ],
+};
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    let response = values.choice("response")?;
+    if response == "detect" {
+        for field in ["block", "wait"] {
+            if let Some(place) = values.place(field) {
+                report.add(
+                    Diagnostic::error(
+                        format!("`{field}` says nothing for the response \"detect\""),
+                        place.key.clone(),
+                    )
+                    .help(format!(
+                        "leave `{field}` out, or choose response = \"block\""
+                    )),
+                );
+            }
+        }
+    }
+    if values
+        .duration("block")
+        .is_some_and(|time| time.subsec_nanos() != 0)
+    {
+        report.add(
+            Diagnostic::error("`block` is not in whole seconds", values.span_of("block"))
+                .help("write whole seconds, such as \"60s\""),
+        );
+    }
+    let tables = values.named("signatures").unwrap_or_default();
+    if tables.is_empty() {
+        report.add(
+            Diagnostic::error("there is no signature to find", values.span_of("signatures")).help(
+                "write a table for each, such as [function.signature.signatures.example] with id = 1 and bytes = \"GET /evil\"",
+            ),
+        );
+    }
+    let mut ids = BTreeMap::new();
+    let mut signatures = Vec::with_capacity(tables.len());
+    for table in &tables {
+        let Some(signature) = wanted(table) else {
+            continue;
+        };
+        if let Some(other) = ids.insert(signature.id, table.name.clone()) {
+            report.add(
+                Diagnostic::error(
+                    format!("`{}` has the id of `{other}`", table.name),
+                    table.values.span_of("id"),
+                )
+                .help("give each signature an id of its own"),
+            );
+        }
+        signatures.push(signature);
+    }
+    Some(Settings::Signature(SignatureSettings {
+        signatures,
+        block: match response {
+            "block" => Some((Blocked::Connection, values.duration("block")?)),
+            "block-source" => Some((Blocked::Source, values.duration("block")?)),
+            _ => None,
+        },
+        min_piece: u8::try_from(values.count("min_piece")?).ok()?,
+        wait: values.duration("wait")?,
+        drops_fragments: values.choice("fragments")? == "drop",
+        strict: values.flag("strict")?,
+    }))
+}
+
+/// A signature; `None` if anything in its table is wrong, which was said.
+fn wanted(table: &NamedValues) -> Option<Wanted> {
+    let values = &table.values;
+    let ports = values.list("ports")?.into_iter();
+    let protocol = values.choice("protocol")?;
+    Some(Wanted {
+        id: u32::try_from(values.count("id")?).ok()?,
+        message: table.name.clone(),
+        bytes: values.bytes("bytes")?,
+        carriers: (protocol != "udp", protocol != "tcp"),
+        ports: ports
+            .filter_map(|(value, _)| match value {
+                Value::Count(port) => u16::try_from(port).ok(),
+                _ => None,
+            })
+            .collect(),
+    })
+}
+
+impl FunctionSettings for SignatureSettings {
+    type Function = Signatures;
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Signatures, String> {
+        let of = |name| objects::capacity(objects, name);
+        Signatures::new(SignatureConfig {
+            pieces_max: of("pieces"),
+            alerts_max: of("alerts").max(of("blocked")),
+            ..config(self)
+        })
+        .map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            format!("the signatures cannot be taken: {}", faults.join("; "))
+        })
+    }
+
+    fn words(&self) -> String {
+        let response = match self.block {
+            Some((Blocked::Connection, time)) => {
+                format!("its connection is blocked for {}", show_duration(time))
+            }
+            Some((Blocked::Source, time)) => {
+                format!("its source is blocked for {}", show_duration(time))
+            }
+            None => "it is reported".to_owned(),
+        };
+        let signatures = match self.signatures.len() {
+            1 => "1 signature is".to_owned(),
+            count => format!("{count} signatures are"),
+        };
+        format!(
+            "{signatures} looked for, in TCP also over several segments; where one is found {response}"
+        )
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &SignatureSettings) -> SignatureConfig {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let signatures = settings.signatures.iter().map(|wanted| Signature {
+        id: wanted.id,
+        message: wanted.message.clone(),
+        bytes: wanted.bytes.clone(),
+        carrier: match wanted.carriers {
+            (true, false) => Carrier::Tcp,
+            (false, true) => Carrier::Udp,
+            _ => Carrier::Any,
+        },
+        ports: wanted.ports.clone(),
+    });
+    SignatureConfig {
+        response: match settings.block {
+            None => Response::Detect,
+            Some((Blocked::Connection, time)) => Response::BlockConnection {
+                block_s: seconds(time),
+            },
+            Some((Blocked::Source, time)) => Response::BlockSource {
+                block_s: seconds(time),
+            },
+        },
+        min_piece: settings.min_piece,
+        wait_us: u32::try_from(settings.wait.as_micros()).unwrap_or(u32::MAX),
+        fragments: if settings.drops_fragments {
+            Fragments::Drop
+        } else {
+            Fragments::Pass
+        },
+        strict: settings.strict,
+        ..SignatureConfig::new(signatures.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn what_is_written_is_what_is_looked_for() {
+        let text = "[function.signature.signatures.example]\nid = 7\nbytes = \"GET /|7C 0d0a|\"\nports = [80]";
+        let (config, report) = Config::read("test.toml", text);
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Signature(settings) = &function.settings else {
+            panic!()
+        };
+        let made = settings.function(&function.objects).unwrap();
+        let example = Signature {
+            id: 7,
+            message: "example".into(),
+            bytes: b"GET /|\r\n".to_vec(),
+            carrier: Carrier::Any,
+            ports: vec![80],
+        };
+        assert_eq!(*made.config(), SignatureConfig::new(vec![example]));
+    }
+}

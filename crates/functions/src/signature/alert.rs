@@ -1,0 +1,148 @@
+//! What all instances know of the signatures found. Imports `flow`.
+
+use asterism_function::objects::hash;
+use asterism_function::{BadBytes, Key, Reader, Tick, Value, Wire, Writer};
+
+use super::flow::Stream;
+
+/// What an alert is about: there is one for each stream and signature.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Subject {
+    /// Who sent it to whom.
+    pub stream: Stream,
+    /// The signature's identifier; 0: the stream was cut into more pieces than are kept.
+    pub id: u32,
+}
+
+impl Wire for Subject {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.stream.encode(out);
+        out.varint(self.id.into());
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            stream: Stream::decode(input)?,
+            id: u32::try_from(input.varint()?).map_err(|_| BadBytes)?,
+        })
+    }
+}
+
+impl Key for Subject {
+    fn hash(&self, seed: u64) -> u64 {
+        hash::word(self.id.into(), self.stream.hash(seed))
+    }
+}
+
+/// A signature that was found. Joins: the earliest time; blocked if anybody blocked for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alert {
+    /// When it was first found.
+    pub first: Tick,
+    /// Whether the packet was dropped.
+    pub blocked: bool,
+}
+
+impl Value for Alert {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.first = self.first.min(other.first);
+        self.blocked |= other.blocked;
+    }
+}
+
+impl Wire for Alert {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.first);
+        out.u8(self.blocked.into());
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            first: input.u32()?,
+            blocked: match input.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(BadBytes),
+            },
+        })
+    }
+}
+
+/// Who is blocked. Joins: the latest end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// From this time on it is not.
+    pub until: Tick,
+}
+
+impl Value for Block {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.until = self.until.max(other.until);
+    }
+}
+
+impl Wire for Block {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.until);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            until: input.u32()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flow::{Place, Target};
+    use super::*;
+    use asterism_function::laws;
+
+    #[test]
+    fn values_join_as_the_law_says() {
+        let number = |draw: u64, place: u64| hash::words(draw, place, 5) % 4;
+        for draw in 0..500 {
+            let [a, b, c] = [draw, draw + 10_000, draw + 20_000].map(|draw| Alert {
+                first: number(draw, 0) as u32,
+                blocked: number(draw, 1) == 0,
+            });
+            laws::value(a, b, c);
+            let [a, b, c] = [draw, draw + 10_000, draw + 20_000].map(|draw| Block {
+                until: number(draw, 2) as u32,
+            });
+            laws::value(a, b, c);
+        }
+    }
+
+    #[test]
+    fn keys_and_values_come_back_from_the_wire() {
+        fn back<W: Wire + PartialEq + core::fmt::Debug>(value: W) {
+            let mut bytes = Vec::new();
+            value.encode(&mut Writer::new(&mut bytes, &[]));
+            let mut input = Reader::new(&bytes, &[]);
+            assert_eq!(W::decode(&mut input).as_ref(), Ok(&value));
+            assert!(input.is_empty());
+            for length in 0..bytes.len() {
+                assert!(W::decode(&mut Reader::new(&bytes[..length], &[])).is_err());
+            }
+        }
+        let v4 = core::net::Ipv4Addr::new(192, 0, 2, 1);
+        for is_tcp in [false, true] {
+            let stream = Stream {
+                source: (v4.into(), 1_025),
+                destination: (core::net::Ipv6Addr::LOCALHOST.into(), 80),
+                is_tcp,
+            };
+            assert_eq!(stream.connection(), stream.back().connection());
+            back(Subject { stream, id: 70_000 });
+            back(Target::Connection(stream));
+            back(Place::of(stream, u32::MAX));
+        }
+        back(Target::Source(v4.into()));
+        back(Block { until: u32::MAX });
+        back(Alert {
+            first: 7,
+            blocked: true,
+        });
+    }
+}

@@ -1,0 +1,275 @@
+//! Finds byte signatures in packets and in TCP streams, also where a signature is split over segments that go through
+//! different instances (the IDPS of Constellation §3.1, whose flows take several paths). Imports `asterism_function`, and
+//! `aho_corasick` to find many signatures at once.
+//!
+//! No stream is put together and no segment is kept. An instance looks at each payload by itself. What it finds whole is
+//! an alert; what may be a piece of a signature at a payload's edges is recorded by sequence number, in sets that join
+//! (`pieces.rs`, read it first), which every instance knows after the lag. Whoever sees a piece, or any later segment
+//! near by, puts the recorded ones together (`finder.rs`). So order, retransmission, overlap, and which segment went
+//! where do not matter.
+//!
+//! Not seen: signatures split so that a part in the middle has fewer than `min_piece` bytes; those split within IP
+//! fragments or over UDP datagrams; what a receiver takes otherwise than the instances, as segments with a wrong checksum
+//! or two that disagree about the same bytes.
+
+mod alert;
+mod config;
+mod finder;
+mod flow;
+mod pieces;
+mod record;
+
+use asterism_function::{
+    Ask, Builder, Counter, Fragment, Late, Map, NetworkFunction, PortNumber, Reason, TcpFlags,
+    Verdict, objects::hash, state,
+};
+
+pub use alert::{Alert, Block, Subject};
+pub use config::{
+    Carrier, Fragments, MIN_PIECE_MAX, Response, SIGNATURE_BYTES_MAX, SIGNATURE_BYTES_MIN,
+    SIGNATURES_BYTES_MAX, SIGNATURES_MAX, Signature, SignatureConfig, SignatureFault,
+};
+pub use flow::{Place, Stream, Target};
+pub use pieces::{PIECES_MAX, Piece, Pieces};
+
+use crate::port_scan::Host;
+use finder::{Finder, Found};
+
+/// What the instances share.
+#[state]
+pub struct SignatureState {
+    /// Pieces of signatures, by place of a stream.
+    pub pieces: Map<Place, Pieces>,
+    /// Connections or sources that are blocked.
+    pub blocked: Map<Target, Block>,
+    /// Signatures found: one for each stream and signature.
+    pub alerts: Map<Subject, Alert>,
+    /// TCP segments that carry fewer bytes than the shortest piece: not looked at.
+    pub short: Counter,
+    /// IP fragments: not looked at.
+    pub fragments: Counter,
+    /// Pieces, alerts and blocks for which there was no room.
+    pub unrecorded: Counter,
+}
+
+impl SignatureState {
+    /// All alerts, the oldest first: what this instance found and what others did, as far as it has arrived. For the
+    /// control plane: walks the table and allocates.
+    #[must_use]
+    pub fn alerts(&self) -> Vec<(Subject, Alert)> {
+        let mut alerts = Vec::with_capacity(self.alerts.len());
+        self.alerts
+            .for_each(|row, alert| alerts.push((row.0, *alert)));
+        alerts.sort_by_key(|(subject, alert)| (alert.first, *subject));
+        alerts
+    }
+}
+
+/// The function: forwards from its first port to its second and back, but for what is blocked.
+#[derive(Clone, Debug)]
+pub struct Signatures {
+    config: SignatureConfig,
+    finder: Finder,
+}
+
+impl Signatures {
+    /// A function that looks for the signatures of a configuration. Builds their automaton: some milliseconds.
+    ///
+    /// # Errors
+    /// All that is wrong with the configuration; nothing was made.
+    pub fn new(config: SignatureConfig) -> Result<Self, Vec<SignatureFault>> {
+        let faults = config.faults();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let finder = Finder::new(&config);
+        Ok(Self { config, finder })
+    }
+
+    /// What the operator chose.
+    #[must_use]
+    pub fn config(&self) -> &SignatureConfig {
+        &self.config
+    }
+
+    /// The signature that an alert names; `None` for 0.
+    #[must_use]
+    pub fn signature(&self, id: u32) -> Option<&Signature> {
+        self.config
+            .signatures
+            .iter()
+            .find(|signature| signature.id == id)
+    }
+
+    /// Bytes of memory of the automaton and the lists beside it, about; each host has one.
+    #[must_use]
+    pub fn finder_bytes(&self) -> usize {
+        self.finder.bytes()
+    }
+
+    /// What a state's pieces make up though no alert says so: two instances saw the parts within the lag of each other,
+    /// and no segment near by came since. For the control plane: walks the table, and allocates.
+    #[must_use]
+    pub fn unreported(&self, state: &SignatureState) -> Vec<Subject> {
+        let mut subjects = Vec::new();
+        state.pieces.for_each(|row, pieces| {
+            let (stream, mut found) = (row.0.stream, Found::default());
+            self.finder.put_together(pieces, &stream, &mut found);
+            let ids = found
+                .all()
+                .iter()
+                .map(|&place| self.finder.signature(place).id);
+            subjects.extend(ids.map(|id| Subject { stream, id }));
+            if pieces.is_overfull() {
+                subjects.push(Subject { stream, id: 0 });
+            }
+        });
+        let known = state.alerts();
+        subjects.retain(|subject| !known.iter().any(|(other, _)| other == subject));
+        subjects.sort();
+        subjects.dedup();
+        subjects
+    }
+
+    /// Whether the packet's source or connection is blocked: why.
+    #[inline(always)]
+    fn refused(
+        &self,
+        ask: &Ask<'_, SignatureState>,
+        stream: Option<&Stream>,
+    ) -> Result<Option<Reason>, Late> {
+        let (target, reason) = match (self.config.response, stream) {
+            (Response::BlockConnection { .. }, Some(stream)) => (
+                Target::Connection(stream.connection()),
+                Reason::ConnectionBlocked,
+            ),
+            (Response::BlockSource { .. }, Some(stream)) => {
+                (Target::Source(stream.source.0), Reason::Blocked)
+            }
+            (Response::BlockSource { .. }, None) => {
+                let packet = ask.packet();
+                let source = match (packet.ipv4_source(), packet.ipv6_source()) {
+                    (Some(source), _) => Host::from(source),
+                    (_, Some(source)) => Host::from(source),
+                    _ => return Ok(None),
+                };
+                (Target::Source(source), Reason::Blocked)
+            }
+            _ => return Ok(None),
+        };
+        let block = ask.blocked.get(&target)?;
+        Ok(block
+            .is_some_and(|block| ask.now() < block.value.until)
+            .then_some(reason))
+    }
+
+    #[inline(never)]
+    fn fragment(&self, ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
+        if let Some(reason) = self.refused(&ask, None)? {
+            return Ok(Verdict::Drop(reason));
+        }
+        let out = forward(&ask);
+        let mut act = ask.act()?;
+        act.fragments.add(1);
+        Ok(match self.config.fragments {
+            Fragments::Pass => Verdict::Forward(out),
+            Fragments::Drop => Verdict::Drop(Reason::FragmentNotInspected),
+        })
+    }
+
+    #[inline(always)]
+    fn tcp(&self, ask: Ask<'_, SignatureState>, stream: Stream) -> Result<Verdict, Late> {
+        let packet = ask.packet();
+        let payload = packet.payload();
+        if payload.len() < usize::from(self.config.min_piece) {
+            let out = forward(&ask);
+            ask.act()?.short.add(1);
+            return Ok(Verdict::Forward(out));
+        }
+        let mut found = Found::default();
+        self.finder.find(payload, &stream, &mut found);
+        let edges = self.finder.edges(payload);
+        let sequence = sequence(&ask);
+        if found.all().is_empty() && edges == [None, None] {
+            // What two other instances saw within the lag of each other may be known by now.
+            let place = Place::of(stream, sequence.wrapping_sub(1));
+            if ask.pieces.get(&place)?.is_none() {
+                return Ok(Verdict::Forward(forward(&ask)));
+            }
+        }
+        self.follow(ask, stream, sequence, edges, found)
+    }
+}
+
+impl NetworkFunction for Signatures {
+    type State = SignatureState;
+
+    fn state(&self, builder: &Builder) -> SignatureState {
+        let config = &self.config;
+        let block_s = match config.response {
+            Response::Detect => 1,
+            // Entries are never touched, so a block ends on its own.
+            Response::BlockConnection { block_s } | Response::BlockSource { block_s } => {
+                block_s.max(1)
+            }
+        };
+        SignatureState {
+            pieces: builder.table("pieces", config.pieces_max, &[config.pieces_keep_s.max(1)]),
+            blocked: builder.table("blocked", config.alerts_max, &[block_s]),
+            alerts: builder.table("alerts", config.alerts_max, &[config.alert_keep_s.max(1)]),
+            short: builder.counter("short"),
+            fragments: builder.counter("fragments"),
+            unrecorded: builder.counter("unrecorded"),
+        }
+    }
+
+    #[inline(always)]
+    fn packet(&self, ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
+        let packet = ask.packet();
+        if packet.layout().fragment() != Fragment::Whole {
+            return self.fragment(ask);
+        }
+        let stream = Stream::of(packet);
+        if let Some(reason) = self.refused(&ask, stream.as_ref())? {
+            return Ok(Verdict::Drop(reason));
+        }
+        let Some(stream) = stream else {
+            return Ok(Verdict::Forward(forward(&ask)));
+        };
+        if packet.payload().is_empty() || !self.finder.is_watched(&stream) {
+            return Ok(Verdict::Forward(forward(&ask)));
+        }
+        if stream.is_tcp {
+            return self.tcp(ask, stream);
+        }
+        let mut found = Found::default();
+        self.finder.find(packet.payload(), &stream, &mut found);
+        if found.all().is_empty() {
+            return Ok(Verdict::Forward(forward(&ask)));
+        }
+        self.conclude(ask, stream, record::Changes::default(), found)
+    }
+
+    /// Pieces name bytes by their place in the list: hosts with different lists would read them differently.
+    fn schema(&self) -> u64 {
+        hash::word(self.finder.schema(), 0x51_67)
+    }
+}
+
+#[inline(always)]
+fn forward(ask: &Ask<'_, SignatureState>) -> PortNumber {
+    PortNumber(ask.port().0 ^ 1)
+}
+
+/// The sequence number of a segment's first byte of payload: a SYN counts as one before it (RFC 9293 §3.4).
+#[inline(always)]
+fn sequence(ask: &Ask<'_, SignatureState>) -> u32 {
+    let packet = ask.packet();
+    let syn = packet
+        .tcp_flags()
+        .is_some_and(|flags| flags.contains(TcpFlags::SYN));
+    packet
+        .tcp_sequence()
+        .unwrap_or_default()
+        .wrapping_add(syn.into())
+}

@@ -1,0 +1,246 @@
+//! What a segment adds to the pieces of its stream, and what comes of it: alerts and blocks. Imports `mod.rs`'s state and
+//! function, `finder`, `flow`, `pieces`, `alert`.
+//!
+//! Off the path of ordinary segments: only those come here that may be a part of a signature, or lie near one.
+
+use asterism_function::{Ask, At, Late, Reason, Single, Vacancy, Verdict};
+
+use super::finder::{Edge, FOUND_MAX, Finder, Found};
+use super::flow::{BLOCK_BITS, Place, Stream, Target};
+use super::pieces::{Piece, Pieces};
+use super::{Alert, Block, Response, SignatureState, Signatures, Subject, forward};
+
+/// Places that one segment's pieces belong to, at most: two pieces, each of which may lie near the border of two.
+const PLACES_MAX: usize = 4;
+
+/// Bytes before a place from which offsets count: as long as a signature, which may begin in the place before.
+const MARGIN: u32 = 64;
+
+/// What is known of a place, and what it is to become.
+#[derive(Clone, Copy)]
+struct Change {
+    place: Place,
+    at: Option<At<Single<Place>, Pieces>>,
+    pieces: Pieces,
+}
+
+impl Change {
+    fn is_none(&self) -> bool {
+        match &self.at {
+            Some(at) => at.value == self.pieces,
+            None => self.pieces == Pieces::default(),
+        }
+    }
+}
+
+/// What is to become of the places of a segment.
+#[derive(Default)]
+pub(super) struct Changes([Option<Change>; PLACES_MAX]);
+
+impl Signatures {
+    /// Records a segment's pieces and puts together what is known around it.
+    #[inline(never)]
+    pub(super) fn follow(
+        &self,
+        ask: Ask<'_, SignatureState>,
+        stream: Stream,
+        sequence: u32,
+        edges: [Option<Edge>; 2],
+        mut found: Found,
+    ) -> Result<Verdict, Late> {
+        let mut places = [None; PLACES_MAX];
+        let add = |places: &mut [Option<Place>; PLACES_MAX], sequence| {
+            let place = Some(Place::of(stream, sequence));
+            if !places.contains(&place)
+                && let Some(free) = places.iter_mut().find(|free| free.is_none())
+            {
+                *free = place;
+            }
+        };
+        for edge in edges.iter().flatten() {
+            let (lowest, highest) = starts(sequence, edge);
+            add(&mut places, lowest);
+            add(&mut places, highest);
+        }
+        if places[0].is_none() {
+            add(&mut places, sequence.wrapping_sub(1));
+        }
+        // All are asked before the first answer is looked at, so that late ones are fetched at once.
+        let answers = places.map(|place| place.map(|place| (place, ask.pieces.get(&place))));
+        let mut changes = Changes::default();
+        for (change, answer) in changes.0.iter_mut().zip(answers) {
+            if let Some((place, at)) = answer {
+                let at = at?;
+                let pieces = at.map_or_else(Pieces::default, |at| at.value);
+                *change = Some(Change { place, at, pieces });
+            }
+        }
+        let (mut continues, mut is_preceded) = (false, false);
+        for change in changes.0.iter_mut().flatten() {
+            for edge in edges.iter().flatten() {
+                let Some(piece) = piece_in(change.place, sequence, edge) else {
+                    continue;
+                };
+                if piece.is_open_left() {
+                    continues = true;
+                    is_preceded |= Finder::is_preceded(&change.pieces, piece);
+                }
+                change.pieces.add(piece);
+            }
+            self.finder
+                .put_together(&change.pieces, &stream, &mut found);
+        }
+        // What begins a signature waits for nothing: else the parts of one would wait for each other.
+        if continues
+            && !is_preceded
+            && self.config.wait_us > 0
+            && self.config.response != Response::Detect
+            && found.all().is_empty()
+            && !self.finder.may_begin(ask.packet().payload())
+        {
+            ask.expect(self.config.wait_us.into())?;
+        }
+        self.conclude(ask, stream, changes, found)
+    }
+
+    /// Writes what was learnt: pieces, alerts, a block.
+    #[inline(never)]
+    pub(super) fn conclude(
+        &self,
+        ask: Ask<'_, SignatureState>,
+        stream: Stream,
+        changes: Changes,
+        found: Found,
+    ) -> Result<Verdict, Late> {
+        let out = forward(&ask);
+        let now = ask.now();
+        let is_overfull = changes
+            .0
+            .iter()
+            .flatten()
+            .any(|change| change.pieces.is_overfull());
+        let blocks = self.config.response != Response::Detect
+            && (!found.all().is_empty() || is_overfull && self.config.strict);
+        let mut ids = [None; FOUND_MAX + 1];
+        for (id, &place) in ids.iter_mut().zip(found.all()) {
+            *id = Some(self.finder.signature(place).id);
+        }
+        ids[FOUND_MAX] = is_overfull.then_some(0);
+        let known = ids.map(|id| {
+            id.map(|id| {
+                let subject = Subject { stream, id };
+                (subject, ask.alerts.get(&subject))
+            })
+        });
+        let target = match self.config.response {
+            Response::Detect => None,
+            Response::BlockConnection { block_s } => {
+                Some((Target::Connection(stream.connection()), block_s))
+            }
+            Response::BlockSource { block_s } => Some((Target::Source(stream.source.0), block_s)),
+        }
+        .filter(|_| blocks)
+        .map(|(target, block_s)| {
+            (
+                target,
+                now.saturating_add(block_s),
+                ask.blocked.get(&target),
+            )
+        });
+        let mut alerts = [const { None }; FOUND_MAX + 1];
+        for (alert, known) in alerts.iter_mut().zip(known) {
+            if let Some((subject, at)) = known
+                && at?.is_none()
+            {
+                *alert = Some((subject, ask.alerts.vacancy()?));
+            }
+        }
+        let block = match target {
+            None => None,
+            Some((target, until, at)) => match at? {
+                Some(at) => Some((target, until, Room::Known(at))),
+                None => Some((target, until, Room::New(ask.blocked.vacancy()?))),
+            },
+        };
+        let mut writes = [const { None }; PLACES_MAX];
+        for (write, change) in writes.iter_mut().zip(&changes.0) {
+            if let Some(change) = change.filter(|change| !change.is_none()) {
+                let room = match change.at {
+                    Some(at) => Room::Known(at),
+                    None => Room::New(ask.pieces.vacancy()?),
+                };
+                *write = Some((change.place, change.pieces, room));
+            }
+        }
+        let is_idle = writes.iter().all(Option::is_none) && alerts.iter().all(Option::is_none);
+        if is_idle && block.is_none() && !found.is_cut {
+            return Ok(Verdict::Forward(out));
+        }
+        let mut act = ask.act()?;
+        let mut unrecorded = u64::from(found.is_cut);
+        for (place, pieces, room) in writes.into_iter().flatten() {
+            match room {
+                Room::Known(at) => act.pieces.update(&at, pieces),
+                Room::New(Some(room)) => act.pieces.insert(room, place, pieces),
+                Room::New(None) => unrecorded += 1,
+            }
+        }
+        for (subject, room) in alerts.into_iter().flatten() {
+            let alert = Alert {
+                first: now,
+                blocked: blocks,
+            };
+            match room {
+                Some(room) => act.alerts.insert(room, subject, alert),
+                None => unrecorded += 1,
+            }
+        }
+        if let Some((target, until, room)) = block {
+            match room {
+                Room::Known(at) => act.blocked.update(&at, Block { until }),
+                Room::New(Some(room)) => act.blocked.insert(room, target, Block { until }),
+                Room::New(None) => unrecorded += 1,
+            }
+        }
+        if unrecorded > 0 {
+            act.unrecorded.add(unrecorded);
+        }
+        Ok(if blocks {
+            Verdict::Drop(Reason::SignatureFound)
+        } else {
+            Verdict::Forward(out)
+        })
+    }
+}
+
+/// Where a write goes.
+enum Room<K, V> {
+    Known(At<Single<K>, V>),
+    New(Option<Vacancy>),
+}
+
+/// The lowest and the highest sequence number at which a signature may begin that has an edge's bytes.
+const fn starts(sequence: u32, edge: &Edge) -> (u32, u32) {
+    let first = sequence.wrapping_add(edge.at as u32);
+    (
+        first.wrapping_sub(MARGIN - 1),
+        first.wrapping_add(edge.length as u32 - 1),
+    )
+}
+
+/// An edge as a piece of a place; `None` if no signature that begins in the place has its bytes.
+fn piece_in(place: Place, sequence: u32, edge: &Edge) -> Option<Piece> {
+    let (lowest, highest) = starts(sequence, edge);
+    let block = place.block;
+    if block != lowest >> BLOCK_BITS && block != highest >> BLOCK_BITS {
+        return None;
+    }
+    let begin = (block << BLOCK_BITS).wrapping_sub(MARGIN);
+    let offset = sequence.wrapping_add(edge.at as u32).wrapping_sub(begin);
+    Some(Piece::new(
+        offset as u16,
+        edge.rank,
+        edge.length as u8,
+        edge.open,
+    ))
+}
