@@ -58,6 +58,7 @@ reasons! {
     IcmpLimited "icmp-limited" "An ICMP error was due but the rate limit was reached.";
     Blocked "blocked" "The source is blocked.";
     PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
+    RateLimited "rate-limited" "A limit that the packet counts for is used up.";
     ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";
     ParkedOverflow "parked-overflow" "Too many packets waited for late answers, or behind such; one was dropped.";
     ParkedFlow "parked-flow" "Too many packets of one flow waited; the newest was dropped.";

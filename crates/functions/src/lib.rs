@@ -1,5 +1,6 @@
 //! The library of network functions.
 pub mod pass_through;
 
+pub mod monitor;
 pub mod nat;
 pub mod port_scan;
