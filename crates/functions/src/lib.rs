@@ -1,6 +1,7 @@
 //! The library of network functions.
 pub mod pass_through;
 
+pub mod limiter;
 pub mod monitor;
 pub mod nat;
 pub mod port_scan;
