@@ -353,6 +353,35 @@ fn function_words(settings: &Settings) -> String {
                 show_duration(scan.window)
             )
         }
+        Settings::Monitor(monitor) => {
+            let exported = monitor.collector.map_or_else(
+                || "not exported".to_owned(),
+                |collector| format!("exported to {collector}"),
+            );
+            format!(
+                "every packet leaves as it came; flows are counted by {} and {exported}",
+                show_duration(monitor.interval)
+            )
+        }
+        Settings::Limiter(limiter) => {
+            let limits: Vec<String> = limiter
+                .limits()
+                .map(|(name, limit)| {
+                    format!(
+                        "{name} {} {} a second, {} at once",
+                        show_count(limit.rate),
+                        if limit.packets { "packets" } else { "bytes" },
+                        show_count(limit.burst)
+                    )
+                })
+                .collect();
+            let accuracy = if limiter.exact {
+                "exact"
+            } else {
+                "approximate"
+            };
+            format!("{} ({accuracy})", limits.join("; "))
+        }
         Settings::PassThrough(_) => "every packet leaves as it came".to_owned(),
     }
 }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, Tick};
+use asterism_function::{Spending, TokenRate};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
+use asterism_functions::monitor::{Monitor, MonitorConfig};
 use asterism_functions::nat::{
     self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, Route, Side,
 };
@@ -11,7 +14,8 @@ use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePo
 
 use crate::config::Function;
 use crate::config::functions::{
-    self, Link, NatSettings, PassThroughSettings, PortScanSettings, Settings,
+    self, LimitSettings, LimiterSettings, Link, MonitorSettings, NatSettings, PassThroughSettings,
+    PortScanSettings, Settings,
 };
 
 /// The port of the inside, or of whoever speaks first.
@@ -26,6 +30,10 @@ pub enum Configured {
     Nat(Arc<Nat>),
     /// A port-scan detector.
     PortScan(Arc<PortScan>),
+    /// A network monitor.
+    Monitor(Arc<Monitor>),
+    /// A rate limiter.
+    Limiter(Arc<Limiter>),
     /// A function that changes nothing.
     PassThrough(Arc<PassThrough>),
 }
@@ -63,6 +71,24 @@ pub fn function(function: &Function) -> Result<Configured, String> {
                 ..port_scan_config(settings)
             };
             Ok(Configured::PortScan(Arc::new(PortScan::new(config))))
+        }
+        Settings::Monitor(settings) => {
+            let config = MonitorConfig {
+                edges_max: capacity("links"),
+                flows_max: capacity("flow_packets").max(capacity("flow_bytes")),
+                alarms_max: capacity("alarms"),
+                places: capacity("heavy_bytes").max(capacity("heavy_packets")),
+                ..monitor_config(settings)
+            };
+            Ok(Configured::Monitor(Arc::new(Monitor::new(config))))
+        }
+        Settings::Limiter(settings) => {
+            let keys_max = ["sources", "destinations", "services"].map(capacity);
+            let config = LimiterConfig {
+                keys_max: keys_max.into_iter().max().unwrap_or(0),
+                ..limiter_config(settings)?
+            };
+            Ok(Configured::Limiter(Arc::new(Limiter::new(config))))
         }
         Settings::PassThrough(settings) => {
             Ok(Configured::PassThrough(Arc::new(pass_through(*settings))))
@@ -174,6 +200,62 @@ fn port_scan_config(settings: &PortScanSettings) -> PortScanConfig {
     }
 }
 
+fn monitor_config(settings: &MonitorSettings) -> MonitorConfig {
+    let seconds = |time: core::time::Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    MonitorConfig {
+        interval_s: seconds(settings.interval),
+        out_degree: settings.out_degree,
+        in_degree: settings.in_degree,
+        edge_idle_s: seconds(settings.edge_idle),
+        cells: settings.cells,
+        alarm_keep_s: seconds(settings.alarm_keep),
+        ..MonitorConfig::default()
+    }
+}
+
+fn limiter_config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
+    let limit = |limit: &Option<LimitSettings>| {
+        limit.as_ref().map(|limit| Limit {
+            unit: if limit.packets {
+                Unit::Packets
+            } else {
+                Unit::Bytes
+            },
+            rate: TokenRate {
+                tokens_per_second: limit.rate,
+                burst_tokens: limit.burst,
+            },
+        })
+    };
+    let network = |prefix: &crate::config::network::Prefix| Network {
+        address: prefix.address.into(),
+        length: prefix.length,
+    };
+    let tenants = settings.tenants.iter();
+    let tenants: Vec<Vec<Network>> = tenants
+        .map(|networks| networks.iter().map(network).collect())
+        .collect();
+    Ok(LimiterConfig {
+        from: match settings.from {
+            "inside" => From::Inside,
+            "outside" => From::Outside,
+            _ => From::Both,
+        },
+        spending: if settings.exact {
+            Spending::Escrow
+        } else {
+            Spending::Approximate
+        },
+        sources: limit(&settings.sources),
+        destinations: limit(&settings.destinations),
+        services: limit(&settings.services),
+        tenant: limit(&settings.tenant),
+        tenants: Tenants::new(tenants.iter().map(Vec::as_slice))
+            .map_err(|_| "the limiter cannot be made: it has too many tenants".to_owned())?,
+        ..LimiterConfig::default()
+    })
+}
+
 fn pass_through(settings: PassThroughSettings) -> PassThrough {
     PassThrough {
         access: match settings.access {
@@ -189,6 +271,8 @@ fn pass_through(settings: PassThroughSettings) -> PassThrough {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use asterism_functions::limiter::LimiterState;
+    use asterism_functions::monitor::MonitorState;
     use asterism_functions::nat::NatState;
     use asterism_functions::pass_through::PassThroughState;
     use asterism_functions::port_scan::PortScanState;
@@ -205,6 +289,10 @@ mod tests {
             "[function.nat]\noutside = [\"203.0.113.1\"]",
             "[function.port-scan]",
             "[function.port-scan]\nvolume = { megabits = 10, window = \"10s\", block = \"1m\" }",
+            "[function.monitor]",
+            "[function.monitor]\ncollector = \"192.0.2.9:4739\"",
+            "[function.limiter]\nsources = { rate = 1000, burst = 3000 }",
+            "[function.limiter]\naccuracy = \"exact\"\ntenant = { unit = \"packets\", rate = 10, burst = 5 }\n[function.limiter.tenants.gold]\nnetworks = [\"10.0.0.0/8\"]",
             "[function.pass-through]",
         ] {
             function(&read(text).function).unwrap();
@@ -231,6 +319,19 @@ mod tests {
             panic!()
         };
         assert_eq!(*made.config(), PortScanConfig::default());
+        let Ok(Configured::Monitor(made)) = function(&read("[function.monitor]").function) else {
+            panic!()
+        };
+        assert_eq!(*made.config(), MonitorConfig::default());
+        let config = read("[function.limiter]\nsources = { rate = 1000, burst = 3000 }");
+        let Ok(Configured::Limiter(made)) = function(&config.function) else {
+            panic!()
+        };
+        let own = LimiterConfig {
+            sources: made.config().sources,
+            ..LimiterConfig::default()
+        };
+        assert_eq!(*made.config(), own);
     }
 
     /// The objects that can be placed are those that the function has.
@@ -241,6 +342,8 @@ mod tests {
             let own = match described.name {
                 "nat" => NatState::OBJECTS,
                 "port-scan" => PortScanState::OBJECTS,
+                "monitor" => MonitorState::OBJECTS,
+                "limiter" => LimiterState::OBJECTS,
                 "pass-through" => PassThroughState::OBJECTS,
                 other => panic!("{other} has no state to compare"),
             };

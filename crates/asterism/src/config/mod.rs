@@ -464,6 +464,10 @@ fn read_settings(
             report,
         );
     }
+    promises::check_shares(&settings, &objects, sharing, report);
+    if report.errors() > before {
+        return None;
+    }
     Some(Function {
         name: function.name,
         settings,

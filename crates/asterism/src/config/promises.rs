@@ -57,6 +57,7 @@ pub(super) fn check(
     for one in chosen {
         if one.object.kind == ObjectKind::TokenBucket
             && one.placement == Some(Placement::Replicated)
+            && one.values.has("accuracy")
             && one.values.choice("accuracy") == Some("exact")
         {
             report.add(
@@ -154,6 +155,50 @@ pub(super) fn check_leases(
                 "give out at least {needed} ports of each address, or add outside addresses"
             )),
         );
+    }
+}
+
+/// Refuses bursts that leave an instance's exact share without a token.
+pub(super) fn check_shares(
+    settings: &Settings,
+    choices: &[ObjectChoice],
+    sharing: Sharing,
+    report: &mut Report,
+) {
+    let Settings::Limiter(limiter) = settings else {
+        return;
+    };
+    let instances = (sharing.members * sharing.instances) as u64;
+    for (name, limit) in limiter.limits() {
+        let object = if name == "tenant" { "tenants" } else { name };
+        let is_shared = choices
+            .iter()
+            .any(|one| one.name == object && one.placement == Placement::Replicated);
+        if !limiter.exact || !is_shared {
+            continue;
+        }
+        let share = limit.burst / instances;
+        if share == 0 {
+            report.add(
+                Diagnostic::error(
+                    format!(
+                        "the burst of `{name}` leaves no token for some of {instances} instances"
+                    ),
+                    limit.burst_at.clone(),
+                )
+                .help(format!("write {instances} or more"))
+                .help("or choose accuracy = \"approximate\""),
+            );
+        } else if !limit.packets && share < 1_500 && limit.burst >= 1_500 {
+            report.add(
+                Diagnostic::warning(
+                    format!("packets longer than {share} bytes never pass"),
+                    limit.burst_at.clone(),
+                )
+                .label(format!("an equal share for each of {instances} instances"))
+                .help(format!("write {} or more", 1_500 * instances)),
+            );
+        }
     }
 }
 

@@ -193,6 +193,20 @@ fn configured(
             &mut FirstSpeaker::default(),
             progress,
         ),
+        Configured::Monitor(function) => run(
+            &function,
+            objects,
+            plan,
+            &mut FirstSpeaker::default(),
+            progress,
+        ),
+        Configured::Limiter(function) => run(
+            &function,
+            objects,
+            plan,
+            &mut FirstSpeaker::default(),
+            progress,
+        ),
         Configured::PassThrough(function) => run(
             &function,
             objects,

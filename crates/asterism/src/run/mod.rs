@@ -8,6 +8,7 @@
 
 pub mod board;
 mod epochs;
+pub mod exports;
 pub mod journal;
 mod keys;
 mod notices;
@@ -100,6 +101,8 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let result = match function {
         Configured::Nat(function) => Service::run(&prepared, &function, place, output),
         Configured::PortScan(function) => Service::run(&prepared, &function, place, output),
+        Configured::Monitor(function) => Service::run(&prepared, &function, place, output),
+        Configured::Limiter(function) => Service::run(&prepared, &function, place, output),
         Configured::PassThrough(function) => Service::run(&prepared, &function, place, output),
     };
     match result {

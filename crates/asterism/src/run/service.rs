@@ -19,6 +19,7 @@ use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
+use super::exports::Exports;
 use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::requests::Request;
@@ -48,12 +49,12 @@ const FLUSH_US: u64 = 1_000;
 /// A running host.
 pub struct Service<'a, 'o> {
     prepared: &'a Prepared,
-    config: Config,
+    pub(super) config: Config,
     pub(super) clock: MonotonicClock,
-    member: MemberId,
+    pub(super) member: MemberId,
     identity: Identity,
     shared: Vec<Arc<Shared>>,
-    requests: Vec<SyncSender<Request>>,
+    pub(super) requests: Vec<SyncSender<Request>>,
     workers: Vec<JoinHandle<()>>,
     pub(super) channel: StateChannelThread,
     events: Receiver<Event>,
@@ -62,13 +63,14 @@ pub struct Service<'a, 'o> {
     manager: Manager,
     epochs: Option<Watch>,
     pub(super) keys: Option<keys::Watch>,
+    pub(super) exports: Option<Exports>,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
     /// Messages refused so far because they are of another life of a member.
     lives_refused: u64,
     watched: Time,
-    view: Arc<View>,
+    pub(super) view: Arc<View>,
     reply: Option<Command>,
     /// The member is this process's until it ends.
     _place: Place,
@@ -191,7 +193,8 @@ impl Service<'_, '_> {
                 // Timers of this thread end when they are due, not up to 50 us later.
                 let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
                 let settings = move |name: &str| settings.object_settings(name);
-                let instance = parts.start(function, settings, pool, ports);
+                let instance = parts.start(function.clone(), settings, pool, ports);
+                let instance = (instance, function);
                 Worker::new(instance, share_of, receiver, events_of, bell, clock).run();
             };
             let name = format!("instance-{number}");
@@ -244,6 +247,7 @@ impl Service<'_, '_> {
                 watch
             }),
             keys: keys::Watch::of(prepared),
+            exports: None,
             stop,
             hang_up,
             stop_asked: false,
@@ -261,6 +265,7 @@ impl Service<'_, '_> {
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
         self.take_up_state(cold)?;
+        self.begin_exports().map_err(Interrupted::Failed)?;
         self.set_phase(Phase::Running);
         let heard = others(&self.channel.snapshot(), self.member)
             .filter(|other| other.heard)
@@ -397,6 +402,7 @@ impl Service<'_, '_> {
         }
         self.watch_epochs();
         self.watch_keys();
+        self.watch_exports();
         let refused = self
             .channel
             .snapshot()

@@ -112,6 +112,12 @@ enum Work {
         written: u64,
         reply: SyncSender<u64>,
     },
+    Report {
+        question: u32,
+        cursor: Option<u32>,
+        waiting: Option<Vec<u8>>,
+        parts: SyncSender<Vec<u8>>,
+    },
     Save {
         cursor: Option<(u8, u32)>,
         waiting: Option<Vec<u8>>,
@@ -129,6 +135,8 @@ enum Work {
 /// An instance with what its thread needs.
 pub struct Worker<F: NetworkFunction> {
     instance: Instance<F>,
+    /// The instance's function, for what the control plane asks of it.
+    function: Arc<F>,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
     events: SyncSender<Event>,
@@ -151,7 +159,7 @@ impl<F: NetworkFunction> core::fmt::Debug for Worker<F> {
 impl<F: NetworkFunction> Worker<F> {
     /// A worker. Runs on the thread that made the instance.
     pub fn new(
-        instance: Instance<F>,
+        (instance, function): (Instance<F>, Arc<F>),
         shared: Arc<Shared>,
         requests: Receiver<Request>,
         events: SyncSender<Event>,
@@ -161,6 +169,7 @@ impl<F: NetworkFunction> Worker<F> {
         let links = instance.ports().iter().map(|_| LinkState::Up).collect();
         Worker {
             instance,
+            function,
             shared,
             requests,
             events,
@@ -287,6 +296,12 @@ impl<F: NetworkFunction> Worker<F> {
                 written: 0,
                 reply,
             }),
+            Request::Report { question, parts } => Some(Work::Report {
+                question,
+                cursor: Some(0),
+                waiting: None,
+                parts,
+            }),
             Request::Save { parts } => Some(Work::Save {
                 cursor: Some((0, 0)),
                 waiting: None,
@@ -403,6 +418,35 @@ impl<F: NetworkFunction> Worker<F> {
                     cursor,
                     written,
                     reply,
+                })
+            }
+            Work::Report {
+                question,
+                mut cursor,
+                waiting,
+                parts,
+            } => {
+                let part = match (waiting, cursor) {
+                    (Some(part), _) => part,
+                    (None, Some(from)) => {
+                        let mut part = Vec::new();
+                        let state = self.instance.state();
+                        let range = (from, RECORDS_PER_TURN);
+                        cursor = self.function.report(state, question, range, &mut part);
+                        part
+                    }
+                    (None, None) => return None,
+                };
+                let waiting = match parts.try_send(part) {
+                    Ok(()) => None,
+                    Err(std::sync::mpsc::TrySendError::Full(part)) => Some(part),
+                    Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return None,
+                };
+                Some(Work::Report {
+                    question,
+                    cursor,
+                    waiting,
+                    parts,
                 })
             }
             Work::Save {

@@ -1,12 +1,16 @@
 //! The network functions that a configuration can name: their settings, their state objects, and what can be chosen for
 //! each object.
 
+mod limiter;
+mod monitor;
 mod nat;
 mod pass_through;
 mod port_scan;
 
 use core::time::Duration;
 
+pub use limiter::{LimitSettings, LimiterSettings};
+pub use monitor::MonitorSettings;
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
@@ -37,6 +41,10 @@ pub enum Settings {
     Nat(NatSettings),
     /// A port-scan detector.
     PortScan(PortScanSettings),
+    /// A network monitor.
+    Monitor(MonitorSettings),
+    /// A rate limiter.
+    Limiter(LimiterSettings),
     /// A function that changes nothing.
     PassThrough(PassThroughSettings),
 }
@@ -75,7 +83,13 @@ pub struct Together {
 }
 
 /// All functions.
-pub static ALL: &[Described] = &[nat::NAT, port_scan::PORT_SCAN, pass_through::PASS_THROUGH];
+pub static ALL: &[Described] = &[
+    nat::NAT,
+    port_scan::PORT_SCAN,
+    monitor::MONITOR,
+    limiter::LIMITER,
+    pass_through::PASS_THROUGH,
+];
 
 const fn placement(default: &'static str) -> Field {
     Field {
