@@ -16,11 +16,11 @@ pub struct MonitorConfig {
     pub edge_idle_s: Tick,
     /// Edges as instances see them at most, over the whole cluster. Default 65,536.
     pub edges_max: u32,
-    /// Flows of the last intervals at most, over the whole cluster, 2¹⁸ at most. Default 65,536.
+    /// Flows of the last intervals at most, over the whole cluster, 2¹⁷ at most. Default 65,536.
     pub flows_max: u32,
     /// Places of each instance for the heaviest flows by bytes, and as many by packets. Default 512.
     pub places: u32,
-    /// Cells of the sketch of flow sizes, 2¹⁶ at most. Default 4,096.
+    /// Cells of the sketch of flow sizes, 2¹³ at most. Default 4,096.
     pub cells: u32,
     /// Alarms at most. Default 4,096.
     pub alarms_max: u32,
@@ -50,9 +50,9 @@ impl MonitorConfig {
     pub(super) fn bounded(self) -> Self {
         Self {
             interval_s: self.interval_s.clamp(10, 3_600),
-            flows_max: self.flows_max.clamp(1, 1 << 18),
+            flows_max: self.flows_max.clamp(1, 1 << 17),
             places: self.places.clamp(1, 1 << 16),
-            cells: self.cells.clamp(1, 1 << 16),
+            cells: self.cells.clamp(1, 1 << 13),
             ..self
         }
     }

@@ -12,7 +12,7 @@ use asterism_function::objects::SKEW_SECONDS_MAX;
 /// Seconds after an interval's end at which its counts are complete: clocks that differ, and the lag of the state channel.
 pub const GRACE_S: Tick = SKEW_SECONDS_MAX + 2;
 /// Seconds within which an exporter is done.
-pub const EXPORT_S: Tick = 2;
+pub const EXPORT_S: Tick = 3;
 /// A host that was not heard for so many seconds is taken for dead.
 pub const SILENCE_S: Tick = 3;
 

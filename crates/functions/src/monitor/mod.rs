@@ -231,7 +231,7 @@ impl NetworkFunction for Monitor {
             flow_bytes: builder.windowed_counters("flow_bytes", config.flows_max, window),
             sizes: builder.windowed_counters(
                 "sizes",
-                config.cells.saturating_mul(instances).min(1 << 18),
+                config.cells.saturating_mul(instances),
                 window,
             ),
             heavy_bytes: builder.top_k("heavy_bytes", config.places),
@@ -294,8 +294,9 @@ impl NetworkFunction for Monitor {
             }
             _ => unrecorded += 1,
         }
-        if let Some(cell) = cell {
-            act.sizes.add(&cell, 1);
+        match cell {
+            Some(cell) => act.sizes.add(&cell, 1),
+            None => unrecorded += 1,
         }
         act.heavy_bytes.add(&flow, bytes);
         act.heavy_packets.add(&flow, 1);
