@@ -51,7 +51,8 @@ impl Tenants {
                 made.add(*network, number);
             }
         }
-        made.by_length.sort_by(|one, other| other.0.cmp(&one.0));
+        made.by_length
+            .sort_by_key(|(length, _)| core::cmp::Reverse(*length));
         Ok(made)
     }
 

@@ -48,7 +48,7 @@ impl Collector {
         for _ in 0..200 {
             // What no collector understands is left out by it. A port that nobody listens on refuses the datagram before.
             let _ = collector.socket.send(&[0]);
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20));
             if collector.socket.send(&[0]).is_ok() {
                 return Some(collector);
             }
@@ -58,7 +58,7 @@ impl Collector {
 
     /// Ends it; the flows that it has.
     pub(crate) fn flows(mut self) -> Vec<FlowRecord> {
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::park_timeout(Duration::from_millis(300));
         let id = self.child.id().to_string();
         assert!(
             Command::new("kill")
@@ -128,7 +128,7 @@ fn a_real_collector_has_every_flow_with_its_packets_and_bytes() {
                 .send(message)
                 .expect("the collector listens");
             // A burst that the receiver's buffer does not hold is lost, as with every exporter over UDP.
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::park_timeout(Duration::from_micros(200));
         };
         for (flow, (packets, bytes)) in &counts {
             let record = FlowRecord {

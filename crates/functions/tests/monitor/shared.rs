@@ -11,6 +11,9 @@ use crate::cluster::Cluster;
 use crate::collector::Collector;
 use crate::packets::{host, syn, udp};
 
+/// Packets and bytes that passed, by interval and flow.
+type Truth = BTreeMap<(u32, Flow), (u64, u64)>;
+
 const DELAY_US: u64 = 50_000;
 const SECOND_US: u64 = 1_000_000;
 
@@ -62,10 +65,10 @@ impl Exports {
 }
 
 /// Packets dealt so that the ways of a conversation go through different instances; one instance dies in the third minute.
-fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, BTreeMap<(u32, Flow), (u64, u64)>) {
+fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, Truth) {
     let mut cluster = Cluster::new(Monitor::new(MonitorConfig::default()), 3, DELAY_US, 11);
     let mut exports = Exports::new(&cluster, 3);
-    let mut truth: BTreeMap<(u32, Flow), (u64, u64)> = BTreeMap::new();
+    let mut truth = Truth::new();
     for second in 0..300u64 {
         // A dying instance has told what it counted in the seconds before; it dies after a flush.
         if second == 125
@@ -104,7 +107,7 @@ fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, BTreeMap<(u32, Flow
 }
 
 /// That each interval that is over was exported once, whole, and by which hosts.
-fn check(exports: &Exports, truth: &BTreeMap<(u32, Flow), (u64, u64)>, last: u32) -> Vec<usize> {
+fn check(exports: &Exports, truth: &Truth, last: u32) -> Vec<usize> {
     let mut told = BTreeMap::new();
     let mut exporters = BTreeMap::new();
     for (interval, host, record) in &exports.done {
