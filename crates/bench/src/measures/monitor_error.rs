@@ -9,9 +9,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use asterism_function::{
-    Builder, Call, Emissions, Layout, NetworkFunction, Packet, PortNumber, State, call,
+    Builder, Call, CountMin, Emissions, Layout, NetworkFunction, Packet, PortNumber, State, call,
+    state,
 };
-use asterism_functions::monitor::{Flow, Monitor, MonitorConfig, MonitorState};
+use asterism_functions::monitor::{
+    Flow, Monitor, MonitorConfig, MonitorState, VOLUME_DOUBT, VOLUME_ERROR,
+};
 use asterism_state::{
     Context as StateContext, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle,
 };
@@ -205,6 +208,82 @@ fn resident() -> Result<f64, Failure> {
     Ok(pages.ok_or_else(|| absent(text.clone()))? * 4_096.0)
 }
 
+/// A monitor's sketch of volumes and nothing else.
+#[state]
+struct Sketch {
+    volumes: CountMin<u64>,
+}
+
+/// Memory of the sketch of volumes in an instance of a cluster, all of whose instances add to every cell.
+fn sketch_mib(seed: u64) -> Result<f64, Failure> {
+    let count = CLUSTERS * usize::from(INSTANCES);
+    let contexts: Vec<_> = (0..count)
+        .map(|place| {
+            let name = OriginName {
+                member: place as u16 % INSTANCES,
+                incarnation: 1,
+            };
+            let identity = Identity {
+                own: name,
+                members: (0..INSTANCES).collect(),
+                lane: (0, 1),
+            };
+            let sequencer = Sequencer::Own(Cell::new(0));
+            let context = Rc::new(StateContext::new(identity, sequencer, seed, Vec::new()));
+            context.set_now(0, TICK);
+            (name, context)
+        })
+        .collect();
+    let before = resident()?;
+    let mut sketches: Vec<Sketch> = contexts
+        .iter()
+        .map(|(_, context)| {
+            let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+            Sketch {
+                volumes: builder.count_min("volumes", VOLUME_ERROR, VOLUME_DOUBT),
+            }
+        })
+        .collect();
+    for place in 0..count {
+        let (name, context) = &contexts[place];
+        for key in 0..FLOWS as u64 {
+            sketches[place].act().volumes.add(&key, 1 + key);
+        }
+        sketches[place].with(0, Flush(&mut 100_000_000));
+        let mut groups = Vec::new();
+        context.take_groups(|sequence, bytes| groups.push((sequence, bytes.to_vec())));
+        let cluster = place / usize::from(INSTANCES) * usize::from(INSTANCES);
+        for other in (cluster..cluster + usize::from(INSTANCES)).filter(|other| *other != place) {
+            for (sequence, bytes) in &groups {
+                sketches[other]
+                    .apply(&contexts[other].1, *name, *sequence, bytes)
+                    .map_err(|_| Failure::Unsound("a group cannot be read".into()))?;
+            }
+        }
+    }
+    let bytes = (resident()? - before) / count as f64;
+    if sketches
+        .iter()
+        .any(|sketch| sketch.volumes.get(&9).is_ok_and(|sum| sum < 30))
+    {
+        return Err(Failure::Unsound("a sketch lacks what others added".into()));
+    }
+    Ok(bytes / f64::from(1 << 20))
+}
+
+/// Memory of an instance's whole state, small tables, contexts and all.
+fn state_mib(random: &mut Random) -> Result<f64, Failure> {
+    let before = resident()?;
+    let mut clusters = Vec::new();
+    for _ in 0..CLUSTERS {
+        let mut cluster = Cluster::new(random.bits());
+        cluster.traffic(FLOWS, PACKETS / 4, random)?;
+        clusters.push(cluster);
+    }
+    let instances = (CLUSTERS * usize::from(INSTANCES)) as f64;
+    Ok((resident()? - before) / instances / f64::from(1 << 20))
+}
+
 fn error(context: &Context) -> Result<Outcome, Failure> {
     let mut random = Random::new(context.seed);
     let frame_bytes = FRAME_BYTES as u64 - 14;
@@ -240,23 +319,16 @@ fn error(context: &Context) -> Result<Outcome, Failure> {
             sizes = sizes.max((flows as f64 - truth as f64).abs() / stated);
         }
     }
-    let before = resident()?;
-    let mut clusters = Vec::new();
-    for _ in 0..CLUSTERS {
-        let mut cluster = Cluster::new(random.bits());
-        cluster.traffic(FLOWS, PACKETS / 4, &mut random)?;
-        clusters.push(cluster);
-    }
-    let instances = (CLUSTERS * usize::from(INSTANCES)) as f64;
-    let memory_mib = (resident()? - before) / instances / f64::from(1 << 20);
-    drop(clusters);
+    let memory_mib = sketch_mib(context.seed)?;
+    let state_mib = state_mib(&mut random)?;
     let worst = volume.max(heavy).max(sizes);
     context.say(&format!(
-        "volumes {volume:.3}, heaviest {heavy:.3}, sizes {sizes:.3} of what they state; {memory_mib:.2} MiB"
+        "volumes {volume:.3}, heaviest {heavy:.3}, sizes {sizes:.3} of what they state; {memory_mib:.2} MiB, all {state_mib:.1} MiB"
     ));
     Ok(Outcome::new(worst, runs)
         .variant("volumes", volume)
         .variant("heaviest", heavy)
         .variant("sizes", sizes)
-        .variant("memory-mib", memory_mib))
+        .variant("memory-mib", memory_mib)
+        .variant("whole-state-mib", state_mib))
 }
