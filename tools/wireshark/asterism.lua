@@ -18,6 +18,8 @@ local GROUP_BYTES_MAX = 1200
 local RUNS_MAX = 64
 local MEMBERS_MAX = 64
 local KEYS_MAX = 4
+-- Runs of an ask.
+local ASKED_MAX = 16
 -- Of an auditor: segments of an object, and leaves of one.
 local SEGMENTS, SEGMENT_LEAVES = 4, 64
 -- 2^56: sequences beyond it are malformed.
@@ -34,7 +36,7 @@ local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
     [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
-    [131] = "stream",
+    [131] = "stream", [132] = "ask", [133] = "lacks",
 }
 local RELAY_KINDS = { [1] = "to be handed on", [2] = "handed on" }
 local COVERS = { [0] = "changes", [1] = "the full state" }
@@ -68,6 +70,7 @@ list(ProtoField.uint16, {
     { "member", "Member" }, { "handshake.to_member", "To member" }, { "echo.member", "Member" },
     { "acknowledge.origin", "Origin" }, { "image_end.member", "Member" }, { "join_confirm.member", "Member" },
     { "join_vector.member", "Member" }, { "leave_confirm.member", "Member" }, { "close.member", "Member" },
+    { "ask.origin", "Origin" },
     { "relay.member", "Wrapped by member" }, { "relay.length", "Bytes of the datagram" },
     { "join_vector.of", "Contains what is held by member" }, { "close.of", "Contains what is held by member" },
 })
@@ -91,6 +94,7 @@ list(ProtoField.uint64, {
     { "join_confirm.head", "Head" }, { "join_vector.lives", "Lives" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
     { "audit.members", "Members" }, { "audit.sequence", "Sequence" }, { "stream.sequence", "Sent up to" },
+    { "ask.first", "First sequence" }, { "ask.more", "More that follow it" },
 })
 list(ProtoField.uint64, {
     { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" }, { "stream.digest", "Digest up to there" },
@@ -467,6 +471,28 @@ bodies[131] = function(body, tree)
     body:fixed(tree, "stream.digest", 8)
     return "up to " .. tostring(sequence)
 end
+
+-- Groups that a member asks the relay of its site for, and those that the relay lacks.
+bodies[132] = function(body, tree)
+    local count = 0
+    repeat
+        count = count + 1
+        if count > ASKED_MAX then
+            error({ "too many runs" })
+        end
+        body:small(tree, "ask.origin", 16)
+        local first = body:sequence(tree, "ask.first")
+        if first == UInt64.new(0) then
+            error({ "a run before the first group" })
+        end
+        local more = body:sequence(tree, "ask.more")
+        if first + more > SEQUENCE_MAX then
+            error({ "a sequence beyond the greatest" })
+        end
+    until body:left() == 0
+    return count == 1 and "1 run" or count .. " runs"
+end
+bodies[133] = bodies[132]
 
 -- Runs `read`; what it raises as malformed becomes an expert's word at `tree`. Faults of this script stay faults.
 local function guarded(tree, read)

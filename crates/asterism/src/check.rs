@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 use serde::Serialize;
 
 use crate::command_line::End;
@@ -10,7 +11,7 @@ use crate::config::fields::{self, SectionDocument};
 use crate::config::functions::ObjectKind;
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
-use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Settings};
+use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind};
 use crate::key_file;
 use crate::output::{Output, Schema};
 
@@ -199,7 +200,31 @@ pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Re
         report.sort();
         config = None;
     }
+    if let Some(read) = &mut config {
+        let mistakes = report.errors();
+        let settings = &mut read.function.settings;
+        settings.read_files(&|file| read_file(&key_path(path, file)), &mut report);
+        if report.errors() > mistakes {
+            report.sort();
+            config = None;
+        }
+    }
     Ok((config, report))
+}
+
+/// A file that the configuration names: its name and its text.
+fn read_file(path: &Path) -> Result<(String, String), String> {
+    let name = path.display().to_string();
+    let cannot = |error| format!("cannot read {name}: {error}");
+    let metadata = std::fs::metadata(path).map_err(cannot)?;
+    if metadata.is_file() && metadata.len() > RULE_FILE_BYTES_MAX as u64 {
+        return Err(format!(
+            "{name} has {} bytes, such a file at most {RULE_FILE_BYTES_MAX}",
+            metadata.len()
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(cannot)?;
+    Ok((name, text))
 }
 
 /// A key file's path: from the configuration's folder, unless it is absolute.
@@ -284,7 +309,7 @@ pub fn words(file: &str, config: &Config) -> String {
     text.push_str(&format!(
         "Function  {}: {}\n\nState\n",
         config.function.name,
-        function_words(&config.function.settings)
+        config.function.settings.words()
     ));
     let width = config
         .function
@@ -312,78 +337,6 @@ pub fn words(file: &str, config: &Config) -> String {
         ));
     }
     text
-}
-
-fn function_words(settings: &Settings) -> String {
-    match settings {
-        Settings::Nat(nat) => {
-            let inside: Vec<String> = nat.inside.iter().map(ToString::to_string).collect();
-            let outside: Vec<String> = nat
-                .outside
-                .iter()
-                .take(3)
-                .map(ToString::to_string)
-                .collect();
-            let more = match nat.outside.len().saturating_sub(3) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let forwards = match nat.forwards.len() {
-                0 => String::new(),
-                1 => ", 1 forward".to_owned(),
-                count => format!(", {count} forwards"),
-            };
-            format!(
-                "{} appear as {}{more}, ports {} ({} a protocol){forwards}",
-                inside.join(", "),
-                outside.join(", "),
-                nat.ports,
-                show_count(u64::from(nat.ports.count()) * nat.outside.len() as u64),
-            )
-        }
-        Settings::PortScan(scan) => {
-            let response = match scan.block {
-                Some(block) => format!("is blocked for {}", show_duration(block)),
-                None => "is reported".to_owned(),
-            };
-            format!(
-                "a source with {} unanswered ports or {} refusing hosts within {} {response}",
-                scan.ports,
-                scan.hosts,
-                show_duration(scan.window)
-            )
-        }
-        Settings::Monitor(monitor) => {
-            let exported = monitor.collector.map_or_else(
-                || "not exported".to_owned(),
-                |collector| format!("exported to {collector}"),
-            );
-            format!(
-                "every packet leaves as it came; flows are counted by {} and {exported}",
-                show_duration(monitor.interval)
-            )
-        }
-        Settings::Limiter(limiter) => {
-            let limits: Vec<String> = limiter
-                .limits()
-                .map(|(name, limit)| {
-                    format!(
-                        "{name} {} {} a second, {} at once",
-                        show_count(limit.rate),
-                        if limit.packets { "packets" } else { "bytes" },
-                        show_count(limit.burst)
-                    )
-                })
-                .collect();
-            let accuracy = if limiter.exact {
-                "exact"
-            } else {
-                "approximate"
-            };
-            format!("{} ({accuracy})", limits.join("; "))
-        }
-        Settings::PassThrough(_) => "every packet leaves as it came".to_owned(),
-    }
 }
 
 /// What an access to an object costs, in words.

@@ -10,7 +10,7 @@ use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO}
 use asterism_engine::link::{LinkConditions, Network, SeededRandom};
 use asterism_engine::port::{Port, PortDrop, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, host};
-use asterism_function::{NetworkFunction, PortNumber, State};
+use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{Incarnation, Time};
 use asterism_state::ObjectSettings;
@@ -126,7 +126,8 @@ impl<F: NetworkFunction> Fleet<F> {
         let mut fleet = Fleet {
             cluster: Cluster::new(members, network),
             left,
-            shared: F::State::OBJECTS
+            shared: function
+                .objects()
                 .iter()
                 .map(|name| objects(name).logged)
                 .collect(),

@@ -3,6 +3,8 @@
 //! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
 //! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
 
+mod stages;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::exports::{Exported, ExportsDocument};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
+pub use stages::StageDocument;
 
 /// How long an instance has to answer: it does between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -60,6 +63,8 @@ pub struct Names {
     pub function: &'static str,
     /// Its state objects.
     pub objects: &'static [&'static str],
+    /// The stages of a chain, in order.
+    pub stages: Vec<&'static str>,
     /// The ports: name, kind and interface or file.
     pub ports: Vec<(&'static str, &'static str, String)>,
     /// This start of the host.
@@ -73,7 +78,7 @@ impl View {
     #[must_use]
     pub fn new(
         config: &Config,
-        objects: &'static [&'static str],
+        (objects, stages): (&'static [&'static str], &[&'static str]),
         clock: MonotonicClock,
         incarnation: Incarnation,
         shared: Vec<Arc<Shared>>,
@@ -101,6 +106,7 @@ impl View {
                     .collect(),
                 function: config.function.name,
                 objects,
+                stages: stages.to_vec(),
                 ports: ports.collect(),
                 incarnation,
                 log: (
@@ -122,7 +128,8 @@ impl View {
     #[must_use]
     pub fn snapshots(&self) -> Vec<Option<InstanceSnapshot>> {
         let read = |shared: &Arc<Shared>| {
-            InstanceSnapshot::read(&shared.board.read()?, self.names.objects)
+            let stages = self.names.stages.len();
+            InstanceSnapshot::read(&shared.board.read()?, self.names.objects, stages)
         };
         self.shared.iter().map(read).collect()
     }
@@ -247,6 +254,7 @@ impl View {
                     turns: snapshot.turns,
                     sleeps: snapshot.sleeps,
                     ports: self.ports(snapshot),
+                    stages: stages::documents(snapshot, &self.names),
                     objects: snapshot
                         .objects
                         .iter()
@@ -503,6 +511,9 @@ pub struct InstanceDocument {
     pub sleeps: u64,
     /// Its ports.
     pub ports: Vec<PortDocument>,
+    /// The stages of a chain, in order; absent of other functions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageDocument>,
     /// Its state objects.
     pub objects: Vec<ObjectDocument>,
 }

@@ -5,12 +5,18 @@
 
 mod allocations;
 mod audit;
+mod captures;
+mod chain_order;
+mod chains;
 mod count_packets;
 mod counters;
 mod counters_pair;
+mod due_packets;
+mod firewall;
 mod floor;
 mod host_process;
 mod idps_leaked;
+mod idps_scans;
 mod join_cold;
 mod join_load;
 mod join_pause;
@@ -28,8 +34,11 @@ mod nat_churn;
 mod nat_latency;
 mod nat_oracle;
 mod paper_figure_4;
+mod paper_figure_5;
+mod paper_figure_6;
 mod paper_figure_7;
 mod paper_lines;
+mod paper_table_3;
 mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
@@ -53,9 +62,13 @@ use crate::timing;
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     audit::MEASURES,
+    chain_order::MEASURES,
+    chains::MEASURES,
     counters::MEASURES,
+    firewall::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
+    idps_scans::MEASURES,
     join_cold::MEASURES,
     join_pause::MEASURES,
     lab_kill::MEASURES,
@@ -70,7 +83,10 @@ const MEASURES: &[&[Measure]] = &[
     nat_oracle::MEASURES,
     paper_figure_7::MEASURES,
     paper_figure_4::MEASURES,
+    paper_figure_5::MEASURES,
+    paper_figure_6::MEASURES,
     paper_lines::MEASURES,
+    paper_table_3::MEASURES,
     pass_through::MEASURES,
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,
@@ -85,6 +101,7 @@ const MEASURES: &[&[Measure]] = &[
 ];
 const WORKLOADS: &[&[Workload]] = &[
     audit::WORKLOADS,
+    chains::WORKLOADS,
     floor::WORKLOADS,
     known_loop::WORKLOADS,
     nat::WORKLOADS,

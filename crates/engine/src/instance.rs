@@ -5,20 +5,25 @@
 //! clock is read by the caller, once a turn.
 //!
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
-//! `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from outside), `saved.rs` (its state to and from a
-//! file), `trace.rs` (looking at single packets).
+//! `recency.rs` (whether prefetching pays), `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from
+//! outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
+//! stages of a chain).
 
+mod chained;
 mod parked;
 mod parts;
+mod recency;
 mod saved;
 mod sharing;
 mod trace;
 mod view;
 
 use core::ops::Range;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use asterism_function::chain::Place;
 use asterism_function::{
     Call, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
 };
@@ -33,12 +38,14 @@ use crate::parking::Parking;
 use crate::port::Port;
 use crate::tally::Tally;
 
+use chained::take_within;
 pub(crate) use parts::Exchange;
 pub use parts::InstanceParts;
+use recency::Recency;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
+use sharing::Walk;
 pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
-use sharing::{BURST_LOG_BYTES, Walk};
-pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStep};
+pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
 
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 8;
@@ -69,7 +76,15 @@ pub struct Instance<F: NetworkFunction> {
     tick_at_zero: Tick,
     serial: u64,
     now_us: u64,
-    prefetches: bool,
+    /// Bytes of the log that must be free before a burst is read.
+    burst_log_bytes: usize,
+    /// Packets that stages of a chain emitted to others; never more than are emitted in a burst.
+    within: VecDeque<Frame>,
+    /// How often the packet being handled was handed on between stages from here.
+    handed_on: u8,
+    /// Bursts to be handled in two passes, the first of which prefetches.
+    foreseen_left: u32,
+    recency: Recency,
     prefetch_above_bytes: usize,
     flush_us: u64,
     flushed_us: u64,
@@ -103,6 +118,12 @@ impl<F: NetworkFunction> core::fmt::Debug for Instance<F> {
 }
 
 impl<F: NetworkFunction> Instance<F> {
+    /// Goes on with another function, whose state must be of the same shape: between two bursts, so that no packet meets both.
+    /// Packets that are parked are called again with the new one. Costs an allocation.
+    pub fn replace_function(&mut self, function: Arc<F>) {
+        self.function = Rc::new(function);
+    }
+
     /// One turn of the loop at `now`. Returns how many packets were read: none means that the loop may
     /// rest until [`Instance::next_due`] or until something arrives.
     pub fn turn(&mut self, now: Time) -> usize {
@@ -174,12 +195,12 @@ impl<F: NetworkFunction> Instance<F> {
     fn has_log_room(&mut self) -> bool {
         self.exchange
             .as_mut()
-            .is_none_or(|exchange| exchange.up.has_free(BURST_LOG_BYTES))
+            .is_none_or(|exchange| exchange.up.has_free(self.burst_log_bytes))
     }
 
     fn handle_burst(&mut self, port: u16, burst: &mut Burst) {
         let port = PortNumber(port);
-        if self.prefetches {
+        if self.foreseen_left > 0 {
             self.handle_foreseen(port, burst);
         } else {
             self.prefetch_frames(burst.as_slice());
@@ -197,6 +218,8 @@ impl<F: NetworkFunction> Instance<F> {
     /// In two passes, the first of which only prefetches. Apart, so that neither way takes the other's registers.
     #[inline(never)]
     fn handle_foreseen(&mut self, port: PortNumber, burst: &mut Burst) {
+        self.foreseen_left -= 1;
+        self.tally.prefetched += burst.len() as u64;
         let mut parsed = [Layout::default(); BURST];
         self.prefetch(port, burst, &mut parsed);
         let context = self.context.clone();
@@ -266,9 +289,11 @@ impl<F: NetworkFunction> Instance<F> {
             Ok(_) => return self.discard(slot.alias(), Reason::TruncatedCapture),
             Err(malformed) => return self.discard(slot.alias(), malformed.into()),
         };
-        if !self.parking.is_empty() && self.follows(slot, layout) {
+        if !self.parking.is_empty() {
             slot.set_port(port.0);
-            return self.park_behind(slot.alias(), layout);
+            if self.follows(slot, layout) {
+                return self.park_behind(slot.alias(), layout);
+            }
         }
         self.call(slot, layout, port);
     }
@@ -285,6 +310,7 @@ impl<F: NetworkFunction> Instance<F> {
         let function: &F = &function;
         self.context.foresight().begin();
         self.context.prefetch();
+        let is_sample = self.recency.takes_burst();
         let mut ahead = 0..0;
         let frames = burst.as_mut_slice();
         self.prefetch_frames(&frames[..frames.len().min(PREFETCHED_TOGETHER)]);
@@ -307,6 +333,9 @@ impl<F: NetworkFunction> Instance<F> {
                 };
                 // The verdict of a call that reads nothing is not taken: the packet is handled later.
                 let _ = call(function, packet, given);
+                if is_sample {
+                    self.recency.look_at(self.context.foresight().reads());
+                }
             }
             self.prefetch_records(ahead);
             ahead = begin..end;
@@ -344,7 +373,10 @@ impl<F: NetworkFunction> Instance<F> {
             emissions: &mut self.emissions,
             port,
         };
+        // Others of its flow may be parked at a stage that it has not come to.
+        self.context.set_singly(true);
         let result = call(&**self.function, packet, given);
+        self.context.set_singly(false);
         self.conclude(result, slot, port);
     }
 
@@ -362,8 +394,9 @@ impl<F: NetworkFunction> Instance<F> {
                 self.pool.release(slot.alias());
             }
             Err(_) => {
-                slot.set_port(port.0);
-                self.park(slot.alias());
+                let (at, late_us_max) = self.waits_at(port);
+                slot.set_port(at.0);
+                self.park(slot.alias(), late_us_max);
             }
         }
     }
@@ -376,7 +409,7 @@ impl<F: NetworkFunction> Instance<F> {
         self.context.end(|object, number| {
             state.look(object, GiveBack(number));
         });
-        for object in 0..F::State::OBJECTS.len() as u8 {
+        for object in 0..self.state.objects().len() as u8 {
             state.look(object, Settle);
         }
     }
@@ -405,7 +438,7 @@ impl<F: NetworkFunction> Instance<F> {
             _ => Err(frame),
         };
         if let Err(frame) = refused {
-            self.discard(frame, Reason::PortDown);
+            self.refuse(port, frame);
         }
     }
 
@@ -418,6 +451,9 @@ impl<F: NetworkFunction> Instance<F> {
     fn send(&mut self) {
         if !self.emissions.is_empty() {
             self.send_emissions();
+        }
+        if !self.within.is_empty() {
+            self.hand_on_emitted();
         }
         for (port, outgoing) in self.ports.iter_mut().zip(&mut self.outgoing) {
             if !outgoing.is_empty() {
@@ -435,9 +471,13 @@ impl<F: NetworkFunction> Instance<F> {
             outgoing,
             ports,
             tally,
+            within,
             ..
         } = self;
         emissions.take(|port, bytes| {
+            if Place::of(port).is_some() {
+                return take_within(within, pool, tally, (port, bytes));
+            }
             let (Some(outgoing), Some(port)) = (
                 outgoing.get_mut(usize::from(port.0)),
                 ports.get_mut(usize::from(port.0)),

@@ -29,11 +29,13 @@ pub enum Mutant {
     BudgetSkipsGroup,
     /// Packets that wait behind others of their flow are not counted (RULES 7: one flow fills the room of all, and no port is read).
     FlowFillsParking,
+    /// A packet that is late at one stage of a chain is called again from the first (effects of the earlier ones twice).
+    ChainCalledAgainWhole,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 11] = [
+    pub const ALL: [Mutant; 12] = [
         Mutant::RecordDroppedWhenFull,
         Mutant::ProgressOvertakes,
         Mutant::SiblingSkipped,
@@ -45,6 +47,7 @@ impl Mutant {
         Mutant::HeldGroupsNotNamed,
         Mutant::BudgetSkipsGroup,
         Mutant::FlowFillsParking,
+        Mutant::ChainCalledAgainWhole,
     ];
 }
 

@@ -58,6 +58,19 @@ impl Until {
             Wait::Nothing => Self::Fetched { at_us: now_us },
         }
     }
+
+    /// The same, at this time at the latest.
+    pub(crate) fn by(self, latest_us: u64) -> Self {
+        match self {
+            Self::Fetched { at_us } => Self::Fetched {
+                at_us: at_us.min(latest_us),
+            },
+            Self::Absent { until_us } => Self::Absent {
+                until_us: until_us.min(latest_us),
+            },
+            Self::Turn { .. } => self,
+        }
+    }
 }
 
 /// What is known of a flow with parked packets.

@@ -15,6 +15,8 @@ pub struct Tally {
     pub consumed: u64,
     /// Calls that were late, the prefetch pass not counted.
     pub late: u64,
+    /// Packets handled in two passes, the first of which prefetches.
+    pub prefetched: u64,
     /// Packets parked now, and the most at any time.
     pub parked: usize,
     /// The most packets parked at any time.
@@ -56,6 +58,7 @@ impl Default for Tally {
             emitted: 0,
             consumed: 0,
             late: 0,
+            prefetched: 0,
             parked: 0,
             parked_most: 0,
             held_by_parking: 0,

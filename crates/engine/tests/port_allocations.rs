@@ -1,15 +1,22 @@
-//! Nothing on the packet path allocates once it is warm: counted by an allocator, for ports, rings and links.
+//! Nothing on the packet path allocates once it is warm: counted by an allocator, for ports, rings, links and chains.
 
+use asterism_engine::InstanceParts;
 use asterism_engine::frame::{Burst, FramePool};
 use asterism_engine::link::{LinkConditions, Network, SeededRandom, ThreadedLink};
 use asterism_engine::port::{
     CapturePort, CaptureReader, CaptureWriter, DelayedPort, LossyPort, MemoryPort, Port,
 };
 use asterism_engine::ring::Broadcast;
+use asterism_function::chain::{Chain, Stage};
+use asterism_function::{
+    Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Verdict, build, state,
+};
 use asterism_placement::Time;
+use asterism_state::ObjectSettings;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Cursor;
+use std::sync::Arc;
 use std::time::Duration;
 
 struct Counting;
@@ -165,4 +172,77 @@ fn rings_and_links_do_not_allocate() {
         count <= 20 && delivered > 1800,
         "the threaded link allocated {count} times"
     );
+}
+
+/// Remembers sources.
+#[derive(Debug)]
+struct Remembers;
+
+#[state]
+struct Sources {
+    seen: Map<Endpoint, ()>,
+}
+
+impl NetworkFunction for Remembers {
+    type State = Sources;
+    fn state(&self, builder: &Builder) -> Sources {
+        Sources {
+            seen: builder.table("seen", 1_024, &[300]),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, Sources>) -> Result<Verdict, Late> {
+        let out = PortNumber(ask.port().0 ^ 1);
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Consumed);
+        };
+        if ask.seen.get(&flow.source())?.is_none()
+            && let Some(room) = ask.seen.vacancy()?
+        {
+            ask.act()?.seen.insert(room, flow.source(), ());
+        }
+        Ok(Verdict::Forward(out))
+    }
+}
+
+#[test]
+fn chains_do_not_allocate() {
+    let packets: Vec<Vec<u8>> = (0..40u16)
+        .map(|number| {
+            let flow = Flow4 {
+                source: [10, 0, 0, 1].into(),
+                destination: [10, 0, 0, 2].into(),
+                source_port: 1_000 + number,
+                destination_port: 53,
+                protocol: 17,
+            };
+            let mut bytes = vec![0; 128];
+            let length = build::flow4(&flow, &[0; 30], &mut bytes).unwrap();
+            bytes.truncate(length);
+            bytes
+        })
+        .collect();
+    let slices = || packets.iter().map(|packet| &packet[..]);
+    let mut pool = FramePool::new(2_048).unwrap();
+    let ports: Vec<Box<dyn Port>> = vec![
+        Box::new(MemoryPort::looping("inside", &mut pool, slices())),
+        Box::new(MemoryPort::looping("outside", &mut pool, slices())),
+    ];
+    let stages = vec![
+        Stage::new("copies", Arc::new(Remembers)).mirrors(),
+        Stage::new("prompt", Arc::new(Remembers)),
+        Stage::new("late", Arc::new(Remembers)),
+    ];
+    let chain = Arc::new(Chain::new(stages).unwrap());
+    let late = |name: &str| ObjectSettings {
+        late_us: if name == "late.seen" { 2 } else { 0 },
+        ..ObjectSettings::LOCAL
+    };
+    let mut instance = InstanceParts::alone(1).start(chain, late, pool, ports);
+    let count = allocations(|round| {
+        instance.turn(Time::from_micros(round));
+    });
+    assert_eq!(count, 0);
+    let tallies: Vec<_> = instance.stage_tallies().cloned().collect();
+    assert!(tallies[0].mirrored > 10_000 && tallies[2].late > 10_000);
+    assert!(instance.tally().forwarded > 10_000);
 }

@@ -15,11 +15,11 @@ use crate::function::{Call, PortNumber};
 /// A write does not compile here, and a read does not compile on what [`Ask::act`] returns.
 #[derive(Debug)]
 pub struct Ask<'a, S: State> {
-    packet: Packet<'a>,
-    state: &'a mut S,
-    context: &'a Rc<Context>,
-    emissions: &'a mut Emissions,
-    port: PortNumber,
+    pub(crate) packet: Packet<'a>,
+    pub(crate) state: &'a mut S,
+    pub(crate) context: &'a Rc<Context>,
+    pub(crate) emissions: &'a mut Emissions,
+    pub(crate) port: PortNumber,
 }
 
 impl<S: State> Deref for Ask<'_, S> {

@@ -47,10 +47,30 @@ impl Emissions {
         true
     }
 
+    /// Says anew by which ports the frames after the first `kept` leave.
+    pub(crate) fn redirect(&mut self, kept: usize, to: impl Fn(PortNumber) -> PortNumber) {
+        for (port, ..) in self.frames.iter_mut().skip(kept) {
+            *port = to(*port);
+        }
+    }
+
+    /// Forgets the frames after the first `kept`.
+    pub(crate) fn truncate(&mut self, kept: usize) {
+        if let Some(&(_, start, _)) = self.frames.get(kept) {
+            self.used = start;
+            self.frames.truncate(kept);
+        }
+    }
+
     /// Whether there is nothing to send.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// Whether there is room for a copy beside what functions may have to say.
+    pub(crate) fn has_room_for_copies(&self) -> bool {
+        self.frames.len() < EMITTED_FRAMES_MAX * 3 / 4
     }
 
     /// How many frames wait to be sent.

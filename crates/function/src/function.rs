@@ -6,6 +6,7 @@ use asterism_packet::Packet;
 use asterism_state::{Builder, Context, Late, State};
 
 use crate::ask::Ask;
+use crate::chain::StageTally;
 use crate::emissions::Emissions;
 use crate::reason::Reason;
 
@@ -59,6 +60,29 @@ pub trait NetworkFunction: 'static {
     ) -> Option<u32> {
         let _ = (state, question, cursor, count, out);
         None
+    }
+
+    /// Names of the state's objects, in order: known before a state is built.
+    #[inline(always)]
+    fn objects(&self) -> &'static [&'static str] {
+        Self::State::OBJECTS
+    }
+
+    /// Names of its stages, if it is a [`Chain`](crate::chain::Chain); empty for every other function.
+    fn stages(&self) -> &[&'static str] {
+        &[]
+    }
+
+    /// What its stages counted, in order; empty unless it is a chain.
+    fn stage_tallies(_state: &Self::State) -> impl Iterator<Item = &StageTally> {
+        core::iter::empty()
+    }
+
+    /// Where a packet is to be taken up again whose call was late just now, and how long it may be late there in
+    /// microseconds: of a chain, the stage that was late.
+    #[inline(always)]
+    fn waits_at(&self, _state: &Self::State, port: PortNumber) -> (PortNumber, u64) {
+        (port, u64::MAX)
     }
 
     /// A number that differs when two hosts' settings would make their states disagree. Hosts with

@@ -6,9 +6,10 @@
 //! other instances; where a piece of state lives is the configuration's business.
 //!
 //! Layer 3a; imports `state` and `packet`, does no I/O. Read first: `function.rs`, then `ask.rs`, then
-//! `testkit.rs` for how a function is tested.
+//! `testkit.rs` for how a function is tested; `chain/mod.rs` puts several functions in a row.
 
 mod ask;
+pub mod chain;
 #[cfg(doctest)]
 mod does_not_compile;
 mod emissions;
@@ -24,11 +25,11 @@ pub use asterism_packet::{
 };
 pub use asterism_state as objects;
 pub use asterism_state::{
-    Absence, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom,
-    EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, Key, Late, Link, Map, Nearby, Pair,
-    Paired, Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table, Tally, Tick,
-    TokenBucket, TokenRate, Tokens, TopK, Vacancy, Value, Vector, Window, WindowedCountMin,
-    WindowedCounters, Wire, Writer, laws,
+    Absence, AnyObject, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters,
+    CountingBloom, EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, Key, Late, Link, Map,
+    Nearby, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table,
+    Tally, Tick, TokenBucket, TokenRate, Tokens, TopK, Vacancy, Value, Vector, Window,
+    WindowedCountMin, WindowedCounters, Wire, Writer, laws,
 };
 pub use asterism_state_macro::state;
 pub use emissions::Emissions;

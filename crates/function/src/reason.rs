@@ -58,6 +58,12 @@ reasons! {
     IcmpLimited "icmp-limited" "An ICMP error was due but the rate limit was reached.";
     Blocked "blocked" "The source is blocked.";
     PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
+    Denied "denied" "A rule, or the default, refuses the new flow.";
+    NoConnection "no-connection" "The packet belongs to no known connection and cannot begin one.";
+    BadTcpFlags "bad-tcp-flags" "Control bits that no TCP sends together.";
+    OutOfWindow "out-of-window" "A TCP segment whose numbers are more than a window away from the connection's.";
+    HalfOpenLimit "half-open-limit" "The source, or all sources together, have too many half-open connections.";
+    FragmentTiny "fragment-tiny" "A fragment that cuts, or would overwrite, a transport header.";
     RateLimited "rate-limited" "A limit that the packet counts for is used up.";
     ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";
     ParkedOverflow "parked-overflow" "Too many packets waited for late answers, or behind such; one was dropped.";
@@ -66,6 +72,19 @@ reasons! {
     PortDown "port-down" "The port that the packet was to leave by does not exist or is down.";
     EmissionOverflow "emission-overflow" "The function emitted more packets in a burst than fit.";
     NoBuffer "no-buffer" "There was no free packet buffer.";
+    StageLate "stage-late" "A stage of a chain was late for longer than its bound.";
+    ChainLoop "chain-loop" "The stages of a chain handed the packet to and fro.";
+}
+
+impl Reason {
+    /// Whether the function could not do its work, rather than judge the packet: what a stage of a chain may be bypassed for.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::PortsExhausted | Self::TableFull | Self::StageLate
+        )
+    }
 }
 
 impl From<Malformed> for Reason {

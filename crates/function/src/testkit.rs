@@ -1,5 +1,7 @@
 //! Testing a function: a packet in, a packet out, and plain local state. No engine, no I/O.
 
+mod cluster;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -9,9 +11,12 @@ use asterism_state::{
     Wait,
 };
 
+use crate::chain::Place;
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 use crate::reason::Reason;
+
+pub use cluster::ClusterKit;
 
 /// What became of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,7 +103,7 @@ impl<F: NetworkFunction> Testkit<F> {
         self.now_us += u64::from(seconds) * 1_000_000;
         self.context
             .set_now(self.now_us, self.context.tick() + seconds);
-        for object in 0..F::State::OBJECTS.len() as u8 {
+        for object in 0..self.state.objects().len() as u8 {
             // Once to end entries, once to forget them.
             for _ in 0..2 {
                 self.state.with(object, Sweep { turns: 1 });
@@ -117,9 +122,7 @@ impl<F: NetworkFunction> Testkit<F> {
                 0,
             ),
         };
-        let mut emitted = Vec::new();
-        self.emissions
-            .take(|port, frame| emitted.push((port, frame.to_vec())));
+        let emitted = self.take_emitted();
         Outcome {
             verdict,
             packet: bytes,
@@ -128,9 +131,34 @@ impl<F: NetworkFunction> Testkit<F> {
         }
     }
 
+    /// What was emitted; what a stage of a chain emitted to another goes on first.
+    fn take_emitted(&mut self) -> Vec<(PortNumber, Vec<u8>)> {
+        let mut left = Vec::new();
+        for _ in 0..CALLS_MAX {
+            let mut emitted = Vec::new();
+            self.emissions
+                .take(|port, frame| emitted.push((port, frame.to_vec())));
+            for (port, mut frame) in emitted {
+                if Place::of(port).is_none() {
+                    left.push((port, frame));
+                    continue;
+                }
+                let layout = Layout::parse(&frame).expect("functions emit whole packets");
+                self.serial += 1;
+                if let (Verdict::Forward(to), _) = self.handle(port, &mut frame, layout) {
+                    left.push((to, frame));
+                }
+            }
+            if self.emissions.is_empty() {
+                break;
+            }
+        }
+        left
+    }
+
     /// Entries found and held, object by object; of a pool, the items in use.
     pub fn entries(&self) -> Vec<(usize, usize)> {
-        (0..F::State::OBJECTS.len() as u8)
+        (0..self.state.objects().len() as u8)
             .filter_map(|object| self.state.look(object, Entries))
             .collect()
     }
@@ -139,6 +167,7 @@ impl<F: NetworkFunction> Testkit<F> {
         let arrived_us = self.now_us;
         self.context.arrive(arrived_us);
         self.context.begin(self.serial);
+        let mut port = port;
         for calls in 1..=CALLS_MAX {
             let given = Call {
                 state: &mut self.state,
@@ -147,12 +176,14 @@ impl<F: NetworkFunction> Testkit<F> {
                 port,
             };
             match call(&self.function, Packet::with_layout(bytes, layout), given) {
+                // Of a chain that turned it round: it goes on.
+                Ok(Verdict::Forward(to)) if Place::of(to).is_some() => port = to,
                 Ok(verdict) => {
                     let state = &self.state;
                     self.context.end(|object, number| {
                         state.look(object, GiveBack(number));
                     });
-                    for object in 0..F::State::OBJECTS.len() as u8 {
+                    for object in 0..self.state.objects().len() as u8 {
                         self.state.look(object, Settle);
                     }
                     // The next packet arrives when the test says so, however long this one waited.
@@ -162,6 +193,7 @@ impl<F: NetworkFunction> Testkit<F> {
                 }
                 Err(_) => {
                     refuse_late_after_act(&self.context);
+                    (port, _) = self.function.waits_at(&self.state, port);
                     let (parked, wait) = self.context.park();
                     match wait {
                         Wait::Nothing => panic!("a late call says what it waits for"),

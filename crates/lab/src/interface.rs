@@ -1,11 +1,14 @@
-//! What `ip` cannot do to an interface: switch its offloads off, as `ethtool` would. Imports the standard library.
+//! What `ip` cannot do to an interface: switch its offloads off, as `ethtool` would, and choose who works off what it receives.
+//! Imports the standard library.
 //!
 //! A kernel socket hands frames without checksum and of up to 64 KiB to a veth pair, because nothing between the two ends
 //! has to know better. Who reads such frames raw must either take them with their meta-data (`PACKET_VNET_HDR`) or have
 //! them switched off.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 /// The ioctl of `ethtool` (linux/sockios.h).
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
@@ -53,6 +56,37 @@ pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has all cores work off what an interface of the calling thread's namespace receives, each flow on one.
+pub(crate) fn receive_on_all_cores(interface: &str) -> io::Result<()> {
+    // What `/sys` shows belongs to the namespace that it was mounted in. This mount is nowhere, and ends with its descriptor.
+    let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(system.as_fd())?;
+    let mount = fsmount(
+        system.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )?;
+    let root = format!("/proc/self/fd/{}", mount.as_raw_fd());
+    let mask = mask_of(std::thread::available_parallelism()?.get());
+    for queue in std::fs::read_dir(format!("{root}/class/net/{interface}/queues"))? {
+        let queue = queue?;
+        if queue.file_name().to_string_lossy().starts_with("rx-") {
+            std::fs::write(queue.path().join("rps_cpus"), &mask)?;
+        }
+    }
+    Ok(())
+}
+
+/// So many cores as the kernel writes a set of them: 32 to a group, the highest first.
+fn mask_of(cores: usize) -> String {
+    let group = |group: usize| match cores - group * 32 {
+        32.. => "ffffffff".to_owned(),
+        some => format!("{:x}", (1_u32 << some) - 1),
+    };
+    let groups: Vec<_> = (0..cores.div_ceil(32)).rev().map(group).collect();
+    groups.join(",")
 }
 
 /// The number of an interface of the calling thread's namespace.
@@ -106,4 +140,18 @@ fn request(interface: &str) -> io::Result<libc::ifreq> {
         *to = from.cast_signed() as libc::c_char;
     }
     Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_cores_are_in_groups_of_32() {
+        assert_eq!(mask_of(1), "1");
+        assert_eq!(mask_of(2), "3");
+        assert_eq!(mask_of(32), "ffffffff");
+        assert_eq!(mask_of(35), "7,ffffffff");
+        assert_eq!(mask_of(64), "ffffffff,ffffffff");
+    }
 }

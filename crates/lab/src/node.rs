@@ -120,6 +120,16 @@ impl Node {
             .map_err(|error| LabError::kernel(format!("{}: offloads of {name}", self.name), error))
     }
 
+    /// Spreads what an interface receives over all cores by flow, as a network card with a queue for each core does (receive
+    /// packet steering, RPS). Otherwise the one who sends a frame does the receiver's work too, on the sender's core: in a
+    /// laboratory that is often a core that neither end would have on machines of their own.
+    pub fn receive_on_all_cores(&self, interface: &str) -> Result<(), LabError> {
+        self.enter(|| interface::receive_on_all_cores(interface))?
+            .map_err(|error| {
+                LabError::kernel(format!("{}: queues of {interface}", self.name), error)
+            })
+    }
+
     /// A program to be run inside.
     pub fn program(&self, program: impl AsRef<OsStr>) -> ProgramCommand {
         ProgramCommand::new(

@@ -10,6 +10,7 @@
 
 mod compare;
 mod fields;
+pub mod firewall;
 mod fragments;
 pub mod live;
 mod normalise;

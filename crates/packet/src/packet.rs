@@ -78,6 +78,16 @@ impl<'a> Packet<'a> {
         })
     }
 
+    /// The same packet for a while, after which this one can be used again. Costs nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn reborrow(&mut self) -> Packet<'_> {
+        Packet {
+            bytes: self.bytes,
+            layout: self.layout,
+        }
+    }
+
     /// Where the headers are.
     #[inline]
     #[must_use]

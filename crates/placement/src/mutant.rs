@@ -94,6 +94,14 @@ pub enum Mutant {
     RelayOfTheDead,
     /// A relay hands on what was handed on already.
     RelayRepeats,
+    /// What a member asks its relay for it acknowledges as received: if the relay has not got it either, nobody sends it again.
+    AskedCountsAsReceived,
+    /// A relay that says that it has not got what it is asked for is waited for all the same.
+    RelaysWordIgnored,
+    /// What a relay keeps does not grow too old.
+    KeptForever,
+    /// Of the acknowledgements of a member that wait at a relay the last to arrive crosses, not the newest.
+    OlderAcknowledgementCrosses,
     /// Of the groups that waited for their turn the last is delivered twice.
     LastWaitingTwice,
     /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).
@@ -102,7 +110,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 42] = [
+    pub const ALL: [Mutant; 46] = [
         Mutant::RetryGivesUp,
         Mutant::FalseFullyUpdated,
         Mutant::AcknowledgesUnapplied,
@@ -143,6 +151,10 @@ impl Mutant {
         Mutant::RelayVouches,
         Mutant::RelayOfTheDead,
         Mutant::RelayRepeats,
+        Mutant::AskedCountsAsReceived,
+        Mutant::RelaysWordIgnored,
+        Mutant::KeptForever,
+        Mutant::OlderAcknowledgementCrosses,
         Mutant::LastWaitingTwice,
         Mutant::EarlyGroupNotSummed,
     ];

@@ -39,8 +39,8 @@ pub struct Verdict {
 
 /// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`), where members die by the dozen. Those of relays that only cost time or bytes the tests
-/// of sites find (`crates/engine/tests/sites.rs`).
-const IN_THE_CORE: [placement::Mutant; 7] = [
+/// of sites find (`crates/engine/tests/sites/main.rs`).
+const IN_THE_CORE: [placement::Mutant; 10] = [
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,
@@ -48,16 +48,24 @@ const IN_THE_CORE: [placement::Mutant; 7] = [
     placement::Mutant::StableWithoutTheDead,
     placement::Mutant::RelayOfTheDead,
     placement::Mutant::RelayRepeats,
+    placement::Mutant::RelaysWordIgnored,
+    placement::Mutant::KeptForever,
+    placement::Mutant::OlderAcknowledgementCrosses,
 ];
 
+/// The planted bug of chains, which seeds do not run: the tests of chains find it (`crates/engine/tests/chain/planted.rs`).
+const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
+
 impl Planted {
-    /// All that there are, but for [`IN_THE_CORE`].
+    /// All that there are, but for [`IN_THE_CORE`] and [`OF_CHAINS`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
         let placement = placement.map(Planted::Placement);
         let state = state::Mutant::ALL.into_iter().map(Planted::State);
-        let engine = engine::Mutant::ALL.into_iter().map(Planted::Engine);
+        let engine = engine::Mutant::ALL.into_iter();
+        let engine = engine.filter(|planted| *planted != OF_CHAINS);
+        let engine = engine.map(Planted::Engine);
         placement.chain(state).chain(engine).collect()
     }
 
@@ -207,6 +215,7 @@ fn complaint(name: &str) -> &'static str {
         }
         "ForeseenTrusted" => "a stale cache answers for another flow",
         "RelayVouches" => "a proxy that acknowledges what the end never got",
+        "AskedCountsAsReceived" => "a repair that was asked for is taken for one that came",
         "ClosesAlone" => "what one of two had of the dead is lost to the other for good",
         "CutBeforeConfirmed" | "NewcomerAcknowledges" => {
             "a standby that joins under load misses what was written meanwhile"

@@ -26,6 +26,10 @@ pub struct Sites {
     pub silent_after: Duration,
     /// How long acknowledgements wait for company at a relay.
     pub bundle_delay: Duration,
+    /// Bytes that a relay keeps.
+    pub cache_bytes: usize,
+    /// How long it keeps them.
+    pub cache_age: Duration,
 }
 
 impl Sites {
@@ -48,6 +52,8 @@ impl Sites {
             loss: draws.one_of(&[0.0, 0.02, 0.1]),
             silent_after: draws.micros(40_000, 400_000),
             bundle_delay: draws.micros(0, 5_000),
+            cache_bytes: draws.one_of(&[0, 4 << 10, 64 << 10, 64 << 10]),
+            cache_age: draws.micros(5_000, 500_000),
         })
     }
 
@@ -58,6 +64,8 @@ impl Sites {
         SitesConfig {
             silent_after: self.silent_after,
             bundle_delay: self.bundle_delay,
+            cache_bytes_max: self.cache_bytes,
+            cache_age_max: self.cache_age,
             ..SitesConfig::new(of.collect())
         }
     }

@@ -158,6 +158,12 @@ impl Parsed {
         let looks = each(&|number, field, _| {
             format!("{number}u8 => ::core::option::Option::Some(look.look(&self.{field})),")
         });
+        let shared = each(&|number, field, _| {
+            format!("{number}u8 => ::core::option::Option::Some(&self.{field}),")
+        });
+        let exclusive = each(&|number, field, _| {
+            format!("{number}u8 => ::core::option::Option::Some(&mut self.{field}),")
+        });
         format!(
             "/// The writes of [`{name}`], object by object.
              #[allow(missing_debug_implementations)]
@@ -174,6 +180,12 @@ impl Parsed {
                  #[inline(always)]
                  fn look<T>(&self, object: u8, look: impl {krate}::Look<T>) -> ::core::option::Option<T> {{
                      match object {{ {looks} _ => ::core::option::Option::None }}
+                 }}
+                 fn object(&self, object: u8) -> ::core::option::Option<&(dyn {krate}::AnyObject + 'static)> {{
+                     match object {{ {shared} _ => ::core::option::Option::None }}
+                 }}
+                 fn object_mut(&mut self, object: u8) -> ::core::option::Option<&mut (dyn {krate}::AnyObject + 'static)> {{
+                     match object {{ {exclusive} _ => ::core::option::Option::None }}
                  }}
              }}"
         )

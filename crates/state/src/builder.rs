@@ -23,8 +23,10 @@ pub(crate) struct TableSettings {
 /// Builds the objects of a state with what the operator chose for each, by name.
 pub struct Builder {
     context: Rc<Context>,
-    settings: Box<dyn Fn(&str) -> ObjectSettings>,
-    next: core::cell::Cell<u8>,
+    settings: Rc<dyn Fn(&str) -> ObjectSettings>,
+    next: Rc<core::cell::Cell<u8>>,
+    /// What stands before the names that a function gives its objects; empty for a function alone.
+    within: String,
 }
 
 impl core::fmt::Debug for Builder {
@@ -38,9 +40,27 @@ impl Builder {
     pub fn new(context: Rc<Context>, settings: impl Fn(&str) -> ObjectSettings + 'static) -> Self {
         Self {
             context,
-            settings: Box::new(settings),
-            next: core::cell::Cell::new(0),
+            settings: Rc::new(settings),
+            next: Rc::default(),
+            within: String::new(),
         }
+    }
+
+    /// A builder of the same state for one of several functions: its objects get the next numbers, and the settings of
+    /// `name.object`, so that those of two functions are never taken for one another.
+    #[must_use]
+    pub fn within(&self, name: &str) -> Self {
+        Self {
+            context: self.context.clone(),
+            settings: self.settings.clone(),
+            next: self.next.clone(),
+            within: format!("{}{name}.", self.within),
+        }
+    }
+
+    /// The number of the next object.
+    pub fn next_object(&self) -> u8 {
+        self.next.get()
     }
 
     /// The context that all objects share.
@@ -55,7 +75,11 @@ impl Builder {
             "a state has at most {OBJECTS_MAX} objects"
         );
         self.next.set(number + 1);
-        let settings = (self.settings)(name);
+        let settings = if self.within.is_empty() {
+            (self.settings)(name)
+        } else {
+            (self.settings)(&format!("{}{name}", self.within))
+        };
         if settings.late_us != 0 {
             self.context.expect_late_objects();
         }

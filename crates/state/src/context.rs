@@ -4,6 +4,7 @@
 //! Single-threaded on purpose: an instance is one packet loop on one core. Cells instead of locks.
 
 mod accumulated;
+mod chained;
 
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -106,6 +107,8 @@ pub struct Call {
     misses_fetched: u8,
     /// What the packet waits for, if its last call was late.
     wait: Wait,
+    /// When a call of it was late first; zero: none was. Begins anew at each stage of a chain.
+    late_since_us: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,6 +149,8 @@ pub struct Context {
     pub(crate) asking: Cell<u8>,
     /// What is noted while [`TRACED`].
     pub(crate) steps: RefCell<Vec<Step>>,
+    /// What only chains of functions look at.
+    pub(crate) chained: chained::Chained,
     foresight: Foresight,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -196,6 +201,7 @@ impl Context {
             tick: Cell::new(0),
             asking: Cell::new(PLAINLY),
             steps: RefCell::default(),
+            chained: chained::Chained::default(),
             foresight: Foresight::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),
@@ -341,6 +347,9 @@ impl Context {
         call.arrived_us = self.arrived_us.get();
         call.arrived_tick = self.arrived_tick.get();
         call.serial = self.serial.get();
+        if call.late_since_us == 0 {
+            call.late_since_us = self.now_us().max(1);
+        }
         self.attention.set(false);
         self.forget_late();
         (call, call.wait)
@@ -374,7 +383,8 @@ impl Context {
     }
     /// Bits that look random to everybody outside and stay the same over all calls for one packet.
     pub fn random(&self, draw: u64) -> u64 {
-        crate::hash::words(self.serial.get(), draw, self.seed ^ 0xA5A5_5A5A_0F0F_F0F0)
+        let seed = self.seed ^ 0xA5A5_5A5A_0F0F_F0F0;
+        crate::hash::words(self.serial.get(), draw ^ self.chained.salt(), seed)
     }
 
     /// The next grant of the packet: one that it got in an earlier call and that `fits`, or a fresh one from
@@ -631,70 +641,4 @@ impl Context {
 pub const OPERATION_BYTES_MAX: usize = 256;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn retries_get_the_same_grant_and_unspent_ones_return() {
-        let context = Context::alone();
-        context.arrive(5);
-        context.begin(1);
-        assert_eq!(context.grant(3, |_| true, || Some(77)), Some((77, 0)));
-        let (call, _) = context.park();
-        context.arrive(6);
-        context.begin(2);
-        assert_eq!(context.grant(3, |_| true, || Some(78)), Some((78, 0)));
-        context.spend(0);
-        context.end(|_, _| panic!("a spent grant must not return"));
-        context.resume(call);
-        assert_eq!(
-            context.grant(3, |_| true, || panic!("it has one already")),
-            Some((77, 0))
-        );
-        let mut returned = Vec::new();
-        context.end(|object, number| returned.push((object, number)));
-        assert_eq!(returned, [(3, 77)]);
-    }
-
-    #[test]
-    fn large_writes_continue_in_another_group() {
-        let context = Context::alone();
-        for _ in 0..40 {
-            context.stamp(true);
-            context.log(|out| out.raw(&[7; 100]));
-        }
-        let mut total = 0;
-        let mut last = 0;
-        context.take_groups(|sequence, bytes| {
-            assert_eq!(sequence, last + 1);
-            assert!(bytes.len() <= GROUP_BYTES_MAX);
-            last = sequence;
-            total += bytes.len();
-        });
-        assert_eq!(total, 4000);
-        assert!(!context.wrote());
-    }
-
-    #[test]
-    fn an_absent_entry_is_late_until_covered_or_out_of_time() {
-        let identity = Identity {
-            members: vec![0, 1, 2],
-            ..Identity::alone()
-        };
-        let context = Context::new(identity, Sequencer::Own(Cell::new(0)), 1, Vec::new());
-        context.set_now(1_000, 0);
-        context.arrive(1_000);
-        context.begin(1);
-        assert!(context.absent(Some(1), 500).is_err());
-        let (member, until_us) = (Some(1), 1_500);
-        assert_eq!(context.park().1, Wait::Absent { member, until_us });
-        context.set_covered(1, 1_000);
-        assert!(context.absent(Some(1), 500).is_ok());
-        assert!(context.absent(None, 500).is_err(), "2 is not covered");
-        context.set_covered(2, 1_000);
-        assert!(context.absent(None, 500).is_ok());
-        assert!(context.expect(None, 500).is_err(), "whatever is covered");
-        context.set_now(1_500, 0);
-        assert!(context.expect(None, 500).is_ok(), "time is up");
-    }
-}
+mod tests;

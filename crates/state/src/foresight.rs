@@ -48,6 +48,8 @@ pub struct Foresight {
     burst: [Cell<Foreseen>; BURST_MAX],
     /// The packet that the pass is at.
     at: Cell<usize>,
+    /// Of all reads of that packet.
+    reads: Cell<u64>,
     /// Of the packet that is handled.
     now: Cell<Foreseen>,
 }
@@ -57,6 +59,7 @@ impl Default for Foresight {
         Self {
             burst: [const { Cell::new(Foreseen::NOTHING) }; BURST_MAX],
             at: Cell::new(0),
+            reads: Cell::new(0),
             now: Cell::new(Foreseen::NOTHING),
         }
     }
@@ -74,6 +77,14 @@ impl Foresight {
     #[inline(always)]
     pub fn turn_to(&self, number: usize) {
         self.at.set(number);
+        self.reads.set(0);
+    }
+
+    /// A fingerprint of all that the last call of the pass asked for; zero if that was nothing. Packets that ask for the same
+    /// have the same.
+    #[inline(always)]
+    pub fn reads(&self) -> u64 {
+        self.reads.get()
     }
 
     /// The first probe of some packets of the burst: whose, and of which object.
@@ -96,6 +107,8 @@ impl Foresight {
         let kind = Foreseen::kind(Foreseen::PROBE, object, lane);
         let foreseen = Foreseen(kind | hash & TAG_BITS | u64::from(bucket));
         self.burst[self.at.get() % BURST_MAX].set(foreseen);
+        self.reads
+            .set(self.reads.get().rotate_left(23) ^ foreseen.0);
     }
 
     /// Turns probes into records: that of the first of these packets, and of those that follow and probe the same object
@@ -146,6 +159,19 @@ mod tests {
             foresight.turn_to(number);
             foresight.note(object, lane, 100 + number as u32, (number as u64) << 57);
         }
+        let of_the_last = foresight.reads();
+        assert_eq!(of_the_last, foresight.burst[5].get().0);
+        foresight.note(1, 0, 7, 0);
+        assert!(
+            foresight.reads() != of_the_last && foresight.reads() != foresight.burst[5].get().0
+        );
+        foresight.turn_to(5);
+        assert_eq!(
+            foresight.reads(),
+            0,
+            "the call that follows asked for nothing yet"
+        );
+        foresight.note(2, 1, 105, 5 << 57);
         let mut runs = Vec::new();
         let mut from = 0;
         while let Some((number, object)) = foresight.first_probe(from..BURST_MAX) {

@@ -15,6 +15,7 @@ mod builder;
 mod context;
 mod dealing;
 mod endpoint_space;
+mod erased;
 mod foresight;
 #[doc(hidden)]
 pub mod fuzz;
@@ -52,6 +53,7 @@ pub use context::{
 };
 pub use dealing::{Dealing, Dealt, LOTS};
 pub use endpoint_space::EndpointSpace;
+pub use erased::AnyObject;
 pub use foresight::{BURST_MAX, Foresight};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
@@ -65,5 +67,5 @@ pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
 pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, Value};
-pub use trace::{STEPS_MAX, Step, Written};
+pub use trace::{STEPS_MAX, StageEnd, Step, Written};
 pub use wire::{BadBytes, Reader, Wire, Writer};

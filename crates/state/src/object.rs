@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
+use crate::erased::AnyObject;
 use crate::foresight::Foresight;
 use crate::stamp::{Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
@@ -225,6 +226,21 @@ pub trait State: Sized + 'static {
     /// As [`State::with`], for shared access.
     fn look<T>(&self, object: u8, look: impl Look<T>) -> Option<T>;
 
+    /// The objects' names, in order: [`State::OBJECTS`], but of a state that is put together when the program runs.
+    #[inline(always)]
+    fn objects(&self) -> &'static [&'static str] {
+        Self::OBJECTS
+    }
+    /// Object number `object`, for states that are put together of others; `None` if there is none. What `#[state]` makes
+    /// has all.
+    fn object(&self, _object: u8) -> Option<&(dyn AnyObject + 'static)> {
+        None
+    }
+    /// As [`State::object`], to be changed.
+    fn object_mut(&mut self, _object: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+        None
+    }
+
     /// Applies an operation group of another instance. On bad bytes the rest of the group is not applied.
     fn apply(
         &mut self,
@@ -269,7 +285,7 @@ pub trait State: Sized + 'static {
     /// last. Every one gets further than the one before.
     fn image_part(&self, cursor: (u8, u32), part: &mut Part<'_>) -> Option<(u8, u32)> {
         let (mut object, mut place) = cursor;
-        while usize::from(object) < Self::OBJECTS.len() {
+        while usize::from(object) < self.objects().len() {
             let image = Image {
                 cursor: place,
                 part,
@@ -279,7 +295,7 @@ pub trait State: Sized + 'static {
                 None => (object, place) = (object + 1, 0),
             }
             if !part.has_room() {
-                return (usize::from(object) < Self::OBJECTS.len()).then_some((object, 0));
+                return (usize::from(object) < self.objects().len()).then_some((object, 0));
             }
         }
         None
@@ -320,7 +336,7 @@ pub trait State: Sized + 'static {
 
     /// One digest for each object.
     fn digests(&self) -> Vec<u64> {
-        (0..Self::OBJECTS.len() as u8)
+        (0..self.objects().len() as u8)
             .filter_map(|object| self.digest(object))
             .collect()
     }
@@ -333,12 +349,12 @@ pub trait State: Sized + 'static {
 /// Something to do with an object, whatever its type.
 pub trait Visit<T> {
     /// Does it.
-    fn visit<O: Object>(self, object: &mut O) -> T;
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> T;
 }
 /// Something to ask of an object, whatever its type.
 pub trait Look<T> {
     /// Asks it.
-    fn look<O: Object>(self, object: &O) -> T;
+    fn look<O: Object + ?Sized>(self, object: &O) -> T;
 }
 
 struct Apply<'a, 'b> {
@@ -347,13 +363,13 @@ struct Apply<'a, 'b> {
     stamp: Stamp,
 }
 impl Visit<Result<(), BadBytes>> for Apply<'_, '_> {
-    fn visit<O: Object>(self, object: &mut O) -> Result<(), BadBytes> {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<(), BadBytes> {
         object.apply(self.flags, self.input, self.stamp)
     }
 }
 struct Approach<'a, 'b>(&'a mut Reader<'b>);
 impl Look<()> for Approach<'_, '_> {
-    fn look<O: Object>(self, object: &O) {
+    fn look<O: Object + ?Sized>(self, object: &O) {
         object.approach(self.0);
     }
 }
@@ -362,7 +378,7 @@ struct ApplyImage<'a, 'b> {
     input: &'a mut Reader<'b>,
 }
 impl Visit<Result<(), BadBytes>> for ApplyImage<'_, '_> {
-    fn visit<O: Object>(self, object: &mut O) -> Result<(), BadBytes> {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<(), BadBytes> {
         object.apply_image(self.flags, self.input)
     }
 }
@@ -371,7 +387,7 @@ struct Image<'a, 'b> {
     part: &'a mut Part<'b>,
 }
 impl Look<Option<u32>> for Image<'_, '_> {
-    fn look<O: Object>(self, object: &O) -> Option<u32> {
+    fn look<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
         object.image(self.cursor, self.part)
     }
 }
@@ -381,7 +397,7 @@ struct Restore<'a, 'b> {
     since: &'a Since,
 }
 impl Visit<Result<bool, BadBytes>> for Restore<'_, '_> {
-    fn visit<O: Object>(self, object: &mut O) -> Result<bool, BadBytes> {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> Result<bool, BadBytes> {
         object.restore(self.flags, self.input, self.since)
     }
 }
@@ -394,7 +410,7 @@ pub struct ReadLeaves<'a> {
     pub out: &'a mut [Leaf],
 }
 impl Look<bool> for ReadLeaves<'_> {
-    fn look<O: Object>(self, object: &O) -> bool {
+    fn look<O: Object + ?Sized>(self, object: &O) -> bool {
         object.leaves(self.first, self.out)
     }
 }
@@ -409,7 +425,7 @@ pub struct WriteAgain<'a> {
     pub records: u32,
 }
 impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
-    fn visit<O: Object>(self, object: &mut O) -> (Option<u32>, u32) {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> (Option<u32>, u32) {
         object.write_again(self.leaves, self.cursor, self.records)
     }
 }
@@ -417,7 +433,7 @@ impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
 #[derive(Debug)]
 pub struct SumLeaves;
 impl Look<u64> for SumLeaves {
-    fn look<O: Object>(self, object: &O) -> u64 {
+    fn look<O: Object + ?Sized>(self, object: &O) -> u64 {
         object.announced()
     }
 }
@@ -425,13 +441,13 @@ impl Look<u64> for SumLeaves {
 #[derive(Debug)]
 pub struct TellsOwn;
 impl Look<bool> for TellsOwn {
-    fn look<O: Object>(self, object: &O) -> bool {
+    fn look<O: Object + ?Sized>(self, object: &O) -> bool {
         object.tells_own()
     }
 }
 struct Digest;
 impl Look<u64> for Digest {
-    fn look<O: Object>(self, object: &O) -> u64 {
+    fn look<O: Object + ?Sized>(self, object: &O) -> u64 {
         object.digest()
     }
 }
@@ -442,7 +458,7 @@ pub struct Flush<'a>(
     pub &'a mut usize,
 );
 impl Visit<bool> for Flush<'_> {
-    fn visit<O: Object>(self, object: &mut O) -> bool {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> bool {
         object.flush(self.0)
     }
 }
@@ -454,7 +470,7 @@ pub struct Sweep {
     pub turns: u32,
 }
 impl Visit<()> for Sweep {
-    fn visit<O: Object>(self, object: &mut O) {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) {
         let records = object.sweep_length().div_ceil(self.turns.max(1));
         object.sweep(records);
     }
@@ -466,7 +482,7 @@ pub struct SweepSome(
     pub u32,
 );
 impl Visit<u32> for SweepSome {
-    fn visit<O: Object>(self, object: &mut O) -> u32 {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> u32 {
         object.sweep(self.0)
     }
 }
@@ -474,7 +490,7 @@ impl Visit<u32> for SweepSome {
 #[derive(Debug)]
 pub struct SweepLength;
 impl Look<u32> for SweepLength {
-    fn look<O: Object>(self, object: &O) -> u32 {
+    fn look<O: Object + ?Sized>(self, object: &O) -> u32 {
         object.sweep_length()
     }
 }
@@ -488,7 +504,7 @@ pub struct PrefetchRecords<'a> {
 }
 impl Look<usize> for PrefetchRecords<'_> {
     #[inline(always)]
-    fn look<O: Object>(self, object: &O) -> usize {
+    fn look<O: Object + ?Sized>(self, object: &O) -> usize {
         object.prefetch_records(self.foresight, self.packets)
     }
 }
@@ -499,7 +515,7 @@ pub struct OutgrewCache(
     pub usize,
 );
 impl Look<bool> for OutgrewCache {
-    fn look<O: Object>(self, object: &O) -> bool {
+    fn look<O: Object + ?Sized>(self, object: &O) -> bool {
         object.outgrew_cache(self.0)
     }
 }
@@ -510,7 +526,7 @@ pub struct GiveBack(
     pub u32,
 );
 impl Look<()> for GiveBack {
-    fn look<O: Object>(self, object: &O) {
+    fn look<O: Object + ?Sized>(self, object: &O) {
         object.give_back(self.0);
     }
 }
@@ -518,7 +534,7 @@ impl Look<()> for GiveBack {
 #[derive(Debug)]
 pub struct Settle;
 impl Look<()> for Settle {
-    fn look<O: Object>(self, object: &O) {
+    fn look<O: Object + ?Sized>(self, object: &O) {
         object.settle();
     }
 }
@@ -526,7 +542,7 @@ impl Look<()> for Settle {
 #[derive(Debug)]
 pub struct Entries;
 impl Look<(usize, usize)> for Entries {
-    fn look<O: Object>(self, object: &O) -> (usize, usize) {
+    fn look<O: Object + ?Sized>(self, object: &O) -> (usize, usize) {
         (object.entries(), object.entries_held())
     }
 }
@@ -535,7 +551,7 @@ impl Look<(usize, usize)> for Entries {
 #[derive(Debug)]
 pub struct Capacity;
 impl Look<u32> for Capacity {
-    fn look<O: Object>(self, object: &O) -> u32 {
+    fn look<O: Object + ?Sized>(self, object: &O) -> u32 {
         object.capacity()
     }
 }
@@ -543,7 +559,7 @@ impl Look<u32> for Capacity {
 #[derive(Debug)]
 pub struct Inherited;
 impl Look<(u32, u32)> for Inherited {
-    fn look<O: Object>(self, object: &O) -> (u32, u32) {
+    fn look<O: Object + ?Sized>(self, object: &O) -> (u32, u32) {
         object.inherited()
     }
 }
@@ -562,7 +578,7 @@ impl core::fmt::Debug for Show<'_> {
     }
 }
 impl Look<Option<u32>> for Show<'_> {
-    fn look<O: Object>(self, object: &O) -> Option<u32> {
+    fn look<O: Object + ?Sized>(self, object: &O) -> Option<u32> {
         object.show(self.cursor, self.records, self.each)
     }
 }

@@ -34,6 +34,39 @@ pub enum Step {
         /// What it did.
         what: Written,
     },
+    /// A stage of a chain was called.
+    Stage {
+        /// Its place in the chain.
+        number: u8,
+        /// By which of its own ports the packet came to it.
+        port: u16,
+    },
+    /// The call of a stage ended.
+    StageEnd {
+        /// Its place in the chain.
+        number: u8,
+        /// How.
+        end: StageEnd,
+        /// What the call cost in nanoseconds, tracing included.
+        cost_ns: u64,
+    },
+}
+
+/// How the call of a stage ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageEnd {
+    /// The packet goes on by this of its ports.
+    Forward(u16),
+    /// The packet was dropped; the reason's number.
+    Drop(u16),
+    /// The packet was for the stage itself.
+    Consumed,
+    /// An answer was late.
+    Late,
+    /// The stage failed for a reason of this number, and the packet went on as it was.
+    Bypassed(u16),
+    /// The stage gets a copy, and the packet went on.
+    Mirrored,
 }
 
 /// What a write did.
@@ -65,7 +98,8 @@ impl Written {
 impl Context {
     /// From here on every read, grant and write is noted, until [`Context::trace_off`]. While this is off, reads cost what
     /// they did: they look at the same byte.
-    pub fn trace_on(&self) {
+    pub fn trace_on(&self, clock_ns: fn() -> u64) {
+        self.chained.clock_ns.set(Some(clock_ns));
         self.asking.set(self.asking.get() | TRACED);
     }
     /// Nothing more is noted.
@@ -81,6 +115,27 @@ impl Context {
         if self.asking.get() & TRACED != 0 {
             self.note_step(step);
         }
+    }
+    /// Whether steps are noted.
+    #[inline(always)]
+    pub fn is_traced(&self) -> bool {
+        self.asking.get() & TRACED != 0
+    }
+    /// Notes a step, and tells the time of the trace's clock in nanoseconds.
+    #[cold]
+    pub fn note(&self, step: Step) -> u64 {
+        self.trace(step);
+        self.chained.clock_ns.get().map_or(0, |clock| clock())
+    }
+    /// Notes the end of a stage that was called at `from_ns` of the trace's clock.
+    #[cold]
+    pub fn note_stage_end(&self, number: u8, end: StageEnd, from_ns: u64) {
+        let now_ns = self.chained.clock_ns.get().map_or(0, |clock| clock());
+        self.trace(Step::StageEnd {
+            number,
+            end,
+            cost_ns: now_ns.saturating_sub(from_ns),
+        });
     }
     #[cold]
     fn note_step(&self, step: Step) {

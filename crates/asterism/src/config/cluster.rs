@@ -68,6 +68,8 @@ pub struct Channel {
     pub interface: Option<String>,
     pub relay_silent_after: Option<Duration>,
     pub relay_bundle: Option<Duration>,
+    pub relay_cache: Option<u64>,
+    pub relay_cache_age: Option<Duration>,
     pub receive_buffer_bytes: usize,
     pub send_buffer_bytes: usize,
     /// Bytes a second; `None` is no cap.
@@ -131,6 +133,11 @@ impl Cluster {
         Some(SitesConfig {
             silent_after: self.channel.relay_silent_after.unwrap_or(sane.silent_after),
             bundle_delay: self.channel.relay_bundle.unwrap_or(sane.bundle_delay),
+            cache_bytes_max: self
+                .channel
+                .relay_cache
+                .map_or(sane.cache_bytes_max, |bytes| bytes as usize),
+            cache_age_max: self.channel.relay_cache_age.unwrap_or(sane.cache_age_max),
             ..sane
         })
     }
@@ -382,7 +389,12 @@ fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Repor
     };
     let channel = values.table("channel");
     let Some((first, first_at)) = members.iter().find_map(|(name, _)| site(name)) else {
-        for field in ["relay_silent_after", "relay_bundle"] {
+        for field in [
+            "relay_silent_after",
+            "relay_bundle",
+            "relay_cache",
+            "relay_cache_age",
+        ] {
             let Some(channel) = channel.as_ref().filter(|one| one.place(field).is_some()) else {
                 continue;
             };
@@ -543,6 +555,8 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
         interface: values.text("interface"),
         relay_silent_after: values.duration("relay_silent_after"),
         relay_bundle: values.duration("relay_bundle"),
+        relay_cache: values.size("relay_cache"),
+        relay_cache_age: values.duration("relay_cache_age"),
         receive_buffer_bytes: size("receive_buffer")?,
         send_buffer_bytes: size("send_buffer")?,
         bandwidth_max: values.size("bandwidth_max"),

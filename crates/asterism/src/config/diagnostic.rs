@@ -93,6 +93,8 @@ pub struct Report {
     pub text: String,
     /// What is wrong.
     pub diagnostics: Vec<Diagnostic>,
+    /// What is wrong with files that this one names.
+    pub others: Vec<Report>,
 }
 
 /// A diagnostic as data.
@@ -126,6 +128,7 @@ impl Report {
             file: file.to_owned(),
             text: text.to_owned(),
             diagnostics: Vec::new(),
+            others: Vec::new(),
         }
     }
 
@@ -167,6 +170,11 @@ impl Report {
             .iter()
             .filter(|one| one.severity == severity)
             .count()
+            + self
+                .others
+                .iter()
+                .map(|other| other.count(severity))
+                .sum::<usize>()
     }
 
     /// All of them as text, with the offending lines quoted; with colours if asked for.
@@ -181,6 +189,9 @@ impl Report {
         for diagnostic in &self.diagnostics {
             text.push_str(&renderer.render(&[self.group(diagnostic)]));
             text.push_str("\n\n");
+        }
+        for other in &self.others {
+            text.push_str(&other.render(coloured));
         }
         text
     }
@@ -237,6 +248,7 @@ impl Report {
                     help: one.help.clone(),
                 }
             })
+            .chain(self.others.iter().flat_map(Report::documents))
             .collect()
     }
 

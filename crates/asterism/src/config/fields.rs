@@ -10,7 +10,7 @@ use super::kind::{Kind, Word};
 pub use super::port::PORTS;
 use super::section::{Default, Field, Section};
 use super::value;
-use super::{cluster, functions};
+use super::{chain, cluster, functions};
 
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
@@ -247,6 +247,21 @@ pub static CHANNEL: Section = Section {
             meaning: "How long a relay keeps acknowledgements of its site, so that they cross to the other sites together.",
         },
         Field {
+            name: "relay_cache",
+            kind: Kind::Size {
+                least: 0,
+                most: replicated::CACHE_BYTES_LIMIT as u64,
+            },
+            default: Default::Unset("\"4MiB\" where members have sites"),
+            meaning: "How much of what it handed on a relay keeps, for members of its site that lack it; the oldest goes first. \"0B\": nothing, and this host asks its relay for nothing.",
+        },
+        Field {
+            name: "relay_cache_age",
+            kind: duration(MICROSECOND, replicated::DURATION_LIMIT),
+            default: Default::Unset("\"500ms\" where members have sites"),
+            meaning: "How long a relay keeps it at most.",
+        },
+        Field {
             name: "receive_buffer",
             kind: Kind::Size {
                 least: 1 << 16,
@@ -289,6 +304,7 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
         with_inner(section, &mut all);
     }
     all.push(&ON);
+    all.push(&chain::STAGE);
     for function in functions::ALL {
         with_inner(function.settings, &mut all);
         all.extend(function.objects.iter().map(|object| object.section));
@@ -500,6 +516,14 @@ mod tests {
                         let sites = config.sites.as_mut().unwrap();
                         sites.bundle_delay = Duration::from_nanos(value);
                     }
+                    "relay_cache" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.cache_bytes_max = value as usize;
+                    }
+                    "relay_cache_age" => {
+                        let sites = config.sites.as_mut().unwrap();
+                        sites.cache_age_max = Duration::from_nanos(value);
+                    }
                     "mtu" => {
                         config.payload_bytes_max = (value + replicated::PAYLOAD_BYTES_MIN as u64
                             - cluster::MTU_MIN)
@@ -528,6 +552,6 @@ mod tests {
             );
             checked += 1;
         }
-        assert_eq!(checked, 15);
+        assert_eq!(checked, 17);
     }
 }

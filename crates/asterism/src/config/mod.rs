@@ -4,6 +4,7 @@
 //! `cluster.rs`, `functions/` and `objects.rs` say what contradicts and build the typed settings; `diagnostic.rs` shows what is
 //! wrong. Read first: [`Config::read`]. Imports the settings of `asterism-placement` and `asterism-state`; opens no file.
 
+mod chain;
 mod cluster;
 pub mod diagnostic;
 pub mod fields;
@@ -22,7 +23,7 @@ pub mod value;
 pub use cluster::{Channel, Cluster};
 pub use functions::Settings;
 pub use host::{Host, Idle};
-pub use objects::{ObjectChoice, Placement};
+pub use objects::{ObjectChoice, Placement, Sharing};
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode};
 
 use core::ops::Range;
@@ -33,7 +34,6 @@ use toml::de::{DeTable, DeValue};
 
 use diagnostic::{Diagnostic, Report};
 use functions::Described;
-use objects::Sharing;
 use section::Section;
 
 /// The longest configuration file that is read, in bytes.
@@ -210,7 +210,7 @@ fn read_document(
     member: Option<&str>,
     report: &mut Report,
 ) -> Option<Config> {
-    const TABLES: [&str; 4] = ["cluster", "host", "port", "function"];
+    const TABLES: [&str; 6] = ["chain", "cluster", "host", "port", "function", "stage"];
     for (key, value) in document {
         let name = key.get_ref().as_ref();
         if !TABLES.contains(&name) {
@@ -236,7 +236,19 @@ fn read_document(
     if written {
         cluster::check_apart(&cluster_values, report);
     }
-    let mut function = read_function(document, sharing, report);
+    let mut function = match overlay::get(document, "chain") {
+        Some((key, value)) => chain::read(document, (key.span(), value), sharing, report),
+        None => read_function(document, sharing, report),
+    };
+    if let (None, Some((key, _))) = (
+        overlay::get(document, "chain"),
+        overlay::get(document, "stage"),
+    ) {
+        report.add(
+            Diagnostic::error("there is no chain that could have stages", key.span())
+                .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
+        );
+    }
     if let Some(function) = function.as_mut().filter(|_| written) {
         on_real_links(document, function);
     }
@@ -257,37 +269,33 @@ fn read_document(
     })
 }
 
-/// Defaults that serve captures are others between real interfaces: stations are learnt, and frames to others are theirs.
+/// Defaults that serve captures are others between real interfaces.
 fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
-    let Settings::Nat(nat) = &mut function.settings else {
-        return;
-    };
-    let says = |link: &str, field: &str| {
+    match &mut function.settings {
+        Settings::Chain(chain) => {
+            for stage in &mut chain.stages {
+                links_of(document, stage.name, &mut stage.settings);
+            }
+        }
+        settings => links_of(document, function.name, settings),
+    }
+}
+
+fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
+    settings.on_real_links(&|inner, field| {
         let mut table = document;
-        for name in ["function", "nat", link] {
+        for name in ["function", name, inner] {
             match overlay::get(table, name).map(|(_, value)| value.get_ref()) {
                 Some(DeValue::Table(inner)) => table = inner,
                 _ => return false,
             }
         }
         overlay::get(table, field).is_some()
-    };
-    let links = [
-        ("inside_link", &mut nat.inside_link),
-        ("outside_link", &mut nat.outside_link),
-    ];
-    for (name, link) in links {
-        if !says(name, "next_hop_mac") {
-            link.next_hop_mac = None;
-        }
-        if !says(name, "promiscuous") {
-            link.promiscuous = false;
-        }
-    }
+    });
 }
 
 fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -> Diagnostic {
-    let tables = ["cluster", "host", "port", "function", "on"];
+    let tables = ["cluster", "host", "port", "function", "stage", "on"];
     let unknown = Diagnostic::error(
         format!("unknown field `{name}` at the top of the file"),
         span,
@@ -392,12 +400,17 @@ fn read_function(
                 span.clone(),
             )
             .also(known[0].1.clone(), "the first")
-            .help("chains are not supported yet: write one function in a file"),
+            .help(format!(
+                "write chain = [\"{}\", \"{}\"] at the top of the file, before all tables: the order in which packets from inside pass them",
+                known[0].0.name, function.name
+            )),
         );
     }
     let mut read: Vec<_> = known
         .into_iter()
-        .map(|(function, span, value)| read_settings(function, span, value, sharing, report))
+        .map(|(function, span, value)| {
+            read_settings(function, function.name, (span, value), sharing, report)
+        })
         .collect();
     if read.is_empty() {
         None
@@ -408,17 +421,15 @@ fn read_function(
 
 fn read_settings(
     function: &'static Described,
-    key: Range<usize>,
-    value: &Spanned<DeValue<'_>>,
+    name: &str,
+    (key, value): (Range<usize>, &Spanned<DeValue<'_>>),
     sharing: Sharing,
     report: &mut Report,
 ) -> Option<Function> {
     let DeValue::Table(table) = value.get_ref() else {
         report.add(
-            Diagnostic::error(format!("`{}` is a table", function.name), key).help(format!(
-                "write [function.{}] on a line of its own",
-                function.name
-            )),
+            Diagnostic::error(format!("`{name}` is a table"), key)
+                .help(format!("write [function.{name}] on a line of its own")),
         );
         return None;
     };
@@ -431,12 +442,10 @@ fn read_settings(
     } else {
         value.span()
     };
-    let values = function.settings.read(
-        &format!("function.{}", function.name),
-        &settings,
-        span.clone(),
-        report,
-    );
+    let values =
+        function
+            .settings
+            .read(&format!("function.{name}"), &settings, span.clone(), report);
     let settings = (function.build)(&values, report);
     let objects = match state.as_ref().map(|state| (state.get_ref(), state.span())) {
         None => objects::read(function, &DeTable::new(), span, sharing, report),
@@ -445,8 +454,7 @@ fn read_settings(
         }
         Some((_, span)) => {
             report.add(Diagnostic::error("`state` is a table", span).help(format!(
-                "write [function.{}.state] on a line of its own",
-                function.name
+                "write [function.{name}.state] on a line of its own"
             )));
             None
         }
@@ -455,19 +463,7 @@ fn read_settings(
         return None;
     }
     let (settings, objects) = (settings?, objects?);
-    if values.has("ports") {
-        promises::check_leases(
-            &settings,
-            &objects,
-            sharing,
-            values.span_of("ports"),
-            report,
-        );
-    }
-    promises::check_shares(&settings, &objects, sharing, report);
-    if report.errors() > before {
-        return None;
-    }
+    settings.check(&objects, sharing, &values, report);
     Some(Function {
         name: function.name,
         settings,

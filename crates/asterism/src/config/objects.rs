@@ -74,6 +74,12 @@ impl ObjectChoice {
     }
 }
 
+/// What was chosen as the capacity of the object of a name; 0: what the function suggests.
+pub(super) fn capacity(objects: &[ObjectChoice], name: &str) -> u32 {
+    let choice = objects.iter().find(|object| object.name == name);
+    choice.map_or(0, |object| object.capacity)
+}
+
 /// An object as it was read: what is known of it, and where it was written.
 pub(super) struct Chosen<'a> {
     pub(super) object: &'a DescribedObject,
@@ -83,11 +89,11 @@ pub(super) struct Chosen<'a> {
 
 /// How many instances share the state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sharing {
+pub struct Sharing {
     /// Hosts.
-    pub(super) members: usize,
+    pub members: usize,
     /// Instances of each.
-    pub(super) instances: usize,
+    pub instances: usize,
 }
 
 /// Reads the table `state` of a function. `None` if anything in it is wrong.

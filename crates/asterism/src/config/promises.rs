@@ -3,10 +3,8 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use asterism_state::BLOCK_ITEMS;
-
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{Described, ObjectKind, Settings};
+use super::functions::{Described, ObjectKind};
 use super::kind::Absent;
 use super::objects::{Chosen, ObjectChoice, Placement, Sharing};
 use super::{fields, suggestion};
@@ -125,81 +123,6 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
     diagnostic
         .help(format!("placed apart, {otherwise}"))
         .help(format!("choose placement = \"{choose}\" for both"))
-}
-
-/// Says so when a pool is too small to lease a block to every instance.
-pub(super) fn check_leases(
-    settings: &Settings,
-    choices: &[ObjectChoice],
-    sharing: Sharing,
-    ports: Range<usize>,
-    report: &mut Report,
-) {
-    let Settings::Nat(nat) = settings else { return };
-    let instances = sharing.members * sharing.instances;
-    let replicated = choices
-        .iter()
-        .any(|one| one.kind == ObjectKind::Pool && one.placement == Placement::Replicated);
-    let blocks = nat.ports.count().div_ceil(BLOCK_ITEMS) as usize * nat.outside.len();
-    if replicated && blocks < instances {
-        let needed = instances.div_ceil(nat.outside.len()) * BLOCK_ITEMS as usize;
-        report.add(
-            Diagnostic::error(
-                "there are too few outside ports to lease a block to every instance",
-                ports,
-            )
-            .label(format!(
-                "{blocks} blocks of {BLOCK_ITEMS} ports for {instances} instances"
-            ))
-            .help(format!(
-                "give out at least {needed} ports of each address, or add outside addresses"
-            )),
-        );
-    }
-}
-
-/// Refuses bursts that leave an instance's exact share without a token.
-pub(super) fn check_shares(
-    settings: &Settings,
-    choices: &[ObjectChoice],
-    sharing: Sharing,
-    report: &mut Report,
-) {
-    let Settings::Limiter(limiter) = settings else {
-        return;
-    };
-    let instances = (sharing.members * sharing.instances) as u64;
-    for (name, limit) in limiter.limits() {
-        let object = if name == "tenant" { "tenants" } else { name };
-        let is_shared = choices
-            .iter()
-            .any(|one| one.name == object && one.placement == Placement::Replicated);
-        if !limiter.exact || !is_shared {
-            continue;
-        }
-        let share = limit.burst / instances;
-        if share == 0 {
-            report.add(
-                Diagnostic::error(
-                    format!(
-                        "the burst of `{name}` leaves no token for some of {instances} instances"
-                    ),
-                    limit.burst_at.clone(),
-                )
-                .help(format!("write {instances} or more"))
-                .help("or choose accuracy = \"approximate\""),
-            );
-        } else if !limit.packets && share < 1_500 && limit.burst >= 1_500 {
-            report.add(
-                Diagnostic::warning(
-                    format!("packets longer than {share} bytes never pass"),
-                    limit.burst_at.clone(),
-                )
-                .label(format!("an equal share for each of {instances} instances"))
-                .help(format!("write {} or more", 1_500 * instances)),
-            );
-        }
-    }
 }
 
 /// A wait that is shorter than state messages are ever late does nothing.

@@ -153,7 +153,9 @@ impl Section {
         let names = || self.fields.iter().map(|field| field.name);
         let mut unknown = Diagnostic::error(format!("unknown field `{key}` in `{table}`"), span)
             .label("not known here");
-        if let Some(near) = suggestion::nearest(key, names()) {
+        if key == "chain" {
+            unknown = unknown.help("`chain` stands at the top of the file, before all tables");
+        } else if let Some(near) = suggestion::nearest(key, names()) {
             unknown = unknown.help(format!("did you mean `{near}`?"));
         } else if let Some(other) = fields::section_with(key) {
             unknown = unknown.help(format!("`{key}` belongs in [{}]", other.path));

@@ -1,6 +1,7 @@
 //! Traced packets as people and programs see them. Imports the engine's records and the packets' own way of showing a flow.
 
-use asterism_engine::{TracedEnd, TracedPacket, TracedStep};
+use asterism_engine::{TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
+use asterism_function::Reason;
 use asterism_packet::Packet;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,24 @@ fn step(step: &TracedStep) -> String {
         TracedStep::Grant { object, .. } => format!("grant of {object}: none left"),
         TracedStep::Act => "act".to_owned(),
         TracedStep::Write { object, what } => format!("{} {object}", what.word()),
+        TracedStep::Stage { stage, port } => format!("stage {stage}, by its port {}", port.0),
+        TracedStep::StageEnd {
+            stage,
+            end,
+            cost_ns,
+        } => format!("stage {stage}: {}, {cost_ns} ns", stage_end(end)),
+    }
+}
+
+fn stage_end(end: &TracedStageEnd) -> String {
+    let label = |reason: &Option<Reason>| reason.map_or("unknown", Reason::label);
+    match end {
+        TracedStageEnd::Forwarded(port) => format!("forward by its port {}", port.0),
+        TracedStageEnd::Dropped(reason) => format!("drop, {}", label(reason)),
+        TracedStageEnd::Consumed => "consumed".to_owned(),
+        TracedStageEnd::Late => "late, the packet waits here".to_owned(),
+        TracedStageEnd::Bypassed(reason) => format!("bypassed, {}", label(reason)),
+        TracedStageEnd::Mirrored => "gets a copy".to_owned(),
     }
 }
 

@@ -15,6 +15,12 @@ pub struct SitesDocument {
     pub sites: Vec<SiteDocument>,
     /// Times that a relay, or a member behind one, was silent, so that this host passed it by.
     pub relay_fallbacks: u64,
+    /// How many datagrams this host keeps as a relay, for members of its site that lack them.
+    #[serde(default)]
+    pub relay_keeps: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub relay_keeps_bytes: u64,
     /// What was counted of relays.
     pub relay: BTreeMap<String, u64>,
 }
@@ -64,6 +70,8 @@ impl SitesDocument {
         SitesDocument {
             sites: sites.collect(),
             relay_fallbacks: channel.replication.relay_fallbacks,
+            relay_keeps: channel.relay_keeps.0 as u64,
+            relay_keeps_bytes: channel.relay_keeps.1 as u64,
             relay,
         }
     }
@@ -76,7 +84,10 @@ pub fn sites_text(document: &SitesDocument, host: &str) -> String {
     for site in &document.sites {
         let way = match (&site.relay, site.own, site.relayed) {
             (None, ..) => "nobody of it takes part".to_owned(),
-            (Some(relay), true, _) if relay == host => "this host is its relay".to_owned(),
+            (Some(relay), true, _) if relay == host => format!(
+                "this host is its relay and keeps {} datagrams ({} bytes)",
+                document.relay_keeps, document.relay_keeps_bytes
+            ),
             (Some(relay), true, true) => format!("{relay} is its relay"),
             (Some(relay), true, false) => {
                 format!(
@@ -128,9 +139,11 @@ mod tests {
                 site("moon", false, None, false, 0),
             ],
             relay_fallbacks: 1,
+            relay_keeps: 12,
+            relay_keeps_bytes: 3_400,
             relay: BTreeMap::new(),
         };
-        let expected = "site west, this host's, 3 members: this host is its relay\n\
+        let expected = "site west, this host's, 3 members: this host is its relay and keeps 12 datagrams (3400 bytes)\n\
             site east, 3 members: by d\n\
             site north, 3 members: by g, and straight to 1 that hear nothing by it\n\
             site south, 3 members: j is silent: straight to each of 3\n\

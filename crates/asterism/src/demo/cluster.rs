@@ -19,10 +19,11 @@ use super::Plan;
 use super::report::{Absent, HostRow, IdpsRow, RunRow, Sum};
 use super::traffic::{Conversation, SCANNER, ScanPacket};
 use super::view::{HostView, Snapshot, View};
-use crate::config::{Cluster, Config};
+use crate::config::functions::FunctionSettings;
+use crate::config::{Cluster, Config, Settings};
 use crate::fleet::{Fleet, FleetConfig, Left};
 use crate::replay::outside_of;
-use crate::wiring::{self, Configured, INSIDE, OUTSIDE};
+use crate::wiring::{INSIDE, OUTSIDE};
 
 /// Who got no packet for so long sends again.
 const SEND_AGAIN: Duration = Duration::from_secs(1);
@@ -91,13 +92,15 @@ impl<'a> Run<'a> {
         scan: &'a [ScanPacket],
     ) -> Result<Run<'a>, String> {
         let config = read(include_str!("demo.toml"))?;
-        let Configured::Nat(nat) = wiring::function(&config.function)? else {
+        let Settings::Nat(settings) = &config.function.settings else {
             return Err("the demo's function is no NAT".into());
         };
+        let nat = Arc::new(settings.function(&config.function.objects)?);
         let idps_config = read("[function.port-scan]")?;
-        let Configured::PortScan(idps) = wiring::function(&idps_config.function)? else {
+        let Settings::PortScan(settings) = &idps_config.function.settings else {
             return Err("the demo's IDPS is none".into());
         };
+        let idps = Arc::new(settings.function(&idps_config.function.objects)?);
         let (replication, wait) = (plan.replication, absent.wait());
         let function = config.function.clone();
         let objects = move |name: &str| {

@@ -4,6 +4,7 @@
 //! each layer, all of them at all times, so that a rate never begins with a hole. Reads snapshots only.
 
 mod peers;
+mod stages;
 
 use std::fmt::Write;
 
@@ -69,6 +70,7 @@ pub fn text(view: &View) -> String {
         .collect();
     packets(&mut page, &instances);
     ports(&mut page, view, &instances);
+    stages::stages(&mut page, &view.names.stages, &instances);
     objects(&mut page, &instances);
     exports(&mut page, view);
     channel(&mut page, view);

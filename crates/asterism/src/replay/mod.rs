@@ -18,10 +18,11 @@ use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 
 use crate::command_line::End;
-use crate::config::{Cluster, Config, Settings};
+use crate::config::functions::{FunctionSettings, WithFunction};
+use crate::config::{Cluster, Config};
 use crate::fleet::{Fleet, FleetConfig};
 use crate::output::Output;
-use crate::wiring::{self, Configured};
+use crate::wiring;
 use crate::{check, config};
 
 pub use direction::{Direction, FirstSpeaker, NatDirection, Side, outside_of};
@@ -175,45 +176,36 @@ fn configured(
     plan: &Plan,
     progress: &mut dyn FnMut(u64),
 ) -> Result<ReplayReport, ReplayError> {
-    let function = wiring::function(&config.function).map_err(ReplayError::Nothing)?;
-    let chosen = config.function.clone();
-    let objects = move |name: &str| chosen.object_settings(name);
-    match function {
-        Configured::Nat(function) => {
-            let Settings::Nat(settings) = &config.function.settings else {
-                return Err(ReplayError::Nothing("the NAT has no settings".into()));
-            };
-            let mut direction = NatDirection::new(settings);
-            run(&function, objects, plan, &mut direction, progress)
-        }
-        Configured::PortScan(function) => run(
+    config.function.settings.with(Configured {
+        config,
+        plan,
+        progress,
+    })
+}
+
+/// Replays through the function that is configured.
+struct Configured<'a> {
+    config: &'a Config,
+    plan: &'a Plan,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl WithFunction for Configured<'_> {
+    type Output = Result<ReplayReport, ReplayError>;
+
+    fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
+        let chosen = self.config.function.clone();
+        let function = settings.function(&chosen.objects);
+        let function = Arc::new(function.map_err(ReplayError::Nothing)?);
+        let objects = move |name: &str| chosen.object_settings(name);
+        let mut direction = settings.direction();
+        run(
             &function,
             objects,
-            plan,
-            &mut FirstSpeaker::default(),
-            progress,
-        ),
-        Configured::Monitor(function) => run(
-            &function,
-            objects,
-            plan,
-            &mut FirstSpeaker::default(),
-            progress,
-        ),
-        Configured::Limiter(function) => run(
-            &function,
-            objects,
-            plan,
-            &mut FirstSpeaker::default(),
-            progress,
-        ),
-        Configured::PassThrough(function) => run(
-            &function,
-            objects,
-            plan,
-            &mut FirstSpeaker::default(),
-            progress,
-        ),
+            self.plan,
+            &mut *direction,
+            self.progress,
+        )
     }
 }
 

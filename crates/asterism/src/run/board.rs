@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use asterism_engine::port::{PortDrop, PortStatistics};
 use asterism_engine::{ObjectUse, Tally};
 use asterism_function::Reason;
+use asterism_function::chain::StageTally;
 use asterism_placement::Time;
 
 /// Words that a loop may publish: more than any has.
@@ -98,6 +99,7 @@ counts! {
     "packets_emitted" emitted "Packets that the function emitted.";
     "packets_consumed" consumed "Packets that were for the function itself.";
     "calls_late" late "Calls of the function that ended late.";
+    "packets_prefetched" prefetched "Packets handled in two passes, the first of which prefetches: most of them while packets read more of the tables than the cache holds.";
     "turns_held_by_parking" held_by_parking "Turns in which no port was read because packets were parked to the bound.";
     "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
     "turns_held_by_lease" held_by_lease "Turns in which no port was read because the lease of ports ran out so long ago that others may have them.";
@@ -120,6 +122,47 @@ pub struct PortSnapshot {
     pub statistics: PortStatistics,
     /// Whether packets can pass.
     pub is_up: bool,
+}
+
+/// A stage of a chain as its instance knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageSnapshot {
+    /// Calls that ended with a verdict.
+    pub acted: u64,
+    /// Calls that were late.
+    pub late: u64,
+    /// Packets that went on although the stage had failed for them.
+    pub bypassed: u64,
+    /// Copies that it got.
+    pub mirrored: u64,
+    /// Copies for which there was no room.
+    pub mirror_lost: u64,
+    /// Packets for which it said a reason to drop them, in the order of [`Reason::ALL`].
+    pub dropped: Vec<u64>,
+}
+
+impl StageSnapshot {
+    /// What a stage counted.
+    #[must_use]
+    pub fn new(tally: &StageTally) -> StageSnapshot {
+        StageSnapshot {
+            acted: tally.acted,
+            late: tally.late,
+            bypassed: tally.bypassed,
+            mirrored: tally.mirrored,
+            mirror_lost: tally.mirror_lost,
+            dropped: Reason::ALL
+                .iter()
+                .map(|reason| tally.dropped(*reason))
+                .collect(),
+        }
+    }
+
+    /// Calls of the stage.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.acted + self.late
+    }
 }
 
 /// An instance at one moment.
@@ -149,6 +192,8 @@ pub struct InstanceSnapshot {
     pub ports: Vec<PortSnapshot>,
     /// Its objects, in order.
     pub objects: Vec<ObjectUse>,
+    /// Its stages, in order, if it runs a chain.
+    pub stages: Vec<StageSnapshot>,
 }
 
 impl InstanceSnapshot {
@@ -206,11 +251,25 @@ impl InstanceSnapshot {
                 u64::from(object.reclaimed),
             ]);
         }
+        for stage in &self.stages {
+            words.extend([
+                stage.acted,
+                stage.late,
+                stage.bypassed,
+                stage.mirrored,
+                stage.mirror_lost,
+            ]);
+            words.extend(&stage.dropped);
+        }
     }
 
-    /// From the words of a [`Board`]; `objects` are the function's.
+    /// From the words of a [`Board`]; `objects` are the function's, and `stages` how many it has.
     #[must_use]
-    pub fn read(words: &[u64], objects: &'static [&'static str]) -> Option<InstanceSnapshot> {
+    pub fn read(
+        words: &[u64],
+        objects: &'static [&'static str],
+        stages: usize,
+    ) -> Option<InstanceSnapshot> {
         let mut words = words.iter().copied();
         let mut next = || words.next();
         let (at, turns, sleeps) = (Time::from_micros(next()?), next()?, next()?);
@@ -251,6 +310,19 @@ impl InstanceSnapshot {
             })
         };
         let objects = objects.iter().map(&mut object).collect::<Option<_>>()?;
+        let stage = |_| {
+            Some(StageSnapshot {
+                acted: next()?,
+                late: next()?,
+                bypassed: next()?,
+                mirrored: next()?,
+                mirror_lost: next()?,
+                dropped: (0..Reason::ALL.len())
+                    .map(|_| next())
+                    .collect::<Option<_>>()?,
+            })
+        };
+        let stages = (0..stages).map(stage).collect::<Option<_>>()?;
         Some(InstanceSnapshot {
             at,
             turns,
@@ -264,6 +336,7 @@ impl InstanceSnapshot {
             ring_capacity,
             ports,
             objects,
+            stages,
         })
     }
 }
@@ -326,17 +399,23 @@ mod tests {
                 quarantined: 4,
                 reclaimed: 5,
             }],
+            stages: vec![StageSnapshot {
+                acted: 10,
+                dropped: (200..200 + Reason::ALL.len() as u64).collect(),
+                ..StageSnapshot::default()
+            }],
         };
         let mut words = Vec::new();
         snapshot.write(&mut words);
         assert!(words.len() < WORDS_MAX);
         assert_eq!(
-            InstanceSnapshot::read(&words, &["sessions"]),
+            InstanceSnapshot::read(&words, &["sessions"], 1),
             Some(snapshot.clone())
         );
         assert_eq!(snapshot.count("packets_forwarded"), 1);
         for cut in 0..words.len() {
-            assert_eq!(InstanceSnapshot::read(&words[..cut], &["sessions"]), None);
+            let read = InstanceSnapshot::read(&words[..cut], &["sessions"], 1);
+            assert_eq!(read, None);
         }
     }
 }

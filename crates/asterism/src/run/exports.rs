@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use asterism_function::Tick;
+use asterism_function::chain::Chain;
 use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
@@ -20,6 +21,7 @@ use super::journal::Event;
 use super::requests::Request;
 use super::service::Service;
 use crate::config::Settings;
+use crate::config::functions::MonitorSettings;
 
 /// How often a host looks whether it has to export.
 const LOOK: Duration = Duration::from_millis(200);
@@ -76,6 +78,8 @@ pub struct Exports {
     socket: UdpSocket,
     collector: SocketAddr,
     interval_s: Tick,
+    /// Which stage of a chain counts them, if the function is one.
+    stage: Option<usize>,
     duty: Duty,
     exporter: Exporter,
     /// Hosts before this one, with the life that is known.
@@ -110,6 +114,7 @@ impl Exports {
             socket,
             collector,
             interval_s,
+            stage: None,
             duty: Duty::new(interval_s, now),
             exporter: Exporter::new(u32::from(member.0) + 1),
             before: Vec::new(),
@@ -157,18 +162,36 @@ fn send(socket: &UdpSocket, message: &[u8], exported: &Exported, lost: &mut u64)
     }
 }
 
+/// The monitor whose flows are exported, with its stage in a chain: the first one that has a collector.
+fn monitor(settings: &Settings) -> Option<(Option<usize>, &MonitorSettings, SocketAddr)> {
+    fn of(
+        stage: Option<usize>,
+        settings: &Settings,
+    ) -> Option<(Option<usize>, &MonitorSettings, SocketAddr)> {
+        match settings {
+            Settings::Monitor(monitor) => Some((stage, monitor, monitor.collector?)),
+            _ => None,
+        }
+    }
+    match settings {
+        Settings::Chain(chain) => {
+            let mut stages = chain.stages.iter().enumerate();
+            stages.find_map(|(number, stage)| of(Some(number), &stage.settings))
+        }
+        settings => of(None, settings),
+    }
+}
+
 impl Service<'_, '_> {
     /// Opens what flows are exported by, if the function has flows and there is a collector.
     pub(super) fn begin_exports(&mut self) -> Result<(), String> {
-        let Settings::Monitor(settings) = &self.config.function.settings else {
-            return Ok(());
-        };
-        let Some(collector) = settings.collector else {
+        let Some((stage, settings, collector)) = monitor(&self.config.function.settings) else {
             return Ok(());
         };
         let interval_s = Tick::try_from(settings.interval.as_secs()).unwrap_or(Tick::MAX);
         let now = self.tick(self.clock.now());
         let mut exports = Exports::new(collector, interval_s, self.member, now)?;
+        exports.stage = stage;
         // Whoever is heard by now began before this host did.
         exports.before = self.before(&[], 0);
         self.view.exports.is_on.store(true, Ordering::Relaxed);
@@ -221,10 +244,12 @@ impl Service<'_, '_> {
         }
         if let Some(interval) = exports.wanted {
             let (parts, coming) = sync_channel(PARTS_MAX);
-            let request = Request::Report {
-                question: interval,
-                parts,
+            // Intervals are of ten seconds at least, so that numbers of those until 2106 leave room for the stage's.
+            let question = match exports.stage {
+                Some(stage) => Chain::question(stage, interval).unwrap_or(interval),
+                None => interval,
             };
+            let request = Request::Report { question, parts };
             if self.requests[0].try_send(request).is_ok() {
                 (exports.wanted, exports.coming) = (None, Some((interval, coming)));
             }

@@ -22,15 +22,16 @@ mod surroundings;
 pub mod worker;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use asterism_placement::seal::{ClusterKey, KeyRing};
 use clap::Args;
 
 use crate::command_line::End;
 use crate::config::Config;
+use crate::config::functions::{FunctionSettings, WithFunction};
 use crate::control::place::Place;
 use crate::output::Output;
-use crate::wiring::{self, Configured};
 use crate::{check, key_file};
 use journal::Style;
 use service::Service;
@@ -84,10 +85,6 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         Ok(keys) => keys,
         Err(error) => return output.fail(End::File, &error),
     };
-    let function = match wiring::function(&config.function) {
-        Ok(function) => function,
-        Err(error) => return output.fail(End::Configuration, &error),
-    };
     // Before anything else is opened: two processes of one member would take each other's packets.
     let place = match Place::take(&control_path(&arguments.config, &config)) {
         Ok(place) => place,
@@ -98,16 +95,33 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         config,
         keys,
     };
-    let result = match function {
-        Configured::Nat(function) => Service::run(&prepared, &function, place, output),
-        Configured::PortScan(function) => Service::run(&prepared, &function, place, output),
-        Configured::Monitor(function) => Service::run(&prepared, &function, place, output),
-        Configured::Limiter(function) => Service::run(&prepared, &function, place, output),
-        Configured::PassThrough(function) => Service::run(&prepared, &function, place, output),
+    let run = Run {
+        prepared: &prepared,
+        place,
+        output,
     };
-    match result {
+    match prepared.config.function.settings.with(run) {
         Ok(()) => End::Done,
-        Err(error) => output.fail(End::DoesNotHold, &error),
+        Err((end, error)) => output.fail(end, &error),
+    }
+}
+
+/// Runs the function that is configured.
+struct Run<'a, 'o> {
+    prepared: &'a Prepared,
+    place: Place,
+    output: &'a mut Output<'o>,
+}
+
+impl WithFunction for Run<'_, '_> {
+    type Output = Result<(), (End, String)>;
+
+    fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
+        let objects = &self.prepared.config.function.objects;
+        let function = settings.function(objects);
+        let function = Arc::new(function.map_err(|error| (End::Configuration, error))?);
+        Service::run(self.prepared, &function, self.place, self.output)
+            .map_err(|error| (End::DoesNotHold, error))
     }
 }
 

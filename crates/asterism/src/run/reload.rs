@@ -1,7 +1,11 @@
 //! What of a configuration can change while the host runs, and what cannot. All or nothing: one change that cannot be made
 //! keeps all others from being made.
 
-use crate::config::Config;
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::config::functions::{FunctionSettings, WithFunction};
+use crate::config::{Config, ObjectChoice};
 
 /// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
@@ -40,8 +44,9 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
     refuse(a.metrics == b.metrics, "[host] metrics", ALL_ANEW);
     refuse(now.ports == wanted.ports, "[port]", ALL_ANEW);
     let (a, b) = (&now.function, &wanted.function);
+    let of_function = a.settings.change_to(&b.settings);
     refuse(
-        a.name == b.name && a.settings == b.settings,
+        a.name == b.name && of_function.is_some(),
         &format!("[function.{}]", a.name),
         ALL_ANEW,
     );
@@ -53,6 +58,8 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
     if !refused.is_empty() {
         return Err(refused);
     }
+    let name = now.function.name;
+    let of_function = of_function.into_iter().flatten();
     let (a, b) = (&now.host, &wanted.host);
     let changes = [
         ("idle", a.idle != b.idle),
@@ -64,7 +71,21 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
         .into_iter()
         .filter(|(_, changed)| *changed)
         .map(|(field, _)| format!("[host] {field}"))
+        .chain(of_function.map(|field| format!("[function.{name}] {field}")))
         .collect())
+}
+
+/// The function that is configured, once for each instance of a running one.
+pub(super) struct Copies<'a>(pub(super) &'a [ObjectChoice], pub(super) usize);
+
+impl WithFunction for Copies<'_> {
+    type Output = Result<Vec<Box<dyn Any + Send>>, String>;
+
+    fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
+        let function = Arc::new(settings.function(self.0)?);
+        let copy = |_| Box::new(function.clone()) as Box<dyn Any + Send>;
+        Ok((0..self.1).map(copy).collect())
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +95,32 @@ mod tests {
     fn read(text: &str) -> Config {
         let (config, report) = Config::read("test.toml", text);
         config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    }
+
+    use crate::config::Settings;
+
+    #[test]
+    fn rules_of_a_firewall_may_change_and_nothing_else_of_it() {
+        let text = "[function.firewall]\nrules = \"a.rules\"";
+        let with = |text: &str, rules: &str| {
+            let mut config = read(text);
+            let Settings::Firewall(settings) = &mut config.function.settings else {
+                panic!("a firewall")
+            };
+            settings.read_rules("a.rules", rules).unwrap();
+            config
+        };
+        let now = with(text, "default drop");
+        assert_eq!(changes(&now, &now), Ok(Vec::new()));
+        let moved = with(&format!("# a comment\n{text}"), "default drop");
+        assert_eq!(changes(&now, &moved), Ok(Vec::new()));
+        let wanted = with(text, "allow tcp on inside");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.firewall] rules".to_owned()])
+        );
+        let wanted = with(&format!("{text}\npick_up = true"), "allow tcp on inside");
+        assert!(changes(&now, &wanted).unwrap_err()[0].contains("[function.firewall]"));
     }
 
     #[test]

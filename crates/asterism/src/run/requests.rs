@@ -1,5 +1,6 @@
 //! What others ask of an instance, and what it answers.
 
+use std::any::Any;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -46,6 +47,11 @@ pub enum Request {
         question: u32,
         /// Where the parts go.
         parts: SyncSender<Vec<u8>>,
+    },
+    /// To go on with another function of the same kind: an `Arc` of it. Packets that are parked are called again with it.
+    Replace {
+        /// The function.
+        function: Box<dyn Any + Send>,
     },
     /// A digest of each object.
     Digests {

@@ -14,7 +14,7 @@ use asterism_engine::transport::{
     self, ChannelSnapshot, Notice, RunConfig, RunMode, StateChannelThread,
 };
 use asterism_engine::{HostConfig, host};
-use asterism_function::{NetworkFunction, State};
+use asterism_function::NetworkFunction;
 use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
@@ -142,7 +142,7 @@ impl Service<'_, '_> {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero(),
             flush_us: FLUSH_US,
-            audited_objects: F::State::OBJECTS.len(),
+            audited_objects: function.objects().len(),
             joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(begun.is_none())),
@@ -193,8 +193,7 @@ impl Service<'_, '_> {
                 // Timers of this thread end when they are due, not up to 50 us later.
                 let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
                 let settings = move |name: &str| settings.object_settings(name);
-                let instance = parts.start(function.clone(), settings, pool, ports);
-                let instance = (instance, function);
+                let instance = parts.start(function, settings, pool, ports);
                 Worker::new(instance, share_of, receiver, events_of, bell, clock).run();
             };
             let name = format!("instance-{number}");
@@ -208,7 +207,7 @@ impl Service<'_, '_> {
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
-            F::State::OBJECTS,
+            (function.objects(), function.stages()),
             clock,
             incarnation,
             shared.clone(),
@@ -495,6 +494,16 @@ impl Service<'_, '_> {
         })?;
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
+        let (now, then) = (&self.config.function, &wanted.function);
+        if now.settings.change_to(&then.settings) != Some(Vec::new()) {
+            let copies = reload::Copies(&then.objects, self.requests.len());
+            let functions = then.settings.with(copies)?;
+            for (requests, function) in self.requests.iter().zip(functions) {
+                requests
+                    .send(Request::Replace { function })
+                    .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
+            }
+        }
         let spins = wanted.host.idle == Idle::Spin;
         for shared in &self.shared {
             shared.spins.store(spins, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot};
+use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 use super::journal::Event;
 use super::requests::{FOUND_MAX, Found, FoundEntry, Request};
 
@@ -135,8 +135,6 @@ enum Work {
 /// An instance with what its thread needs.
 pub struct Worker<F: NetworkFunction> {
     instance: Instance<F>,
-    /// The instance's function, for what the control plane asks of it.
-    function: Arc<F>,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
     events: SyncSender<Event>,
@@ -159,7 +157,7 @@ impl<F: NetworkFunction> core::fmt::Debug for Worker<F> {
 impl<F: NetworkFunction> Worker<F> {
     /// A worker. Runs on the thread that made the instance.
     pub fn new(
-        (instance, function): (Instance<F>, Arc<F>),
+        instance: Instance<F>,
         shared: Arc<Shared>,
         requests: Receiver<Request>,
         events: SyncSender<Event>,
@@ -169,7 +167,6 @@ impl<F: NetworkFunction> Worker<F> {
         let links = instance.ports().iter().map(|_| LinkState::Up).collect();
         Worker {
             instance,
-            function,
             shared,
             requests,
             events,
@@ -246,7 +243,7 @@ impl<F: NetworkFunction> Worker<F> {
             return self.instance.turn(now);
         };
         self.instance
-            .turn_traced(now, *packets, &nanoseconds, traced)
+            .turn_traced(now, *packets, nanoseconds, traced)
     }
 
     // --- what others ask
@@ -265,6 +262,12 @@ impl<F: NetworkFunction> Worker<F> {
         self.work = match request {
             Request::Digests { reply } => {
                 let _ = reply.try_send(self.instance.digests());
+                None
+            }
+            Request::Replace { function } => {
+                if let Ok(function) = function.downcast::<Arc<F>>() {
+                    self.instance.replace_function(*function);
+                }
                 None
             }
             Request::Trace {
@@ -350,7 +353,7 @@ impl<F: NetworkFunction> Worker<F> {
                 mut found,
                 reply,
             } => {
-                let names = F::State::OBJECTS;
+                let names = self.instance.state().objects();
                 let name = names.get(usize::from(object)).copied().unwrap_or("?");
                 let mut each = |entry: &asterism_state::Shown<'_>| {
                     let text = format!("{:?}", entry.key);
@@ -430,9 +433,9 @@ impl<F: NetworkFunction> Worker<F> {
                     (Some(part), _) => part,
                     (None, Some(from)) => {
                         let mut part = Vec::new();
-                        let state = self.instance.state();
+                        let (function, state) = (self.instance.function(), self.instance.state());
                         let range = (from, RECORDS_PER_TURN);
-                        cursor = self.function.report(state, question, range, &mut part);
+                        cursor = function.report(state, question, range, &mut part);
                         part
                     }
                     (None, None) => return None,
@@ -616,6 +619,11 @@ impl<F: NetworkFunction> Worker<F> {
                 })
                 .collect(),
             objects: self.instance.object_use(),
+            stages: self
+                .instance
+                .stage_tallies()
+                .map(StageSnapshot::new)
+                .collect(),
         };
         self.words.clear();
         snapshot.write(&mut self.words);

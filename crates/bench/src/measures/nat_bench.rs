@@ -22,9 +22,9 @@ use crate::traffic::frames::{FRAME_BYTES, GATEWAY_MAC};
 use crate::traffic::{Direction, Flows, Random, Session, SmallFrame, flows};
 
 /// Frames that lie ready in each port for a window: together more than the second-level cache holds at their stride.
-const READY: usize = 4_096;
+pub(super) const READY: usize = 4_096;
 /// Times that the ports are filled for a window.
-const PASSES: usize = 16;
+pub(super) const PASSES: usize = 16;
 /// Windows' worth of draws kept: every session is drawn several times before the draws repeat.
 const DRAWS_PER_SESSION: usize = 4;
 /// The inside port.
@@ -165,7 +165,7 @@ pub(super) fn settings(placed: Placed) -> impl Fn(&str) -> ObjectSettings + Copy
     }
 }
 
-fn endpoint(end: flows::Endpoint, session: &Session) -> Endpoint {
+pub(super) fn endpoint(end: flows::Endpoint, session: &Session) -> Endpoint {
     Endpoint::new(
         Ipv4Addr::from(end.address),
         end.port,
@@ -174,7 +174,7 @@ fn endpoint(end: flows::Endpoint, session: &Session) -> Endpoint {
 }
 
 /// The first packets of a session: for TCP its handshake.
-fn opening(
+pub(super) fn opening(
     session: &Session,
     outside: Option<Endpoint>,
     step: usize,

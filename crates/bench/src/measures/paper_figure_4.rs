@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::frame::FramePool;
+use asterism_engine::port::Port;
 use asterism_engine::ring::RingWriter;
 use asterism_engine::{Instance, InstanceParts};
 use asterism_function::NetworkFunction;
@@ -43,28 +44,32 @@ const SIZE_MAX: usize = 16;
 /// The largest of the paper.
 const SIZE_OF_THE_PAPER: usize = 3;
 /// Flows that each member knows before.
-const KNOWN: usize = 2_000;
+pub(super) const KNOWN: usize = 2_000;
 /// New flows a second at each member, as in the paper.
-const NEW_FLOWS_PER_SECOND: f64 = 2_000.0;
+pub(super) const NEW_FLOWS_PER_SECOND: f64 = 2_000.0;
 /// Packets of a pass.
-const PASS: usize = 8_000;
+pub(super) const PASS: usize = 8_000;
 /// Packets of a turn: one burst.
 const BURST: usize = 32;
 /// Passes of a window, two milliseconds or so, and how many of them are not timed: the clusters share a core, and each finds it
 /// with the caches of another one.
 const PASSES: u32 = 7;
-const WARM_PASSES: u32 = 2;
+pub(super) const WARM_PASSES: u32 = 2;
 /// Windows before those that count.
 const WARM_ROUNDS: usize = 2;
+/// Before those that count all members run for so long, with so many packets a pass: ten steps of a sweep, in which an instance
+/// learns whether prefetching pays.
+const WARM_UP: Duration = Duration::from_millis(40);
+const WARM_UP_PASS: usize = 500;
 /// Destination ports whose bits the IDPS counts.
 const SERVICES: u16 = 100;
 /// The first of them.
 const FIRST_SERVICE: u16 = 5_000;
 /// More than all tables of a function's clusters come to hold.
-const MEMORY_BYTES: usize = 1 << 29;
+pub(super) const MEMORY_BYTES: usize = 1 << 29;
 /// What a pass is taken to take, at least and at most: 12 and 250 ns per packet.
-const PASS_TIME_MIN: Duration = Duration::from_micros(100);
-const PASS_TIME_MAX: Duration = Duration::from_micros(2_000);
+pub(super) const PASS_TIME_MIN: Duration = Duration::from_micros(100);
+pub(super) const PASS_TIME_MAX: Duration = Duration::from_micros(2_000);
 /// Of the state channel: between two flushes of what was counted, unless told otherwise; µs.
 const FLUSH_US: u64 = 200;
 /// A longer one, for a variant; µs.
@@ -132,7 +137,8 @@ fn counting_idps() -> PortScan {
     })
 }
 
-fn as_drawn(flows: &Flows) -> Vec<SmallFrame> {
+/// Each flow as it is.
+pub(super) fn as_drawn(flows: &Flows) -> Vec<SmallFrame> {
     let frame = |session: &Session| frame_between(session.protocol, session.inside, session.remote);
     flows.sessions().iter().map(frame).collect()
 }
@@ -151,22 +157,31 @@ fn to_services(flows: &Flows) -> Vec<SmallFrame> {
 }
 
 /// What feeds a member.
-struct Fed {
-    source: Source,
-    feed: RingWriter,
+pub(super) struct Fed {
+    pub(super) source: Source,
+    pub(super) feed: RingWriter,
     /// Passes' worth of a new flow that is not opened yet.
     due: f64,
 }
 
 impl Fed {
+    /// Of flows that each of these packets opens, none of them yet.
+    pub(super) fn new(frames: Vec<SmallFrame>, seed: u64, feed: RingWriter) -> Self {
+        Self {
+            source: Source::of(frames, seed),
+            feed,
+            due: 0.0,
+        }
+    }
+
     /// Packets of a pass, of which so many open a flow as are due in its time.
-    fn pass(&mut self, time: Duration) -> Result<(), Failure> {
+    pub(super) fn pass(&mut self, packets: usize, time: Duration) -> Result<(), Failure> {
         self.due += time.as_secs_f64() * NEW_FLOWS_PER_SECOND;
-        let new = (self.due as usize).min(PASS);
+        let new = (self.due as usize).min(packets);
         self.due -= new as f64;
         self.source.open(new, &mut self.feed)?;
         // None of these opens one.
-        self.source.pass(PASS - new, usize::MAX, &mut self.feed)
+        self.source.pass(packets - new, usize::MAX, &mut self.feed)
     }
 }
 
@@ -193,7 +208,7 @@ struct Cost {
 }
 
 /// Turns of a pass, each at its own time.
-fn turns<F: NetworkFunction>(instance: &mut Instance<F>, start: Time, time: Duration) {
+pub(super) fn turns<F: NetworkFunction>(instance: &mut Instance<F>, start: Time, time: Duration) {
     let count = PASS.div_ceil(BURST) as u32 + 1;
     let each = time / count;
     let mut now = start;
@@ -201,6 +216,16 @@ fn turns<F: NetworkFunction>(instance: &mut Instance<F>, start: Time, time: Dura
         instance.turn(now);
         now = now + each;
     }
+}
+
+/// An instance with local state.
+pub(super) fn local_instance<F: NetworkFunction>(
+    function: Arc<F>,
+    ports: Vec<Box<dyn Port>>,
+    seed: u64,
+) -> Result<Instance<F>, Failure> {
+    let pool = FramePool::new(512).map_err(|error| Failure::Absent(error.to_string()))?;
+    Ok(InstanceParts::alone(seed).start(function, |_| ObjectSettings::LOCAL, pool, ports))
 }
 
 impl<F: NetworkFunction> Subject<F> {
@@ -212,20 +237,10 @@ impl<F: NetworkFunction> Subject<F> {
             let frames = (kind.frames)(&Flows::of(Protocol::Udp, flows as u32, seed));
             let (own, feed) = fed_ports();
             ports.push(own);
-            fed.push(Fed {
-                source: Source::of(frames, seed),
-                feed,
-                due: 0.0,
-            });
+            fed.push(Fed::new(frames, seed, feed));
         }
         let members = if size == 1 {
-            let pool = FramePool::new(512).map_err(|error| Failure::Absent(error.to_string()))?;
-            let instance = InstanceParts::alone(seed).start(
-                function,
-                |_| ObjectSettings::LOCAL,
-                pool,
-                ports.remove(0),
-            );
+            let instance = local_instance(function, ports.remove(0), seed)?;
             Members::Alone(Box::new(instance), Time::ZERO)
         } else {
             let start = |ports| Start {
@@ -272,8 +287,8 @@ impl<F: NetworkFunction> Subject<F> {
         }
     }
 
-    /// A window of all members, of whose passes each takes `time`.
-    fn window(&mut self, time: Duration) -> Result<Cost, Failure> {
+    /// A window of all members, of whose passes each has so many packets and takes `time`.
+    fn window(&mut self, packets: usize, time: Duration) -> Result<Cost, Failure> {
         let Self {
             members,
             fed,
@@ -287,7 +302,7 @@ impl<F: NetworkFunction> Subject<F> {
         match members {
             Members::Alone(instance, now) => {
                 for pass in 0..PASSES {
-                    first.pass(time)?;
+                    first.pass(packets, time)?;
                     packet_thread.window(|| turns(instance, *now, time));
                     *now = *now + time;
                     if pass + 1 == WARM_PASSES {
@@ -301,7 +316,7 @@ impl<F: NetworkFunction> Subject<F> {
                 for (host, fed) in hosts.members[1..].iter_mut().zip(others) {
                     for pass in 0..PASSES {
                         let now = start + time * pass;
-                        fed.pass(time)?;
+                        fed.pass(packets, time)?;
                         turns(&mut host.instance, now, time);
                         // What came with the last delivery, evenly over the window.
                         let some = host.mail.waiting().div_ceil((PASSES - pass) as usize);
@@ -312,7 +327,7 @@ impl<F: NetworkFunction> Subject<F> {
                 let Host { instance, mail, .. } = &mut hosts.members[0];
                 for pass in 0..PASSES {
                     let now = start + time * pass;
-                    first.pass(time)?;
+                    first.pass(packets, time)?;
                     let some = mail.waiting().div_ceil((PASSES - pass) as usize);
                     channel_thread.window(|| mail.pass(now, some));
                     packet_thread.window(|| turns(instance, now, time));
@@ -325,8 +340,8 @@ impl<F: NetworkFunction> Subject<F> {
                 hosts.now = start + time * PASSES;
             }
         }
-        self.packets += (PASSES as usize * PASS * self.fed.len()) as u64;
-        let timed = (PASSES - WARM_PASSES) as usize * PASS;
+        self.packets += (PASSES as usize * packets * self.fed.len()) as u64;
+        let timed = (PASSES - WARM_PASSES) as usize * packets;
         Ok(Cost {
             packet_thread: self.packet_thread.take_cpu_ns() as f64 / timed as f64,
             channel_thread: self.channel_thread.take_cpu_ns() as f64 / timed as f64,
@@ -394,8 +409,9 @@ fn measure<F: NetworkFunction>(
     let rounds = if context.full { 25 } else { 9 };
     context.say(&format!("{}: opening flows", kind.name));
     // No window takes 25 ms: its passes have at most 2 ms each.
-    let new_flows = (rounds + WARM_ROUNDS) * NEW_FLOWS_PER_SECOND as usize / 40;
-    let flows = KNOWN + new_flows;
+    let new_flows = (rounds + WARM_ROUNDS + 1) * NEW_FLOWS_PER_SECOND as usize / 40;
+    let warm_flows = (WARM_UP.as_secs_f64() * NEW_FLOWS_PER_SECOND) as usize;
+    let flows = KNOWN + new_flows + warm_flows;
     let mut subjects = Vec::new();
     for &size in kind.sizes {
         subjects.push(Subject::new(kind, size, flows, context.seed)?);
@@ -404,13 +420,20 @@ fn measure<F: NetworkFunction>(
     // What a pass takes by itself is what it is taken to take everywhere.
     let mut time = Duration::from_micros(300);
     for round in 0..WARM_ROUNDS + rounds {
+        if round == WARM_ROUNDS {
+            for subject in &mut subjects {
+                for _ in 0..WARM_UP.as_nanos().div_ceil((time * PASSES).as_nanos()) {
+                    subject.window(WARM_UP_PASS, time)?;
+                }
+            }
+        }
         for turn in 0..kind.sizes.len() {
             // A B C, C B A, ...
             let place = match round % 2 {
                 0 => turn,
                 _ => kind.sizes.len() - 1 - turn,
             };
-            let cost = subjects[place].window(time)?;
+            let cost = subjects[place].window(PASS, time)?;
             if round >= WARM_ROUNDS {
                 costs[place].push(cost);
             } else if place == 0 {

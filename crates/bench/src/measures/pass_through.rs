@@ -40,36 +40,21 @@ pub(super) const WORKLOADS: &[Workload] = &[
 ];
 
 /// Frames that go round between the two ports.
-const FRAMES: usize = 1_024;
+pub(super) const FRAMES: usize = 1_024;
 /// Packets of a window: some 10 ms.
-const WINDOW: u64 = 1 << 20;
+pub(super) const WINDOW: u64 = 1 << 20;
 
 /// One instance of a replicated pass-through, with the state channel of its host.
-struct Bench {
+pub(super) struct Bench {
     instance: Instance<PassThrough>,
     channel: StateChannel,
     now_us: u64,
 }
 
 impl Bench {
-    fn new(access: Access, seed: u64) -> Self {
+    pub(super) fn new(access: Access, seed: u64) -> Self {
         let mut pool = FramePool::new(4 * FRAMES).expect("memory for frames");
-        let flows = Flows::of_both(FRAMES as u32, seed);
-        let templates = Templates::outbound(&flows);
-        let mut random = Random::new(seed);
-        let frames: Vec<_> = (0..FRAMES).map(|_| *templates.draw(&mut random)).collect();
-        let ports: Vec<Box<dyn Port>> = vec![
-            Box::new(MemoryPort::looping(
-                "inside",
-                &mut pool,
-                frames.iter().map(|frame| frame.as_slice()),
-            )),
-            Box::new(MemoryPort::looping(
-                "outside",
-                &mut pool,
-                frames.iter().map(|frame| frame.as_slice()),
-            )),
-        ];
+        let ports = looping_ports(&mut pool, seed).map(|port| Box::new(port) as Box<dyn Port>);
         let names = vec![MemberId(1), MemberId(2)];
         let config = HostConfig::new(
             ClusterId(1),
@@ -84,7 +69,7 @@ impl Bench {
             Arc::new(PassThrough { access }),
             |_| ObjectSettings::REPLICATED,
             pool,
-            ports,
+            ports.into(),
         );
         Self {
             instance,
@@ -109,7 +94,8 @@ impl Bench {
         self.channel.turn(Time::from_micros(self.now_us));
     }
 
-    fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
+    /// On-CPU ns per packet of a window. Every packet must be sent on.
+    pub(super) fn window(&mut self, watch: &mut Stopwatch) -> Result<f64, Failure> {
         self.channel();
         let mut handled = 0;
         watch.window(|| handled = self.packets(WINDOW));
@@ -119,6 +105,31 @@ impl Bench {
         }
         Ok(watch.take_cpu_ns() as f64 / handled as f64)
     }
+
+    /// That the counter has every packet that was to be counted.
+    pub(super) fn check(&self, access: Access) -> Result<(), Failure> {
+        let counted = match access {
+            Access::None | Access::Read => 0,
+            Access::Write | Access::ReadWrite => self.instance.tally().received,
+        };
+        match self.instance.state().packets.get() {
+            Ok(found) if found == counted => Ok(()),
+            found => Err(Failure::Unsound(format!(
+                "{counted} packets were to be counted with access {}, and the counter has {found:?}",
+                access.name()
+            ))),
+        }
+    }
+}
+
+/// An inside and an outside port between which the same frames go round.
+pub(super) fn looping_ports(pool: &mut FramePool, seed: u64) -> [MemoryPort; 2] {
+    let flows = Flows::of_both(FRAMES as u32, seed);
+    let templates = Templates::outbound(&flows);
+    let mut random = Random::new(seed);
+    let frames: Vec<_> = (0..FRAMES).map(|_| *templates.draw(&mut random)).collect();
+    ["inside", "outside"]
+        .map(|name| MemoryPort::looping(name, pool, frames.iter().map(|frame| frame.as_slice())))
 }
 
 fn prepare(access: Access) -> Work {

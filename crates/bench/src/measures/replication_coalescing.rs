@@ -1,4 +1,4 @@
-//! `replication.coalescing`: how many fewer bytes travel when accumulators keep changes back while the link is congested.
+//! `replication.coalescing`, `paper.coalescing`: how many fewer bytes travel when accumulators keep changes back while the link is congested.
 //!
 //! Two hosts and a link between them in virtual time. One host counts. *Without*: on a link that takes everything, every
 //! packet's changes are operations of their own, in datagrams that are filled. *With*: the same packets at the same rate, on a
@@ -8,7 +8,7 @@
 //!
 //! What is counted: keyed counters under Zipf popularity, and the two sketches of the paper's section 6.5 over real captures.
 //! A capture is short, so it is played again and again at the same rate, each time with other keys: nothing repeats only because
-//! the capture did.
+//! the capture did. `paper.coalescing` is the paper's experiment: each of the two sketches by itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,10 +31,16 @@ use crate::contract::{Failure, Outcome};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Endpoint, Protocol, Random, SmallFrame, Zipf};
 
-pub(super) const MEASURES: &[Measure] = &[Measure {
-    name: "replication.coalescing",
-    make: coalescing,
-}];
+pub(super) const MEASURES: &[Measure] = &[
+    Measure {
+        name: "replication.coalescing",
+        make: coalescing,
+    },
+    Measure {
+        name: "paper.coalescing",
+        make: each_sketch,
+    },
+];
 
 /// Packets a microsecond: of the smallest ones, a quarter of what 10 Gb/s carry.
 const RATE: u32 = 4;
@@ -114,8 +120,12 @@ impl NetworkFunction for CountFlows {
     }
 }
 
-/// Counts packets by flow in sketches.
-struct SketchFlows;
+/// Counts packets by flow in sketches: one of them, or both.
+#[derive(Clone, Copy)]
+struct SketchFlows {
+    count_min: bool,
+    counting_bloom: bool,
+}
 
 #[state]
 struct FlowSketches {
@@ -143,8 +153,12 @@ impl NetworkFunction for SketchFlows {
         if flow.destination_port == BEAT_PORT {
             act.beats.add(1);
         } else {
-            act.sums.add(&flow.into(), 1);
-            act.filter.add(&flow.into());
+            if self.count_min {
+                act.sums.add(&flow.into(), 1);
+            }
+            if self.counting_bloom {
+                act.filter.add(&flow.into());
+            }
         }
         Ok(Verdict::Consumed)
     }
@@ -192,10 +206,6 @@ struct Ran {
 }
 
 fn coalescing(context: &Context) -> Result<Outcome, Failure> {
-    let traces = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/traces"
-    ));
     let time = Duration::from_millis(if context.full { 10_000 } else { 2_500 });
     let zipf = Zipf::new(COUNTERS, EXPONENT);
     let keys = |random: &mut Random, _| u64::from(zipf.draw(random));
@@ -207,24 +217,61 @@ fn coalescing(context: &Context) -> Result<Outcome, Failure> {
         keys,
         Outcome::new(0.0, 0),
     )?;
-    let captures: &[&str] = if context.full {
-        &CAPTURES
-    } else {
-        &CAPTURES_SHORT
+    let captures = captures(context);
+    let both = SketchFlows {
+        count_min: true,
+        counting_bloom: true,
     };
     for capture in captures {
-        let flows = flows_of(&traces.join(capture))?;
-        let play = |_: &mut Random, number: usize| {
-            let pass = (number / flows.len()) as u64;
-            flows[number % flows.len()] ^ pass << 32
-        };
-        let name = capture.rsplit('/').next().unwrap_or(capture);
-        let name = name.trim_end_matches(".pcap");
-        let found = compare(context, name, time, || SketchFlows, play, outcome)?;
+        let (name, play) = played(capture)?;
+        let found = compare(context, name, time, || both, play, outcome)?;
         worst = f64::min(worst, found.0);
         outcome = found.1;
     }
     Ok(outcome.with_value(worst, 1 + captures.len() as u32))
+}
+
+/// The paper's section 6.5: each sketch by itself.
+fn each_sketch(context: &Context) -> Result<Outcome, Failure> {
+    let time = Duration::from_millis(if context.full { 10_000 } else { 1_000 });
+    let sketches = [("count-min", true, false), ("counting-bloom", false, true)];
+    let (mut worst, mut outcome, mut runs) = (f64::INFINITY, Outcome::default(), 0);
+    for capture in captures(context) {
+        let (name, play) = played(capture)?;
+        for (sketch, count_min, counting_bloom) in sketches {
+            let function = SketchFlows {
+                count_min,
+                counting_bloom,
+            };
+            let name = format!("{name}-{sketch}");
+            let found = compare(context, &name, time, || function, &play, outcome)?;
+            worst = f64::min(worst, found.0);
+            outcome = found.1;
+            runs += 1;
+        }
+    }
+    Ok(outcome.with_value(worst, runs))
+}
+
+fn captures(context: &Context) -> &'static [&'static str] {
+    if context.full {
+        &CAPTURES
+    } else {
+        &CAPTURES_SHORT
+    }
+}
+
+/// A capture's name, and the flow of each packet as it is played again and again.
+fn played(
+    capture: &'static str,
+) -> Result<(&'static str, impl Fn(&mut Random, usize) -> u64), Failure> {
+    let flows = flows_of(&super::captures::folder()?.join(capture))?;
+    let name = capture.rsplit('/').next().unwrap_or(capture);
+    let play = move |_: &mut Random, number: usize| {
+        let pass = (number / flows.len()) as u64;
+        flows[number % flows.len()] ^ pass << 32
+    };
+    Ok((name.trim_end_matches(".pcap"), play))
 }
 
 /// The flows of a capture's packets, each as a number of 32 bits.
@@ -281,6 +328,7 @@ fn compare<F: Beats>(
         )));
     }
     let ratio = without / with.bytes as f64;
+    let packets = f64::from(RATE) * time.as_micros() as f64;
     let mut lags = with.lags_ms;
     lags.sort_by(f64::total_cmp);
     let lag = |share: f64| lags[((lags.len() - 1) as f64 * share) as usize];
@@ -290,6 +338,14 @@ fn compare<F: Beats>(
         .variant(
             format!("{name}-changes-per-total"),
             with.told.0 as f64 / with.told.1 as f64,
+        )
+        .variant(
+            format!("{name}-bytes-per-packet-without"),
+            without / packets,
+        )
+        .variant(
+            format!("{name}-bytes-per-packet-with"),
+            with.bytes as f64 / packets,
         )
         .variant(format!("{name}-demand-mbit"), demand / 1e6)
         .variant(format!("{name}-lag-ms-median"), lag(0.5))

@@ -388,6 +388,12 @@ impl<F: NetworkFunction> Hosts<F> {
 
     /// Hands what was sent to `network`, and what arrived from it by now to the members.
     pub(super) fn deliver_through(&mut self, network: &mut Network) {
+        self.send_through(network);
+        self.receive_through(network);
+    }
+
+    /// Hands what was sent to `network`.
+    pub(super) fn send_through(&mut self, network: &mut Network) {
         let count = self.members.len() as u16;
         for (from, member) in (0..).zip(&mut self.members) {
             let mail = &mut member.mail;
@@ -407,6 +413,10 @@ impl<F: NetworkFunction> Hosts<F> {
             }
             mail.spare.truncate(2 * SPARE_DATAGRAMS);
         }
+    }
+
+    /// Hands what arrived from `network` by now to the members.
+    pub(super) fn receive_through(&mut self, network: &mut Network) {
         while let Some((from, to, datagram)) = network.receive(self.now) {
             let mail = &mut self.members[usize::from(to)].mail;
             let mut copy = mail

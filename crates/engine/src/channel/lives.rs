@@ -21,6 +21,7 @@ impl StateChannel {
         };
         self.replicator.install(now, roster, &mut deliver)?;
         self.secure.set_epoch(roster.epoch);
+        self.forget_kept();
         self.auditor.begin_anew(now);
         let own = self.replicator.config().member;
         let places = self.replicator.config().members.iter().enumerate();

@@ -45,7 +45,7 @@ impl Sites {
         let bytes = config.payload_bytes_max + OVERHEAD_BYTES + FRAME_BYTES;
         let mut others = config.members.iter().filter(|&&member| member != own);
         Some(Sites {
-            relay: Relay::new(own, config.cluster, bytes, sites.bundle_delay),
+            relay: Relay::new(own, config.cluster, bytes, sites),
             has_near: others.any(|&member| replicator.is_near(member)),
             relays: 0,
             direct: 0,
@@ -102,6 +102,9 @@ impl StateChannel {
         {
             sites.relay.keep(now, index);
         }
+        if let Some(member) = opened {
+            self.answer(now, member);
+        }
         Ok(())
     }
 
@@ -140,7 +143,13 @@ impl StateChannel {
                 continue;
             };
             match opened {
-                Ok(Some(_)) if hands_on && !is_near => sites.relay.hand_on(),
+                Ok(Some(member)) if hands_on && !is_near => {
+                    sites.relay.hand_on();
+                    let runs = self.replicator.brought();
+                    sites
+                        .relay
+                        .cache(now, member, if is_full { &[] } else { runs });
+                }
                 Ok(_) if hands_on => sites.relay.tally_mut().not_handed_on += 1,
                 Ok(Some(_)) if asked && sites.has_near => {
                     sites.relay.tally_mut().not_in_office += 1
@@ -156,6 +165,30 @@ impl StateChannel {
             sites.relay.end_frame();
         }
         first_refusal
+    }
+
+    /// Sends again what a member of this site just asked for, of what was handed on.
+    fn answer(&mut self, now: Time, member: MemberId) {
+        while let Some(asked) = self.replicator.next_asked() {
+            let (Some(sites), replicator) = (&mut self.sites, &mut self.replicator) else {
+                return;
+            };
+            let lacks = |rest| replicator.lacks(member, rest);
+            sites.relay.answer(now, member, &asked, lacks);
+        }
+    }
+
+    /// An epoch is in force: what was sealed in another is of no use.
+    pub(super) fn forget_kept(&mut self) {
+        if let Some(sites) = &mut self.sites {
+            sites.relay.forget_kept();
+        }
+    }
+
+    /// How many datagrams this host keeps, as the relay of its site, for members that lack them, and their bytes.
+    pub fn relay_keeps(&self) -> (usize, usize) {
+        let sites = self.sites.as_ref();
+        sites.map_or((0, 0), |sites| sites.relay.keeps())
     }
 
     /// Has a datagram that was sealed for all members, or for all of some sites, go where it must; the first way. `None`: it has
@@ -199,6 +232,9 @@ impl StateChannel {
         let sites = self.sites.as_mut()?;
         if sites.relay.poll_handing(out) {
             return Some(Destination::Near);
+        }
+        if let Some(member) = sites.relay.poll_answer(out) {
+            return Some(Destination::Member(member));
         }
         let is_relay = self.replicator.is_relay();
         if !is_relay {

@@ -1,5 +1,6 @@
 //! Packets of an instance whose answers are late: when they are parked, called again and given up.
 
+use asterism_function::chain::Place;
 use asterism_function::{
     FlowKey, Fragment, Layout, NetworkFunction, Packet, PortNumber, Reason, refuse_late_after_act,
 };
@@ -12,9 +13,12 @@ use crate::mutant::{self, Mutant};
 use crate::parking::{PARKED_US_MAX, Parked, Until};
 
 impl<F: NetworkFunction> Instance<F> {
+    /// The flow of a packet that is at the port or place that its frame says.
     pub(super) fn flow(&mut self, frame: &mut Frame, layout: Layout) -> u64 {
+        // Nobody but other copies waits behind a copy.
+        let is_copy = Place::of(PortNumber(frame.port())).is_some_and(Place::is_copy);
         FlowKey::of(&Packet::with_layout(self.pool.bytes_mut(frame), layout))
-            .hash(self.context.seed())
+            .hash(self.context.seed() ^ u64::from(is_copy))
     }
 
     /// Whether a packet must wait behind a parked one. Fragments need not, and a first one must not: it is what later
@@ -40,7 +44,7 @@ impl<F: NetworkFunction> Instance<F> {
             call: asterism_state::Call::default(),
             flow,
             is_fragment: false,
-            since_us: self.now_us,
+            since_us: self.parked_since_us.unwrap_or(self.now_us),
             until,
         };
         self.put(parked);
@@ -48,9 +52,11 @@ impl<F: NetworkFunction> Instance<F> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn park(&mut self, mut frame: Frame) {
+    pub(super) fn park(&mut self, mut frame: Frame, late_us_max: u64) {
         refuse_late_after_act(&self.context);
         self.tally.late += 1;
+        let since_us = self.context.late_since_us().unwrap_or(self.now_us);
+        let late_until_us = since_us.saturating_add(late_us_max);
         let (call, wait) = self.context.park();
         let state = &self.state;
         if mutant::active(Mutant::GrantReturnedAtPark) {
@@ -59,10 +65,10 @@ impl<F: NetworkFunction> Instance<F> {
                 state.look(object, GiveBack(number));
             });
         }
-        for object in 0..F::State::OBJECTS.len() as u8 {
+        for object in 0..state.objects().len() as u8 {
             state.look(object, Settle);
         }
-        let until = Until::new(wait, self.now_us);
+        let until = Until::new(wait, self.now_us).by(late_until_us);
         if matches!(until, Until::Absent { .. })
             && let Some(exchange) = &mut self.exchange
         {

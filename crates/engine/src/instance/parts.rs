@@ -1,5 +1,6 @@
 //! How an instance is made: parts that can be sent to the thread that will run it.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +9,9 @@ use asterism_function::{Emissions, NetworkFunction};
 use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick};
 
 use super::Instance;
-use super::sharing::{CACHE_BYTES, IMAGE_PART_BYTES};
+use super::chained::WITHIN_MAX;
+use super::recency::Recency;
+use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, IMAGE_PART_BYTES};
 use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
@@ -87,6 +90,8 @@ impl InstanceParts {
         ));
         let state = function.state(&Builder::new(context.clone(), settings));
         context.set_now(0, self.tick_at_zero);
+        let stages = function.stages().len();
+        let within = if stages > 0 { WITHIN_MAX } else { 0 };
         context.set_port_lease(self.port_lease_us);
         Instance {
             function: Rc::new(function),
@@ -105,7 +110,11 @@ impl InstanceParts {
             tick_at_zero: self.tick_at_zero,
             serial: 0,
             now_us: 0,
-            prefetches: false,
+            burst_log_bytes: BURST_LOG_BYTES * stages.max(1),
+            within: VecDeque::with_capacity(within),
+            handed_on: 0,
+            foreseen_left: 0,
+            recency: Recency::default(),
             prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,
             flushed_us: 0,

@@ -34,8 +34,9 @@ const SWEEP_END: u32 = 16;
 const WRITE_AGAIN_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
-/// Tables larger than this are prefetched: half more than a core's own cache, since no packet reads the lanes by which entries
-/// are grouped. Below it a first call for each packet costs more than the misses that it hides.
+/// Tables larger than this are prefetched if packets read more of them than the cache holds (`recency.rs`): half more than a
+/// core's own cache, since no packet reads the lanes by which entries are grouped. Below it a first call for each packet costs
+/// more than the misses that it hides.
 pub(super) const CACHE_BYTES: usize = 3 << 19;
 /// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
 pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
@@ -301,7 +302,7 @@ impl<F: NetworkFunction> Instance<F> {
         let is_held = is_full || is_drained;
         self.context.hold_accumulators(is_held);
         let mut bytes = BURST_LOG_BYTES / 2;
-        let objects = F::State::OBJECTS.len() as u8;
+        let objects = self.state.objects().len() as u8;
         if is_held {
             for object in 0..objects {
                 self.state.with(object, Flush(&mut bytes));
@@ -361,7 +362,7 @@ impl<F: NetworkFunction> Instance<F> {
             self.sweep_outgrew = false;
         }
         let mut budget = SWEEP_PER_TURN;
-        while usize::from(self.sweep_object) < F::State::OBJECTS.len() {
+        while usize::from(self.sweep_object) < self.state.objects().len() {
             let object = self.sweep_object;
             let mut left = match self.sweep_left {
                 Some(left) => left,
@@ -392,7 +393,12 @@ impl<F: NetworkFunction> Instance<F> {
         }
         self.sweep_object = 0;
         self.swept_us = self.sweep_begun_us;
-        self.prefetches = self.sweep_outgrew;
+        self.foreseen_left = match self.sweep_outgrew {
+            false => 0,
+            // Whoever asks for less than the cache knows what is to be prefetched.
+            true if self.prefetch_above_bytes < CACHE_BYTES => u32::MAX,
+            true => self.recency.bursts_to_foresee(),
+        };
     }
 
     /// Writes what is here of some parts of an object anew, so that all others take it over: looks at some entries from

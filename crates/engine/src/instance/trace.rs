@@ -3,7 +3,7 @@
 
 use asterism_function::{NetworkFunction, PortNumber, Reason};
 use asterism_placement::Time;
-use asterism_state::{State, Step, Written};
+use asterism_state::{StageEnd, State, Step, Written};
 
 use super::Instance;
 use crate::frame::{BURST, Burst};
@@ -62,6 +62,39 @@ pub enum TracedStep {
         /// What it did.
         what: Written,
     },
+    /// A stage of a chain was called; what follows is its own.
+    Stage {
+        /// Its name.
+        stage: &'static str,
+        /// By which of its own ports the packet came to it.
+        port: PortNumber,
+    },
+    /// Its call ended.
+    StageEnd {
+        /// Its name.
+        stage: &'static str,
+        /// How.
+        end: TracedStageEnd,
+        /// What the call cost in nanoseconds, tracing included.
+        cost_ns: u64,
+    },
+}
+
+/// How the call of a stage ended. A reason is `None` if this program does not know its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TracedStageEnd {
+    /// The packet goes on by this of the stage's ports.
+    Forwarded(PortNumber),
+    /// The packet was dropped.
+    Dropped(Option<Reason>),
+    /// The packet was for the stage itself.
+    Consumed,
+    /// An answer was late: the packet waits here, and this stage alone is called again.
+    Late,
+    /// The stage failed, and the packet went on as it was.
+    Bypassed(Option<Reason>),
+    /// The stage gets a copy.
+    Mirrored,
 }
 
 /// What became of a packet.
@@ -84,7 +117,7 @@ impl<F: NetworkFunction> Instance<F> {
         &mut self,
         now: Time,
         packets: usize,
-        clock_ns: &dyn Fn() -> u64,
+        clock_ns: fn() -> u64,
         traced: &mut Vec<TracedPacket>,
     ) -> usize {
         self.begin(now);
@@ -105,7 +138,7 @@ impl<F: NetworkFunction> Instance<F> {
     fn read_traced(
         &mut self,
         packets: usize,
-        clock_ns: &dyn Fn() -> u64,
+        clock_ns: fn() -> u64,
         traced: &mut Vec<TracedPacket>,
     ) -> usize {
         self.read_each_port(|instance, port, burst| {
@@ -126,12 +159,7 @@ impl<F: NetworkFunction> Instance<F> {
     }
 
     /// Handles a burst of one packet, and tells what the counts and the outgoing bursts say of it.
-    fn handle_traced(
-        &mut self,
-        port: u16,
-        one: &mut Burst,
-        clock_ns: &dyn Fn() -> u64,
-    ) -> TracedPacket {
+    fn handle_traced(&mut self, port: u16, one: &mut Burst, clock_ns: fn() -> u64) -> TracedPacket {
         let head = |bytes: &[u8]| bytes[..bytes.len().min(TRACED_BYTES_MAX)].to_vec();
         let bytes = one.as_slice().first().map(|frame| self.pool.bytes(frame));
         let (length, before) = bytes.map_or((0, Vec::new()), |bytes| (bytes.len(), head(bytes)));
@@ -139,7 +167,7 @@ impl<F: NetworkFunction> Instance<F> {
         let emitted = self.emissions.len();
         let outgoing: Vec<usize> = self.outgoing.iter().map(Burst::len).collect();
         let parked = self.parking.len();
-        self.context.trace_on();
+        self.context.trace_on(clock_ns);
         let start = clock_ns();
         self.handle_burst(port, one);
         let cost_ns = clock_ns().saturating_sub(start);
@@ -167,7 +195,10 @@ impl<F: NetworkFunction> Instance<F> {
             (_, Some(reason)) => TracedEnd::Dropped(reason),
             _ => TracedEnd::Consumed,
         };
-        let steps = self.context.take_steps().into_iter().map(named::<F>);
+        let objects = self.state.objects();
+        let stages = self.function.stages();
+        let steps = self.context.take_steps().into_iter();
+        let steps = steps.map(|step| named(step, objects, stages));
         TracedPacket {
             port: PortNumber(port),
             length,
@@ -182,13 +213,10 @@ impl<F: NetworkFunction> Instance<F> {
     }
 }
 
-fn named<F: NetworkFunction>(step: Step) -> TracedStep {
-    let name = |object: u8| {
-        F::State::OBJECTS
-            .get(usize::from(object))
-            .copied()
-            .unwrap_or("?")
-    };
+fn named(step: Step, objects: &[&'static str], stages: &[&'static str]) -> TracedStep {
+    let name = |object: u8| objects.get(usize::from(object)).copied().unwrap_or("?");
+    let stage = |number: u8| stages.get(usize::from(number)).copied().unwrap_or("?");
+    let reason = |number: u16| Reason::ALL.get(usize::from(number)).copied();
     match step {
         Step::Ask {
             object,
@@ -207,6 +235,26 @@ fn named<F: NetworkFunction>(step: Step) -> TracedStep {
         Step::Write { object, what } => TracedStep::Write {
             object: name(object),
             what,
+        },
+        Step::Stage { number, port } => TracedStep::Stage {
+            stage: stage(number),
+            port: PortNumber(port),
+        },
+        Step::StageEnd {
+            number,
+            end,
+            cost_ns,
+        } => TracedStep::StageEnd {
+            stage: stage(number),
+            end: match end {
+                StageEnd::Forward(port) => TracedStageEnd::Forwarded(PortNumber(port)),
+                StageEnd::Drop(number) => TracedStageEnd::Dropped(reason(number)),
+                StageEnd::Consumed => TracedStageEnd::Consumed,
+                StageEnd::Late => TracedStageEnd::Late,
+                StageEnd::Bypassed(number) => TracedStageEnd::Bypassed(reason(number)),
+                StageEnd::Mirrored => TracedStageEnd::Mirrored,
+            },
+            cost_ns,
         },
     }
 }

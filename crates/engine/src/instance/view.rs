@@ -1,5 +1,6 @@
 //! An instance looked at and steered from outside its loop.
 
+use asterism_function::chain::StageTally;
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::Time;
 use asterism_state::{Context, Entries, OriginName, State};
@@ -58,7 +59,8 @@ impl<F: NetworkFunction> Instance<F> {
     }
     /// Objects' names with their entries (live, held).
     pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
-        F::State::OBJECTS
+        self.state
+            .objects()
             .iter()
             .enumerate()
             .filter_map(|(object, &name)| {
@@ -67,6 +69,10 @@ impl<F: NetworkFunction> Instance<F> {
                     .map(|(live, held)| (name, live, held))
             })
             .collect()
+    }
+    /// What the stages of a chain counted, in order; nothing of any other function.
+    pub fn stage_tallies(&self) -> impl Iterator<Item = &StageTally> {
+        F::stage_tallies(&self.state)
     }
     /// One digest for each object.
     pub fn digests(&self) -> Vec<u64> {
@@ -144,7 +150,7 @@ impl<F: NetworkFunction> Instance<F> {
         taken
     }
     /// Tables of more than so many bytes are prefetched, from the next sweep on; at first those that outgrow a core's own
-    /// cache.
+    /// cache, if packets read more of them than it holds. With fewer bytes than that, whatever packets read.
     pub fn prefetch_above(&mut self, bytes: usize) {
         self.prefetch_above_bytes = bytes;
     }

@@ -106,6 +106,8 @@ pub struct ChannelSnapshot {
     pub own_site: Option<SiteId>,
     /// What was counted of relays.
     pub relay: RelayTally,
+    /// How many datagrams this host keeps, as the relay of its site, for members of it that lack them, and their bytes.
+    pub relay_keeps: (usize, usize),
     /// The last group of this host's own stream.
     pub head: u64,
     /// Room left in the log.
@@ -179,6 +181,7 @@ impl ChannelSnapshot {
             sites: Vec::new(),
             own_site: None,
             relay: RelayTally::default(),
+            relay_keeps: (0, 0),
             head: 0,
             log_room: channel.replicator().log_room(),
             window: channel.replicator().window(),
@@ -219,6 +222,7 @@ impl ChannelSnapshot {
         let sites = replicator.config().sites.as_ref();
         self.own_site = sites.and_then(|sites| sites.site(secure.member()));
         self.relay = channel.relay_tally();
+        self.relay_keeps = channel.relay_keeps();
         self.head = replicator.head();
         self.log_room = replicator.log_room();
         self.window = replicator.window();

@@ -1,17 +1,9 @@
 //! Two instances that tell each other what they wrote: a connection whose packets change from one to the other.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use asterism_function::objects::{
-    Absence, Context, Identity, ObjectSettings, OriginName, Sequencer, Settle,
-};
-use asterism_function::testkit::Outcome;
-use asterism_function::{
-    Builder, Call, Emissions, Endpoint, Late, NetworkFunction, Packet, PortNumber, State, Verdict,
-    call,
-};
-use asterism_functions::nat::{Nat, NatState};
+use asterism_function::objects::{Absence, ObjectSettings};
+use asterism_function::testkit::{ClusterKit, Outcome};
+use asterism_function::{Endpoint, Late, PortNumber, Verdict};
+use asterism_functions::nat::Nat;
 
 use crate::network::{
     ACK, FIN_ACK, INSIDE, OUTSIDE, RST, SYN, SYN_ACK, config, flagged, frame, left_by, nat, tcp,
@@ -20,27 +12,11 @@ use crate::network::{
 const MS: u64 = 1_000;
 const WAIT_US: u32 = 20_000;
 
-/// One instance of two.
-struct Member {
-    place: u16,
-    nat: Nat,
-    context: Rc<Context>,
-    state: NatState,
-    emissions: Emissions,
-}
+/// Two instances, of which the first sees the begin.
+struct Pair(ClusterKit<Nat>);
 
-impl Member {
-    fn new(place: u16, absence: Absence) -> Self {
-        let nat = nat(config());
-        let identity = Identity {
-            own: Self::name(place),
-            members: vec![0, 1],
-            lane: (0, 1),
-        };
-        let addresses = config().outside_addresses;
-        let addresses = addresses.iter().map(|address| address.to_bits()).collect();
-        let sequencer = Sequencer::Own(Cell::new(0));
-        let context = Rc::new(Context::new(identity, sequencer, 7, addresses));
+impl Pair {
+    fn new(absence: Absence) -> Self {
         let settings = move |object: &str| ObjectSettings {
             absence: match object {
                 "ports" => absence,
@@ -48,66 +24,30 @@ impl Member {
             },
             ..ObjectSettings::REPLICATED
         };
-        let state = nat.state(&Builder::new(context.clone(), settings));
-        Self {
-            place,
-            nat,
-            context,
-            state,
-            emissions: Emissions::default(),
-        }
+        Self(ClusterKit::with_settings(nat(config()), 2, 7, settings))
     }
 
-    fn name(place: u16) -> OriginName {
-        OriginName {
-            member: place,
-            incarnation: 1,
-        }
-    }
-
-    /// Calls the NAT at `now_us` for a packet that arrived at `arrived_us`.
+    /// Calls the NAT of an instance at `now_us` for a packet that arrived at `arrived_us`.
     fn packet(
         &mut self,
+        member: usize,
         (arrived_us, now_us): (u64, u64),
         port: PortNumber,
         bytes: &[u8],
     ) -> Result<Outcome, Late> {
-        self.context.set_now(now_us, 1_000);
-        self.context.arrive(arrived_us);
-        self.context.begin(arrived_us);
-        let mut packet = bytes.to_vec();
-        let given = Call {
-            state: &mut self.state,
-            context: &self.context,
-            emissions: &mut self.emissions,
-            port,
-        };
-        let result = call(&self.nat, Packet::parse(&mut packet).unwrap(), given);
-        self.context.end(|_, _| {});
-        for object in 0..NatState::OBJECTS.len() as u8 {
-            self.state.look(object, Settle);
-        }
-        result.map(|verdict| Outcome {
-            verdict,
-            packet,
-            emitted: Vec::new(),
-            calls: 1,
-        })
+        self.0.advance_us(now_us - self.0.now_us());
+        self.0.packet_since(member, arrived_us, port, bytes)
     }
 
-    /// Everything that it wrote comes to `other`, which knows then that it has all up to `time_us`.
-    fn tell(&mut self, other: &mut Self, time_us: u64) {
-        let name = Self::name(self.place);
-        self.context.take_groups(|sequence, bytes| {
-            let applied = other.state.apply(&other.context, name, sequence, bytes);
-            assert!(applied.is_ok(), "a group cannot be read");
-        });
-        other.context.set_covered(self.place, time_us);
+    /// Everything that one wrote comes to the other, which knows then that it has all up to `time_us`.
+    fn tell(&mut self, from: usize, time_us: u64) {
+        self.0.advance_us(time_us - self.0.now_us());
+        self.0.tell(from, 1 - from);
     }
-}
 
-fn pair(absence: Absence) -> (Member, Member) {
-    (Member::new(0, absence), Member::new(1, absence))
+    fn sessions(&self, member: usize) -> usize {
+        self.0.state(member).sessions.len()
+    }
 }
 
 fn ends() -> (Endpoint, Endpoint) {
@@ -119,18 +59,18 @@ const WAIT: Absence = Absence::Wait { us: WAIT_US };
 /// The second segment takes another way than the first, faster than the first instance's word.
 #[test]
 fn a_connection_that_changes_instances_within_the_lag_keeps_its_port() {
-    let (mut first, mut second) = pair(WAIT);
+    let mut pair = Pair::new(WAIT);
     let (inside, remote) = ends();
     let syn = frame(INSIDE, inside, remote, flagged(SYN));
     let ack = frame(INSIDE, inside, remote, flagged(ACK));
-    let opened = first.packet((0, 0), INSIDE, &syn).unwrap();
+    let opened = pair.packet(0, (0, 0), INSIDE, &syn).unwrap();
     let outside = left_by(&opened, OUTSIDE).source();
 
-    assert!(second.packet((2 * MS, 2 * MS), INSIDE, &ack).is_err());
-    first.tell(&mut second, 2 * MS);
-    let followed = second.packet((2 * MS, 9 * MS), INSIDE, &ack).unwrap();
+    assert!(pair.packet(1, (2 * MS, 2 * MS), INSIDE, &ack).is_err());
+    pair.tell(0, 2 * MS);
+    let followed = pair.packet(1, (2 * MS, 9 * MS), INSIDE, &ack).unwrap();
     assert_eq!(left_by(&followed, OUTSIDE).source(), outside);
-    assert_eq!(second.state.sessions.len(), 1);
+    assert_eq!(pair.sessions(1), 1);
 }
 
 /// Nobody has a session for it: it opens one once that is known, or when it has waited long enough.
@@ -141,20 +81,20 @@ fn a_segment_that_nobody_knows_opens_a_session_in_the_end() {
     let reset = frame(INSIDE, inside, remote, flagged(RST));
     let waited = u64::from(WAIT_US) + 2 * MS;
     for (told, called_at) in [(true, 5 * MS), (false, waited)] {
-        let (mut first, mut second) = pair(WAIT);
-        assert!(second.packet((2 * MS, 2 * MS), INSIDE, &reset).is_err());
-        assert!(second.packet((2 * MS, 2 * MS), INSIDE, &ack).is_err());
+        let mut pair = Pair::new(WAIT);
+        assert!(pair.packet(1, (2 * MS, 2 * MS), INSIDE, &reset).is_err());
+        assert!(pair.packet(1, (2 * MS, 2 * MS), INSIDE, &ack).is_err());
         if told {
-            first.tell(&mut second, 2 * MS);
+            pair.tell(0, 2 * MS);
         } else {
-            assert!(second.packet((2 * MS, waited - 1), INSIDE, &ack).is_err());
+            assert!(pair.packet(1, (2 * MS, waited - 1), INSIDE, &ack).is_err());
         }
         let at = (2 * MS, called_at);
-        let refused = second.packet(at, INSIDE, &reset).unwrap();
+        let refused = pair.packet(1, at, INSIDE, &reset).unwrap();
         assert!(matches!(refused.verdict, Verdict::Drop(_)));
-        let opened = second.packet(at, INSIDE, &ack).unwrap();
+        let opened = pair.packet(1, at, INSIDE, &ack).unwrap();
         assert_eq!(opened.verdict, Verdict::Forward(OUTSIDE));
-        assert_eq!(second.state.sessions.len(), 1);
+        assert_eq!(pair.sessions(1), 1);
     }
 }
 
@@ -163,9 +103,9 @@ fn a_segment_that_nobody_knows_opens_a_session_in_the_end() {
 fn first_segments_and_those_that_may_not_wait_are_not_late() {
     let (inside, remote) = ends();
     for (absence, flags) in [(WAIT, SYN), (Absence::Answer, ACK)] {
-        let (_, mut second) = pair(absence);
+        let mut pair = Pair::new(absence);
         let segment = frame(INSIDE, inside, remote, flagged(flags));
-        let opened = second.packet((2 * MS, 2 * MS), INSIDE, &segment).unwrap();
+        let opened = pair.packet(1, (2 * MS, 2 * MS), INSIDE, &segment).unwrap();
         assert_eq!(opened.verdict, Verdict::Forward(OUTSIDE));
     }
 }
@@ -178,32 +118,30 @@ fn a_connection_that_ended_does_not_hide_the_next_one_of_its_ends() {
     let [syn, ack, fin] =
         [SYN, ACK, FIN_ACK].map(|flags| frame(INSIDE, inside, remote, flagged(flags)));
     for old_place in [0, 1] {
-        let (mut one, mut two) = pair(WAIT);
-        let (old, new) = if old_place == 0 {
-            (&mut one, &mut two)
-        } else {
-            (&mut two, &mut one)
-        };
-        let opened = old.packet((0, 0), INSIDE, &syn).unwrap();
+        let mut pair = Pair::new(WAIT);
+        let (old, new) = (old_place, 1 - old_place);
+        let opened = pair.packet(old, (0, 0), INSIDE, &syn).unwrap();
         let first = left_by(&opened, OUTSIDE).source();
         for (port, flags) in [(OUTSIDE, SYN_ACK), (INSIDE, ACK), (OUTSIDE, FIN_ACK)] {
             let bytes = match port {
                 OUTSIDE => frame(OUTSIDE, remote, first, flagged(flags)),
                 _ => ack.clone(),
             };
-            old.packet((MS, MS), port, &bytes).unwrap();
+            pair.packet(old, (MS, MS), port, &bytes).unwrap();
         }
-        old.packet((MS, MS), INSIDE, &fin).unwrap();
+        pair.packet(old, (MS, MS), INSIDE, &fin).unwrap();
 
-        let again = new.packet((2 * MS, 2 * MS), INSIDE, &syn).unwrap();
+        let again = pair.packet(new, (2 * MS, 2 * MS), INSIDE, &syn).unwrap();
         let second = left_by(&again, OUTSIDE).source();
         assert_ne!(first, second);
-        old.tell(new, 3 * MS);
-        new.tell(old, 3 * MS);
-        for member in [&mut *old, new] {
+        pair.tell(old, 3 * MS);
+        pair.tell(new, 3 * MS);
+        for member in [old, new] {
             // A SYN that is sent again, the handshake's end, and what comes then.
             for bytes in [&syn, &ack, &ack] {
-                let sent = member.packet((4 * MS, 4 * MS), INSIDE, bytes).unwrap();
+                let sent = pair
+                    .packet(member, (4 * MS, 4 * MS), INSIDE, bytes)
+                    .unwrap();
                 assert_eq!(
                     left_by(&sent, OUTSIDE).source(),
                     second,
@@ -211,7 +149,9 @@ fn a_connection_that_ended_does_not_hide_the_next_one_of_its_ends() {
                 );
             }
             let reply = frame(OUTSIDE, remote, second, flagged(ACK));
-            let came = member.packet((4 * MS, 4 * MS), OUTSIDE, &reply).unwrap();
+            let came = pair
+                .packet(member, (4 * MS, 4 * MS), OUTSIDE, &reply)
+                .unwrap();
             assert_eq!(left_by(&came, INSIDE).destination(), inside);
         }
     }

@@ -1,163 +1,51 @@
 //! Several instances that exchange operations: evidence that is split between them adds up.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use asterism_function::objects::{
-    Context, Flush, Identity, ObjectSettings, OriginName, Sequencer, Settle,
-};
-use asterism_function::{
-    Builder, Call, Emissions, Layout, NetworkFunction, Packet, PortNumber, Reason, State, TcpFlags,
-    Verdict, call,
-};
+use asterism_function::testkit::ClusterKit;
+use asterism_function::{PortNumber, Reason, TcpFlags, Verdict};
 use asterism_functions::port_scan::{
-    Alert, Class, PortScan, PortScanConfig, PortScanState, Response, Shape, Subject, VolumePolicy,
+    Alert, Class, PortScan, PortScanConfig, Response, Shape, Subject, VolumePolicy,
 };
 
 use crate::capture::{Step, detect, read, traces};
 use crate::packets::{host, ping, syn, tcp, udp};
 
-/// Groups written by one member: (sequence, bytes).
-type Groups = Vec<(u64, Vec<u8>)>;
-
-/// Instances with replicated state; what they write waits until [`Cluster::exchange`].
+/// Instances of the function; what they write waits until [`Cluster::exchange`].
 pub(crate) struct Cluster {
-    function: PortScan,
-    members: Vec<Member>,
-    pub(crate) tick: u32,
-    serial: u64,
-}
-
-struct Member {
-    name: OriginName,
-    context: Rc<Context>,
-    state: PortScanState,
-    emissions: Emissions,
-    waiting: Groups,
+    kit: ClusterKit<PortScan>,
+    count: usize,
 }
 
 impl Cluster {
     pub(crate) fn new(config: PortScanConfig, count: u16, seed: u64) -> Self {
-        let function = PortScan::new(config);
-        let names: Vec<u16> = (0..count).collect();
-        let members = names
-            .iter()
-            .map(|&member| {
-                let name = OriginName {
-                    member,
-                    incarnation: 1,
-                };
-                let identity = Identity {
-                    own: name,
-                    members: names.clone(),
-                    lane: (0, 1),
-                };
-                let context = Rc::new(Context::new(
-                    identity,
-                    Sequencer::Own(Cell::new(0)),
-                    seed,
-                    Vec::new(),
-                ));
-                let state = function.state(&Builder::new(context.clone(), |_| {
-                    ObjectSettings::REPLICATED
-                }));
-                Member {
-                    name,
-                    context,
-                    state,
-                    emissions: Emissions::default(),
-                    waiting: Vec::new(),
-                }
-            })
-            .collect();
         Self {
-            function,
-            members,
-            tick: 1_000,
-            serial: 0,
+            kit: ClusterKit::new(PortScan::new(config), count, seed),
+            count: usize::from(count),
         }
     }
 
     pub(crate) fn packet(&mut self, member: usize, frame: &[u8]) -> Verdict {
-        let place = member % self.members.len();
-        let member = &mut self.members[place];
-        let mut bytes = frame.to_vec();
-        let Ok(layout) = Layout::parse(&bytes) else {
-            return Verdict::Drop(Reason::LinkTooShort);
-        };
-        self.serial += 1;
-        let now_us = u64::from(self.tick) * 1_000_000;
-        member.context.set_now(now_us, self.tick);
-        member.context.arrive(now_us);
-        member.context.begin(self.serial);
-        let given = Call {
-            state: &mut member.state,
-            context: &member.context,
-            emissions: &mut member.emissions,
-            port: PortNumber(0),
-        };
-        let verdict = call(
-            &self.function,
-            Packet::with_layout(&mut bytes, layout),
-            given,
-        )
-        .expect("replicas are not late");
-        member.context.end(|_, _| {});
-        for object in 0..PortScanState::OBJECTS.len() as u8 {
-            member.state.look(object, Settle);
-        }
-        verdict
+        let outcome = self.kit.packet(member % self.count, PortNumber(0), frame);
+        outcome.verdict
     }
 
-    /// Delivers what was written since the last exchange, each member's groups in order.
+    pub(crate) fn advance(&mut self, seconds: u32) {
+        self.kit.advance(seconds);
+    }
+
     pub(crate) fn exchange(&mut self) {
-        for member in &mut self.members {
-            member
-                .context
-                .set_now(u64::from(self.tick) * 1_000_000, self.tick);
-            for object in 0..PortScanState::OBJECTS.len() as u8 {
-                member.state.with(object, Flush(&mut 1_000_000));
-            }
-            let waiting = &mut member.waiting;
-            member
-                .context
-                .take_groups(|sequence, bytes| waiting.push((sequence, bytes.to_vec())));
-        }
-        for from in 0..self.members.len() {
-            let (name, groups) = (
-                self.members[from].name,
-                std::mem::take(&mut self.members[from].waiting),
-            );
-            for (place, member) in self
-                .members
-                .iter_mut()
-                .enumerate()
-                .filter(|(place, _)| *place != from)
-            {
-                for (sequence, bytes) in &groups {
-                    member
-                        .state
-                        .apply(&member.context, name, *sequence, bytes)
-                        .unwrap_or_else(|_| {
-                            panic!("member {place} cannot read a group of member {from}")
-                        });
-                }
-            }
-        }
+        self.kit.exchange();
     }
 
     pub(crate) fn alerts(&self, member: usize) -> Vec<(Subject, Alert)> {
-        self.members[member].state.alerts()
+        self.kit.state(member).alerts()
     }
 
     /// The alerts, demanding that all members agree on the whole state.
     pub(crate) fn agreed(&mut self) -> Vec<(Subject, Alert)> {
-        self.exchange();
-        let digests = self.members[0].state.digests();
-        for member in &self.members[1..] {
-            assert_eq!(member.state.digests(), digests, "members disagree");
-            assert_eq!(member.state.alerts(), self.members[0].state.alerts());
-            assert_eq!(member.state.unrecorded.get(), Ok(0));
+        self.kit.agree();
+        for member in 0..self.count {
+            assert_eq!(self.alerts(member), self.alerts(0));
+            assert_eq!(self.kit.state(member).unrecorded.get(), Ok(0));
         }
         self.alerts(0)
     }
@@ -172,7 +60,7 @@ pub(crate) fn deal(steps: &[Step], count: u16, lag: usize, seed: u64) -> Vec<(Su
         if *seconds > 3_600 {
             cluster.exchange();
         }
-        cluster.tick = cluster.tick.saturating_add(*seconds);
+        cluster.advance(*seconds);
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -290,7 +178,7 @@ fn a_source_blocked_by_one_instance_is_blocked_by_all() {
         Verdict::Forward(PortNumber(1)),
         "others are not"
     );
-    cluster.tick += 100;
+    cluster.advance(100);
     assert_eq!(
         cluster.packet(2, &unrelated),
         Verdict::Forward(PortNumber(1)),
@@ -305,7 +193,7 @@ fn one_entry_however_many_instances_find_it_at_once() {
         for port in 0..30 {
             cluster.packet(member, &syn(1, (2, port)));
         }
-        cluster.tick += 1;
+        cluster.advance(1);
     }
     let alerts = cluster.agreed();
     assert_eq!(alerts.len(), 1);
@@ -315,9 +203,9 @@ fn one_entry_however_many_instances_find_it_at_once() {
 #[test]
 fn clocks_that_differ_lose_no_evidence() {
     let mut cluster = Cluster::new(detect(), 2, 5);
+    // Three windows behind.
+    cluster.kit.set_behind(1, 180);
     for port in 0..10 {
-        // The second member is three windows behind.
-        cluster.tick = if port % 2 == 0 { 1_000 } else { 820 };
         cluster.packet(usize::from(port % 2), &syn(1, (2, port)));
         cluster.exchange();
     }

@@ -88,6 +88,8 @@ pub struct NatLabConfig {
     /// All hosts are on one segment with the client and on one with the server, each a bridge, instead of having a port of
     /// client and server each. Then Ethernet decides who gets a frame: routes lead to the first port, which is the only one.
     pub segments: bool,
+    /// Client and server receive on all cores, as machines of their own would, instead of on the core of whoever sends.
+    pub ends_on_all_cores: bool,
 }
 
 impl NatLabConfig {
@@ -100,7 +102,15 @@ impl NatLabConfig {
             channel: WireConfig::default().delay(delay),
             outside: None,
             segments: false,
+            ends_on_all_cores: false,
         }
+    }
+
+    /// The same with a client and a server that receive on all cores.
+    #[must_use]
+    pub fn ends_on_all_cores(mut self) -> NatLabConfig {
+        self.ends_on_all_cores = true;
+        self
     }
 
     /// The same with these offloads on the packets' path.
@@ -165,6 +175,13 @@ impl NatLab {
             }
             None
         };
+        if config.ends_on_all_cores {
+            for end in [&client, &server] {
+                for port in 1..=if config.segments { 1 } else { config.hosts } {
+                    end.receive_on_all_cores(&format!("nat{port}"))?;
+                }
+            }
+        }
         let channel = if config.hosts > 1 {
             let ends: Vec<_> = hosts.iter().map(|host| (host, "channel")).collect();
             let wire = lab.wire(&ends, &config.channel)?;

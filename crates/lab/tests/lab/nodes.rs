@@ -3,7 +3,7 @@
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
-use asterism_lab::{Cable, LabError, Offloads, package_of, wait_until};
+use asterism_lab::{Cable, LabError, Node, Offloads, package_of, wait_until};
 
 use crate::lab;
 
@@ -102,6 +102,27 @@ fn a_frame_on_a_cable_without_offloads_fits_the_mtu() {
                 .contains("02:00:00:00:00:0a")
         );
     }
+}
+
+#[test]
+fn an_interface_receives_on_all_cores_where_it_is_asked_to() {
+    let Some(lab) = lab() else { return };
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    lab.cable((&a, "eth0"), (&b, "eth0"), &Cable::default())
+        .unwrap();
+    a.receive_on_all_cores("eth0").unwrap();
+    // As a program in the node sees it, with its own view of the system.
+    let cores_of = |node: &Node| {
+        let look = "mount -t sysfs look /sys && cat /sys/class/net/eth0/queues/rx-0/rps_cpus";
+        let told = node.program("unshare").args(["--mount", "sh", "-c", look]);
+        let mask = told.run().unwrap().text().trim().replace(',', "");
+        u128::from_str_radix(&mask, 16).unwrap().count_ones()
+    };
+    let all = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(cores_of(&a) as usize, all);
+    assert_eq!(cores_of(&b), 0);
+    let missing = a.receive_on_all_cores("eth7").unwrap_err().to_string();
+    assert!(missing.contains("queues of eth7"), "{missing}");
 }
 
 #[test]

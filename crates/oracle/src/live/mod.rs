@@ -7,6 +7,8 @@ mod network;
 mod scenarios;
 mod socket;
 
+pub(crate) use socket::{Socket, wait};
+
 use std::path::Path;
 
 pub use hosts::Hosts;

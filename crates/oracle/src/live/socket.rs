@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// All of what an interface receives, and a way to send on it.
 #[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(crate) struct Socket(OwnedFd);
 
 /// Bytes of a frame at most: a link of 1,500 bytes with room for what should not be there.
 const FRAME_BYTES_MAX: usize = 65_600;
@@ -21,7 +21,7 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
 
 impl Socket {
     /// On an interface of the calling thread's namespace.
-    pub(super) fn open(interface: &str) -> io::Result<Self> {
+    pub(crate) fn open(interface: &str) -> io::Result<Self> {
         let name = CString::new(interface)?;
         let every = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: plain system calls; every pointer is to a value that lives longer than the call, with its own size,
@@ -58,7 +58,7 @@ impl Socket {
         }
     }
 
-    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the buffer is as long as is said.
         let sent = unsafe {
             libc::send(
@@ -76,7 +76,7 @@ impl Socket {
     }
 
     /// The next frame, if there is one.
-    pub(super) fn receive(&self) -> Option<Vec<u8>> {
+    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; FRAME_BYTES_MAX];
         // SAFETY: the buffer is as long as is said.
         let length = unsafe {
@@ -94,7 +94,7 @@ impl Socket {
 }
 
 /// Waits until one of the sockets has a frame, at most so long.
-pub(super) fn wait(sockets: &[Socket; 2], milliseconds: i32) {
+pub(crate) fn wait(sockets: &[Socket; 2], milliseconds: i32) {
     let mut polled = sockets.each_ref().map(|socket| libc::pollfd {
         fd: socket.0.as_raw_fd(),
         events: libc::POLLIN,

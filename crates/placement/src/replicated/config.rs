@@ -341,6 +341,7 @@ impl core::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {
+    use super::super::sites::CACHE_BYTES_LIMIT;
     use super::*;
 
     fn good() -> Config {
@@ -370,9 +371,11 @@ mod tests {
         config.coalescing_max = COALESCING_LIMIT + Duration::from_nanos(1);
         let mut sites = SitesConfig::new(vec![(MemberId(1), SiteId(16)), (MemberId(1), SiteId(0))]);
         sites.bundle_delay = DURATION_LIMIT * 2;
+        sites.cache_bytes_max = CACHE_BYTES_LIMIT + 1;
+        sites.cache_age_max = Duration::ZERO;
         config.sites = Some(sites);
         let errors = config.errors();
-        assert_eq!(errors.len(), 12, "{errors:?}");
+        assert_eq!(errors.len(), 14, "{errors:?}");
         assert!(errors.iter().all(|error| !error.to_string().is_empty()));
     }
 }

@@ -102,6 +102,14 @@ counters! {
     groups_before_base,
     /// Times that a relay, or a member behind one, gave no proof any more that it hears, so that what is for it goes straight there.
     relay_fallbacks,
+    /// Gaps in streams of other sites that the relay of the own site was asked for.
+    gaps_asked,
+    /// Gaps that closed after the relay was asked and before the origin heard of them.
+    gaps_closed_by_relay,
+    /// Gaps that the origin heard of because the relay had not got what was asked for.
+    gaps_lacking_at_relay,
+    /// Gaps that the origin heard of because the relay was silent.
+    gaps_unanswered,
     /// Times that accumulators began to keep changes back because the path was congested.
     coalescing_begun,
     /// Windows in which they did so that an acknowledgement closed.

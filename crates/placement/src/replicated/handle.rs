@@ -38,6 +38,9 @@ impl Replicator {
         message: &[u8],
         deliver: &mut impl Deliver,
     ) -> Result<(), Refused> {
+        if let Some(routes) = &mut self.routes {
+            routes.asking.begin_message();
+        }
         match self.check(from, from_incarnation, message) {
             Ok(checked) => {
                 self.counters.messages_received += 1;
@@ -125,6 +128,8 @@ impl Replicator {
             frames,
         } = checked;
         let seat = *seat;
+        let before = self.peers[seat].timestamp;
+        let mut has_records = false;
         self.take_sender(now, incarnation, seat, header);
         let echoed = self.take_echo(now, seat, header);
         let mut acknowledges = false;
@@ -133,7 +138,8 @@ impl Replicator {
             let Ok(frame) = frame else { break };
             match frame {
                 Frame::Records(groups) => {
-                    self.take_records(now, incarnation, seat, groups, deliver)
+                    has_records = true;
+                    self.take_records(now, (seat, incarnation), before, groups, deliver);
                 }
                 Frame::Acknowledge(entries) => {
                     acknowledges = true;
@@ -145,6 +151,11 @@ impl Replicator {
                     }
                     if let Some(routes) = &mut self.routes {
                         routes.carry |= carry;
+                    }
+                    // Nothing else was left to be sent: what the head names was.
+                    let reached = self.peers[seat].inbound.end();
+                    if !has_records && header.head > reached {
+                        self.notice_gap(now, seat, (reached + 1, header.head), before);
                     }
                 }
                 Frame::Image(image) => self.take_image(now, seat, image, deliver),
@@ -178,6 +189,8 @@ impl Replicator {
                     let from = self.peers[seat].member;
                     deliver.stream(from, incarnation, position);
                 }
+                Frame::Ask(runs) => self.take_ask(seat, runs),
+                Frame::Lacks(runs) => self.take_lacks(now, seat, runs),
                 Frame::Padding => {}
                 Frame::Skipped => self.counters.frames_skipped += 1,
             }
@@ -280,8 +293,8 @@ impl Replicator {
     fn take_records(
         &mut self,
         now: Time,
-        incarnation: Incarnation,
-        seat: usize,
+        (seat, incarnation): (usize, Incarnation),
+        echo: Option<(Time, Time)>,
         groups: Groups<'_>,
         deliver: &mut impl Deliver,
     ) {
@@ -291,10 +304,21 @@ impl Replicator {
             return;
         }
         let inbound = &mut self.peers[seat].inbound;
+        let (first, last, reached) = (groups.first, groups.end - 1, inbound.end());
         let arrival = inbound.take(incarnation, groups, &mut self.counters, deliver);
         self.progress.members[index].received = inbound.received();
+        if let Some(routes) = &mut self.routes {
+            routes.asking.brings(first, last);
+            self.settle_gaps(seat);
+            if arrival.new && first > reached + 1 {
+                self.notice_gap(now, seat, (reached + 1, first - 1), echo);
+            }
+        }
+        // Of a gap that the relay is asked for the origin is not to hear yet.
+        let routes = self.routes.as_ref();
+        let held = routes.is_some_and(|routes| routes.asking.held_back(seat).is_some());
         // What was no news is acknowledged again: the acknowledgement was lost, or came too late.
-        self.want_acknowledge(now, arrival.gap);
+        self.want_acknowledge(now, arrival.gap && !held);
     }
 
     fn take_acknowledgements(&mut self, now: Time, seat: usize, entries: Acknowledgements<'_>) {

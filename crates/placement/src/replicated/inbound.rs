@@ -78,6 +78,20 @@ impl Inbound {
         }
     }
 
+    /// The greatest sequence that arrived.
+    pub(super) fn end(&self) -> u64 {
+        match self.extras {
+            0 => self.received,
+            _ => self.highest.max(self.received),
+        }
+    }
+
+    /// Whether all of these arrived.
+    pub(super) fn has_all(&self, first: u64, last: u64) -> bool {
+        let first = first.max(self.received + 1);
+        first > last || (last <= self.end() && self.skip(first, true) > last)
+    }
+
     pub(super) fn applied(&self) -> u64 {
         self.applied
     }

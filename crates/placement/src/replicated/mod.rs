@@ -56,12 +56,13 @@ pub use refused::Refused;
 pub use replicator::Replicator;
 pub use roster::{InstallError, Roster};
 pub use sites::{
-    FRAME_BYTES, Frame, FrameKind, HANDING_FRAMES_MAX, Plan, Relay, RelayTally, SITES_MAX, SiteId,
-    SiteSet, SiteState, SitesConfig, fuzz_frame,
+    ANSWERS_MAX, CACHE_BYTES_LIMIT, CACHE_DATAGRAMS_MAX, FRAME_BYTES, Frame, FrameKind,
+    HANDING_FRAMES_MAX, Plan, Relay, RelayTally, SITES_MAX, SiteId, SiteSet, SiteState,
+    SitesConfig, fuzz_frame,
 };
 pub use survivors::Ended;
 pub use transmit::KEYS_INTERVAL;
-pub use wire::{AcceptedKey, AcceptedKeys, WIRE_VERSION, WIRE_VERSION_TRIAL};
+pub use wire::{AcceptedKey, AcceptedKeys, Asked, WIRE_VERSION, WIRE_VERSION_TRIAL};
 
 /// Where a replicator puts what arrived. Calls are made in the middle of [`Replicator::handle`]: they should move bytes
 /// to where they will be applied, and no more. They cannot fail; what is waiting to be applied is bounded by

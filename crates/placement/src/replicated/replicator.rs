@@ -289,6 +289,9 @@ impl Replicator {
         if let Some(at) = self.coalescing.closes_at(self.sent_through) {
             next = next.min(at);
         }
+        if let Some(at) = self.routes.as_ref().and_then(Routes::poll_timeout) {
+            next = next.min(at);
+        }
         let most = self.config.retransmit_max;
         for peer in &self.peers {
             let mut at = |time: Option<Time>| next = next.min(time.unwrap_or(Time::MAX));
@@ -334,6 +337,7 @@ impl Replicator {
             }
         }
         self.coalesce(now);
+        self.judge_gaps(now);
         self.judge_ways(now);
     }
 

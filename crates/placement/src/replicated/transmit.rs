@@ -8,6 +8,7 @@ use crate::{MemberId, Time};
 use super::image::Piece;
 use super::progress::Standing;
 use super::replicator::Replicator;
+use super::sites::Gap;
 use super::survivors::image_held;
 use super::wire::{
     AcceptedKeys, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image,
@@ -45,6 +46,7 @@ impl Replicator {
         let due = self.vector_due() <= now;
         let destination = self
             .transmit_image_acknowledge(now, due, buffer)
+            .or_else(|| self.transmit_ask(now, buffer))
             .or_else(|| self.transmit_again(now, vector, buffer))
             .or_else(|| self.transmit_image(now, buffer))
             .or_else(|| self.transmit_fresh(now, vector, buffer))
@@ -131,7 +133,9 @@ impl Replicator {
         let mut echoes = 0;
         for step in 0..peers {
             let peer = &self.peers[(self.rotation + step) % peers];
-            let Some((timestamp, arrived)) = peer.timestamp else {
+            let held_back = self.held_back((self.rotation + step) % peers);
+            let echo = held_back.map_or(peer.timestamp, |gap| gap.echo);
+            let Some((timestamp, arrived)) = echo else {
                 continue;
             };
             if buffer.len() + ECHO_BYTES_MAX > room / 2 {
@@ -169,6 +173,11 @@ impl Replicator {
         self.counters.acknowledgements_sent += 1;
     }
 
+    /// The lowest gap of that stream that the relay is asked for.
+    fn held_back(&self, seat: usize) -> Option<&Gap> {
+        self.routes.as_ref()?.asking.held_back(seat)
+    }
+
     /// Whether it is time to say which cluster keys this member accepts.
     fn announces_keys(&self, now: Time) -> bool {
         self.keys
@@ -187,7 +196,8 @@ impl Replicator {
             write_entry(&mut self.body, self.config.member, applied, applied, &[]);
         }
         for step in 0..peers {
-            let peer = &self.peers[(self.rotation + step) % peers];
+            let seat = (self.rotation + step) % peers;
+            let peer = &self.peers[seat];
             if peer.standing == Standing::Out {
                 continue;
             }
@@ -196,9 +206,19 @@ impl Replicator {
             };
             let most = self.config.gap_runs_max;
             let whole = peer.inbound.runs(most, &mut self.runs);
+            let mut received = peer.inbound.received();
+            // The relay is asked first: of what lies above its gap the origin hears later.
+            let routes = self.routes.as_ref();
+            let held_back = routes.and_then(|routes| routes.asking.held_back(seat));
+            if let Some(gap) = held_back {
+                self.runs.retain(|run| run.1 < gap.first);
+                if mutant::active(Mutant::AskedCountsAsReceived) {
+                    received = received.max(gap.last);
+                    self.runs.clear();
+                }
+            }
             let fitting = self.runs.len().min(runs_room / RUN_BYTES_MAX);
             self.counters.gap_lists_cut += u64::from(!whole || fitting < self.runs.len());
-            let received = peer.inbound.received();
             let honest = !mutant::active(Mutant::AcknowledgesUnapplied);
             let applied = if !self.ready && !mutant::active(Mutant::NewcomerAcknowledges) {
                 0

@@ -2,13 +2,19 @@
 
 use core::ops::Range;
 
+use asterism_function::{Spending, TokenRate};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
+
 use super::{
-    Described, DescribedObject, ObjectKind, REPLICATED, Settings, delay, object, placement,
+    Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, delay, object,
+    placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{Kind, Value, Word};
 use crate::config::network::Prefix;
+use crate::config::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::config::section::{Default, Field, Section, Values};
+use crate::config::value::show_count;
 
 /// What the limiter is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -370,4 +376,182 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         tenant,
         tenants: networks,
     }))
+}
+
+impl FunctionSettings for LimiterSettings {
+    type Function = Limiter;
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Limiter, String> {
+        let keys = ["sources", "destinations", "services"].into_iter();
+        let keys_max = keys.map(|name| objects::capacity(objects, name)).max();
+        Ok(Limiter::new(LimiterConfig {
+            keys_max: keys_max.unwrap_or(0),
+            ..config(self)?
+        }))
+    }
+
+    fn words(&self) -> String {
+        let limits: Vec<String> = self
+            .limits()
+            .map(|(name, limit)| {
+                format!(
+                    "{name} {} {} a second, {} at once",
+                    show_count(limit.rate),
+                    if limit.packets { "packets" } else { "bytes" },
+                    show_count(limit.burst)
+                )
+            })
+            .collect();
+        let accuracy = if self.exact { "exact" } else { "approximate" };
+        format!("{} ({accuracy})", limits.join("; "))
+    }
+
+    /// Which way packets are limited: rates, bursts and tenants are what all hosts spend by.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let placed = |settings: &Self| {
+            let anywhere = |limit: &Option<LimitSettings>| {
+                limit.clone().map(|limit| LimitSettings {
+                    burst_at: 0..0,
+                    ..limit
+                })
+            };
+            Self {
+                from: wanted.from,
+                sources: anywhere(&settings.sources),
+                destinations: anywhere(&settings.destinations),
+                services: anywhere(&settings.services),
+                tenant: anywhere(&settings.tenant),
+                ..settings.clone()
+            }
+        };
+        (placed(self) == placed(wanted)).then(|| {
+            let changed = (self.from != wanted.from).then(|| "from".to_owned());
+            changed.into_iter().collect()
+        })
+    }
+
+    /// Refuses bursts that leave an instance's exact share without a token.
+    fn check(&self, objects: &[ObjectChoice], sharing: Sharing, _: &Values, report: &mut Report) {
+        let instances = (sharing.members * sharing.instances) as u64;
+        for (name, limit) in self.limits() {
+            let object = if name == "tenant" { "tenants" } else { name };
+            let is_shared = objects
+                .iter()
+                .any(|one| one.name == object && one.placement == Placement::Replicated);
+            if !self.exact || !is_shared {
+                continue;
+            }
+            let share = limit.burst / instances;
+            if share == 0 {
+                report.add(
+                    Diagnostic::error(
+                        format!(
+                            "the burst of `{name}` leaves no token for some of {instances} instances"
+                        ),
+                        limit.burst_at.clone(),
+                    )
+                    .help(format!("write {instances} or more"))
+                    .help("or choose accuracy = \"approximate\""),
+                );
+            } else if !limit.packets && share < LONG_PACKET && limit.burst >= LONG_PACKET {
+                report.add(
+                    Diagnostic::warning(
+                        format!("packets longer than {share} bytes never pass"),
+                        limit.burst_at.clone(),
+                    )
+                    .label(format!("an equal share for each of {instances} instances"))
+                    .help(format!("write {} or more", LONG_PACKET * instances)),
+                );
+            }
+        }
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
+    let limit = |limit: &Option<LimitSettings>| {
+        limit.as_ref().map(|limit| Limit {
+            unit: if limit.packets {
+                Unit::Packets
+            } else {
+                Unit::Bytes
+            },
+            rate: TokenRate {
+                tokens_per_second: limit.rate,
+                burst_tokens: limit.burst,
+            },
+        })
+    };
+    let network = |prefix: &Prefix| Network {
+        address: prefix.address.into(),
+        length: prefix.length,
+    };
+    let tenants = settings.tenants.iter();
+    let tenants: Vec<Vec<Network>> = tenants
+        .map(|networks| networks.iter().map(network).collect())
+        .collect();
+    Ok(LimiterConfig {
+        from: match settings.from {
+            "inside" => From::Inside,
+            "outside" => From::Outside,
+            _ => From::Both,
+        },
+        spending: if settings.exact {
+            Spending::Escrow
+        } else {
+            Spending::Approximate
+        },
+        sources: limit(&settings.sources),
+        destinations: limit(&settings.destinations),
+        services: limit(&settings.services),
+        tenant: limit(&settings.tenant),
+        tenants: Tenants::new(tenants.iter().map(Vec::as_slice))
+            .map_err(|_| "the limiter cannot be made: it has too many tenants".to_owned())?,
+        ..LimiterConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Function};
+
+    const SOURCES: &str = "[function.limiter]\nsources = { rate = 1000, burst = 3000 }";
+
+    fn read(text: &str) -> (LimiterSettings, Function) {
+        let (config, report) = Config::read("test.toml", text);
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Limiter(settings) = function.settings.clone() else {
+            panic!("a limiter")
+        };
+        (settings, function)
+    }
+
+    #[test]
+    fn defaults_are_the_functions_own() {
+        let (settings, function) = read(SOURCES);
+        let made = settings.function(&function.objects).unwrap();
+        let own = LimiterConfig {
+            sources: made.config().sources,
+            ..LimiterConfig::default()
+        };
+        assert_eq!(*made.config(), own);
+        let (settings, function) = read(
+            "[function.limiter]\naccuracy = \"exact\"\ntenant = { unit = \"packets\", rate = 10, burst = 5 }\n[function.limiter.tenants.gold]\nnetworks = [\"10.0.0.0/8\"]",
+        );
+        settings.function(&function.objects).unwrap();
+    }
+
+    #[test]
+    fn the_side_may_change_while_it_runs_and_no_limit() {
+        let (now, _) = read(SOURCES);
+        let (moved, _) = read(&format!("# a comment\n{SOURCES}"));
+        assert_eq!(now.change_to(&moved), Some(Vec::new()));
+        let (wanted, _) = read(&format!("{SOURCES}\nfrom = \"inside\""));
+        assert_eq!(now.change_to(&wanted), Some(vec!["from".to_owned()]));
+        let (wanted, _) = read(&SOURCES.replace("1000", "1001"));
+        assert_eq!(now.change_to(&wanted), None);
+    }
 }

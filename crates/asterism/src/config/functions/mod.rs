@@ -1,14 +1,25 @@
 //! The network functions that a configuration can name: their settings, their state objects, and what can be chosen for
 //! each object.
+//!
+//! A function is a file here and a line in the list `functions!`. The file has its fields, and what is made of them
+//! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
+mod chain;
+mod firewall;
 mod limiter;
 mod monitor;
 mod nat;
 mod pass_through;
 mod port_scan;
 
+use core::fmt::Debug;
 use core::time::Duration;
+use std::path::Path;
 
+use asterism_function::NetworkFunction;
+
+pub use chain::{ChainSettings, StageSettings};
+pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
@@ -17,7 +28,162 @@ pub use port_scan::{PortScanSettings, Volume};
 
 use super::diagnostic::Report;
 use super::kind::{Kind, Word};
+use super::objects::{ObjectChoice, Sharing};
 use super::section::{Default, Field, Section, Values};
+use crate::replay::{Direction, FirstSpeaker};
+
+/// The one list of functions: a kind, its settings, and how they are described.
+macro_rules! functions {
+    ($($(#[$meaning:meta])* $kind:ident($settings:ident) = $described:path;)*) => {
+        /// The settings of one function.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Settings {
+            $($(#[$meaning])* $kind($settings),)*
+            /// Several of them in a row.
+            Chain(ChainSettings),
+        }
+
+        /// All functions.
+        pub static ALL: &[Described] = &[$($described,)*];
+
+        impl Settings {
+            /// Does something with the settings, whatever function they are of.
+            pub fn with<W: WithFunction>(&self, what: W) -> W::Output {
+                match self {
+                    $(Settings::$kind(settings) => what.with(settings),)*
+                    Settings::Chain(settings) => what.with(settings),
+                }
+            }
+            /// What the function does, in words.
+            #[must_use]
+            pub fn words(&self) -> String {
+                match self {
+                    $(Settings::$kind(settings) => settings.words(),)*
+                    Settings::Chain(settings) => settings.words(),
+                }
+            }
+            pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
+                match self {
+                    $(Settings::$kind(settings) => settings.on_real_links(is_written),)*
+                    // Its stages are told each by itself.
+                    Settings::Chain(_) => {}
+                }
+            }
+            pub(super) fn why_not_passed_by(&self) -> Option<&'static str> {
+                match self {
+                    $(Settings::$kind(settings) => settings.why_not_passed_by(),)*
+                    Settings::Chain(_) => None,
+                }
+            }
+            /// Reads the files that the settings name, by `read`, which gives a file's name and text. Mistakes go to the report.
+            pub fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {
+                match self {
+                    $(Settings::$kind(settings) => settings.read_files(read, report),)*
+                    Settings::Chain(settings) => settings.read_files(read, report),
+                }
+            }
+            /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
+            #[must_use]
+            pub fn change_to(&self, wanted: &Settings) -> Option<Vec<String>> {
+                match (self, wanted) {
+                    $((Settings::$kind(now), Settings::$kind(wanted)) => now.change_to(wanted),)*
+                    (Settings::Chain(now), Settings::Chain(wanted)) => now.change_to(wanted),
+                    _ => None,
+                }
+            }
+            fn tells_sides(&self) -> bool {
+                match self {
+                    $(Settings::$kind(settings) => settings.tells_sides(),)*
+                    Settings::Chain(_) => false,
+                }
+            }
+            pub(super) fn check(
+                &self,
+                objects: &[ObjectChoice],
+                sharing: Sharing,
+                values: &Values,
+                report: &mut Report,
+            ) {
+                match self {
+                    $(Settings::$kind(settings) => settings.check(objects, sharing, values, report),)*
+                    Settings::Chain(_) => {}
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    /// A NAT44.
+    Nat(NatSettings) = nat::NAT;
+    /// A stateful firewall.
+    Firewall(FirewallSettings) = firewall::FIREWALL;
+    /// A port-scan detector.
+    PortScan(PortScanSettings) = port_scan::PORT_SCAN;
+    /// A network monitor.
+    Monitor(MonitorSettings) = monitor::MONITOR;
+    /// A rate limiter.
+    Limiter(LimiterSettings) = limiter::LIMITER;
+    /// A function that changes nothing.
+    PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
+}
+
+/// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
+pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
+
+/// What is made of a function's settings.
+pub trait FunctionSettings: Clone + Debug + PartialEq {
+    /// The function that they are for.
+    type Function: NetworkFunction + Send + Sync;
+
+    /// Makes the function.
+    ///
+    /// # Errors
+    /// What the function itself finds wrong, which `check` should have found; nothing was made.
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Self::Function, String>;
+
+    /// What it does, in words.
+    fn words(&self) -> String;
+
+    /// Where packets of a capture come in.
+    fn direction(&self) -> Box<dyn Direction<Self::Function>> {
+        Box::new(FirstSpeaker::default())
+    }
+
+    /// Whether [`FunctionSettings::direction`] knows the sides by more than who spoke first.
+    fn tells_sides(&self) -> bool {
+        false
+    }
+
+    /// Why packets must not go past it in a chain, if they must not: in a few words.
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Defaults that serve captures may be others between real interfaces. `is_written` tells whether a table of the
+    /// function's has a field in the file.
+    fn on_real_links(&mut self, _is_written: &dyn Fn(&str, &str) -> bool) {}
+
+    /// Reads the files that the settings name. Mistakes go to the report.
+    fn read_files(&mut self, _: &ReadFile<'_>, _: &mut Report) {}
+
+    /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
+    /// The function that is made of `wanted` must have made the state that the one of `self` has.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        (self == wanted).then(Vec::new)
+    }
+
+    /// Refuses settings that do not go with where the objects live, or with how many share them.
+    fn check(&self, _: &[ObjectChoice], _: Sharing, _: &Values, _: &mut Report) {}
+}
+
+/// Something to do with a function, whatever its kind.
+pub trait WithFunction {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output;
+}
 
 /// A network function that a configuration can name.
 #[derive(Clone, Copy, Debug)]
@@ -32,21 +198,6 @@ pub struct Described {
     pub together: &'static [Together],
     /// Builds the settings from what was read, and says what contradicts. `None` if anything is wrong.
     pub build: fn(&Values, &mut Report) -> Option<Settings>,
-}
-
-/// The settings of one function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settings {
-    /// A NAT44.
-    Nat(NatSettings),
-    /// A port-scan detector.
-    PortScan(PortScanSettings),
-    /// A network monitor.
-    Monitor(MonitorSettings),
-    /// A rate limiter.
-    Limiter(LimiterSettings),
-    /// A function that changes nothing.
-    PassThrough(PassThroughSettings),
 }
 
 /// A state object of a function.
@@ -81,15 +232,6 @@ pub struct Together {
     /// What happens if they are placed apart, or each host keeps its own.
     pub otherwise: &'static str,
 }
-
-/// All functions.
-pub static ALL: &[Described] = &[
-    nat::NAT,
-    port_scan::PORT_SCAN,
-    monitor::MONITOR,
-    limiter::LIMITER,
-    pass_through::PASS_THROUGH,
-];
 
 const fn placement(default: &'static str) -> Field {
     Field {
@@ -198,3 +340,80 @@ macro_rules! object {
     };
 }
 use object;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use asterism_function::State;
+    use asterism_functions::nat::NatConfig;
+    use asterism_functions::port_scan::PortScanConfig;
+
+    fn read(text: &str) -> Config {
+        let (config, report) = Config::read("test.toml", text);
+        config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    }
+
+    struct Objects<'a>(&'a [ObjectChoice]);
+
+    impl WithFunction for Objects<'_> {
+        type Output = &'static [&'static str];
+        fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
+            settings.function(self.0).unwrap();
+            <S::Function as NetworkFunction>::State::OBJECTS
+        }
+    }
+
+    /// Every function is made of its defaults, and the objects that can be placed are those that it has.
+    #[test]
+    fn objects_are_the_functions_own() {
+        for described in ALL {
+            let needed = match described.name {
+                "nat" => "outside = [\"203.0.113.1\"]",
+                "firewall" => "rules = \"rules\"",
+                "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
+                _ => "",
+            };
+            let mut function = read(&format!("[function.{}]\n{needed}", described.name)).function;
+            let mut report = Report::new("test.toml", "");
+            let rules = |_: &Path| Ok(("rules".to_owned(), "default drop".to_owned()));
+            function.settings.read_files(&rules, &mut report);
+            assert_eq!(report.errors(), 0, "{}", described.name);
+            let objects: Vec<_> = described.objects.iter().map(|object| object.name).collect();
+            let own = function.settings.with(Objects(&function.objects));
+            assert_eq!(objects, own, "{}", described.name);
+        }
+    }
+
+    #[test]
+    fn a_volume_policy_is_made() {
+        let text =
+            "[function.port-scan]\nvolume = { megabits = 10, window = \"10s\", block = \"1m\" }";
+        let function = read(text).function;
+        function.settings.with(Objects(&function.objects));
+    }
+
+    /// A default of the configuration that says what the function's own default says cannot drift from it.
+    #[test]
+    fn defaults_are_the_functions_own() {
+        let function = read("[function.nat]\noutside = [\"203.0.113.1\"]").function;
+        let Settings::Nat(settings) = &function.settings else {
+            panic!()
+        };
+        let made = settings.function(&function.objects).unwrap();
+        let made = made.config();
+        let own = NatConfig::new(made.inside, made.outside, made.outside_addresses.clone());
+        let kept = NatConfig {
+            routes: made.routes.clone(),
+            neighbours: made.neighbours.clone(),
+            ..own
+        };
+        assert_eq!(*made, kept);
+        let function = read("[function.port-scan]").function;
+        let Settings::PortScan(settings) = &function.settings else {
+            panic!()
+        };
+        let made = settings.function(&function.objects).unwrap();
+        assert_eq!(*made.config(), PortScanConfig::default());
+    }
+}

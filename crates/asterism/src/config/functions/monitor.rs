@@ -3,13 +3,18 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use asterism_function::Tick;
+use asterism_functions::monitor::{Monitor, MonitorConfig};
+
 use super::{
-    DROP, Described, DescribedObject, ObjectKind, REPLICATED, Settings, Together, absent, capacity,
-    delay, object, placement,
+    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, Together,
+    absent, capacity, delay, object, placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::Kind;
+use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
+use crate::config::value::show_duration;
 
 /// What the monitor is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,4 +287,102 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         alarm_keep: values.duration("alarm_keep")?,
         collector: values.socket("collector"),
     }))
+}
+
+impl FunctionSettings for MonitorSettings {
+    type Function = Monitor;
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Monitor, String> {
+        let of = |name| objects::capacity(objects, name);
+        Ok(Monitor::new(MonitorConfig {
+            edges_max: of("links"),
+            flows_max: of("flow_packets").max(of("flow_bytes")),
+            alarms_max: of("alarms"),
+            places: of("heavy_bytes").max(of("heavy_packets")),
+            ..config(self)
+        }))
+    }
+
+    fn words(&self) -> String {
+        let exported = self.collector.map_or_else(
+            || "not exported".to_owned(),
+            |collector| format!("exported to {collector}"),
+        );
+        format!(
+            "every packet leaves as it came; flows are counted by {} and {exported}",
+            show_duration(self.interval)
+        )
+    }
+
+    /// The degrees: all else is what the state was made of, or what others have to count alike.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let with_degrees = Self {
+            out_degree: wanted.out_degree,
+            in_degree: wanted.in_degree,
+            ..*self
+        };
+        (with_degrees == *wanted).then(|| {
+            [
+                ("out_degree", self.out_degree != wanted.out_degree),
+                ("in_degree", self.in_degree != wanted.in_degree),
+            ]
+            .into_iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(field, _)| field.to_owned())
+            .collect()
+        })
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &MonitorSettings) -> MonitorConfig {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    MonitorConfig {
+        interval_s: seconds(settings.interval),
+        out_degree: settings.out_degree,
+        in_degree: settings.in_degree,
+        edge_idle_s: seconds(settings.edge_idle),
+        cells: settings.cells,
+        alarm_keep_s: seconds(settings.alarm_keep),
+        ..MonitorConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Function};
+
+    fn read(fields: &str) -> (MonitorSettings, Function) {
+        let (config, report) = Config::read("test.toml", &format!("[function.monitor]\n{fields}"));
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Monitor(settings) = function.settings.clone() else {
+            panic!("a monitor")
+        };
+        (settings, function)
+    }
+
+    #[test]
+    fn defaults_are_the_functions_own() {
+        let (settings, function) = read("");
+        let made = settings.function(&function.objects).unwrap();
+        assert_eq!(*made.config(), MonitorConfig::default());
+        let (settings, function) = read("collector = \"192.0.2.9:4739\"");
+        settings.function(&function.objects).unwrap();
+        assert!(settings.words().ends_with("exported to 192.0.2.9:4739"));
+    }
+
+    #[test]
+    fn degrees_may_change_while_it_runs_and_nothing_else() {
+        let (now, _) = read("");
+        assert_eq!(now.change_to(&now), Some(Vec::new()));
+        let (wanted, _) = read("in_degree = 7\nout_degree = 8");
+        let both = vec!["out_degree".to_owned(), "in_degree".to_owned()];
+        assert_eq!(now.change_to(&wanted), Some(both));
+        for other in ["interval = \"30s\"", "collector = \"192.0.2.9:4739\""] {
+            assert_eq!(now.change_to(&read(other).0), None, "{other}");
+        }
+    }
 }

@@ -1,10 +1,14 @@
 //! The settings of the function that changes nothing.
 
+use asterism_functions::pass_through::{self, PassThrough};
+
 use super::{
-    Described, DescribedObject, ObjectKind, REPLICATED, Settings, delay, object, placement,
+    Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, delay, object,
+    placement,
 };
 use crate::config::diagnostic::Report;
 use crate::config::kind::{Kind, Word};
+use crate::config::objects::ObjectChoice;
 use crate::config::section::{Default, Field, Section, Values};
 
 /// What the pass-through is told.
@@ -86,4 +90,23 @@ fn build(values: &Values, _: &mut Report) -> Option<Settings> {
             _ => Access::Write,
         },
     }))
+}
+
+impl FunctionSettings for PassThroughSettings {
+    type Function = PassThrough;
+
+    fn function(&self, _: &[ObjectChoice]) -> Result<PassThrough, String> {
+        Ok(PassThrough {
+            access: match self.access {
+                Access::None => pass_through::Access::None,
+                Access::Read => pass_through::Access::Read,
+                Access::Write => pass_through::Access::Write,
+                Access::ReadWrite => pass_through::Access::ReadWrite,
+            },
+        })
+    }
+
+    fn words(&self) -> String {
+        "every packet leaves as it came".to_owned()
+    }
 }

@@ -3,13 +3,18 @@
 use core::net::Ipv4Addr;
 use core::time::Duration;
 
+use asterism_function::Tick;
+use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
+
 use super::{
-    DROP, Described, DescribedObject, ObjectKind, REPLICATED, Settings, absent, capacity, delay,
-    object, placement,
+    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, absent,
+    capacity, delay, object, placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{Kind, Value, Word};
+use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
+use crate::config::value::show_duration;
 
 /// What the port-scan detector is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -301,4 +306,56 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             }),
         },
     }))
+}
+
+impl FunctionSettings for PortScanSettings {
+    type Function = PortScan;
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, String> {
+        let of = |name| objects::capacity(objects, name);
+        Ok(PortScan::new(PortScanConfig {
+            trails_max: of("trails"),
+            alerts_max: of("alerts").max(of("blocked")),
+            ..config(self)
+        }))
+    }
+
+    fn words(&self) -> String {
+        let response = match self.block {
+            Some(block) => format!("is blocked for {}", show_duration(block)),
+            None => "is reported".to_owned(),
+        };
+        format!(
+            "a source with {} unanswered ports or {} refusing hosts within {} {response}",
+            self.ports,
+            self.hosts,
+            show_duration(self.window)
+        )
+    }
+}
+
+fn config(settings: &PortScanSettings) -> PortScanConfig {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    PortScanConfig {
+        response: match settings.block {
+            Some(block) => Response::Block {
+                block_s: seconds(block),
+            },
+            None => Response::Detect,
+        },
+        window_s: seconds(settings.window),
+        ports: settings.ports,
+        hosts: settings.hosts,
+        exempt: settings
+            .exempt
+            .iter()
+            .map(|address| (*address).into())
+            .collect(),
+        volume: settings.volume.map(|volume| VolumePolicy {
+            bits: volume.bits,
+            window_s: seconds(volume.window),
+            block_s: seconds(volume.block),
+        }),
+        ..PortScanConfig::default()
+    }
 }

@@ -4,7 +4,7 @@ use super::super::audit::audit_text;
 use super::super::sites::sites_text;
 use super::span;
 use crate::keys::listed;
-use crate::view::{PeerDocument, PortDocument, StatusDocument};
+use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument};
 
 /// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
 const LAGS_LONG_US: u64 = 10_000_000;
@@ -58,6 +58,9 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         }
         for port in &instance.ports {
             text.push_str(&port_text(port));
+        }
+        for stage in &instance.stages {
+            text.push_str(&stage_text(stage));
         }
         for object in &instance.objects {
             let of = match object.capacity {
@@ -177,6 +180,27 @@ fn key_text(peer: &PeerDocument) -> String {
     heard + &accepts + &understands
 }
 
+fn stage_text(stage: &StageDocument) -> String {
+    let mut text = format!(
+        "  stage {:12} {} asked, {} acted, {} late",
+        stage.name, stage.asked, stage.acted, stage.late
+    );
+    if stage.bypassed > 0 {
+        text.push_str(&format!(", {} bypassed", stage.bypassed));
+    }
+    if stage.mirrored + stage.mirror_lost > 0 {
+        text.push_str(&format!(
+            ", {} copies, {} lost",
+            stage.mirrored, stage.mirror_lost
+        ));
+    }
+    text.push('\n');
+    for (reason, count) in &stage.dropped {
+        text.push_str(&format!("    dropped {count} {reason}\n"));
+    }
+    text
+}
+
 pub(super) fn port_text(port: &PortDocument) -> String {
     let mut text = format!(
         "  {:12} {} ({}), {}: {} in, {} out\n",
@@ -196,6 +220,23 @@ pub(super) fn port_text(port: &PortDocument) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_shows_what_it_did() {
+        let stage = StageDocument {
+            name: "watch".to_owned(),
+            asked: 10,
+            acted: 7,
+            late: 3,
+            bypassed: 2,
+            mirrored: 0,
+            mirror_lost: 0,
+            dropped: [("table-full".to_owned(), 2)].into(),
+        };
+        let text = stage_text(&stage);
+        let expected = "  stage watch        10 asked, 7 acted, 3 late, 2 bypassed\n    dropped 2 table-full\n";
+        assert_eq!(text, expected);
+    }
 
     #[test]
     fn only_who_lags_for_long_is_told_of() {

@@ -144,6 +144,22 @@ pub(super) fn sites(page: &mut Page, view: &View, snapshot: &ChannelSnapshot) {
             |one| one.direct as u64,
         ),
     ];
+    let keeps = [
+        (
+            "asterism_relay_keeps_datagrams",
+            "Datagrams that this host keeps, as the relay of its site, for members of it that lack them.",
+            snapshot.relay_keeps.0,
+        ),
+        (
+            "asterism_relay_keeps_bytes",
+            "Bytes of the datagrams that this host keeps as the relay of its site.",
+            snapshot.relay_keeps.1,
+        ),
+    ];
+    for (name, help, value) in keeps.into_iter().filter(|_| !snapshot.sites.is_empty()) {
+        page.family(name, "gauge", help);
+        page.sample(name, &[], value as u64);
+    }
     for (name, help, read) in gauges.into_iter().filter(|_| !snapshot.sites.is_empty()) {
         page.family(name, "gauge", help);
         for site in &snapshot.sites {

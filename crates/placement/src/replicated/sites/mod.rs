@@ -9,11 +9,14 @@
 //! A member that has nothing but acknowledgements to say marks them as *light*; its own relay carries the latest of each member
 //! of its site to the other sites in one datagram.
 //!
-//! What is for one member goes straight there, as ever. So relays can only lose, and every loss is repaired between the two
+//! A relay keeps the last datagrams that it handed on (`cache`), and a member of its site that lacks one asks it first (`asks`). What is
+//! for one member goes straight there, as ever. So relays can only lose, and what they lose is repaired between the two
 //! ends. A relay that does not prove that it hears, by echoing what was sent, is passed by: `routes` says when.
 //!
-//! Read first: `routes` (whom a datagram goes to), then `frame` (what it is wrapped in), `relay` (what a relay holds).
+//! Read first: `routes` (whom a datagram goes to), then `frame` (what it is wrapped in), `relay` (what a relay holds), `asks`.
 
+mod asks;
+mod cache;
 mod frame;
 mod relay;
 mod routes;
@@ -24,11 +27,15 @@ use core::time::Duration;
 use super::config::{ConfigError, DURATION_LIMIT};
 use crate::MemberId;
 
+pub(super) use asks::Gap;
+pub use cache::CACHE_DATAGRAMS_MAX;
 pub use frame::{FRAME_BYTES, Frame, FrameKind, fuzz_frame};
-pub use relay::{HANDING_FRAMES_MAX, Relay, RelayTally};
+pub use relay::{ANSWERS_MAX, HANDING_FRAMES_MAX, Relay, RelayTally};
 pub(super) use routes::Routes;
 pub use routes::{Plan, SiteState};
 
+/// The most bytes that a relay keeps.
+pub const CACHE_BYTES_LIMIT: usize = 1 << 30;
 /// The most sites of a cluster.
 pub const SITES_MAX: usize = 16;
 
@@ -74,6 +81,11 @@ pub struct SitesConfig {
     /// How long a relay keeps acknowledgements of its site for company before they cross. Acknowledgements that cross are
     /// later by so much. Sane: 2 ms. Bound: to [`DURATION_LIMIT`].
     pub bundle_delay: Duration,
+    /// Bytes of what it handed on that a relay keeps for members of its site that lack it; zero: none, and this member asks its
+    /// relay for nothing. Sane: 4 MiB. Bound: to [`CACHE_BYTES_LIMIT`].
+    pub cache_bytes_max: usize,
+    /// How long it keeps them at most. Sane: 500 ms, a few keep-alives and some tries. Bound: 1 us to [`DURATION_LIMIT`].
+    pub cache_age_max: Duration,
 }
 
 impl SitesConfig {
@@ -84,6 +96,8 @@ impl SitesConfig {
             of,
             silent_after: Duration::from_millis(300),
             bundle_delay: Duration::from_millis(2),
+            cache_bytes_max: 4 << 20,
+            cache_age_max: Duration::from_millis(500),
         }
     }
 
@@ -115,6 +129,11 @@ impl SitesConfig {
                 Duration::from_micros(1),
             ),
             ("sites.bundle_delay", self.bundle_delay, Duration::ZERO),
+            (
+                "sites.cache_age_max",
+                self.cache_age_max,
+                Duration::from_micros(1),
+            ),
         ];
         for (field, value, least) in durations {
             if value < least || value > DURATION_LIMIT {
@@ -125,6 +144,14 @@ impl SitesConfig {
                     most: DURATION_LIMIT,
                 });
             }
+        }
+        if self.cache_bytes_max > CACHE_BYTES_LIMIT {
+            errors.push(ConfigError::Size {
+                field: "sites.cache_bytes_max",
+                value: self.cache_bytes_max,
+                least: 0,
+                most: CACHE_BYTES_LIMIT,
+            });
         }
         errors
     }

@@ -1,14 +1,22 @@
-//! What a relay holds: frames to hand on in its site, and the latest acknowledgements of its site's members that are to cross.
+//! What a relay holds: frames to hand on in its site, what it handed on of late for members of its site that lack it, and the latest
+//! acknowledgements of its site's members that are to cross.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::super::config::MEMBERS_MAX;
+use super::super::wire::Asked;
+use super::SitesConfig;
+use super::cache::Cache;
 use super::frame::{Frame, FrameKind};
+use crate::mutant::{self, Mutant};
+use crate::seal::Header;
 use crate::{ClusterId, MemberId, Time};
 
 /// Frames that wait to be handed on at most. What comes beyond them is counted and goes no further: it is repaired.
 pub const HANDING_FRAMES_MAX: usize = 256;
+/// Datagrams that wait to be sent again to who asked for them, at most. What was asked for beyond them counts as not kept.
+pub const ANSWERS_MAX: usize = 1_024;
 
 macro_rules! tally {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -45,8 +53,22 @@ tally! {
     acknowledgements_kept,
     /// Of those, replaced by a later one of the same member before they crossed.
     acknowledgements_superseded,
+    /// Acknowledgements that were not kept because a newer one of the same member was.
+    acknowledgements_outdated,
     /// Datagrams made of them, each for all other sites.
     bundles,
+    /// Datagrams that were kept, after they were handed on, for members of the own site that lack them.
+    cached,
+    /// Of those, the ones that had to go before they were too old, for want of room.
+    cache_evicted,
+    /// Runs of groups that members of the own site asked for.
+    asked,
+    /// Of those, the ones that were not here, or not in full; whoever asked was told.
+    asked_lacking,
+    /// Datagrams that were sent again, each to one member of the own site that asked.
+    answered,
+    /// Datagrams that were found and not sent because too many waited.
+    answers_full,
     /// Copies sent to relays of other sites, to be handed on there.
     relay_copies,
     /// Copies sent straight to members of other sites because a relay, or the member behind it, was silent.
@@ -60,7 +82,8 @@ struct Slot {
     waits: bool,
 }
 
-/// A relay's buffers. Sans I/O. Memory: [`HANDING_FRAMES_MAX`] datagrams, and one for each member.
+/// A relay's buffers. Sans I/O. Memory: [`HANDING_FRAMES_MAX`] datagrams, one for each member, and what
+/// [`SitesConfig::cache_bytes_max`] says, taken when the first datagram is kept.
 #[derive(Debug)]
 pub struct Relay {
     frame: Frame,
@@ -74,6 +97,9 @@ pub struct Relay {
     building: Vec<u8>,
     slots: Box<[Slot]>,
     bundle_at: Option<Time>,
+    cache: Cache,
+    /// Numbers of datagrams that are kept, to who asked for them.
+    answers: VecDeque<(MemberId, u64)>,
     tally: RelayTally,
 }
 
@@ -84,7 +110,7 @@ impl Relay {
         member: MemberId,
         cluster: ClusterId,
         datagram_bytes_max: usize,
-        bundle_delay: Duration,
+        sites: &SitesConfig,
     ) -> Relay {
         Relay {
             frame: Frame {
@@ -93,7 +119,9 @@ impl Relay {
                 cluster,
             },
             datagram_bytes_max,
-            bundle_delay,
+            bundle_delay: sites.bundle_delay,
+            cache: Cache::new(sites.cache_bytes_max, sites.cache_age_max),
+            answers: VecDeque::new(),
             handing: VecDeque::with_capacity(HANDING_FRAMES_MAX),
             spare: Vec::new(),
             candidate: Vec::with_capacity(datagram_bytes_max),
@@ -167,12 +195,20 @@ impl Relay {
         true
     }
 
-    /// What was copied opened, and holds nothing but acknowledgements of the member at that index: it crosses with others, unless a
-    /// later one comes first.
+    /// What was copied opened, and holds nothing but acknowledgements of the member at that index: the newest of each member crosses, with
+    /// those of others.
     pub fn keep(&mut self, now: Time, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
+        let newest = slot.datagram.as_slice();
+        if slot.waits
+            && is_older(&self.candidate, newest)
+            && !mutant::active(Mutant::OlderAcknowledgementCrosses)
+        {
+            self.tally.acknowledgements_outdated += 1;
+            return;
+        }
         self.tally.acknowledgements_kept += 1;
         self.tally.acknowledgements_superseded += u64::from(slot.waits);
         core::mem::swap(&mut slot.datagram, &mut self.candidate);
@@ -182,6 +218,7 @@ impl Relay {
 
     /// Forgets what was kept: another member is the relay now.
     pub fn leave_office(&mut self) {
+        self.forget_kept();
         self.slots.iter_mut().for_each(|slot| slot.waits = false);
         self.bundle_at = None;
     }
@@ -189,11 +226,74 @@ impl Relay {
     /// When [`Relay::poll_bundle`] has something.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.handing.is_empty() {
+        if self.handing.is_empty() && self.answers.is_empty() {
             self.bundle_at
         } else {
             Some(Time::ZERO)
         }
+    }
+
+    /// What was copied was handed on: it is kept for members that lack these groups of its origin.
+    pub fn cache(&mut self, now: Time, origin: MemberId, runs: &[(u64, u64)]) {
+        let (kept, evicted) = self.cache.keep(now, origin, runs, &self.candidate);
+        self.tally.cached += u64::from(kept);
+        self.tally.cache_evicted += evicted;
+    }
+
+    /// A member of the own site asks for groups: what is kept of them is sent to it again, and `lacks` is told what is not.
+    pub fn answer(&mut self, now: Time, member: MemberId, asked: &Asked, lacks: impl FnMut(Asked)) {
+        let (answers, tally) = (&mut self.answers, &mut self.tally);
+        tally.asked += 1;
+        let mut is_lacking = false;
+        let mut lacks = lacks;
+        let visit = |number| {
+            if answers.contains(&(member, number)) {
+                return true;
+            }
+            let has_room = answers.len() < ANSWERS_MAX;
+            tally.answers_full += u64::from(!has_room);
+            if has_room {
+                answers.push_back((member, number));
+            }
+            has_room
+        };
+        self.cache.find(now, asked, visit, |rest| {
+            is_lacking = true;
+            lacks(rest);
+        });
+        self.tally.asked_lacking += u64::from(is_lacking);
+    }
+
+    /// The next frame for a member that asked, in `out`: as many of its datagrams as fit.
+    pub fn poll_answer(&mut self, out: &mut Vec<u8>) -> Option<MemberId> {
+        let &(member, _) = self.answers.front()?;
+        self.frame.begin(out);
+        while let Some(&(of, number)) = self.answers.front() {
+            let Some(datagram) = self.cache.get(number) else {
+                self.answers.pop_front();
+                continue;
+            };
+            let fits = Frame::fits(out, datagram.len(), self.datagram_bytes_max);
+            if of != member || !(fits || Frame::is_empty(out)) {
+                break;
+            }
+            Frame::push(out, datagram);
+            self.tally.answered += 1;
+            self.answers.pop_front();
+        }
+        (!Frame::is_empty(out)).then_some(member)
+    }
+
+    /// How many datagrams are kept for members of the own site, and their bytes; of those that are too old some may still count.
+    #[must_use]
+    pub fn keeps(&self) -> (usize, usize) {
+        self.cache.holds()
+    }
+
+    /// Forgets what was handed on: what is of another epoch nobody takes.
+    pub fn forget_kept(&mut self) {
+        self.cache.clear();
+        self.answers.clear();
     }
 
     /// The next frame of kept acknowledgements, in `out`, for the relays of all other sites.
@@ -233,12 +333,23 @@ impl Relay {
     }
 }
 
+/// Whether a sealed datagram left its sender before another of the same session.
+fn is_older(datagram: &[u8], than: &[u8]) -> bool {
+    let (Some(one), Some(other)) = (Header::decode(datagram), Header::decode(than)) else {
+        return false;
+    };
+    let same = (one.member, one.incarnation, one.session)
+        == (other.member, other.incarnation, other.session);
+    same && one.counter < other.counter
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn relay() -> Relay {
-        Relay::new(MemberId(1), ClusterId(9), 200, Duration::from_millis(2))
+        let sites = SitesConfig::new(Vec::new());
+        Relay::new(MemberId(1), ClusterId(9), 200, &sites)
     }
 
     fn items(frame: &[u8]) -> Vec<Vec<u8>> {
@@ -314,6 +425,50 @@ mod tests {
         relay.keep(Time::ZERO, 0);
         relay.leave_office();
         assert!(!relay.poll_bundle(Time::MAX, &mut out), "another's office");
+    }
+
+    #[test]
+    fn answers_go_to_who_asked_each_once_and_are_bounded() {
+        let mut relay = relay();
+        let now = Time::ZERO;
+        for number in 1..=ANSWERS_MAX as u64 + 5 {
+            relay.copy(&[number as u8; 60]);
+            relay.cache(now, MemberId(2), &[(number, number)]);
+        }
+        let ask = |relay: &mut Relay, member, first, last| {
+            let asked = Asked {
+                origin: MemberId(2),
+                first,
+                last,
+            };
+            let mut lacking = Vec::new();
+            relay.answer(now, member, &asked, |rest| {
+                lacking.push((rest.first, rest.last))
+            });
+            lacking
+        };
+        assert!(ask(&mut relay, MemberId(5), 1, 3).is_empty());
+        assert!(
+            ask(&mut relay, MemberId(5), 2, 3).is_empty(),
+            "they wait already"
+        );
+        assert_eq!(relay.poll_timeout(), Some(Time::ZERO));
+        let mut out = Vec::new();
+        let mut answers = Vec::new();
+        while let Some(member) = relay.poll_answer(&mut out) {
+            assert!(member == MemberId(5) && out.len() <= 200 && out[1] == 2);
+            answers.extend(items(&out));
+        }
+        assert_eq!(answers, [vec![3; 60], vec![2; 60], vec![1; 60]]);
+        assert_eq!(relay.poll_timeout(), None);
+        let all = ANSWERS_MAX as u64 + 5;
+        assert_eq!(ask(&mut relay, MemberId(6), 1, all), [(1, 5)]);
+        assert_eq!(
+            (relay.tally().answers_full, relay.tally().asked_lacking),
+            (5, 1)
+        );
+        relay.forget_kept();
+        assert!(relay.poll_answer(&mut out).is_none() && relay.keeps() == (0, 0));
     }
 
     impl Relay {

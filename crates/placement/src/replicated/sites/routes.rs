@@ -11,6 +11,7 @@ use core::time::Duration;
 use super::super::Destination;
 use super::super::config::Config;
 use super::super::replicator::Replicator;
+use super::asks::Asking;
 use super::{SITES_MAX, SiteId, SiteSet};
 use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
@@ -68,7 +69,7 @@ struct Way {
 pub(in super::super) struct Routes {
     /// By index.
     site_of: Box<[SiteId]>,
-    own: SiteId,
+    pub(super) own: SiteId,
     silent_after: Duration,
     /// By seat.
     ways: Box<[Way]>,
@@ -78,6 +79,8 @@ pub(in super::super) struct Routes {
     pub(in super::super) light: bool,
     /// The message just taken is to be carried to the other sites.
     pub(in super::super) carry: bool,
+    /// What is asked of the own relay, and of this one.
+    pub(in super::super) asking: Asking,
 }
 
 impl Routes {
@@ -93,15 +96,32 @@ impl Routes {
             relays: [None; SITES_MAX],
             light: false,
             carry: false,
+            asking: Asking::new(sites.cache_bytes_max > 0, members.len().saturating_sub(1)),
         })
     }
 
-    fn relay(&self, site: SiteId) -> Option<usize> {
+    /// When something is to be asked, said or given up.
+    pub(in super::super) fn poll_timeout(&self) -> Option<Time> {
+        self.asking.poll_timeout()
+    }
+
+    pub(super) fn relay(&self, site: SiteId) -> Option<usize> {
         *self.relays.get(usize::from(site.0))?
     }
 }
 
 impl Replicator {
+    /// The site of another member, by seat; `None` without sites.
+    pub(super) fn site_of(&self, seat: usize) -> Option<SiteId> {
+        let routes = self.routes.as_ref()?;
+        Some(routes.site_of[self.index(seat)])
+    }
+
+    /// This member's.
+    pub(super) fn own_site(&self) -> Option<SiteId> {
+        self.routes.as_ref().map(|routes| routes.own)
+    }
+
     /// Whether members have sites.
     #[must_use]
     pub fn has_sites(&self) -> bool {
@@ -173,7 +193,7 @@ impl Replicator {
         }
     }
 
-    fn serves(&self, routes: &Routes, index: usize) -> bool {
+    pub(super) fn serves(&self, routes: &Routes, index: usize) -> bool {
         index != self.me && routes.ways[index - usize::from(index > self.me)].relayed
     }
 
@@ -307,6 +327,7 @@ impl Replicator {
         let Some(mut routes) = self.routes.take() else {
             return;
         };
+        routes.asking.begin_epoch();
         let before = core::mem::take(&mut routes.relays);
         for (index, site) in routes.site_of.iter().enumerate() {
             let relay = &mut routes.relays[usize::from(site.0)];

@@ -5,6 +5,7 @@ use crate::mutant::{self, Mutant};
 use super::super::audit::{Reading, StreamPosition};
 use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
+use super::ask::{AskedRuns, KIND_ASK, KIND_LACKS};
 use super::image::{Image, ImageAcknowledge, ImageEndFrame};
 use super::keys::{AcceptedKeys, KIND_KEYS};
 use super::membership::{KIND_CLOSE, KIND_JOIN, Membership};
@@ -46,6 +47,10 @@ pub(crate) enum Frame<'a> {
     Audit(&'a [u8]),
     /// How far the sender's stream was sent.
     Stream(StreamPosition),
+    /// What the sender lacks and asks the relay of its site for.
+    Ask(AskedRuns<'a>),
+    /// What the sender was asked for, and has not.
+    Lacks(AskedRuns<'a>),
     /// Without a meaning.
     Padding,
     /// Unknown, and allowed to be.
@@ -122,6 +127,8 @@ impl<'a> Frames<'a> {
             KIND_KEYS => AcceptedKeys::read(body).map(Frame::Keys),
             KIND_AUDIT => Reading::parse(body).map(|_| Frame::Audit(body)),
             KIND_STREAM => StreamPosition::read(body).map(Frame::Stream),
+            KIND_ASK => AskedRuns::read(body).map(Frame::Ask),
+            KIND_LACKS => AskedRuns::read(body).map(Frame::Lacks),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };

@@ -14,6 +14,8 @@
 //! keys        := (id:u8 check:u32)+                   kind 0x82; the cluster keys that the sender accepts
 //! audit       := see `audit::Reading`                 kind 0x81
 //! stream      := sequence digest:u64                  kind 0x83; see `audit::StreamPosition`
+//! ask         := (origin first more)+                 kind 0x84; to the relay of the own site
+//! lacks       := (origin first more)+                 kind 0x85; what a relay was asked for and has not
 //! images; joining, leaving and closing                see `image` and `membership`
 //! ```
 //!
@@ -22,6 +24,7 @@
 //! makes it refuse the whole message.
 
 mod acknowledge;
+mod ask;
 mod frame;
 #[cfg(test)]
 mod golden;
@@ -33,6 +36,8 @@ mod membership;
 use crate::MemberId;
 
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
+pub use ask::Asked;
+pub(crate) use ask::{ASKED_BYTES_MAX, ASKED_MAX, AskedRuns, KIND_ASK, KIND_LACKS};
 pub(crate) use frame::{
     Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_AUDIT, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
     KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_RECORDS, KIND_STREAM, write_frame, write_padding,

@@ -1,6 +1,8 @@
-//! The settings of the NAT: what contradicts among them, and what comes of them. Its fields are in `fields.rs`.
+//! The settings of the NAT: what contradicts among them, and what comes of them. Its fields are in `fields.rs`,
+//! the NAT that is made of them in `made.rs`.
 
 mod fields;
+mod made;
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;

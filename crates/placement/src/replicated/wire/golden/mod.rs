@@ -99,6 +99,10 @@ fn fields_of(bytes: &[u8]) -> Fields {
             field("sequence", position.sequence),
             field("digest", position.digest),
         ]),
+        Frame::Ask(runs) | Frame::Lacks(runs) => fields.extend(runs.map(|run| {
+            let (origin, first, last) = (run.origin.0, run.first, run.last);
+            field("run", format!("origin={origin} first={first} last={last}"))
+        })),
         Frame::Padding => {
             assert_eq!(kind, 0x80);
             fields.push(field("length", length));
@@ -202,6 +206,16 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             digest: vector.number("digest"),
         }
         .write(&mut body),
+        KIND_ASK | KIND_LACKS => vector.all("run").for_each(|run| {
+            let origin = MemberId(number(part(run, "origin")));
+            let (first, last) = (number(part(run, "first")), number(part(run, "last")));
+            Asked {
+                origin,
+                first,
+                last,
+            }
+            .write(&mut body);
+        }),
         0x80 => {
             write_padding(&mut out, 2 + vector.number::<usize>("length"));
             return Some(out);
@@ -250,7 +264,7 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     assert_eq!(
         kinds,
         [
-            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 254
+            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 132, 133, 254
         ]
     );
 }

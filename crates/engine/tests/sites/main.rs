@@ -1,4 +1,7 @@
-//! Clusters of several sites: what crosses between them, and what becomes of a site whose relay dies or lies.
+//! Clusters of several sites: what crosses between them, and what becomes of a site whose relay dies or lies. `cache` has what relays
+//! keep.
+
+mod cache;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +92,15 @@ impl Shape {
     }
 
     fn cluster(&self, lan: LinkConditions, wan: LinkConditions) -> Cluster<Senders> {
+        self.cluster_with(lan, wan, |_| ())
+    }
+
+    fn cluster_with(
+        &self,
+        lan: LinkConditions,
+        wan: LinkConditions,
+        change: impl Fn(&mut SitesConfig),
+    ) -> Cluster<Senders> {
         let names: Vec<_> = (0..self.members()).map(MemberId).collect();
         let members = names.iter().map(|&name| {
             let mut secrets = [0; 48];
@@ -103,7 +115,9 @@ impl Shape {
             );
             if self.sited {
                 let of = names.iter().map(|&name| (name, SiteId(self.site(name.0))));
-                config.replica.sites = Some(SitesConfig::new(of.collect()));
+                let mut sites = SitesConfig::new(of.collect());
+                change(&mut sites);
+                config.replica.sites = Some(sites);
             }
             let (channel, parts) = host(config, Time::ZERO).unwrap();
             let instances = parts.into_iter().map(|parts| {
@@ -529,7 +543,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
 #[test]
 fn planted_bugs_of_relays_are_found() {
     use asterism_placement::mutant::{Mutant, select};
-    let cases: [(Mutant, fn()); 3] = [
+    let cases: [(Mutant, fn()); 7] = [
         (
             Mutant::RelayVouches,
             what_is_lost_inside_a_site_or_between_sites_is_repaired,
@@ -541,6 +555,19 @@ fn planted_bugs_of_relays_are_found() {
         (
             Mutant::RelayRepeats,
             a_relay_hands_on_what_opened_once_and_nothing_else,
+        ),
+        (
+            Mutant::AskedCountsAsReceived,
+            cache::what_the_relay_has_not_got_the_origin_repairs,
+        ),
+        (
+            Mutant::RelaysWordIgnored,
+            cache::what_the_relay_has_not_got_the_origin_repairs,
+        ),
+        (Mutant::KeptForever, cache::what_a_relay_keeps_is_bounded),
+        (
+            Mutant::OlderAcknowledgementCrosses,
+            cache::an_older_acknowledgement_replaces_no_newer_one,
         ),
     ];
     for (mutant, test) in cases {

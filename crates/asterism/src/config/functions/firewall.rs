@@ -1,0 +1,421 @@
+//! The settings of the firewall. Its rules are in a file of their own, which whoever opens files reads: see
+//! [`FirewallSettings::read_rules`].
+
+use core::time::Duration;
+use std::path::PathBuf;
+
+use asterism_function::Tick;
+use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
+
+use super::{
+    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, ReadFile, Settings,
+    Together, absent, capacity, delay, object, placement,
+};
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::kind::Kind;
+use crate::config::objects::{self, ObjectChoice, Placement};
+use crate::config::section::{Default, Field, Section, Values};
+use crate::config::value::show_count;
+
+/// What the firewall is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirewallSettings {
+    /// The rule file, as the configuration names it.
+    pub rules_file: PathBuf,
+    /// Where the configuration names it.
+    pub rules_place: core::ops::Range<usize>,
+    /// What it says; `None`: nobody has read it yet.
+    pub rules: Option<Rules>,
+    /// Whether connections are picked up in their middle.
+    pub picks_up: bool,
+    /// Half-open connections of a source.
+    pub half_open_per_source: u32,
+    /// Half-open connections of all sources.
+    pub half_open_total: u32,
+    /// How long a packet waits for what another host may have seen.
+    pub settle: Duration,
+    /// When flows end.
+    pub idle: FirewallIdleTimes,
+}
+
+/// When flows end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the reference")]
+pub struct FirewallIdleTimes {
+    pub tcp_half_open: Duration,
+    pub tcp_established: Duration,
+    pub tcp_closing: Duration,
+    pub udp_one_way: Duration,
+    pub udp: Duration,
+    pub icmp_query: Duration,
+    pub other: Duration,
+}
+
+impl FirewallSettings {
+    /// Takes up what the rule file says.
+    ///
+    /// # Errors
+    /// A report on that file, with all its mistakes; nothing was taken up.
+    pub fn read_rules(&mut self, name: &str, text: &str) -> Result<(), Report> {
+        match read_rules(text) {
+            Ok(rules) => {
+                self.rules = Some(rules);
+                Ok(())
+            }
+            Err(mistakes) => {
+                let mut report = Report::new(name, text);
+                for mistake in mistakes {
+                    report
+                        .add(Diagnostic::error(mistake.wrong, mistake.span).help(mistake.instead));
+                }
+                Err(report)
+            }
+        }
+    }
+}
+
+object!(
+    FLOWS,
+    "function.firewall.state.flows",
+    "What was seen of each flow.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("65_536")
+    ]
+);
+object!(
+    HANDSHAKES,
+    "function.firewall.state.handshakes",
+    "Connections begun and completed within the last minute; four entries for every two sources.",
+    [placement(REPLICATED), delay(), capacity("16_384")]
+);
+object!(
+    FRAGMENTS,
+    "function.firewall.state.fragments",
+    "Fragmented datagrams whose first fragment passed.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("4_096")
+    ]
+);
+object!(
+    BLOCKED,
+    "function.firewall.state.blocked",
+    "Sources that a rule blocks.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    HITS,
+    "function.firewall.state.hits",
+    "New flows by the number of the rule that decided on them; 0 is the default.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    EVENTS,
+    "function.firewall.state.events",
+    "What rules with `log` decided on, once for each rule, source and minute.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+
+const fn described(
+    name: &'static str,
+    kind: ObjectKind,
+    section: &'static Section,
+) -> DescribedObject {
+    DescribedObject {
+        name,
+        kind,
+        section,
+    }
+}
+
+pub(super) const FIREWALL: Described = Described {
+    name: "firewall",
+    settings: &SETTINGS,
+    objects: &[
+        described("flows", ObjectKind::Table, &FLOWS),
+        described("handshakes", ObjectKind::Counter, &HANDSHAKES),
+        described("fragments", ObjectKind::Table, &FRAGMENTS),
+        described("blocked", ObjectKind::Table, &BLOCKED),
+        described("hits", ObjectKind::Counter, &HITS),
+        described("events", ObjectKind::Table, &EVENTS),
+    ],
+    together: &[Together {
+        objects: &["flows", "fragments"],
+        otherwise: "a datagram would pass in part",
+    }],
+    build,
+};
+
+const fn seconds(
+    name: &'static str,
+    least: u64,
+    default: &'static str,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Duration {
+            least: Duration::from_secs(least),
+            most: Duration::from_secs(7 * 24 * 3600),
+        },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
+static SETTINGS: Section = Section {
+    path: "function.firewall",
+    meaning: "Lets new flows through by rules, and what belongs to known flows because it does.",
+    fields: &[
+        Field {
+            name: "rules",
+            kind: Kind::File,
+            default: Default::Required("\"firewall.rules\""),
+            meaning: "The rule file. What it says may change while hosts run: `asterism reload`.",
+        },
+        Field {
+            name: "pick_up",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether connections whose beginning was not seen go on where a rule would let them begin: for the first minutes of a firewall in a network that has some.",
+        },
+        Field {
+            name: "half_open_per_source",
+            kind: Kind::Count {
+                least: 1,
+                most: 1 << 20,
+            },
+            default: Default::Is("256"),
+            meaning: "Half-open TCP connections that one source may have begun within the last minute, over all hosts.",
+        },
+        Field {
+            name: "half_open_total",
+            kind: Kind::Count {
+                least: 1,
+                most: 1 << 22,
+            },
+            default: Default::Is("16_384"),
+            meaning: "The same over all sources; choose less than the capacity of `flows`, so that a flood leaves room.",
+        },
+        Field {
+            name: "settle",
+            kind: Kind::Duration {
+                least: Duration::ZERO,
+                most: Duration::from_secs(1),
+            },
+            default: Default::Is("\"20ms\""),
+            meaning: "How long a packet that fits no flow waits for what another host may have seen, before it is dropped; not used by a host alone.",
+        },
+        Field {
+            name: "idle",
+            kind: Kind::Table(&IDLE),
+            default: Default::Is("{}"),
+            meaning: "When flows end.",
+        },
+    ],
+};
+
+static IDLE: Section = Section {
+    path: "function.firewall.idle",
+    meaning: "After how long without packets a flow ends, in whole seconds.",
+    fields: &[
+        seconds(
+            "tcp_half_open",
+            5,
+            "\"1m\"",
+            "TCP before the handshake is complete.",
+        ),
+        seconds("tcp_established", 60, "\"2h 4m\"", "TCP (RFC 5382, REQ-5)."),
+        seconds(
+            "tcp_closing",
+            1,
+            "\"2m\"",
+            "TCP after a reset or both FINs.",
+        ),
+        seconds(
+            "udp_one_way",
+            1,
+            "\"30s\"",
+            "UDP of which nothing was answered.",
+        ),
+        seconds("udp", 1, "\"5m\"", "UDP (RFC 4787, REQ-5)."),
+        seconds("icmp_query", 1, "\"30s\"", "ICMP queries."),
+        seconds("other", 1, "\"10m\"", "Other protocols."),
+    ],
+};
+
+fn build(values: &Values, report: &mut Report) -> Option<Settings> {
+    let idle = values.table("idle")?;
+    for field in IDLE.fields {
+        if idle
+            .duration(field.name)
+            .is_some_and(|time| time.subsec_nanos() != 0)
+        {
+            let title = format!("`{}` is not in whole seconds", field.name);
+            report.add(
+                Diagnostic::error(title, idle.span_of(field.name))
+                    .help("write whole seconds, such as \"60s\""),
+            );
+        }
+    }
+    let (own, all) = (
+        values.count("half_open_per_source")?,
+        values.count("half_open_total")?,
+    );
+    if own > all {
+        let title = "one source may have more half-open connections than all together";
+        report.add(
+            Diagnostic::error(title, values.span_of("half_open_per_source"))
+                .help(format!("write half_open_per_source = {all} or less")),
+        );
+    }
+    Some(Settings::Firewall(FirewallSettings {
+        rules_file: values.text("rules")?.into(),
+        rules_place: values.span_of("rules"),
+        rules: None,
+        picks_up: values.flag("pick_up")?,
+        half_open_per_source: u32::try_from(own).ok()?,
+        half_open_total: u32::try_from(all).ok()?,
+        settle: values.duration("settle")?,
+        idle: FirewallIdleTimes {
+            tcp_half_open: idle.duration("tcp_half_open")?,
+            tcp_established: idle.duration("tcp_established")?,
+            tcp_closing: idle.duration("tcp_closing")?,
+            udp_one_way: idle.duration("udp_one_way")?,
+            udp: idle.duration("udp")?,
+            icmp_query: idle.duration("icmp_query")?,
+            other: idle.duration("other")?,
+        },
+    }))
+}
+
+impl FunctionSettings for FirewallSettings {
+    type Function = Firewall;
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, String> {
+        let of = |name| objects::capacity(objects, name);
+        let shared = objects
+            .iter()
+            .any(|object| object.name == "flows" && object.placement == Placement::Replicated);
+        let config = config(self)?;
+        Ok(Firewall::new(FirewallConfig {
+            settle_us: if shared { config.settle_us } else { 0 },
+            flows_max: of("flows"),
+            fragments_max: of("fragments"),
+            blocked_max: of("blocked"),
+            events_max: of("events"),
+            ..config
+        }))
+    }
+
+    fn words(&self) -> String {
+        let rules = self.rules.as_ref().map_or(0, |rules| rules.rules().len());
+        format!(
+            "{} rules of {}; {} half-open connections a source, {} in all",
+            show_count(rules as u64),
+            self.rules_file.display(),
+            show_count(self.half_open_per_source.into()),
+            show_count(self.half_open_total.into())
+        )
+    }
+
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        Some("what it would refuse would pass")
+    }
+
+    fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {
+        let place = self.rules_place.clone();
+        match read(&self.rules_file) {
+            Ok((name, text)) => {
+                if let Err(mistakes) = self.read_rules(&name, &text) {
+                    report.others.push(mistakes);
+                    report.add(
+                        Diagnostic::error("the rule file has mistakes", place)
+                            .help("they are told below"),
+                    );
+                }
+            }
+            Err(error) => {
+                report.add(Diagnostic::error("the rule file cannot be used", place).help(error))
+            }
+        }
+    }
+
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let without = |settings: &Self| Self {
+            rules: None,
+            rules_file: PathBuf::new(),
+            rules_place: 0..0,
+            ..settings.clone()
+        };
+        (without(self) == without(wanted)).then(|| {
+            let changed = (self.rules != wanted.rules).then(|| "rules".to_owned());
+            changed.into_iter().collect()
+        })
+    }
+}
+
+/// The settings in the function's own words, with its own capacities.
+fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let rules = settings.rules.clone().ok_or_else(|| {
+        format!(
+            "the firewall cannot be made: nobody has read its rules, {}",
+            settings.rules_file.display()
+        )
+    })?;
+    Ok(FirewallConfig {
+        rules,
+        picks_up: settings.picks_up,
+        half_open_per_source: settings.half_open_per_source,
+        half_open_total: settings.half_open_total,
+        settle_us: settings.settle.as_micros() as u32,
+        idle: IdleTimes {
+            tcp_half_open: seconds(settings.idle.tcp_half_open),
+            tcp_established: seconds(settings.idle.tcp_established),
+            tcp_closing: seconds(settings.idle.tcp_closing),
+            udp_one_way: seconds(settings.idle.udp_one_way),
+            udp: seconds(settings.idle.udp),
+            icmp_query: seconds(settings.idle.icmp_query),
+            other: seconds(settings.idle.other),
+        },
+        ..FirewallConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_firewall_is_made_of_its_rules_and_of_nothing_without_them() {
+        let text = "[function.firewall]\nrules = \"none.rules\"";
+        let (config, report) = Config::read("test.toml", text);
+        let function = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .function;
+        let Settings::Firewall(mut settings) = function.settings else {
+            panic!()
+        };
+        assert!(settings.function(&function.objects).is_err());
+        settings.read_rules("none.rules", "default drop").unwrap();
+        let made = settings.function(&function.objects).unwrap();
+        assert_eq!(*made.config(), FirewallConfig::default());
+    }
+}

@@ -1,0 +1,196 @@
+//! From a NAT's settings to the NAT.
+
+use core::time::Duration;
+
+use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
+use asterism_functions::nat::{
+    self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, Route, Side,
+};
+use asterism_state::BLOCK_ITEMS;
+
+use super::{Link, NatSettings};
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::functions::{FunctionSettings, ObjectKind};
+use crate::config::objects::{ObjectChoice, Placement, Sharing, capacity};
+use crate::config::section::Values;
+use crate::config::value::show_count;
+use crate::replay::{Direction, NatDirection};
+use crate::wiring::{INSIDE, OUTSIDE};
+
+impl FunctionSettings for NatSettings {
+    type Function = Nat;
+
+    fn function(&self, objects: &[ObjectChoice]) -> Result<Nat, String> {
+        let config = NatConfig {
+            sessions_max: capacity(objects, "sessions"),
+            fragments_max: capacity(objects, "fragments"),
+            neighbours_max: capacity(objects, "neighbours"),
+            ..nat_config(self)
+        };
+        Nat::new(config).map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            format!("the NAT cannot be made: {}", faults.join("; "))
+        })
+    }
+
+    fn words(&self) -> String {
+        let inside: Vec<String> = self.inside.iter().map(ToString::to_string).collect();
+        let outside: Vec<String> = self
+            .outside
+            .iter()
+            .take(3)
+            .map(ToString::to_string)
+            .collect();
+        let more = match self.outside.len().saturating_sub(3) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let forwards = match self.forwards.len() {
+            0 => String::new(),
+            1 => ", 1 forward".to_owned(),
+            count => format!(", {count} forwards"),
+        };
+        format!(
+            "{} appear as {}{more}, ports {} ({} a protocol){forwards}",
+            inside.join(", "),
+            outside.join(", "),
+            self.ports,
+            show_count(u64::from(self.ports.count()) * self.outside.len() as u64),
+        )
+    }
+
+    fn direction(&self) -> Box<dyn Direction<Nat>> {
+        Box::new(NatDirection::new(self))
+    }
+
+    fn tells_sides(&self) -> bool {
+        true
+    }
+
+    fn why_not_passed_by(&self) -> Option<&'static str> {
+        Some("inside addresses would leave untranslated")
+    }
+
+    /// Stations are learnt, and frames to others are theirs.
+    fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
+        let links = [
+            ("inside_link", &mut self.inside_link),
+            ("outside_link", &mut self.outside_link),
+        ];
+        for (name, link) in links {
+            if !is_written(name, "next_hop_mac") {
+                link.next_hop_mac = None;
+            }
+            if !is_written(name, "promiscuous") {
+                link.promiscuous = false;
+            }
+        }
+    }
+
+    /// Says so when a pool is too small to lease a block to every instance.
+    fn check(
+        &self,
+        objects: &[ObjectChoice],
+        sharing: Sharing,
+        values: &Values,
+        report: &mut Report,
+    ) {
+        let instances = sharing.members * sharing.instances;
+        let replicated = objects
+            .iter()
+            .any(|one| one.kind == ObjectKind::Pool && one.placement == Placement::Replicated);
+        let blocks = self.ports.count().div_ceil(BLOCK_ITEMS) as usize * self.outside.len();
+        if replicated && blocks < instances {
+            let needed = instances.div_ceil(self.outside.len()) * BLOCK_ITEMS as usize;
+            report.add(
+                Diagnostic::error(
+                    "there are too few outside ports to lease a block to every instance",
+                    values.span_of("ports"),
+                )
+                .label(format!(
+                    "{blocks} blocks of {BLOCK_ITEMS} ports for {instances} instances"
+                ))
+                .help(format!(
+                    "give out at least {needed} ports of each address, or add outside addresses"
+                )),
+            );
+        }
+    }
+}
+
+/// A NAT's settings in its own words, with its own capacities.
+fn nat_config(settings: &NatSettings) -> NatConfig {
+    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
+    let interface = |port, link: &Link| Interface {
+        mtu: link.mtu,
+        promiscuous: link.promiscuous,
+        ..Interface::new(
+            port,
+            link.address.address,
+            link.address.length,
+            MacAddress(link.mac),
+        )
+    };
+    let (inside, outside) = (&settings.inside_link, &settings.outside_link);
+    let links = settings
+        .inside
+        .iter()
+        .filter(|network| !network.contains(inside.address.address));
+    let mut routes: Vec<Route> = links
+        .map(|network| Route {
+            prefix: nat::Prefix::new(network.address, network.length),
+            side: Side::Inside,
+            next_hop: Some(inside.next_hop),
+        })
+        .collect();
+    routes.push(Route {
+        prefix: nat::Prefix::ALL,
+        side: Side::Outside,
+        next_hop: Some(outside.next_hop),
+    });
+    NatConfig {
+        outside_ports: (settings.ports.first, settings.ports.last),
+        routes,
+        neighbours: [inside, outside]
+            .into_iter()
+            .filter_map(|link| Some((link.next_hop, MacAddress(link.next_hop_mac?))))
+            .collect(),
+        filtering: match settings.filtering {
+            super::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+            super::Filtering::AddressDependent => Filtering::AddressDependent,
+            super::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
+        },
+        hairpinning: settings.hairpinning,
+        answers_echo: settings.answers_echo,
+        forwards: settings
+            .forwards
+            .iter()
+            .map(|forward| {
+                let protocol = if forward.tcp {
+                    Protocol::TCP
+                } else {
+                    Protocol::UDP
+                };
+                Forward {
+                    outside: Endpoint::new(*forward.outside.ip(), forward.outside.port(), protocol),
+                    inside: Endpoint::new(*forward.inside.ip(), forward.inside.port(), protocol),
+                }
+            })
+            .collect(),
+        idle: IdleTimes {
+            tcp_transitory: seconds(settings.idle.tcp_transitory),
+            tcp_established: seconds(settings.idle.tcp_established),
+            tcp_closing: seconds(settings.idle.tcp_closing),
+            udp: seconds(settings.idle.udp),
+            udp_dns: seconds(settings.idle.udp_dns),
+            icmp_query: seconds(settings.idle.icmp_query),
+        },
+        short_idle: settings.short_idle,
+        icmp_errors_per_second: settings.icmp_errors_per_second,
+        ..NatConfig::new(
+            interface(INSIDE, inside),
+            interface(OUTSIDE, outside),
+            settings.outside.clone(),
+        )
+    }
+}

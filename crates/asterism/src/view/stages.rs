@@ -1,0 +1,51 @@
+//! The stages of a chain as `status` shows them.
+
+use std::collections::BTreeMap;
+
+use asterism_function::Reason;
+use serde::{Deserialize, Serialize};
+
+use super::{Names, nonzero};
+use crate::run::board::InstanceSnapshot;
+
+/// A stage of a chain in a packet loop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageDocument {
+    /// Its name.
+    pub name: String,
+    /// Calls of its function.
+    pub asked: u64,
+    /// Calls that ended with a verdict; the others were late.
+    pub acted: u64,
+    /// Calls that were late.
+    pub late: u64,
+    /// Packets that went on although the stage had failed for them.
+    pub bypassed: u64,
+    /// Copies that it got.
+    pub mirrored: u64,
+    /// Copies for which there was no room.
+    pub mirror_lost: u64,
+    /// Packets that it said to drop, by reason; those that occurred.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+pub(super) fn documents(snapshot: &InstanceSnapshot, names: &Names) -> Vec<StageDocument> {
+    let stages = snapshot.stages.iter().zip(&names.stages);
+    stages
+        .map(|(stage, name)| StageDocument {
+            name: (*name).to_owned(),
+            asked: stage.asked(),
+            acted: stage.acted,
+            late: stage.late,
+            bypassed: stage.bypassed,
+            mirrored: stage.mirrored,
+            mirror_lost: stage.mirror_lost,
+            dropped: nonzero(
+                Reason::ALL
+                    .iter()
+                    .map(|reason| reason.label())
+                    .zip(stage.dropped.iter().copied()),
+            ),
+        })
+        .collect()
+}

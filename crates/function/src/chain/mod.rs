@@ -1,0 +1,355 @@
+//! A chain: several functions in a row, in one instance.
+//!
+//! Each stage has two sides: its port 0 faces the port 1 of the stage before it, its port 1 the port 0 of the one behind it; the
+//! outermost sides are the instance's ports 0 and 1. So packets outward pass the stages in order, those inward in reverse,
+//! and one that a stage turns round goes back. What a stage emits enters its neighbour likewise. A stage that drops or takes a
+//! packet ends it; ports from 2 on are the instance's own, whatever the stage.
+//!
+//! A stage's call is a transaction of its own: it asks, acts and is committed before the next stage is called, so a call that is
+//! late is repeated alone. The packet is parked at its place in the chain ([`Place`]), which is a port number.
+//!
+//! This file holds the chain and the walk; `stage.rs` what one stage is, `place.rs` where packets are. Costs a call by address
+//! and what surrounds it, some 110 instructions a stage.
+
+mod place;
+mod stage;
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+use asterism_packet::Packet;
+use asterism_state::{
+    AnyObject, Builder, Context, Late, Look, OBJECTS_MAX, StageEnd, State, Step, Visit,
+};
+
+use crate::ask::Ask;
+use crate::emissions::Emissions;
+use crate::function::{NetworkFunction, PortNumber, Verdict};
+pub use place::Place;
+use stage::Running;
+pub use stage::{OnFailure, Stage, StageTally};
+
+/// Stages of a chain at most.
+pub const STAGES_MAX: usize = 8;
+/// Bits of a question to a chain that are its stage's own; those above are the stage's number.
+const QUESTION_BITS: u32 = u32::BITS - STAGES_MAX.ilog2();
+
+/// Why a chain was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChainError {
+    /// It has no stage, or more than [`STAGES_MAX`].
+    Stages(usize),
+    /// Two stages have this name.
+    NameTwice(&'static str),
+    /// Its stages have more objects together than a state may have.
+    Objects(usize),
+}
+
+impl core::fmt::Display for ChainError {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Stages(count) => {
+                write!(
+                    formatter,
+                    "a chain has 1 to {STAGES_MAX} stages, not {count}"
+                )
+            }
+            Self::NameTwice(name) => write!(formatter, "two stages are called `{name}`"),
+            Self::Objects(count) => write!(
+                formatter,
+                "the stages have {count} state objects together, of at most {OBJECTS_MAX}"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ChainError {}
+
+/// Several functions in a row. See the module.
+#[derive(Debug)]
+pub struct Chain {
+    stages: Vec<Stage>,
+    names: Vec<&'static str>,
+    objects: &'static [&'static str],
+}
+
+impl Chain {
+    /// A chain of these stages, in the order in which packets from port 0 pass them. Its objects are called `stage.object`; their
+    /// names stay in memory until the process ends.
+    ///
+    /// # Errors
+    /// See [`ChainError`]; nothing was made.
+    pub fn new(stages: Vec<Stage>) -> Result<Self, ChainError> {
+        if stages.is_empty() || stages.len() > STAGES_MAX {
+            return Err(ChainError::Stages(stages.len()));
+        }
+        let names: Vec<_> = stages.iter().map(Stage::name).collect();
+        for (place, name) in names.iter().enumerate() {
+            if names[..place].contains(name) {
+                return Err(ChainError::NameTwice(name));
+            }
+        }
+        let objects: Vec<&'static str> = stages
+            .iter()
+            .flat_map(|stage| {
+                let of = |object: &&str| &*format!("{}.{object}", stage.name()).leak();
+                stage.objects().iter().map(of).collect::<Vec<_>>()
+            })
+            .collect();
+        if objects.len() > OBJECTS_MAX {
+            return Err(ChainError::Objects(objects.len()));
+        }
+        Ok(Self {
+            stages,
+            names,
+            objects: objects.leak(),
+        })
+    }
+
+    /// What to ask of a chain, for its stage of this number to be asked the question: see [`NetworkFunction::report`]. `None` when
+    /// there can be no such stage, or the question is 2²⁹ or more.
+    #[must_use]
+    pub fn question(stage: usize, question: u32) -> Option<u32> {
+        let fits = stage < STAGES_MAX && question >> QUESTION_BITS == 0;
+        fits.then_some((stage as u32) << QUESTION_BITS | question)
+    }
+}
+
+/// The states of a chain's stages, and what they counted.
+#[derive(Debug)]
+pub struct ChainState {
+    stages: Vec<Running>,
+    objects: &'static [&'static str],
+    /// Each object's stage and its number there.
+    found: Vec<(u8, u8)>,
+    /// Where the last late call was.
+    late_at: Cell<Place>,
+}
+
+impl ChainState {
+    /// What the stages counted, in order.
+    pub fn tallies(&self) -> impl Iterator<Item = &StageTally> {
+        self.stages.iter().map(|stage| &stage.tally)
+    }
+
+    /// The state of a stage, if it is of this type.
+    pub fn stage<S: State>(&self, number: usize) -> Option<&S> {
+        self.stages.get(number)?.state().downcast_ref()
+    }
+
+    /// Leads a packet from stage to stage until it ends or leaves, or until a stage is late.
+    fn walk(
+        &mut self,
+        mut packet: Packet<'_>,
+        (context, emissions): (&Rc<Context>, &mut Emissions),
+        mut at: Place,
+    ) -> Result<Verdict, Late> {
+        let last = self.stages.len() - 1;
+        // Straight on there are no more; one that is turned round goes on from the packet loop, which sees to it that what is
+        // written has room.
+        for _ in 0..=last {
+            let number = at.stage().min(last);
+            let here = (number, at.side());
+            let stage = &mut self.stages[number];
+            let is_copy = at.is_copy();
+            let straight = PortNumber(at.side().0 ^ 1);
+            let to = if stage.is_mirror() && !is_copy {
+                stage.send_copy(&packet, at, emissions);
+                if context.is_traced() {
+                    let from = context.note(stage_step(here));
+                    context.note_stage_end(number as u8, StageEnd::Mirrored, from);
+                }
+                straight
+            } else {
+                let before = emissions.len();
+                let result = if context.is_traced() {
+                    stage.call_traced(packet.reborrow(), here, context, emissions)
+                } else {
+                    stage.call(packet.reborrow(), here, context, emissions)
+                };
+                if emissions.len() != before {
+                    match is_copy {
+                        true => emissions.truncate(before),
+                        false => emissions.redirect(before, |port| at.leave(port, last)),
+                    }
+                }
+                match result {
+                    Err(late) => {
+                        self.late_at.set(at);
+                        return Err(late);
+                    }
+                    Ok(verdict) if is_copy => {
+                        if let Verdict::Drop(reason) = verdict {
+                            stage.fails(reason);
+                        }
+                        return Ok(Verdict::Consumed);
+                    }
+                    Ok(Verdict::Forward(to)) => to,
+                    Ok(Verdict::Drop(reason)) => match stage.fails(reason) {
+                        true => straight,
+                        false => return Ok(Verdict::Drop(reason)),
+                    },
+                    Ok(Verdict::Consumed) => return Ok(Verdict::Consumed),
+                }
+            };
+            let next = at.leave(to, last);
+            match Place::of(next) {
+                Some(place) if !context.is_singly() => at = place,
+                _ => return Ok(Verdict::Forward(next)),
+            }
+        }
+        Ok(Verdict::Forward(at.port()))
+    }
+
+    /// The pass that only prefetches: every stage is asked, of the packet as it came.
+    fn foresee(
+        &mut self,
+        mut packet: Packet<'_>,
+        (context, emissions): (&Rc<Context>, &mut Emissions),
+        at: Place,
+    ) {
+        let last = self.stages.len() - 1;
+        let mut ask = |number: usize| {
+            let stage = &mut self.stages[number];
+            if !stage.is_mirror() {
+                stage.foresee(packet.reborrow(), (number, at.side()), context, emissions);
+            }
+        };
+        match at.side() {
+            PortNumber(1) => (0..=at.stage().min(last)).rev().for_each(&mut ask),
+            _ => (at.stage()..=last).for_each(&mut ask),
+        }
+    }
+
+    fn find(&self, object: u8) -> Option<(usize, u8)> {
+        let &(stage, number) = self.found.get(usize::from(object))?;
+        Some((stage.into(), number))
+    }
+}
+
+fn stage_step((number, side): (usize, PortNumber)) -> Step {
+    Step::Stage {
+        number: number as u8,
+        port: side.0,
+    }
+}
+
+impl State for ChainState {
+    /// Known only when the chain is made, see [`State::objects`].
+    const OBJECTS: &'static [&'static str] = &[];
+    type Act<'a> = ();
+
+    fn act(&mut self) {}
+
+    fn with<T>(&mut self, object: u8, visit: impl Visit<T>) -> Option<T> {
+        Some(visit.visit(self.object_mut(object)?))
+    }
+
+    fn look<T>(&self, object: u8, look: impl Look<T>) -> Option<T> {
+        Some(look.look(self.object(object)?))
+    }
+
+    fn objects(&self) -> &'static [&'static str] {
+        self.objects
+    }
+
+    fn object(&self, object: u8) -> Option<&(dyn AnyObject + 'static)> {
+        let (stage, number) = self.find(object)?;
+        self.stages[stage].object(number)
+    }
+
+    fn object_mut(&mut self, object: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+        let (stage, number) = self.find(object)?;
+        self.stages[stage].object_mut(number)
+    }
+}
+
+impl NetworkFunction for Chain {
+    type State = ChainState;
+
+    fn state(&self, builder: &Builder) -> ChainState {
+        let stages: Vec<_> = self
+            .stages
+            .iter()
+            .map(|stage| stage.start(builder))
+            .collect();
+        let found = (0u8..).zip(&self.stages).flat_map(|(number, stage)| {
+            let objects = 0..stage.objects().len() as u8;
+            objects.map(move |object| (number, object))
+        });
+        ChainState {
+            found: found.collect(),
+            stages,
+            objects: self.objects,
+            late_at: Cell::default(),
+        }
+    }
+
+    #[inline]
+    fn packet(&self, ask: Ask<'_, ChainState>) -> Result<Verdict, Late> {
+        let Ask {
+            packet,
+            state,
+            context,
+            emissions,
+            port,
+        } = ask;
+        let at = Place::entered(port, self.stages.len() - 1);
+        if context.is_foreseeing() {
+            state.foresee(packet, (context, emissions), at);
+            // What is found out in this pass is no verdict: it ends late, as every function's does.
+            return context.act().map(|()| Verdict::Consumed);
+        }
+        state.walk(packet, (context, emissions), at)
+    }
+
+    fn addresses(&self) -> Vec<core::net::Ipv4Addr> {
+        let mut all = Vec::new();
+        for address in self.stages.iter().flat_map(Stage::addresses) {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+
+    /// Of the stage that [`Chain::question`] names, what it tells itself.
+    fn report(
+        &self,
+        state: &ChainState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let stage = state.stages.get((question >> QUESTION_BITS) as usize)?;
+        stage.report(question & ((1 << QUESTION_BITS) - 1), range, out)
+    }
+
+    fn objects(&self) -> &'static [&'static str] {
+        self.objects
+    }
+
+    fn stages(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    fn stage_tallies(state: &ChainState) -> impl Iterator<Item = &StageTally> {
+        state.tallies()
+    }
+
+    fn waits_at(&self, state: &ChainState, _: PortNumber) -> (PortNumber, u64) {
+        let at = state.late_at.get();
+        (at.port(), self.stages[at.stage()].wait_us())
+    }
+
+    /// Of the stages' names, order and own numbers: stages that stand elsewhere would disagree on what packets they see.
+    fn schema(&self) -> u64 {
+        self.stages.iter().fold(0x5EED_C4A1, |sum, stage| {
+            let name = stage.name().bytes();
+            let sum = name.fold(sum, |sum, byte| {
+                asterism_state::hash::word(sum ^ u64::from(byte), 0xC4A1)
+            });
+            asterism_state::hash::word(sum ^ stage.schema(), 0xC4A2)
+        })
+    }
+}

@@ -1,0 +1,381 @@
+//! One stage of a chain: a function with its state, of whatever type, and what is done when it fails. Imports `function.rs`.
+
+use core::any::Any;
+use core::net::Ipv4Addr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use asterism_packet::Packet;
+use asterism_state::{AnyObject, Builder, Context, GiveBack, Late, Settle, StageEnd, State};
+
+use super::place::Place;
+use super::stage_step;
+use crate::emissions::Emissions;
+use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
+use crate::reason::Reason;
+
+/// What becomes of a packet when a stage fails: when it is late for longer than its bound, or says a reason that
+/// [is a failure](Reason::is_failure).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is dropped under the reason.
+    #[default]
+    Drop,
+    /// It goes on as it was, as if the stage were not there.
+    Bypass,
+}
+
+/// A stage as it is configured.
+#[derive(Debug)]
+pub struct Stage {
+    name: &'static str,
+    function: Box<dyn AnyFunction>,
+    on_failure: OnFailure,
+    wait_us: u64,
+    mirrors: bool,
+}
+
+impl Stage {
+    /// A stage that drops on failure, and may be late for as long as any packet.
+    pub fn new<F: NetworkFunction + Send + Sync>(name: &'static str, function: Arc<F>) -> Self {
+        Self {
+            name,
+            function: Box::new(Kind(function)),
+            on_failure: OnFailure::Drop,
+            wait_us: u64::MAX,
+            mirrors: false,
+        }
+    }
+
+    /// What is done on failure.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How long a packet may be late at this stage, in microseconds; then the stage has failed for it.
+    #[must_use]
+    pub fn waits_at_most(mut self, us: u64) -> Self {
+        self.wait_us = us;
+        self
+    }
+
+    /// The stage gets copies: packets do not wait for it, and what it says or emits is not heard. A copy is handled at the end of
+    /// the turn; one of more than 1,600 bytes, or beyond 96 in a turn, is not made and counted; one for which there is no
+    /// buffer, or no room to wait, is dropped and counted.
+    #[must_use]
+    pub fn mirrors(mut self) -> Self {
+        self.mirrors = true;
+        self
+    }
+
+    /// Its name in the chain.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn wait_us(&self) -> u64 {
+        self.wait_us
+    }
+    pub(super) fn objects(&self) -> &'static [&'static str] {
+        self.function.objects()
+    }
+    pub(super) fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.function.addresses()
+    }
+    pub(super) fn schema(&self) -> u64 {
+        self.function.schema()
+    }
+    pub(super) fn start(&self, builder: &Builder) -> Running {
+        Running {
+            function: self.function.start(&builder.within(self.name)),
+            on_failure: self.on_failure,
+            wait_us: self.wait_us,
+            mirrors: self.mirrors,
+            tally: StageTally::default(),
+        }
+    }
+}
+
+/// What a stage counted since its instance was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageTally {
+    /// Calls that ended with a verdict: what was asked had been answered, and what was to be written was.
+    pub acted: u64,
+    /// Calls that were late.
+    pub late: u64,
+    /// Packets that went on although the stage had failed for them.
+    pub bypassed: u64,
+    /// Copies that the stage got, if it gets copies.
+    pub mirrored: u64,
+    /// Copies for which there was no room.
+    pub mirror_lost: u64,
+    dropped: [u64; Reason::ALL.len()],
+}
+
+impl Default for StageTally {
+    fn default() -> Self {
+        Self {
+            acted: 0,
+            late: 0,
+            bypassed: 0,
+            mirrored: 0,
+            mirror_lost: 0,
+            dropped: [0; Reason::ALL.len()],
+        }
+    }
+}
+
+impl StageTally {
+    /// Calls of the stage: those that ended with a verdict and those that were late.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.acted + self.late
+    }
+    /// Packets that ended here, or went on because the stage is bypassed, for a reason.
+    #[must_use]
+    pub fn dropped(&self, reason: Reason) -> u64 {
+        self.dropped[reason as usize]
+    }
+}
+
+/// A stage of one instance.
+#[derive(Debug)]
+pub(super) struct Running {
+    function: Box<dyn AnyRunning>,
+    on_failure: OnFailure,
+    wait_us: u64,
+    mirrors: bool,
+    pub(super) tally: StageTally,
+}
+
+impl Running {
+    #[inline(always)]
+    pub(super) fn is_mirror(&self) -> bool {
+        self.mirrors
+    }
+    pub(super) fn state(&self) -> &dyn Any {
+        self.function.state()
+    }
+    pub(super) fn report(
+        &self,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        self.function.report(question, range, out)
+    }
+    pub(super) fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
+        self.function.object(number)
+    }
+    pub(super) fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+        self.function.object_mut(number)
+    }
+
+    /// Calls the function and closes its transaction.
+    #[inline]
+    pub(super) fn call(
+        &mut self,
+        packet: Packet<'_>,
+        (number, side): (usize, PortNumber),
+        context: &Rc<Context>,
+        emissions: &mut Emissions,
+    ) -> Result<Verdict, Late> {
+        context.set_stage(number as u8);
+        // Set by a late call, by the stage before that was not closed, never by a packet that came just now.
+        if context.needs_attention() && self.is_overdue(context) {
+            self.function.end(context);
+            return Ok(Verdict::Drop(Reason::StageLate));
+        }
+        let result = self.function.call(packet, side, context, emissions);
+        if result.is_err() {
+            self.tally.late += 1;
+            return result;
+        }
+        self.tally.acted += 1;
+        if context.needs_attention() {
+            self.function.end(context);
+        }
+        result
+    }
+
+    #[cold]
+    fn is_overdue(&self, context: &Context) -> bool {
+        let since = context.late_since_us();
+        since.is_some_and(|since| context.now_us().saturating_sub(since) >= self.wait_us)
+    }
+
+    /// The same, noted step by step.
+    #[cold]
+    pub(super) fn call_traced(
+        &mut self,
+        packet: Packet<'_>,
+        here: (usize, PortNumber),
+        context: &Rc<Context>,
+        emissions: &mut Emissions,
+    ) -> Result<Verdict, Late> {
+        let from = context.note(stage_step(here));
+        let result = self.call(packet, here, context, emissions);
+        let end = match result {
+            Err(_) => StageEnd::Late,
+            Ok(Verdict::Forward(port)) => StageEnd::Forward(port.0),
+            Ok(Verdict::Consumed) => StageEnd::Consumed,
+            Ok(Verdict::Drop(reason)) if self.bypasses(reason) => StageEnd::Bypassed(reason as u16),
+            Ok(Verdict::Drop(reason)) => StageEnd::Drop(reason as u16),
+        };
+        context.note_stage_end(here.0 as u8, end, from);
+        result
+    }
+
+    /// As [`Running::call`] in the pass that only prefetches.
+    pub(super) fn foresee(
+        &mut self,
+        packet: Packet<'_>,
+        (_, side): (usize, PortNumber),
+        context: &Rc<Context>,
+        emissions: &mut Emissions,
+    ) {
+        let _ = self.function.call(packet, side, context, emissions);
+    }
+
+    fn bypasses(&self, reason: Reason) -> bool {
+        self.on_failure == OnFailure::Bypass && reason.is_failure()
+    }
+
+    /// Counts a packet that the stage dropped. Tells whether it goes on all the same.
+    #[cold]
+    pub(super) fn fails(&mut self, reason: Reason) -> bool {
+        self.tally.dropped[reason as usize] += 1;
+        let bypasses = self.bypasses(reason);
+        self.tally.bypassed += u64::from(bypasses);
+        bypasses
+    }
+
+    /// Sends a copy of the packet to this stage, if there is room for it.
+    pub(super) fn send_copy(&mut self, packet: &Packet<'_>, at: Place, emissions: &mut Emissions) {
+        let mut fits = true;
+        if !emissions.has_room_for_copies() {
+            self.tally.mirror_lost += 1;
+            return;
+        }
+        let sent = emissions.emit(at.copy().port(), |room| {
+            let bytes = packet.bytes();
+            let place = room.get_mut(..bytes.len());
+            fits = place.is_some();
+            place?.copy_from_slice(bytes);
+            Some(bytes.len())
+        });
+        if sent && fits {
+            self.tally.mirrored += 1;
+        } else {
+            self.tally.mirror_lost += 1;
+        }
+    }
+}
+
+/// A function of whatever type, from which each instance's is started.
+trait AnyFunction: Send + Sync + core::fmt::Debug {
+    fn start(&self, builder: &Builder) -> Box<dyn AnyRunning>;
+    fn objects(&self) -> &'static [&'static str];
+    fn addresses(&self) -> Vec<Ipv4Addr>;
+    fn schema(&self) -> u64;
+}
+
+struct Kind<F>(Arc<F>);
+
+impl<F> core::fmt::Debug for Kind<F> {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(core::any::type_name::<F>())
+    }
+}
+
+impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
+    fn start(&self, builder: &Builder) -> Box<dyn AnyRunning> {
+        Box::new(Called {
+            function: self.0.clone(),
+            first_object: builder.next_object(),
+            state: self.0.state(builder),
+        })
+    }
+    fn objects(&self) -> &'static [&'static str] {
+        self.0.objects()
+    }
+    fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.0.addresses()
+    }
+    fn schema(&self) -> u64 {
+        self.0.schema()
+    }
+}
+
+/// A function of whatever type with an instance's state.
+trait AnyRunning {
+    fn call(
+        &mut self,
+        packet: Packet<'_>,
+        side: PortNumber,
+        context: &Rc<Context>,
+        emissions: &mut Emissions,
+    ) -> Result<Verdict, Late>;
+    /// Closes the transaction: unspent grants return, its group takes no more operations.
+    fn end(&self, context: &Context);
+    fn state(&self) -> &dyn Any;
+    fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32>;
+    fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)>;
+    fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)>;
+}
+
+impl core::fmt::Debug for dyn AnyRunning {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("stage")
+    }
+}
+
+struct Called<F: NetworkFunction> {
+    function: Arc<F>,
+    state: F::State,
+    first_object: u8,
+}
+
+impl<F: NetworkFunction> AnyRunning for Called<F> {
+    fn call(
+        &mut self,
+        packet: Packet<'_>,
+        port: PortNumber,
+        context: &Rc<Context>,
+        emissions: &mut Emissions,
+    ) -> Result<Verdict, Late> {
+        let given = Call {
+            state: &mut self.state,
+            context,
+            emissions,
+            port,
+        };
+        call(&*self.function, packet, given)
+    }
+
+    fn end(&self, context: &Context) {
+        let state = &self.state;
+        context.end(|object, number| {
+            state.look(object.wrapping_sub(self.first_object), GiveBack(number));
+        });
+        for object in 0..F::State::OBJECTS.len() as u8 {
+            state.look(object, Settle);
+        }
+    }
+
+    fn state(&self) -> &dyn Any {
+        &self.state
+    }
+    fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
+        self.function.report(&self.state, question, range, out)
+    }
+    fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
+        self.state.object(number)
+    }
+    fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)> {
+        self.state.object_mut(number)
+    }
+}

@@ -1,0 +1,57 @@
+//! What an operator chooses for a firewall. Imports `rules`, `track`. Plain values: reading them from a file is the
+//! binary's work, but for the rules, which `text.rs` reads.
+
+use asterism_function::Tick;
+
+use super::rules::Rules;
+use super::track::IdleTimes;
+
+/// How a firewall is set up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FirewallConfig {
+    /// Which new flows pass.
+    pub rules: Rules,
+    /// After how long flows are forgotten.
+    pub idle: IdleTimes,
+    /// TCP connections whose beginning was not seen go on if the rules let them begin: for starting a firewall in a
+    /// network that has some.
+    pub picks_up: bool,
+    /// Half-open TCP connections that one source may have begun within the last minute, over all instances.
+    pub half_open_per_source: u32,
+    /// Half-open TCP connections begun within the last minute, over all sources and instances.
+    pub half_open_total: u32,
+    /// Microseconds that a packet waits for what another instance may have seen, before it is dropped for fitting no flow.
+    /// 0 where there are no other instances.
+    pub settle_us: u32,
+    /// Flows at most, over the whole cluster.
+    pub flows_max: u32,
+    /// Fragmented datagrams at most.
+    pub fragments_max: u32,
+    /// Blocked sources at most.
+    pub blocked_max: u32,
+    /// Noted events at most.
+    pub events_max: u32,
+    /// Sources whose handshakes are counted at most.
+    pub sources_max: u32,
+}
+
+/// Seconds for which an event is kept: a rule notes a source once in so long.
+pub(super) const EVENT_IDLE: [Tick; 1] = [60];
+
+impl Default for FirewallConfig {
+    fn default() -> Self {
+        Self {
+            rules: Rules::default(),
+            idle: IdleTimes::DEFAULT,
+            picks_up: false,
+            half_open_per_source: 256,
+            half_open_total: 16_384,
+            settle_us: 20_000,
+            flows_max: 65_536,
+            fragments_max: 4_096,
+            blocked_max: 8_192,
+            events_max: 8_192,
+            sources_max: 8_192,
+        }
+    }
+}

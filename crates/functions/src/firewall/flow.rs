@@ -1,0 +1,456 @@
+//! Who talks to whom: the key that both directions of a flow share, and what of a packet belongs to which flow.
+//! Imports `asterism_function`.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use asterism_function::objects::hash;
+use asterism_function::{
+    BadBytes, Embedded, Fragment, IcmpKind, Key, Network, Packet, Protocol, Reader, Transport,
+    Wire, Writer,
+};
+
+/// An address of either IP version; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Address {
+    high: u64,
+    low: u64,
+}
+
+/// What a mapped IPv4 address has above its 32 bits.
+const MAPPED: u64 = 0xffff_0000_0000;
+
+impl Address {
+    /// Both words in one number: the order in which prefixes are ranges.
+    #[must_use]
+    pub const fn to_bits(self) -> u128 {
+        (self.high as u128) << 64 | self.low as u128
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn ip(self) -> IpAddr {
+        if self.is_ipv4() {
+            IpAddr::V4(Ipv4Addr::from_bits(self.low as u32))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits(self.to_bits()))
+        }
+    }
+
+    const fn is_ipv4(self) -> bool {
+        self.high == 0 && self.low >> 32 == MAPPED >> 32
+    }
+
+    /// Source and destination of an IP packet.
+    #[inline(always)]
+    pub(super) fn ends(packet: &Packet<'_>) -> Option<(Self, Self)> {
+        if let (Some(source), Some(destination)) = (packet.ipv4_source(), packet.ipv4_destination())
+        {
+            return Some((source.into(), destination.into()));
+        }
+        Some((
+            packet.ipv6_source()?.into(),
+            packet.ipv6_destination()?.into(),
+        ))
+    }
+}
+
+impl From<Ipv4Addr> for Address {
+    #[inline(always)]
+    fn from(address: Ipv4Addr) -> Self {
+        Self {
+            high: 0,
+            low: MAPPED | u64::from(address.to_bits()),
+        }
+    }
+}
+
+impl From<Ipv6Addr> for Address {
+    #[inline(always)]
+    fn from(address: Ipv6Addr) -> Self {
+        let bits = address.to_bits();
+        Self {
+            high: (bits >> 64) as u64,
+            low: bits as u64,
+        }
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => address.into(),
+        }
+    }
+}
+
+impl core::fmt::Display for Address {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.ip().fmt(formatter)
+    }
+}
+
+/// A version byte, then 5 bytes at most of an IPv4 address or the 16 of IPv6.
+impl Wire for Address {
+    fn encode(&self, out: &mut Writer<'_>) {
+        if self.is_ipv4() {
+            out.u8(4);
+            out.address(self.low as u32);
+        } else {
+            out.u8(6);
+            out.u64(self.high);
+            out.u64(self.low);
+        }
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        match input.u8()? {
+            4 => Ok(Ipv4Addr::from_bits(input.address()?).into()),
+            6 => Ok(Self {
+                high: input.u64()?,
+                low: input.u64()?,
+            }),
+            _ => Err(BadBytes),
+        }
+    }
+}
+
+impl Key for Address {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        hash::words(self.low, self.high, seed)
+    }
+}
+
+/// Which way a packet of a flow goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the flow's first end.
+    Forth = 0,
+    /// To it.
+    Back = 1,
+}
+
+impl Direction {
+    /// The other one.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::Forth => Self::Back,
+            Self::Back => Self::Forth,
+        }
+    }
+}
+
+/// A flow: the same for packets of both directions, on every instance.
+///
+/// Of TCP and UDP the first end is the smaller one by address and port. Of ICMP it is the one that asks, so that two hosts
+/// that ping each other with one identifier have two flows; the ports are the identifier and the query's type. Of other
+/// protocols there are no ports.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    first: Address,
+    second: Address,
+    ports: [u16; 2],
+    protocol: u8,
+}
+
+impl Flow {
+    /// The flow of a packet between two ends, and the packet's direction.
+    #[inline(always)]
+    fn symmetric(
+        (source, source_port): (Address, u16),
+        (destination, destination_port): (Address, u16),
+        protocol: u8,
+    ) -> (Self, Direction) {
+        if (source, source_port) <= (destination, destination_port) {
+            let ports = [source_port, destination_port];
+            let flow = Self {
+                first: source,
+                second: destination,
+                ports,
+                protocol,
+            };
+            (flow, Direction::Forth)
+        } else {
+            let ports = [destination_port, source_port];
+            let flow = Self {
+                first: destination,
+                second: source,
+                ports,
+                protocol,
+            };
+            (flow, Direction::Back)
+        }
+    }
+
+    fn of_query(
+        (source, destination): (Address, Address),
+        identifier: u16,
+        icmp_type: u8,
+        protocol: u8,
+    ) -> Option<(Self, Direction)> {
+        let version6 = protocol == Protocol::ICMPV6.0;
+        let (query, direction) = match (version6, icmp_type) {
+            (false, 8 | 13 | 15 | 17) | (true, 128) => (icmp_type, Direction::Forth),
+            (false, 0) => (8, Direction::Back),
+            (false, 14 | 16 | 18) | (true, 129) => (icmp_type - 1, Direction::Back),
+            _ => return None,
+        };
+        let (first, second) = match direction {
+            Direction::Forth => (source, destination),
+            Direction::Back => (destination, source),
+        };
+        let ports = [identifier, u16::from(query)];
+        let flow = Self {
+            first,
+            second,
+            ports,
+            protocol,
+        };
+        Some((flow, direction))
+    }
+
+    /// Its protocol.
+    #[must_use]
+    pub const fn protocol(&self) -> Protocol {
+        Protocol(self.protocol)
+    }
+
+    /// Address and port of the end that sends packets of a direction.
+    #[must_use]
+    pub const fn end(&self, direction: Direction) -> (Address, u16) {
+        match direction {
+            Direction::Forth => (self.first, self.ports[0]),
+            Direction::Back => (self.second, self.ports[1]),
+        }
+    }
+}
+
+impl core::fmt::Debug for Flow {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let (first, second, [a, b]) = (self.first.ip(), self.second.ip(), self.ports);
+        let protocol = self.protocol();
+        match protocol {
+            Protocol::ICMP | Protocol::ICMPV6 => {
+                write!(
+                    formatter,
+                    "{protocol} {first} asks {second} identifier {a} type {b}"
+                )
+            }
+            Protocol::TCP | Protocol::UDP => {
+                let (first, second) = (
+                    core::net::SocketAddr::new(first, a),
+                    core::net::SocketAddr::new(second, b),
+                );
+                write!(formatter, "{protocol} {first} and {second}")
+            }
+            _ => write!(formatter, "protocol {protocol} {first} and {second}"),
+        }
+    }
+}
+
+impl Key for Flow {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        let [a, b] = self.ports;
+        let rest = u64::from(self.protocol) << 32 | u64::from(a) << 16 | u64::from(b);
+        let upper = hash::words(self.first.high, self.second.high, seed);
+        hash::words(
+            self.first.low ^ rest.rotate_left(20),
+            self.second.low,
+            upper,
+        )
+    }
+}
+
+/// 15 bytes of IPv4, 39 of IPv6.
+impl Wire for Flow {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.first.encode(out);
+        self.second.encode(out);
+        out.u16(self.ports[0]);
+        out.u16(self.ports[1]);
+        out.u8(self.protocol);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            first: Address::decode(input)?,
+            second: Address::decode(input)?,
+            ports: [input.u16()?, input.u16()?],
+            protocol: input.u8()?,
+        })
+    }
+}
+
+/// What a packet is to a firewall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A packet of a flow that it may open.
+    Opens(Flow, Direction),
+    /// A packet of a flow that it cannot open: an answer to an ICMP query.
+    Answers(Flow, Direction),
+    /// An ICMP error about a packet of a flow; `None`: it names none that it could be about.
+    Error(Option<Flow>),
+    /// Neighbour discovery, listener reports and ARP: what a link needs to work (RFC 4890 §4.4).
+    Link,
+    /// A fragment without a transport header.
+    LaterFragment,
+    /// A first fragment that does not hold its whole transport header (RFC 1858 §3).
+    TinyFragment,
+    /// ICMP of another type.
+    UnknownIcmp,
+    /// Not IP.
+    Foreign,
+}
+
+impl Kind {
+    /// What a packet is. Reads headers only.
+    #[inline(always)]
+    pub(super) fn of(packet: &Packet<'_>) -> Self {
+        let layout = packet.layout();
+        if let (Transport::Tcp | Transport::Udp, Some((source, destination)), Some((from, to))) =
+            (layout.transport(), Address::ends(packet), packet.ports())
+        {
+            let (flow, direction) =
+                Flow::symmetric((source, from), (destination, to), layout.protocol());
+            return Self::Opens(flow, direction);
+        }
+        Self::of_uncommon(packet)
+    }
+
+    #[inline(never)]
+    fn of_uncommon(packet: &Packet<'_>) -> Self {
+        let layout = packet.layout();
+        match layout.network() {
+            Network::Arp => return Self::Link,
+            Network::Other => return Self::Foreign,
+            Network::Ipv4 | Network::Ipv6 => {}
+        }
+        if layout.fragment() == Fragment::Later {
+            return Self::LaterFragment;
+        }
+        let Some(ends) = Address::ends(packet) else {
+            return Self::Foreign;
+        };
+        let protocol = layout.protocol();
+        let Some(icmp_type) = packet.icmp_type() else {
+            let needs_header = matches!(
+                Protocol(protocol),
+                Protocol::TCP | Protocol::UDP | Protocol::ICMP | Protocol::ICMPV6
+            );
+            // IPv4 knows ICMP only, IPv6 only ICMPv6: the other one is a protocol like others there.
+            if needs_header && layout.fragment() == Fragment::First {
+                return Self::TinyFragment;
+            }
+            let (flow, direction) = Flow::symmetric((ends.0, 0), (ends.1, 0), protocol);
+            return Self::Opens(flow, direction);
+        };
+        if layout.transport() == Transport::Icmpv6 && serves_the_link(icmp_type) {
+            return Self::Link;
+        }
+        match packet.icmp_kind() {
+            Some(IcmpKind::Error) => Self::Error(error_about(packet, ends.1)),
+            Some(IcmpKind::Query | IcmpKind::Reply) => {
+                let identifier = packet.icmp_identifier().unwrap_or(0);
+                match Flow::of_query(ends, identifier, icmp_type, protocol) {
+                    Some((flow, Direction::Forth)) => Self::Opens(flow, Direction::Forth),
+                    Some((flow, Direction::Back)) => Self::Answers(flow, Direction::Back),
+                    None => Self::UnknownIcmp,
+                }
+            }
+            _ => Self::UnknownIcmp,
+        }
+    }
+}
+
+/// Multicast listener discovery (RFC 2710, RFC 3810) and neighbour discovery (RFC 4861).
+const fn serves_the_link(icmpv6_type: u8) -> bool {
+    matches!(icmpv6_type, 130..=137 | 143)
+}
+
+/// The flow that an error is about: only where the error goes to the source of the packet inside (RFC 5508 §4.2), whose
+/// header is intact.
+fn error_about(packet: &Packet<'_>, destination: Address) -> Option<Flow> {
+    let embedded = packet.embedded()?;
+    if Address::from(embedded.source()) != destination || !embedded.header_checksum_valid() {
+        return None;
+    }
+    let source = Address::from(embedded.source());
+    let target = Address::from(embedded.destination());
+    if embedded.fragment() == Fragment::Later {
+        return None;
+    }
+    let protocol = embedded.protocol();
+    match (protocol, embedded.ports()) {
+        (Protocol::TCP | Protocol::UDP, Some((from, to))) => {
+            Some(Flow::symmetric((source, from), (target, to), protocol.0).0)
+        }
+        (Protocol::TCP | Protocol::UDP, None) => None,
+        (Protocol::ICMP | Protocol::ICMPV6, ports) => {
+            let (identifier, _) = ports?;
+            let icmp_type = embedded_icmp_type(packet, &embedded)?;
+            let ends = (source, target);
+            Flow::of_query(ends, identifier, icmp_type, protocol.0).map(|(flow, _)| flow)
+        }
+        _ => Some(Flow::symmetric((source, 0), (target, 0), protocol.0).0),
+    }
+}
+
+/// The type of the ICMP message inside an error. Behind extension headers of IPv6 it is not looked for.
+fn embedded_icmp_type(packet: &Packet<'_>, embedded: &Embedded) -> Option<u8> {
+    let at = packet.layout().transport_offset() + 8;
+    let bytes = packet.bytes();
+    let length = match embedded.source() {
+        IpAddr::V4(_) => usize::from(bytes.get(at)? & 15) * 4,
+        IpAddr::V6(_) if *bytes.get(at + 6)? == Protocol::ICMPV6.0 => 40,
+        IpAddr::V6(_) => return None,
+    };
+    bytes.get(at + length).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_have_one_flow_and_it_comes_back_from_the_wire() {
+        let ends = [
+            (
+                "10.0.0.1".parse::<IpAddr>().unwrap(),
+                "192.0.2.9".parse::<IpAddr>().unwrap(),
+            ),
+            (
+                "2001:db8::1".parse().unwrap(),
+                "2001:db8::2".parse().unwrap(),
+            ),
+        ];
+        for (a, b) in ends {
+            let (a, b) = (Address::from(a), Address::from(b));
+            let (there, forth) = Flow::symmetric((a, 7), (b, 80), 6);
+            let (back, reverse) = Flow::symmetric((b, 80), (a, 7), 6);
+            assert_eq!((there, forth), (back, reverse.reversed()));
+            assert_eq!(there.hash(5), back.hash(5));
+            let mut bytes = Vec::new();
+            there.encode(&mut Writer::new(&mut bytes, &[]));
+            assert_eq!(Flow::decode(&mut Reader::new(&bytes, &[])), Ok(there));
+            for length in 0..bytes.len() {
+                assert_eq!(
+                    Flow::decode(&mut Reader::new(&bytes[..length], &[])),
+                    Err(BadBytes)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn two_hosts_that_ping_each_other_have_two_flows() {
+        let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let (a, b) = (Address::from(a), Address::from(b));
+        let (asked, _) = Flow::of_query((a, b), 1, 8, 1).unwrap();
+        let (answered, direction) = Flow::of_query((b, a), 1, 0, 1).unwrap();
+        assert_eq!((asked, direction), (answered, Direction::Back));
+        assert_ne!(Flow::of_query((b, a), 1, 8, 1).unwrap().0, asked);
+        assert_ne!(Flow::of_query((a, b), 1, 13, 1).unwrap().0, asked);
+        assert_eq!(Flow::of_query((a, b), 1, 9, 1), None);
+    }
+}

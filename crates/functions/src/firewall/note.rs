@@ -1,0 +1,183 @@
+//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`.
+
+use asterism_function::objects::hash;
+use asterism_function::{BadBytes, Key, Packet, Reader, Tick, Value, Wire, Writer};
+
+use super::flow::{Address, Flow};
+
+/// A source that is blocked. Joins: the latest end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// From this time on it is not, in seconds of the cluster's time.
+    pub until: Tick,
+}
+
+impl Value for Block {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        self.until = self.until.max(other.until);
+    }
+}
+
+impl Wire for Block {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.until);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            until: input.u32()?,
+        })
+    }
+}
+
+/// What an event is about: one for each source and rule.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Subject {
+    /// The rule, by [`Rule::number`](super::Rule::number).
+    pub rule: u32,
+    /// The source of the packet.
+    pub source: Address,
+}
+
+impl Key for Subject {
+    fn hash(&self, seed: u64) -> u64 {
+        self.source.hash(seed ^ u64::from(self.rule) << 32)
+    }
+}
+
+impl Wire for Subject {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.rule);
+        self.source.encode(out);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            rule: input.u32()?,
+            source: Address::decode(input)?,
+        })
+    }
+}
+
+/// A flow that a rule with `log` decided on. Joins: the earlier one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Event {
+    /// When, in seconds of the cluster's time.
+    pub first: Tick,
+    /// The rule's line in the file at that time.
+    pub line: u32,
+    /// The flow.
+    pub flow: Flow,
+}
+
+impl Value for Event {
+    const JOINS: bool = true;
+    fn join(&mut self, other: &Self) {
+        *self = (*self).min(*other);
+    }
+}
+
+impl Wire for Event {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.first);
+        out.varint(self.line.into());
+        self.flow.encode(out);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            first: input.u32()?,
+            line: u32::try_from(input.varint()?).map_err(|_| BadBytes)?,
+            flow: Flow::decode(input)?,
+        })
+    }
+}
+
+/// Names a fragmented datagram (RFC 791 §3.2, RFC 8200 §4.5).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Datagram {
+    source: Address,
+    destination: Address,
+    identification: u32,
+    /// 0 of IPv6, whose later fragments may name another one.
+    protocol: u8,
+}
+
+impl Datagram {
+    /// The datagram of a fragment; `None` if the packet is none.
+    pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
+        let (source, destination) = Address::ends(packet)?;
+        let (identification, protocol) = match packet.ipv4_identification() {
+            Some(identification) => (identification.into(), packet.layout().protocol()),
+            None => (packet.ipv6_identification()?, 0),
+        };
+        Some(Self {
+            source,
+            destination,
+            identification,
+            protocol,
+        })
+    }
+}
+
+impl Key for Datagram {
+    fn hash(&self, seed: u64) -> u64 {
+        let rest = u64::from(self.identification) << 8 | u64::from(self.protocol);
+        self.destination
+            .hash(self.source.hash(hash::word(rest, seed)))
+    }
+}
+
+impl Wire for Datagram {
+    fn encode(&self, out: &mut Writer<'_>) {
+        self.source.encode(out);
+        self.destination.encode(out);
+        out.u32(self.identification);
+        out.u8(self.protocol);
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            source: Address::decode(input)?,
+            destination: Address::decode(input)?,
+            identification: input.u32()?,
+            protocol: input.u8()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::laws;
+    use core::net::Ipv4Addr;
+
+    #[test]
+    fn values_join_as_the_law_says() {
+        let flow = Flow::decode(&mut Reader::new(
+            &[4, 255, 1, 2, 3, 4, 4, 255, 5, 6, 7, 8, 1, 0, 2, 0, 6],
+            &[],
+        ));
+        let flow = flow.expect("a flow");
+        let event = |draw: u64| Event {
+            first: (draw % 3) as u32,
+            line: (draw / 3 % 3) as u32,
+            flow,
+        };
+        let block = |draw: u64| Block {
+            until: (draw % 5) as u32,
+        };
+        for draw in 0..200 {
+            laws::value(event(draw), event(draw * 7 + 1), event(draw * 5 + 2));
+            laws::value(block(draw), block(draw * 7 + 1), block(draw * 5 + 2));
+        }
+        let mut bytes = Vec::new();
+        let subject = Subject {
+            rule: 7,
+            source: Ipv4Addr::LOCALHOST.into(),
+        };
+        subject.encode(&mut Writer::new(&mut bytes, &[]));
+        event(5).encode(&mut Writer::new(&mut bytes, &[]));
+        let mut input = Reader::new(&bytes, &[]);
+        assert_eq!(Subject::decode(&mut input), Ok(subject));
+        assert_eq!(Event::decode(&mut input), Ok(event(5)));
+        assert!(input.is_empty());
+    }
+}

@@ -1,0 +1,211 @@
+//! New flows, and all that is dropped. Imports `mod.rs`'s state and function, and what lies beside it.
+
+use asterism_function::{Act, Ask, At, Late, Reason, Single, Tally, Vacancy, Verdict};
+
+use super::flow::{Address, Direction, Flow};
+use super::note::{Block, Event, Subject};
+use super::rules::{Action, Link, Query, Rule};
+use super::track::{Track, has_ports};
+use super::{BEGUN, Firewall, FirewallState, SETTLED, first_fragment, other, remember};
+
+/// What is written whatever a rule decides.
+struct Notes {
+    hits: Option<Tally<u32>>,
+    event: Option<(Vacancy, Subject, Event)>,
+}
+
+/// The change of a source's block.
+enum Change {
+    None,
+    Update(At<Single<Address>, Block>, Block),
+    Insert(Vacancy, Address, Block),
+}
+
+/// A source and all sources together: connections that they began, to be counted up.
+type Handshakes = [Option<Tally<(Address, u8)>>; 2];
+
+impl Firewall {
+    /// A packet that may open a flow, by the rules.
+    #[inline(never)]
+    pub(super) fn open(
+        &self,
+        ask: Ask<'_, FirewallState>,
+        link: Link,
+        flow: Flow,
+        direction: Direction,
+    ) -> Result<Verdict, Late> {
+        let track = match Track::opened(ask.packet(), direction, self.config.picks_up) {
+            Ok(track) => track,
+            Err(reason) => return self.refuse(&ask, reason),
+        };
+        let (source, source_port) = flow.end(direction);
+        let (destination, destination_port) = flow.end(direction.reversed());
+        let protocol = flow.protocol().0;
+        let port = |port| if has_ports(protocol) { port } else { 0 };
+        let (action, rule) = self.config.rules.decide(&Query {
+            link,
+            protocol,
+            source,
+            destination,
+            source_port: port(source_port),
+            destination_port: port(destination_port),
+        });
+        if action == Action::Allow {
+            return self.admit(ask, (flow, direction), track, rule);
+        }
+        if !track.is_half_open() {
+            // It may be an answer whose question another instance saw.
+            self.settle(&ask)?;
+        }
+        let notes = Self::notes(&ask, rule, flow, source)?;
+        let change = match action {
+            Action::Block(seconds) => Self::block(&ask, source, seconds)?,
+            _ => Change::None,
+        };
+        let mut act = ask.act()?;
+        notes.write(&mut act);
+        match change {
+            Change::None => {}
+            Change::Update(at, block) => act.blocked.update(&at, block),
+            Change::Insert(vacancy, source, block) => act.blocked.insert(vacancy, source, block),
+        }
+        Ok(Verdict::Drop(Reason::Denied))
+    }
+
+    /// A packet that opens a flow which a rule allows.
+    fn admit(
+        &self,
+        ask: Ask<'_, FirewallState>,
+        (flow, direction): (Flow, Direction),
+        track: Track,
+        rule: Option<&Rule>,
+    ) -> Result<Verdict, Late> {
+        let (source, _) = flow.end(direction);
+        let handshakes = if track.is_half_open() {
+            match self.handshakes(&ask, source)? {
+                Some(handshakes) => handshakes,
+                None => return Ok(Verdict::Drop(Reason::HalfOpenLimit)),
+            }
+        } else {
+            [None, None]
+        };
+        let notes = Self::notes(&ask, rule, flow, source)?;
+        let fragment = first_fragment(&ask)?;
+        let Some(vacancy) = ask.flows.vacancy()? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        let out = other(&ask);
+        let mut act = ask.act()?;
+        act.flows.insert(vacancy, flow, track);
+        for tally in handshakes.iter().flatten() {
+            act.handshakes.add(tally, 1);
+        }
+        notes.write(&mut act);
+        remember(&mut act, fragment);
+        Ok(Verdict::Forward(out))
+    }
+
+    /// The counters of connections that a source begins; `None`: it has, or all have, too many half-open ones. A source for
+    /// which there is no counter left is bound by the limit of all.
+    fn handshakes(
+        &self,
+        ask: &Ask<'_, FirewallState>,
+        source: Address,
+    ) -> Result<Option<Handshakes>, Late> {
+        let all = Address::default();
+        let begun = (
+            ask.handshakes.find(&(source, BEGUN)),
+            ask.handshakes.find(&(all, BEGUN)),
+        );
+        let settled = (
+            ask.handshakes.get(&(source, SETTLED)),
+            ask.handshakes.get(&(all, SETTLED)),
+        );
+        let ((own_begun, all_begun), (own_settled, all_settled)) =
+            ask.all((ask.all(begun), ask.all(settled)))?;
+        let half_open = |begun: &Option<Tally<(Address, u8)>>, settled: u64| {
+            let begun = begun.as_ref().map_or(0, |tally| tally.total);
+            begun.saturating_sub(settled)
+        };
+        let within = half_open(&own_begun, own_settled) < self.config.half_open_per_source.into()
+            && half_open(&all_begun, all_settled) < self.config.half_open_total.into();
+        Ok(within.then_some([own_begun, all_begun]))
+    }
+
+    fn notes(
+        ask: &Ask<'_, FirewallState>,
+        rule: Option<&Rule>,
+        flow: Flow,
+        source: Address,
+    ) -> Result<Notes, Late> {
+        let number = rule.map_or(0, |rule| rule.number);
+        let hits = ask.hits.find(&number);
+        let Some(rule) = rule.filter(|rule| rule.logs) else {
+            return Ok(Notes {
+                hits: hits?,
+                event: None,
+            });
+        };
+        let subject = Subject {
+            rule: number,
+            source,
+        };
+        let (hits, known) = ask.all((hits, ask.events.get(&subject)))?;
+        let event = match known {
+            Some(_) => None,
+            None => ask.events.vacancy()?.map(|vacancy| {
+                let event = Event {
+                    first: ask.now(),
+                    line: rule.line,
+                    flow,
+                };
+                (vacancy, subject, event)
+            }),
+        };
+        Ok(Notes { hits, event })
+    }
+
+    fn block(ask: &Ask<'_, FirewallState>, source: Address, seconds: u32) -> Result<Change, Late> {
+        let block = Block {
+            until: ask.now().saturating_add(seconds),
+        };
+        Ok(match ask.blocked.get(&source)? {
+            Some(at) => Change::Update(at, block),
+            None => match ask.blocked.vacancy()? {
+                Some(vacancy) => Change::Insert(vacancy, source, block),
+                None => Change::None,
+            },
+        })
+    }
+
+    /// Drops a packet that fits no flow, once no other instance can have seen what would make it fit.
+    #[inline(never)]
+    pub(super) fn refuse(
+        &self,
+        ask: &Ask<'_, FirewallState>,
+        reason: Reason,
+    ) -> Result<Verdict, Late> {
+        if reason != Reason::BadTcpFlags {
+            self.settle(ask)?;
+        }
+        Ok(Verdict::Drop(reason))
+    }
+
+    fn settle(&self, ask: &Ask<'_, FirewallState>) -> Result<(), Late> {
+        match self.config.settle_us {
+            0 => Ok(()),
+            us => ask.expect(us.into()),
+        }
+    }
+}
+
+impl Notes {
+    fn write(self, act: &mut Act<'_, FirewallState>) {
+        if let Some(hits) = &self.hits {
+            act.hits.add(hits, 1);
+        }
+        if let Some((vacancy, subject, event)) = self.event {
+            act.events.insert(vacancy, subject, event);
+        }
+    }
+}

@@ -1,0 +1,683 @@
+//! What all instances together saw of a flow, and which of its packets that allows.
+//!
+//! Imports `asterism_function`, `flow`. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
+//! become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
+//! there are one handshake. A connection that begins anew between the same ends begins a new life.
+//!
+//! Sequence numbers would change with every packet, and so would have to travel with every packet. What is kept of
+//! a direction is therefore a *bound*: data up to it was let through. It is moved on in steps of half a window, so about
+//! twice in a round trip at full speed; and segments are judged with one window of tolerance on either side, which is what the
+//! other instances can have let through within a round trip (RFC 9293 §3.4: a sender has at most a window in flight).
+
+use asterism_function::{
+    BadBytes, Packet, Protocol, Reader, Reason, TcpFlags, Tick, Transport, Value, Wire, Writer,
+};
+
+use super::flow::Direction;
+
+/// What was seen of a flow: 24 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Track {
+    /// Bits of what was seen forth, and eight higher of what was seen back.
+    seen: u16,
+    kind: Kind,
+    /// Of each direction's SYN: 0 none was seen, 1 it had no window scale, else the scale plus two (RFC 7323 §2.2).
+    scales: [u8; 2],
+    /// The largest window that each direction's sender offered: the exponent of the power of two at or above it, plus one;
+    /// 0 none yet.
+    windows: [u8; 2],
+    /// Up to where each direction's sender may have sent, extended to 64 bits; 0 nothing was seen.
+    sent: [u64; 2],
+}
+
+/// What a flow is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Kind {
+    #[default]
+    Tcp = 0,
+    Udp = 1,
+    Icmp = 2,
+    Other = 3,
+}
+
+const SYN: u16 = 1;
+const SYN_ACK: u16 = 1 << 1;
+/// A segment with ACK and without SYN; a packet at all, of what is not TCP.
+const ACK: u16 = 1 << 2;
+const FIN: u16 = 1 << 3;
+const RST: u16 = 1 << 4;
+/// The rules let this direction open the flow.
+const OPENED: u16 = 1 << 5;
+const BACK_SHIFT: u32 = 8;
+const KNOWN: u16 = 0x3f3f;
+
+/// The least step of a bound, in bytes.
+const STEP_MIN: u64 = 4_096;
+/// How far acknowledgements may lie back at least, in bytes, as Linux has it.
+const OLD_ACKNOWLEDGEMENT_MIN: u64 = 66_000;
+/// The largest window scale (RFC 7323 §2.3).
+const SCALE_MAX: u8 = 14;
+const WITHOUT_SCALE: u8 = 1;
+const WITH_SCALE: u8 = 2;
+/// The exponent of the largest window, plus one.
+const WINDOW_MAX: u8 = 31;
+
+/// A TCP segment, as far as a firewall reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segment {
+    flags: TcpFlags,
+    sequence: u32,
+    acknowledgement: u32,
+    window: u16,
+    /// Of the data, in bytes; of a first fragment that of its own part.
+    length: u32,
+    scale: Option<u8>,
+}
+
+/// What a segment is, by the control bits that matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Syn,
+    SynAck,
+    Rst,
+    FinAck,
+    Ack,
+    /// Bits that no TCP sends together.
+    Invalid,
+}
+
+impl Segment {
+    /// The segment of a packet; `None` if it is not TCP.
+    #[inline(always)]
+    pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
+        let flags = packet.tcp_flags()?;
+        let options = packet.tcp_options()?;
+        let layout = packet.layout();
+        let data_at = layout.transport_offset() + 20 + options.len();
+        Some(Self {
+            flags,
+            sequence: packet.tcp_sequence()?,
+            acknowledgement: packet.tcp_acknowledgement()?,
+            window: packet.tcp_window()?,
+            length: layout.end().saturating_sub(data_at) as u32,
+            scale: if flags.contains(TcpFlags::SYN) {
+                window_scale(options)
+            } else {
+                None
+            },
+        })
+    }
+
+    #[inline(always)]
+    fn class(&self) -> Class {
+        const SYN: u8 = TcpFlags::SYN.0;
+        const ACK: u8 = TcpFlags::ACK.0;
+        const RST: u8 = TcpFlags::RST.0;
+        const FIN: u8 = TcpFlags::FIN.0;
+        const RST_ACK: u8 = RST | ACK;
+        const SYN_ACK: u8 = SYN | ACK;
+        const FIN_ACK: u8 = FIN | ACK;
+        let urgent = self.flags.contains(TcpFlags::URG);
+        match self.flags.0 & (SYN | ACK | RST | FIN) {
+            ACK => Class::Ack,
+            SYN => Class::Syn,
+            SYN_ACK if !urgent => Class::SynAck,
+            RST | RST_ACK if !urgent => Class::Rst,
+            FIN_ACK => Class::FinAck,
+            _ => Class::Invalid,
+        }
+    }
+
+    /// Sequence numbers that it takes.
+    const fn size(&self) -> u32 {
+        self.length
+            .wrapping_add(self.flags.contains(TcpFlags::SYN) as u32)
+            .wrapping_add(self.flags.contains(TcpFlags::FIN) as u32)
+    }
+}
+
+/// The window scale option (RFC 7323 §2.2).
+fn window_scale(mut options: &[u8]) -> Option<u8> {
+    while let Some((&kind, rest)) = options.split_first() {
+        options = match kind {
+            0 => return None,
+            1 => rest,
+            _ => {
+                let length = usize::from(*rest.first()?);
+                if kind == 3 && length == 3 {
+                    return rest.get(1).map(|scale| (*scale).min(SCALE_MAX));
+                }
+                rest.get(length.checked_sub(1)?..)?
+            }
+        };
+    }
+    None
+}
+
+/// What becomes of a packet, by what was seen of its flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Judged {
+    /// It belongs to the flow, of which this is known with it.
+    Passes(Track),
+    /// It would begin the flow anew: the rules decide.
+    Opens,
+    /// It belongs to no flow, or does not fit it.
+    Refused(Reason),
+}
+
+impl Track {
+    /// A flow that was opened by a packet of this direction; `Err` if such a packet opens none.
+    pub(super) fn opened(
+        packet: &Packet<'_>,
+        direction: Direction,
+        picks_up: bool,
+    ) -> Result<Self, Reason> {
+        let mut track = Self {
+            kind: match packet.layout().transport() {
+                Transport::Tcp => Kind::Tcp,
+                Transport::Udp => Kind::Udp,
+                Transport::Icmp | Transport::Icmpv6 => Kind::Icmp,
+                Transport::None => Kind::Other,
+            },
+            ..Self::default()
+        };
+        track.set(OPENED, direction);
+        let Some(segment) = Segment::of(packet) else {
+            track.set(ACK, direction);
+            return Ok(track);
+        };
+        match segment.class() {
+            Class::Syn => Ok(track.with_syn(&segment, SYN, direction)),
+            Class::Ack if picks_up => Ok(track.with(&segment, ACK, direction)),
+            Class::Invalid => Err(Reason::BadTcpFlags),
+            _ => Err(Reason::NoConnection),
+        }
+    }
+
+    /// Whether a packet of a known flow passes, and what is known with it.
+    #[inline(always)]
+    pub(super) fn judge(&self, packet: &Packet<'_>, direction: Direction) -> Judged {
+        if self.kind != Kind::Tcp {
+            let mut track = *self;
+            track.set(ACK, direction);
+            return Judged::Passes(track);
+        }
+        let Some(segment) = Segment::of(packet) else {
+            return Judged::Refused(Reason::BadTcpFlags);
+        };
+        match segment.class() {
+            Class::Invalid => Judged::Refused(Reason::BadTcpFlags),
+            // It was refused: nobody holds a connection.
+            _ if self.is_refused() => Judged::Opens,
+            Class::Ack if self.is_answered() => self.in_connection(&segment, ACK, direction),
+            class => self.judge_control(&segment, class, direction),
+        }
+    }
+
+    #[inline(never)]
+    fn judge_control(&self, segment: &Segment, class: Class, direction: Direction) -> Judged {
+        let back = direction.reversed();
+        let unchanged = Judged::Passes(*self);
+        match class {
+            Class::Invalid => Judged::Refused(Reason::BadTcpFlags),
+            Class::Syn if self.is_over() => Judged::Opens,
+            Class::Syn if self.has(OPENED | SYN, direction) || self.has(OPENED, direction) => {
+                let end = segment.sequence.wrapping_add(segment.size());
+                if self.is_answered() || end == self.sent[direction as usize] as u32 {
+                    // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4).
+                    unchanged
+                } else {
+                    Judged::Opens
+                }
+            }
+            // A simultaneous open (RFC 9293 §3.5).
+            Class::Syn if !self.is_answered() => {
+                Judged::Passes(self.with_syn(segment, SYN, direction))
+            }
+            Class::SynAck if self.has(SYN, back) => {
+                if self.has(SYN_ACK, direction) || self.is_over() {
+                    unchanged
+                } else if self.acknowledges(segment, direction) {
+                    Judged::Passes(self.with_syn(segment, SYN_ACK, direction))
+                } else {
+                    Judged::Refused(Reason::OutOfWindow)
+                }
+            }
+            // Of a connection that was picked up the handshake was not seen.
+            Class::SynAck if self.is_picked_up() && self.has(OPENED, back) => unchanged,
+            Class::Syn | Class::SynAck => Judged::Refused(Reason::NoConnection),
+            Class::Rst if !self.is_answered() => {
+                if !segment.flags.contains(TcpFlags::ACK) && !self.has(OPENED, direction) {
+                    // No host heeds it (RFC 9293 §3.10.7.3).
+                    Judged::Refused(Reason::OutOfWindow)
+                } else if self.is_near(segment, direction) {
+                    let mut track = *self;
+                    track.set(RST, direction);
+                    Judged::Passes(track)
+                } else {
+                    Judged::Refused(Reason::OutOfWindow)
+                }
+            }
+            Class::Rst => self.in_connection(segment, RST, direction),
+            // A half-open connection that its end has forgotten (RFC 9293 §3.5.1).
+            Class::Ack if !self.has(OPENED, direction) => unchanged,
+            Class::FinAck if self.is_answered() => {
+                self.in_connection(segment, FIN | ACK, direction)
+            }
+            Class::Ack | Class::FinAck => Judged::Refused(Reason::NoConnection),
+        }
+    }
+
+    /// A segment of a connection whose handshake was answered.
+    #[inline(always)]
+    fn in_connection(&self, segment: &Segment, bits: u16, direction: Direction) -> Judged {
+        if self.is_near(segment, direction) {
+            Judged::Passes(self.with(segment, bits, direction))
+        } else {
+            Judged::Refused(Reason::OutOfWindow)
+        }
+    }
+
+    /// Whether the numbers of a segment are within a window of what was seen.
+    #[inline(always)]
+    fn is_near(&self, segment: &Segment, direction: Direction) -> bool {
+        if self.is_picked_up() {
+            // Which scale its windows have nobody saw (RFC 7323 §2.2).
+            return true;
+        }
+        let sent = self.sent[direction as usize];
+        let offered = self.window(direction.reversed());
+        if sent != 0 && offered != 0 {
+            let start = extended(sent, segment.sequence);
+            let end = start + u64::from(segment.size());
+            if start > sent + offered || end + step(offered) + offered + 1 < sent {
+                return false;
+            }
+        }
+        !segment.flags.contains(TcpFlags::ACK) || self.acknowledges(segment, direction)
+    }
+
+    /// Whether a segment acknowledges what the other end may have sent.
+    #[inline(always)]
+    fn acknowledges(&self, segment: &Segment, direction: Direction) -> bool {
+        let sent = self.sent[direction.reversed() as usize];
+        if sent == 0 {
+            return true;
+        }
+        let own = self.window(direction);
+        let acknowledged = extended(sent, segment.acknowledgement);
+        let handshake = !self.is_answered();
+        let ahead = if handshake { 0 } else { own };
+        acknowledged <= sent + ahead
+            && acknowledged + own.max(OLD_ACKNOWLEDGEMENT_MIN) + step(own) + 1 >= sent
+    }
+
+    /// With what a segment without SYN says.
+    #[inline(always)]
+    fn with(mut self, segment: &Segment, mut bits: u16, direction: Direction) -> Self {
+        let at = direction as usize;
+        let sent = self.sent[at];
+        let end = extended(sent, segment.sequence) + u64::from(segment.size());
+        if sent == 0 {
+            self.sent[at] = end;
+        } else if end > sent {
+            if bits & RST != 0 {
+                // Beyond what the end is known to have sent: perhaps a blind one (RFC 5961 §3).
+                bits = 0;
+            } else {
+                self.sent[at] = end + step(self.window(direction.reversed()));
+            }
+        }
+        self.set(bits, direction);
+        let scale = match (self.scales[at], self.scales[direction.reversed() as usize]) {
+            (WITHOUT_SCALE, _) | (_, WITHOUT_SCALE) => 0,
+            (0, _) => SCALE_MAX,
+            (scale, _) => scale - WITH_SCALE,
+        };
+        self.offer(u32::from(segment.window) << scale, direction);
+        self
+    }
+
+    /// With what a segment with SYN says.
+    fn with_syn(mut self, segment: &Segment, bit: u16, direction: Direction) -> Self {
+        let at = direction as usize;
+        let end = extended(self.sent[at], segment.sequence) + u64::from(segment.size());
+        self.sent[at] = self.sent[at].max(end);
+        let scale = segment
+            .scale
+            .map_or(WITHOUT_SCALE, |scale| scale + WITH_SCALE);
+        self.scales[at] = self.scales[at].max(scale);
+        self.set(bit, direction);
+        // Never scaled itself (RFC 7323 §2.2).
+        self.offer(u32::from(segment.window), direction);
+        self
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, window: u32, direction: Direction) {
+        let exponent = window.checked_next_power_of_two().map_or(31, u32::ilog2) as u8 + 1;
+        let known = &mut self.windows[direction as usize];
+        *known = (*known).max(exponent);
+    }
+
+    /// The largest window that a direction's sender offered, rounded up to a power of two; 0: none is known.
+    #[inline(always)]
+    const fn window(&self, direction: Direction) -> u64 {
+        match self.windows[direction as usize] {
+            0 => 0,
+            exponent => 1 << ((exponent - 1) & 63),
+        }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, bits: u16, direction: Direction) {
+        self.seen |= bits << (BACK_SHIFT * direction as u32);
+    }
+
+    /// Whether all of `bits` were seen in a direction.
+    #[inline(always)]
+    fn has(&self, bits: u16, direction: Direction) -> bool {
+        self.seen >> (BACK_SHIFT * direction as u32) & bits == bits
+    }
+
+    #[inline(always)]
+    const fn either(&self, bit: u16) -> bool {
+        self.seen & (bit | bit << BACK_SHIFT) != 0
+    }
+
+    const fn both(&self, bit: u16) -> bool {
+        let both = bit | bit << BACK_SHIFT;
+        self.seen & both == both
+    }
+
+    /// Whether the end that did not open the flow has agreed to it, or nobody saw how it began.
+    #[inline(always)]
+    fn is_answered(&self) -> bool {
+        self.either(SYN_ACK) || self.is_picked_up()
+    }
+
+    #[inline(always)]
+    const fn is_picked_up(&self) -> bool {
+        !self.either(SYN)
+    }
+
+    /// Whether it was reset before both ends had spoken.
+    #[inline(always)]
+    fn is_refused(&self) -> bool {
+        const SPOKEN: u16 = SYN | SYN_ACK | ACK | FIN;
+        let spoke = |shift: u32| self.seen >> shift & SPOKEN != 0;
+        self.either(RST) && !(spoke(0) && spoke(BACK_SHIFT))
+    }
+
+    /// Whether a TCP connection was reset, or finished both ways.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.kind == Kind::Tcp && (self.either(RST) || self.both(FIN))
+    }
+
+    /// Whether packets were seen both ways; of TCP, whether the handshake is complete.
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        match self.kind {
+            Kind::Tcp => {
+                let by =
+                    |direction: Direction| self.has(OPENED | ACK, direction) && self.is_answered();
+                !self.is_over() && (by(Direction::Forth) || by(Direction::Back) || self.both(ACK))
+            }
+            _ => self.both(ACK),
+        }
+    }
+
+    /// Whether it is a TCP connection of which the handshake is not complete.
+    #[must_use]
+    pub fn is_half_open(&self) -> bool {
+        self.kind == Kind::Tcp && !self.is_established() && !self.is_over()
+    }
+
+    /// Who opened it; of two that did so at once, the first end.
+    #[must_use]
+    pub fn opener(&self) -> Direction {
+        if self.has(OPENED, Direction::Forth) {
+            Direction::Forth
+        } else {
+            Direction::Back
+        }
+    }
+}
+
+/// The step by which a bound moves, with a window on offer.
+#[inline(always)]
+const fn step(window: u64) -> u64 {
+    if window / 2 > STEP_MIN {
+        window / 2
+    } else {
+        STEP_MIN
+    }
+}
+
+/// A sequence number near a bound, in 64 bits: so numbers that wrap still have a maximum, which joins.
+#[inline(always)]
+const fn extended(bound: u64, number: u32) -> u64 {
+    if bound == 0 {
+        return 1 << 32 | number as u64;
+    }
+    let distance = number.wrapping_sub(bound as u32) as i32;
+    bound.saturating_add_signed(distance as i64)
+}
+
+impl core::fmt::Debug for Track {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str(match self.kind {
+            Kind::Tcp if self.is_over() => "tcp ended",
+            Kind::Tcp if self.is_established() => "tcp established",
+            Kind::Tcp => "tcp half-open",
+            Kind::Udp if self.is_established() => "udp both ways",
+            Kind::Udp => "udp one way",
+            Kind::Icmp => "icmp query",
+            Kind::Other => "other",
+        })?;
+        formatter.write_str(match self.opener() {
+            Direction::Forth => ", opened by the first",
+            Direction::Back => ", opened by the second",
+        })
+    }
+}
+
+impl Value for Track {
+    const JOINS: bool = true;
+
+    fn join(&mut self, other: &Self) {
+        self.seen |= other.seen;
+        self.kind = self.kind.max(other.kind);
+        for at in 0..2 {
+            self.scales[at] = self.scales[at].max(other.scales[at]);
+            self.windows[at] = self.windows[at].max(other.windows[at]);
+            self.sent[at] = self.sent[at].max(other.sent[at]);
+        }
+    }
+
+    fn idle_class(&self) -> u8 {
+        match self.kind {
+            Kind::Tcp if self.is_over() => 2,
+            Kind::Tcp if self.is_established() => 1,
+            Kind::Tcp => 0,
+            Kind::Udp if self.is_established() => 4,
+            Kind::Udp => 3,
+            Kind::Icmp => 5,
+            Kind::Other => 6,
+        }
+    }
+}
+
+/// 3 bytes, of TCP 17.
+impl Wire for Track {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.kind as u8);
+        out.u16(self.seen);
+        if self.kind == Kind::Tcp {
+            for at in 0..2 {
+                out.u8(self.scales[at]);
+                out.u8(self.windows[at]);
+                out.varint(self.sent[at]);
+            }
+        }
+    }
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let kind = match input.u8()? {
+            0 => Kind::Tcp,
+            1 => Kind::Udp,
+            2 => Kind::Icmp,
+            3 => Kind::Other,
+            _ => return Err(BadBytes),
+        };
+        let mut track = Self {
+            kind,
+            seen: input.u16()?,
+            ..Self::default()
+        };
+        if kind == Kind::Tcp {
+            for at in 0..2 {
+                track.scales[at] = input.u8()?;
+                track.windows[at] = input.u8()?;
+                track.sent[at] = input.varint()?;
+            }
+        }
+        let sane = track.seen & !KNOWN == 0
+            && track.scales.iter().all(|&scale| scale <= SCALE_MAX + WITH_SCALE)
+            && track.windows.iter().all(|&window| window <= WINDOW_MAX)
+            // Far from where sums of numbers and windows would end.
+            && track.sent.iter().all(|&sent| sent < 1 << 62);
+        sane.then_some(track).ok_or(BadBytes)
+    }
+}
+
+/// After how many seconds without a packet a flow is forgotten. [`IdleTimes::DEFAULT`] has what the RFCs ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdleTimes {
+    /// TCP before the handshake is complete.
+    pub tcp_half_open: Tick,
+    /// TCP (RFC 5382 REQ-5: 7,440 at least).
+    pub tcp_established: Tick,
+    /// TCP after a reset or both FINs.
+    pub tcp_closing: Tick,
+    /// UDP of which nothing was answered.
+    pub udp_one_way: Tick,
+    /// UDP (RFC 4787 REQ-5: 120 at least).
+    pub udp: Tick,
+    /// ICMP queries.
+    pub icmp_query: Tick,
+    /// Other protocols.
+    pub other: Tick,
+}
+
+impl IdleTimes {
+    /// What suits most networks.
+    pub const DEFAULT: Self = Self {
+        tcp_half_open: 60,
+        tcp_established: 7_440,
+        tcp_closing: 120,
+        udp_one_way: 30,
+        udp: 300,
+        icmp_query: 30,
+        other: 600,
+    };
+
+    /// By idle class.
+    pub(super) const fn classes(&self) -> [Tick; 7] {
+        [
+            self.tcp_half_open,
+            self.tcp_established,
+            self.tcp_closing,
+            self.udp_one_way,
+            self.udp,
+            self.icmp_query,
+            self.other,
+        ]
+    }
+}
+
+/// Protocols that have ports.
+pub(super) const fn has_ports(protocol: u8) -> bool {
+    protocol == Protocol::TCP.0 || protocol == Protocol::UDP.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::{laws, objects::hash};
+
+    fn random_track(draw: u64) -> Track {
+        let number = |place: u64, below: u64| hash::words(draw, place, 31) % below;
+        let kind = match number(0, 6) {
+            0 => Kind::Udp,
+            1 => Kind::Icmp,
+            _ => Kind::Tcp,
+        };
+        let tcp = u64::from(kind == Kind::Tcp);
+        let pair =
+            |place: u64, below: u64| [0, 1].map(|side| (tcp * number(place + side, below)) as u8);
+        Track {
+            seen: number(1, 1 << 16) as u16 & KNOWN,
+            kind,
+            scales: pair(2, 17),
+            windows: pair(4, 32),
+            sent: [6, 7].map(|place| tcp * number(place, 1 << 34)),
+        }
+    }
+
+    #[test]
+    fn tracks_join_as_the_law_says() {
+        for draw in 0..3_000 {
+            let [a, b, c] = [draw, draw + 10_000, draw + 20_000].map(random_track);
+            laws::value(a, b, c);
+        }
+    }
+
+    #[test]
+    fn tracks_come_back_from_the_wire() {
+        for draw in 0..500 {
+            let track = random_track(draw);
+            let mut bytes = Vec::new();
+            track.encode(&mut Writer::new(&mut bytes, &[]));
+            let mut input = Reader::new(&bytes, &[]);
+            assert_eq!(Track::decode(&mut input), Ok(track));
+            assert!(input.is_empty());
+            for length in 0..bytes.len() {
+                let cut = Track::decode(&mut Reader::new(&bytes[..length], &[]));
+                assert_eq!(cut, Err(BadBytes));
+            }
+        }
+        for bad in [[4u8, 0, 0], [1, 0, 0x40], [1, 0x80, 0]] {
+            assert_eq!(Track::decode(&mut Reader::new(&bad, &[])), Err(BadBytes));
+        }
+    }
+
+    #[test]
+    fn numbers_that_wrap_are_extended_near_the_bound() {
+        let bound = extended(0, u32::MAX - 10);
+        assert_eq!(bound, 0x1_ffff_fff5);
+        assert_eq!(extended(bound, 20), 0x2_0000_0014);
+        assert_eq!(extended(bound, u32::MAX - 20), bound - 10);
+        assert_eq!(
+            extended(5, u32::MAX),
+            0,
+            "nothing lies before the first number"
+        );
+    }
+
+    #[test]
+    fn window_scales_are_found_among_options_and_damage_is_none() {
+        assert_eq!(window_scale(&[2, 4, 5, 0xb4, 1, 3, 3, 7]), Some(7));
+        assert_eq!(window_scale(&[3, 3, 200]), Some(SCALE_MAX));
+        for damaged in [
+            &[0, 3, 3, 7][..],
+            &[3, 3],
+            &[5, 0, 3, 3, 7],
+            &[5, 1],
+            &[8],
+            &[3, 2, 7],
+        ] {
+            assert_eq!(window_scale(damaged), None, "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Floods, fragments and garbage.
+
+use asterism_function::testkit::Testkit;
+use asterism_function::{Reason, Verdict};
+use asterism_functions::firewall::{Firewall, FirewallConfig};
+
+use crate::packets::*;
+
+/// A flood of SYNs from one source, and from as many as there are: what is held is bounded by the limits and not by the
+/// flood, established connections go on, and after a minute all is as before. Ten million differ from these two hundred
+/// thousand in nothing: past the limit a SYN writes nothing.
+#[test]
+fn half_open_connections_are_bounded_by_source_and_in_total() {
+    const PER_SOURCE: u32 = 64;
+    const TOTAL: u32 = 1_000;
+    let mut kit = Testkit::new(Firewall::new(FirewallConfig {
+        half_open_per_source: PER_SOURCE,
+        half_open_total: TOTAL,
+        flows_max: 4_096,
+        sources_max: 256,
+        ..config()
+    }));
+    let (client, server) = ((5, 40_000), (2_000_000, 80));
+    passes(&mut kit, INSIDE, &tcp(client, server, SYN, (1, 0), 0));
+    passes(&mut kit, OUTSIDE, &tcp(server, client, SYN_ACK, (7, 2), 0));
+    passes(&mut kit, INSIDE, &tcp(client, server, ACK, (2, 8), 0));
+    let mut refused = 0;
+    for port in 0..20_000u16 {
+        let verdict = kit.packet(OUTSIDE, &tcp((2_000_001, port), (9, 80), SYN, (1, 0), 0));
+        refused += u32::from(verdict.verdict == Verdict::Drop(Reason::HalfOpenLimit));
+    }
+    assert_eq!(refused, 20_000 - PER_SOURCE);
+    assert_eq!(kit.state().flows.len() as u32, 1 + PER_SOURCE);
+    let held = |kit: &Testkit<Firewall>| kit.entries();
+    let mut bound = None;
+    for source in 0..180_000u32 {
+        let syn = tcp((3_000_000 + source, 7), (9, 80), SYN, (source, 0), 0);
+        kit.packet(OUTSIDE, &syn);
+        if source == 20_000 {
+            bound = Some(held(&kit));
+        }
+    }
+    assert_eq!(kit.state().flows.len() as u32, 1 + TOTAL);
+    assert_eq!(
+        Some(held(&kit)),
+        bound,
+        "the flood goes on and nothing grows"
+    );
+    passes(&mut kit, INSIDE, &tcp(client, server, ACK, (2, 8), 100));
+    passes(&mut kit, OUTSIDE, &tcp(server, client, ACK, (8, 102), 100));
+    drops(
+        &mut kit,
+        INSIDE,
+        &tcp((6, 1), server, SYN, (1, 0), 0),
+        Reason::HalfOpenLimit,
+    );
+    kit.advance(100);
+    passes(&mut kit, INSIDE, &tcp((6, 1), server, SYN, (1, 0), 0));
+    assert_eq!(kit.state().flows.len(), 2);
+}
+
+/// Handshakes that end are not half open: a busy client meets no limit.
+#[test]
+fn a_source_that_completes_its_handshakes_is_not_limited() {
+    let mut kit = Testkit::new(Firewall::new(FirewallConfig {
+        half_open_per_source: 4,
+        ..config()
+    }));
+    let server = (2_000_000, 443);
+    for port in 1_000..1_400 {
+        let client = (5, port);
+        passes(&mut kit, INSIDE, &tcp(client, server, SYN, (1, 0), 0));
+        if port % 2 == 0 {
+            passes(&mut kit, OUTSIDE, &tcp(server, client, SYN_ACK, (7, 2), 0));
+            passes(&mut kit, INSIDE, &tcp(client, server, ACK, (2, 8), 0));
+        } else {
+            passes(
+                &mut kit,
+                OUTSIDE,
+                &tcp(server, client, RST | ACK, (0, 2), 0),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_full_table_refuses_new_flows_and_keeps_the_known() {
+    let mut kit = Testkit::new(Firewall::new(FirewallConfig {
+        flows_max: 100,
+        ..config()
+    }));
+    let server = (2_000_000, 53);
+    for port in 0..100 {
+        passes(&mut kit, INSIDE, &udp((5, 1_000 + port), server));
+    }
+    drops(
+        &mut kit,
+        INSIDE,
+        &udp((5, 2_000), server),
+        Reason::TableFull,
+    );
+    passes(&mut kit, OUTSIDE, &udp(server, (5, 1_000)));
+}
+
+/// A datagram's parts pass where its first part did, in any order, and none writes over a transport header.
+#[test]
+fn fragments_follow_the_first_and_overwrite_no_header() {
+    let mut kit = kit();
+    let client = (5, 40_000);
+    let syn = tcp(client, (2_000_000, 80), SYN, (1, 0), 64);
+    drops(
+        &mut kit,
+        INSIDE,
+        &part(&syn, 0, 16, true),
+        Reason::FragmentTiny,
+    );
+    let late = kit.packet(INSIDE, &part(&syn, 24, 60, false));
+    assert_eq!(
+        (late.verdict, late.calls),
+        (Verdict::Drop(Reason::FragmentUnmatched), 2)
+    );
+    passes(&mut kit, INSIDE, &part(&syn, 0, 24, true));
+    passes(&mut kit, INSIDE, &part(&syn, 24, 60, false));
+    // Overlapping data is the receiver's to refuse; an overlapped header is not let through.
+    passes(&mut kit, INSIDE, &part(&syn, 24, 40, true));
+    drops(
+        &mut kit,
+        INSIDE,
+        &part(&syn, 8, 24, true),
+        Reason::FragmentTiny,
+    );
+    drops(
+        &mut kit,
+        INSIDE,
+        &part(&syn, 16, 24, true),
+        Reason::FragmentTiny,
+    );
+    // Of a datagram that was refused nothing passes.
+    let refused = tcp((2_000_000, 9), (6, 81), SYN, (1, 0), 64);
+    drops(
+        &mut kit,
+        OUTSIDE,
+        &part(&refused, 0, 24, true),
+        Reason::Denied,
+    );
+    drops(
+        &mut kit,
+        OUTSIDE,
+        &part(&refused, 24, 60, false),
+        Reason::FragmentUnmatched,
+    );
+}
+
+/// Any bytes, and packets with any byte changed, give a verdict.
+#[test]
+fn garbage_gives_a_verdict() {
+    let mut kit = kit();
+    let seeds = [
+        tcp((5, 1), (2_000_000, 2), SYN, (1, 0), 20),
+        udp((5, 1), (2_000_000, 2)),
+        echo(8, 5, 2_000_000),
+        to_ipv6(&tcp((5, 1), (2_000_000, 2), ACK, (1, 0), 20)),
+    ];
+    let mut random = 1u64;
+    let mut next = move || {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize
+    };
+    let mut forwarded = 0;
+    for turn in 0..60_000 {
+        let mut packet = seeds[turn % seeds.len()].clone();
+        for _ in 0..next() % 4 {
+            let at = 14 + next() % (packet.len() - 14);
+            packet[at] = next() as u8;
+        }
+        if next() % 8 == 0 {
+            packet.truncate(next() % (packet.len() + 1));
+        }
+        let port = if next() % 2 == 0 { INSIDE } else { OUTSIDE };
+        forwarded += usize::from(matches!(
+            kit.packet(port, &packet).verdict,
+            Verdict::Forward(_)
+        ));
+    }
+    assert!(forwarded > 1_000, "{forwarded} forwarded show nothing");
+}

@@ -1,0 +1,6 @@
+//! The firewall: connections in every order, instances that know parts of them, and hostile packets.
+
+mod cluster;
+mod connections;
+mod hostile;
+mod packets;
