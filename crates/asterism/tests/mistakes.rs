@@ -62,14 +62,15 @@ fn messages_are_as_written_down() {
 /// The examples that ship say what they mean.
 #[test]
 fn the_examples_are_good() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
-    for (name, says) in [
+    for (file, expected) in [
         ("firewall.toml", "4 rules of firewall.rules"),
+        ("balancer.toml", "2 services with 5 backends"),
         ("monitor.toml", "exported to 192.0.2.9:4739"),
         ("limiter.toml", "sources 2,000 packets a second"),
     ] {
-        let (end, stdout, stderr) = check(&["check", examples.join(name).to_str().unwrap()]);
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
+        let (end, stdout, stderr) = check(&["check", examples.join(file).to_str().unwrap()]);
         assert_eq!(end, End::Done, "{stderr}");
-        assert!(stdout.contains(says), "{stdout}");
+        assert!(stdout.contains(expected), "{stdout}");
     }
 }

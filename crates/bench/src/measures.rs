@@ -5,6 +5,7 @@
 
 mod allocations;
 mod audit;
+mod balancer_disruption;
 mod captures;
 mod chain_order;
 mod chains;
@@ -62,6 +63,7 @@ use crate::timing;
 const MEASURES: &[&[Measure]] = &[
     allocations::MEASURES,
     audit::MEASURES,
+    balancer_disruption::MEASURES,
     chain_order::MEASURES,
     chains::MEASURES,
     counters::MEASURES,

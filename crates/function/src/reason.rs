@@ -56,6 +56,7 @@ reasons! {
     FragmentUnmatched "fragment-unmatched" "A later fragment whose first fragment was not seen.";
     IcmpUnmatched "icmp-unmatched" "An ICMP error that belongs to no known session.";
     IcmpLimited "icmp-limited" "An ICMP error was due but the rate limit was reached.";
+    NoBackend "no-backend" "No backend of the service's pool takes new flows; the client was told by ICMP where that is allowed.";
     Blocked "blocked" "The source is blocked.";
     PortBlocked "port-blocked" "The destination port is blocked for exceeding its volume.";
     Denied "denied" "A rule, or the default, refuses the new flow.";

@@ -89,6 +89,10 @@ impl<F: NetworkFunction> Testkit<F> {
     pub fn function(&self) -> &F {
         &self.function
     }
+    /// Puts another function in its place, as when a host reads its configuration anew: the state stays.
+    pub fn replace_function(&mut self, function: F) {
+        self.function = function;
+    }
     /// The state, to read.
     pub fn state(&self) -> &F::State {
         &self.state

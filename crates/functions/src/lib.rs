@@ -1,6 +1,7 @@
 //! The library of network functions.
 pub mod pass_through;
 
+pub mod balancer;
 pub mod firewall;
 pub mod limiter;
 pub mod monitor;

@@ -40,7 +40,7 @@ mod wire;
 
 pub use accumulator::{
     Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,
-    CountingBloom, CountingBloomAct, Heavy, SKEW_SECONDS_MAX, Spending, Tally, TokenBucket,
+    CountingBloom, CountingBloomAct, Heavy, Later, SKEW_SECONDS_MAX, Spending, Tally, TokenBucket,
     TokenBucketAct, TokenRate, TokenTally, Tokens, TopK, TopKAct, Vector, VectorAct, Window,
     WindowTally, WindowedCountMin, WindowedCountMinAct, WindowedCounters, WindowedCountersAct,
 };

@@ -140,6 +140,32 @@ fn a_vector_falls_below_zero_and_knows_its_ends() {
     assert_eq!(loads.lowest([4, 5]), Ok(None));
 }
 
+/// What is added from where no packet acts counts here at once, and for the others with the next flush, once.
+#[test]
+fn what_is_added_later_counts_at_once_and_is_told_once() {
+    let mut one = member(0, 5, ObjectSettings::REPLICATED);
+    let mut other = member(1, 5, ObjectSettings::REPLICATED);
+    one.state.act().loads.add(2, 7);
+    let later = one.state.loads.later();
+    later.add(2, -3);
+    later.add(4, -100);
+    assert_eq!(one.state.loads.get(2), Ok(4));
+    let name = OriginName {
+        member: 0,
+        incarnation: 1,
+    };
+    for _ in 0..2 {
+        for (sequence, bytes) in groups(&mut one.state, &one.context) {
+            let applied = other.state.apply(&other.context, name, sequence, &bytes);
+            assert!(applied.is_ok());
+        }
+        for member in [&one, &other] {
+            assert_eq!(member.state.loads.get(2), Ok(4));
+        }
+        assert_eq!(one.state.digests(), other.state.digests());
+    }
+}
+
 #[test]
 fn reads_are_late_where_they_are_to_be() {
     let late = ObjectSettings {

@@ -222,6 +222,7 @@ fn read_stage(
         Some((key, value)) => (key.span(), value),
         None => (named.span.clone(), &nothing),
     };
+    let place = key.clone();
     let function = read_settings(described, name, (key, settings), sharing, report);
     let mirror = values.flag("mirror")?;
     let on_failure = match values.choice("on_failure")? {
@@ -230,6 +231,14 @@ fn read_stage(
     };
     let function = function?;
     check_ways(&values, described, &function.settings, report);
+    if let Settings::Balancer(balancer) = &function.settings
+        && balancer.checks_backends()
+    {
+        report.add(
+            Diagnostic::error("a balancer in a chain cannot check its backends", place)
+                .help("leave `check` out of its services, or run it in a cluster of its own before or behind the chain"),
+        );
+    }
     Some(StageSettings {
         name: kept(name.to_owned()),
         function: described.name,

@@ -251,6 +251,9 @@ fn read_document(
     }
     if let Some(function) = function.as_mut().filter(|_| written) {
         on_real_links(document, function);
+        if let Some(values) = &port_values {
+            promises::check_tunnels(&function.settings, ports.as_deref(), values, report);
+        }
     }
     if let Some(function) = &function {
         let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);

@@ -4,9 +4,11 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{Described, ObjectKind};
+use super::functions::{BalancerMode, Described, ObjectKind, Settings};
 use super::kind::Absent;
 use super::objects::{Chosen, ObjectChoice, Placement, Sharing};
+use super::port::{Port, PortMode};
+use super::section::Values;
 use super::{fields, suggestion};
 
 /// Refuses combinations that cannot keep what the function promises.
@@ -123,6 +125,48 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
     diagnostic
         .help(format!("placed apart, {otherwise}"))
         .help(format!("choose placement = \"{choose}\" for both"))
+}
+
+/// Says so when packets would go into tunnels before their checksums are complete.
+pub(super) fn check_tunnels(
+    settings: &Settings,
+    ports: Option<&[Port]>,
+    values: &Values,
+    report: &mut Report,
+) {
+    let balancer = match settings {
+        Settings::Balancer(balancer) => balancer,
+        Settings::Chain(chain) => {
+            for stage in &chain.stages {
+                check_tunnels(&stage.settings, ports, values, report);
+            }
+            return;
+        }
+        _ => return,
+    };
+    let services = balancer.services.iter();
+    let Some(tunnel) = services
+        .into_iter()
+        .find(|service| service.mode == BalancerMode::Tunnel)
+    else {
+        return;
+    };
+    let outside = ports.unwrap_or_default().iter();
+    for port in outside.filter(|port| port.name == "outside" && port.mode == PortMode::Bulk) {
+        let place = values
+            .table(port.name)
+            .map_or(0..0, |table| table.span_of("mode"));
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "the service `{}` puts packets into tunnels, which cannot be with a port of the mode \"bulk\"",
+                    tunnel.name
+                ),
+                place,
+            )
+            .help("choose mode = \"ring\", or mode = \"direct\" or \"nat\" for the service"),
+        );
+    }
 }
 
 /// A wait that is shorter than state messages are ever late does nothing.

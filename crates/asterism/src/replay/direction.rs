@@ -10,9 +10,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use asterism_function::{
     Endpoint, Flow4, FlowKey, Fragment, IcmpKind, NetworkFunction, Packet, Paired, PortNumber,
 };
+use asterism_functions::balancer::{Balancer, BalancerState};
 use asterism_functions::nat::{Nat, NatState, Session};
 
-use crate::config::functions::NatSettings;
+use crate::config::functions::{BalancerSettings, NatSettings};
 use crate::config::network::Prefix;
 use crate::wiring::{INSIDE, OUTSIDE};
 
@@ -62,6 +63,35 @@ impl<F: NetworkFunction> Direction<F> for FirstSpeaker {
         }
         let first = *self.first.entry(key).or_insert(source);
         Side::From(if first == source { INSIDE } else { OUTSIDE })
+    }
+}
+
+/// What comes from a backend comes from their link, all else from the clients'.
+#[derive(Clone, Debug)]
+pub struct BalancerDirection {
+    /// In order.
+    backends: Vec<Ipv4Addr>,
+}
+
+impl BalancerDirection {
+    /// The sides of a balancer.
+    #[must_use]
+    pub fn new(settings: &BalancerSettings) -> BalancerDirection {
+        let services = settings.services.iter();
+        let backends = services.flat_map(|service| service.backends.iter().map(|one| one.address));
+        let mut backends: Vec<_> = backends.collect();
+        backends.sort_unstable();
+        BalancerDirection { backends }
+    }
+}
+
+impl Direction<Balancer> for BalancerDirection {
+    fn side(&mut self, bytes: &mut [u8], _: &mut dyn Iterator<Item = &BalancerState>) -> Side {
+        let source = Packet::parse(bytes)
+            .ok()
+            .and_then(|packet| packet.ipv4_source());
+        let answers = source.is_some_and(|source| self.backends.binary_search(&source).is_ok());
+        Side::From(if answers { INSIDE } else { OUTSIDE })
     }
 }
 

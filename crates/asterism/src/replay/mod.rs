@@ -25,7 +25,7 @@ use crate::output::Output;
 use crate::wiring;
 use crate::{check, config};
 
-pub use direction::{Direction, FirstSpeaker, NatDirection, Side, outside_of};
+pub use direction::{BalancerDirection, Direction, FirstSpeaker, NatDirection, Side, outside_of};
 pub use report::{HostReport, REPLAY, ReplayReport};
 
 /// Flows that are told apart at most; more are counted as one.

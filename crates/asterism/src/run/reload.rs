@@ -124,6 +124,25 @@ mod tests {
     }
 
     #[test]
+    fn a_balancers_services_change_and_the_rest_of_it_does_not() {
+        let with = |services: &str, rest: &str| {
+            read(&format!(
+                "[function.balancer]\n{rest}\nservices.web = {{ address = \"203.0.113.10:80\", backends = [{services}] }}"
+            ))
+        };
+        let one = "{ address = \"10.0.0.10\" }";
+        let now = with(one, "");
+        let wanted = with("{ address = \"10.0.0.10\", drain = true }", "");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.balancer] services".to_owned()])
+        );
+        let refused = changes(&now, &with(one, "persistence = \"1h\"")).unwrap_err();
+        assert!(refused[0].contains("[function.balancer]"), "{refused:?}");
+        assert!(changes(&now, &read("[function.pass-through]")).is_err());
+    }
+
+    #[test]
     fn all_or_nothing_with_a_sentence_each() {
         let now = read("[host]\nidle = \"sleep\"\n[function.pass-through]");
         assert_eq!(changes(&now, &now), Ok(Vec::new()));

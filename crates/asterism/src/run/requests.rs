@@ -63,6 +63,11 @@ pub enum Request {
         /// Where the parts go.
         parts: SyncSender<Vec<u8>>,
     },
+    /// Something that the control side tells the function, by a frame.
+    Tell {
+        /// The frame, as from the port [`CONTROL`](asterism_functions::balancer::CONTROL).
+        frame: [u8; 60],
+    },
     /// A saved state, in parts.
     Restore {
         /// The parts.

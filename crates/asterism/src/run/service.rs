@@ -1,6 +1,7 @@
 //! The main thread of a host: it starts the others, decides when packets are read, hears signals and commands, writes the log,
 //! and ends everything in order.
 
+mod backends;
 mod state;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
 use super::exports::Exports;
+use super::health::{Checking, Teller};
 use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::requests::Request;
@@ -71,6 +73,9 @@ pub struct Service<'a, 'o> {
     lives_refused: u64,
     watched: Time,
     pub(super) view: Arc<View>,
+    teller: Teller,
+    /// What checks backends, of a balancer that runs.
+    checking: Option<Checking>,
     reply: Option<Command>,
     /// The member is this process's until it ends.
     _place: Place,
@@ -204,6 +209,7 @@ impl Service<'_, '_> {
             shared.push(share);
             requests.push(sender);
         }
+        let first = requests[0].clone();
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
@@ -253,6 +259,13 @@ impl Service<'_, '_> {
             lives_refused: 0,
             watched: Time::ZERO,
             view,
+            teller: Teller {
+                member: member.0,
+                clock,
+                requests: first,
+                events: event_sender,
+            },
+            checking: None,
             reply: None,
             _place: place,
         })
@@ -270,6 +283,9 @@ impl Service<'_, '_> {
             .filter(|other| other.heard)
             .count();
         self.log(&Event::info("running").with("members_heard", heard));
+        if let Err(error) = self.check_backends() {
+            return Err(Interrupted::Failed(error));
+        }
         self.manager
             .ready(&format!("running; {heard} other hosts heard"));
         loop {
@@ -495,7 +511,8 @@ impl Service<'_, '_> {
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
         let (now, then) = (&self.config.function, &wanted.function);
-        if now.settings.change_to(&then.settings) != Some(Vec::new()) {
+        let is_other = now.settings.change_to(&then.settings) != Some(Vec::new());
+        if is_other {
             let copies = reload::Copies(&then.objects, self.requests.len());
             let functions = then.settings.with(copies)?;
             for (requests, function) in self.requests.iter().zip(functions) {
@@ -509,6 +526,9 @@ impl Service<'_, '_> {
             shared.spins.store(spins, Ordering::Relaxed);
         }
         self.config = wanted;
+        if is_other && self.view.phase() == Phase::Running {
+            self.check_backends()?;
+        }
         self.read_keys_anew();
         Ok(if changes.is_empty() {
             "nothing".to_owned()

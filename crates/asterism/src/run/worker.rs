@@ -11,6 +11,7 @@ use asterism_engine::port::LinkState;
 use asterism_engine::transport::Bell;
 use asterism_engine::{Instance, TracedPacket};
 use asterism_function::{NetworkFunction, Reason};
+use asterism_functions::balancer::CONTROL;
 use asterism_placement::Time;
 use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
@@ -299,6 +300,11 @@ impl<F: NetworkFunction> Worker<F> {
                 written: 0,
                 reply,
             }),
+            Request::Tell { frame } => {
+                // What finds no room is told again.
+                self.instance.inject(now, CONTROL, &frame);
+                None
+            }
             Request::Report { question, parts } => Some(Work::Report {
                 question,
                 cursor: Some(0),

@@ -2,13 +2,13 @@
 //! conntrackd in FTFW, its mode that sends again what was lost.
 //!
 //! Theirs: two network namespaces joined by a cable, a daemon in each. Datagrams that each open a flow leave the first, whose
-//! kernel tracks them and tells its daemon; that one tells the other. Counted is what both daemons take, which run as they
-//! come; not what making the flows and their events takes the kernel.
+//! kernel tracks them and tells its daemon; that one tells the other. Counted is what both daemons take; not what making the
+//! flows and their events takes the kernel.
 //!
-//! Two lower figures of theirs are in the variants. *Held*: the first daemon is stopped while flows are made, and then finds all
-//! of them at once, which is the best that can become of it: woken by every few events it takes several times as much. *Told*:
-//! a third daemon in a namespace of its own hears of the same flows and only keeps statistics; what it takes is what a
-//! daemon needs to hear of flows, and to do nothing about them.
+//! The first daemon is *held*: stopped while flows are made, it then finds all of them at once. That is the best that can become
+//! of it, and what the anchor is. One that runs is woken by every few events and takes several times as much here; what that
+//! comes to is in the variants. So is *told*: a third daemon in a namespace of its own hears of the same flows and only
+//! keeps statistics; what it takes is what a daemon needs to hear of flows, and to do nothing about them.
 //!
 //! Ours: two hosts with their sealed state channels on sockets of the loopback, each flow opened by a packet through the NAT;
 //! *nothing* is taken off, the packet included. Both are flooded: flows come as fast as they can be made. Times are on-CPU. What
@@ -423,42 +423,39 @@ fn conntrackd(context: &Context) -> Result<Outcome, Failure> {
     ours.pair.check(u64::from(rounds * FLOWS))?;
     let each = |what: fn(&Round) -> f64| -> Vec<f64> { rounds_all.iter().map(what).collect() };
     let median = |what: fn(&Round) -> f64| Spread::of(&each(what)).median;
-    let both = each(|(running, _, ours)| running.both() / (ours[0] + ours[1]));
+    let both = each(|(_, held, ours)| held.both() / (ours[0] + ours[1]));
     Ok(Outcome::of(&Spread::of(&both))
         .variant(
-            "over-conntrackd-held",
-            median(|(_, held, ours)| held.both() / (ours[0] + ours[1])),
+            "over-conntrackd-running",
+            median(|(running, _, ours)| running.both() / (ours[0] + ours[1])),
         )
         .variant(
-            "over-conntrackd-held-without-what-it-is-told",
+            "without-what-it-is-told",
             median(|(_, held, ours)| (held.both() - held.told) / (ours[0] + ours[1])),
         )
-        .variant(
-            "sender",
-            median(|(running, _, ours)| running.sender / ours[0]),
-        )
+        .variant("sender", median(|(_, held, ours)| held.sender / ours[0]))
         .variant(
             "receiver",
-            median(|(running, _, ours)| running.receiver / ours[1]),
+            median(|(_, held, ours)| held.receiver / ours[1]),
         )
         .variant(
-            "conntrackd-sender-ns",
+            "conntrackd-running-sender-ns",
             median(|(running, ..)| running.sender),
         )
         .variant(
-            "conntrackd-receiver-ns",
+            "conntrackd-running-receiver-ns",
             median(|(running, ..)| running.receiver),
         )
-        .variant("conntrackd-told-ns", median(|(running, ..)| running.told))
         .variant(
-            "conntrackd-held-sender-ns",
-            median(|(_, held, _)| held.sender),
+            "conntrackd-running-told-ns",
+            median(|(running, ..)| running.told),
         )
+        .variant("conntrackd-sender-ns", median(|(_, held, _)| held.sender))
         .variant(
-            "conntrackd-held-receiver-ns",
+            "conntrackd-receiver-ns",
             median(|(_, held, _)| held.receiver),
         )
-        .variant("conntrackd-held-told-ns", median(|(_, held, _)| held.told))
+        .variant("conntrackd-told-ns", median(|(_, held, _)| held.told))
         .variant("our-sender-ns", median(|(.., ours)| ours[0]))
         .variant("our-receiver-ns", median(|(.., ours)| ours[1]))
         .variant("conntrackd-messages-lost-and-sent-again", lost as f64)

@@ -438,7 +438,7 @@ impl Faults {
 }
 
 /// Whether an address can be one host's.
-pub(super) fn is_host(address: Ipv4Addr) -> bool {
+pub(crate) fn is_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
 }

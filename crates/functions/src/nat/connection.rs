@@ -156,7 +156,7 @@ impl IdleTimes {
     };
 
     /// By idle class.
-    pub(super) fn classes(&self) -> [Tick; 6] {
+    pub(crate) fn classes(&self) -> [Tick; 6] {
         [
             self.tcp_transitory,
             self.tcp_established,

@@ -17,7 +17,7 @@ const NOT_FORWARDED: [u8; 2] = [4, 5];
 
 /// The flow of the packet inside an error: only where the error is intact (RFC 5508 REQ-3), so is the IPv4 header
 /// inside (REQ-3a), and that packet came from where the error goes.
-fn embedded(packet: &Packet<'_>) -> Result<Flow4, Reason> {
+pub(crate) fn embedded(packet: &Packet<'_>) -> Result<Flow4, Reason> {
     if packet
         .icmp_type()
         .is_some_and(|icmp_type| NOT_FORWARDED.contains(&icmp_type))

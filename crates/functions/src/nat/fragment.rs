@@ -19,10 +19,10 @@ use super::route::TooLong;
 use super::{Nat, NatState};
 
 /// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
-pub(super) const IDLE: [Tick; 1] = [30];
+pub(crate) const IDLE: [Tick; 1] = [30];
 
 /// Microseconds for which a later fragment waits for the first one, parked.
-pub(super) const FIRST_WAIT_US: u64 = 100_000;
+pub(crate) const FIRST_WAIT_US: u64 = 100_000;
 
 /// Names a fragmented datagram before its translation (RFC 791 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,7 +35,7 @@ pub struct FragmentKey {
 
 impl FragmentKey {
     /// The key of a packet; `None` if it is not IPv4.
-    pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
+    pub(crate) fn of(packet: &Packet<'_>) -> Option<Self> {
         Some(Self {
             source: packet.ipv4_source()?.to_bits(),
             destination: packet.ipv4_destination()?.to_bits(),
@@ -153,6 +153,6 @@ impl Nat {
 }
 
 /// An endpoint of a packet that has no port to be set.
-pub(super) fn portless(address: Ipv4Addr) -> asterism_function::Endpoint {
+pub(crate) fn portless(address: Ipv4Addr) -> asterism_function::Endpoint {
     asterism_function::Endpoint::new(address, 0, asterism_function::Protocol(0))
 }

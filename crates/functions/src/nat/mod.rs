@@ -10,16 +10,16 @@
 //! is translated by the binding and leaves no trace: outsiders cannot fill the table.
 
 pub mod clauses;
-mod config;
-mod connection;
-mod error;
-mod fragment;
-mod neighbour;
-mod open;
+pub(crate) mod config;
+pub(crate) mod connection;
+pub(crate) mod error;
+pub(crate) mod fragment;
+pub(crate) mod neighbour;
+pub(crate) mod open;
 mod ports;
-mod report;
-mod route;
-mod session;
+pub(crate) mod report;
+pub(crate) mod route;
+pub(crate) mod session;
 
 use core::net::Ipv4Addr;
 

@@ -8,8 +8,8 @@ use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    ArpOperation, Ask, At, BadBytes, Late, MacAddress, Reader, Reason, Tick, Value, Verdict, Wire,
-    Writer, build, objects,
+    ArpOperation, Ask, At, BadBytes, Late, MacAddress, Map, Reader, Reason, Tick, Value, Verdict,
+    Wire, Writer, build, objects,
 };
 
 use super::config::{Side, is_host};
@@ -17,7 +17,7 @@ use super::route::{Link, Way};
 use super::{Nat, NatState};
 
 /// Seconds after which a neighbour that said nothing is forgotten, and after which a request that nobody answered is.
-pub(super) const IDLE: [Tick; 2] = [1_200, 10];
+pub(crate) const IDLE: [Tick; 2] = [1_200, 10];
 /// Seconds after which a neighbour in use is asked for again.
 const CONFIRMED_SECONDS: Tick = 300;
 /// Seconds between two requests for one address.
@@ -35,10 +35,26 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
+    /// Just learnt.
+    pub(crate) const fn learnt(mac: MacAddress, now: Tick) -> Self {
+        Self {
+            mac,
+            confirmed: now,
+            asked: 0,
+        }
+    }
+    /// Just asked for, and never heard.
+    pub(crate) const fn sought(now: Tick) -> Self {
+        Self {
+            mac: MacAddress([0; 6]),
+            confirmed: 0,
+            asked: now,
+        }
+    }
     fn is_known(&self) -> bool {
         self.mac != MacAddress::default()
     }
-    fn may_be_asked(&self, now: Tick) -> bool {
+    pub(crate) fn may_be_asked(&self, now: Tick) -> bool {
         now >= self.asked.saturating_add(ASK_SECONDS)
     }
 }
@@ -70,7 +86,7 @@ impl Value for Neighbour {
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum NextHop {
+pub(crate) enum NextHop {
     /// To this station.
     Station(MacAddress),
     /// To this station, which is to be asked whether it is still there.
@@ -81,6 +97,39 @@ pub(super) enum NextHop {
     Unreachable,
 }
 
+/// The next hop to a destination on a link. A probe, unless the station is configured.
+pub(crate) fn next_hop(
+    neighbours: &Map<Ipv4Addr, Neighbour>,
+    now: Tick,
+    link: &Link,
+    destination: Ipv4Addr,
+) -> Result<NextHop, Late> {
+    let address = match link.way(destination) {
+        None => return Ok(NextHop::Unreachable),
+        Some(Way::To(station)) => return Ok(NextHop::Station(station)),
+        Some(Way::Via(router)) => router,
+        Some(Way::OnLink) => destination,
+    };
+    let prefix = link.interface.prefix();
+    if !is_host(address) || prefix.broadcast() == Some(address) {
+        return Ok(NextHop::Unreachable);
+    }
+    if let Some(station) = link.configured(address) {
+        return Ok(NextHop::Station(station));
+    }
+    Ok(match neighbours.get(&address)? {
+        Some(known) if known.value.is_known() => {
+            let ageing = now > known.value.confirmed.saturating_add(CONFIRMED_SECONDS);
+            if ageing && known.value.may_be_asked(now) {
+                NextHop::Ageing(known)
+            } else {
+                NextHop::Station(known.value.mac)
+            }
+        }
+        _ => NextHop::Unresolved(address),
+    })
+}
+
 impl Nat {
     /// The next hop to a destination on a link. A probe, unless the station is configured.
     pub(super) fn next_hop(
@@ -89,31 +138,7 @@ impl Nat {
         link: &Link,
         destination: Ipv4Addr,
     ) -> Result<NextHop, Late> {
-        let address = match link.way(destination) {
-            None => return Ok(NextHop::Unreachable),
-            Some(Way::To(station)) => return Ok(NextHop::Station(station)),
-            Some(Way::Via(router)) => router,
-            Some(Way::OnLink) => destination,
-        };
-        let prefix = link.interface.prefix();
-        if !is_host(address) || prefix.broadcast() == Some(address) {
-            return Ok(NextHop::Unreachable);
-        }
-        if let Some(station) = link.configured(address) {
-            return Ok(NextHop::Station(station));
-        }
-        let now = ask.now();
-        Ok(match ask.neighbours.get(&address)? {
-            Some(known) if known.value.is_known() => {
-                let ageing = now > known.value.confirmed.saturating_add(CONFIRMED_SECONDS);
-                if ageing && known.value.may_be_asked(now) {
-                    NextHop::Ageing(known)
-                } else {
-                    NextHop::Station(known.value.mac)
-                }
-            }
-            _ => NextHop::Unresolved(address),
-        })
+        next_hop(&ask.neighbours, ask.now(), link, destination)
     }
 
     /// Asks for the station of an address, at most once a second, and drops the packet.
@@ -132,11 +157,7 @@ impl Nat {
         let Some(vacancy) = ask.neighbours.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
-        let asked = Neighbour {
-            mac: MacAddress::default(),
-            confirmed: 0,
-            asked: now,
-        };
+        let asked = Neighbour::sought(now);
         let mut act = ask.act()?;
         match known {
             Some(known) => act.neighbours.update(&known, asked),
@@ -177,11 +198,7 @@ impl Nat {
             None if teaches && asks_us => ask.neighbours.vacancy()?,
             _ => None,
         };
-        let learnt = Neighbour {
-            mac: arp.sender_mac,
-            confirmed: ask.now(),
-            asked: 0,
-        };
+        let learnt = Neighbour::learnt(arp.sender_mac, ask.now());
         let mut act = ask.act()?;
         match (known, vacancy) {
             (Some(known), _) => act.neighbours.update(&known, learnt),

@@ -512,6 +512,6 @@ pub(super) fn without_port_of_query(remote: Endpoint) -> Endpoint {
 }
 
 /// Bytes of the IP packet.
-pub(super) fn length_of(packet: &Packet<'_>) -> usize {
+pub(crate) fn length_of(packet: &Packet<'_>) -> usize {
     packet.layout().end() - packet.layout().network_offset()
 }

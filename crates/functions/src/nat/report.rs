@@ -4,23 +4,36 @@ use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, BadBytes, Endpoint, Fragment, Late, Protocol, Reader, Reason, Tick, Value, Verdict, Wire,
-    Writer, build, checksum::Change,
+    Ask, BadBytes, Endpoint, Fragment, Late, Packet, Protocol, Reader, Reason, State, Tick, Value,
+    Verdict, Wire, Writer, build, checksum::Change,
 };
 
 use super::config::Side;
 use super::{Nat, NatState};
 
 /// Seconds after which the count of a side is forgotten.
-pub(super) const IDLE: [Tick; 1] = [60];
+pub(crate) const IDLE: [Tick; 1] = [60];
 /// Entries of the table of errors sent.
-pub(super) const SIDES: u32 = 2;
+pub(crate) const SIDES: u32 = 2;
 
 /// How many errors were sent in a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorsSent {
     second: Tick,
     sent: u16,
+}
+
+impl ErrorsSent {
+    /// The count with one error more, unless that would be more than `most` in this second.
+    pub(crate) fn one_more(known: Option<Self>, now: Tick, most: u16) -> Option<Self> {
+        let sent = known
+            .filter(|known| known.second == now)
+            .map_or(0, |known| known.sent);
+        (sent < most).then_some(Self {
+            second: now,
+            sent: sent + 1,
+        })
+    }
 }
 
 impl Wire for ErrorsSent {
@@ -44,15 +57,47 @@ impl Value for ErrorsSent {
 
 /// Why the sender of a packet is told that it went no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Report {
+pub(crate) enum Report {
     /// Its time to live ended here.
     TimeExceeded,
     /// It is longer than this and must not be fragmented.
     TooBig(u16),
     /// There is no route.
     NetworkUnreachable,
+    /// Nobody is there who could answer.
+    HostUnreachable,
     /// There is no room or port for a new session (RFC 5508 REQ-8, RFC 4787 §8).
     Prohibited,
+}
+
+impl Report {
+    /// Writes the error about a packet, from one of our addresses. `None`: none may be sent about it.
+    pub(crate) fn write(
+        self,
+        packet: &Packet<'_>,
+        from: Ipv4Addr,
+        identification: [u8; 2],
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let original = packet.bytes();
+        let length = match self {
+            Self::TimeExceeded => build::icmp_time_exceeded(original, from, out),
+            Self::TooBig(mtu) => build::icmp_fragmentation_needed(original, from, mtu, out),
+            Self::NetworkUnreachable => build::icmp_unreachable(original, from, 0, out),
+            Self::HostUnreachable => build::icmp_unreachable(original, from, 1, out),
+            Self::Prohibited => build::icmp_unreachable(original, from, 13, out),
+        };
+        let at = packet.layout().network_offset();
+        let service = original.get(at + 1).map_or(0, |service| service & SERVICE);
+        replace(
+            out,
+            at,
+            |[version, _]| [version, NETWORK_CONTROL | service],
+            at + 10,
+        );
+        replace(out, at + 4, |_| identification, at + 10);
+        length
+    }
 }
 
 impl Nat {
@@ -69,20 +114,13 @@ impl Nat {
         };
         let now = ask.now();
         let known = ask.errors.get(&(side as u8))?;
-        let sent = match known {
-            Some(known) if known.value.second == now => known.value.sent,
-            _ => 0,
-        };
-        if sent >= self.config.icmp_errors_per_second {
+        let most = self.config.icmp_errors_per_second;
+        let Some(count) = ErrorsSent::one_more(known.map(|known| known.value), now, most) else {
             return Ok(Verdict::Drop(Reason::IcmpLimited));
-        }
+        };
         let vacancy = match known {
             None => ask.errors.vacancy()?,
             Some(_) => None,
-        };
-        let count = ErrorsSent {
-            second: now,
-            sent: sent + 1,
         };
         let from = self.reports_from(&ask, side);
         let identification = own_identification(&ask);
@@ -93,23 +131,7 @@ impl Nat {
             (None, None) => return Ok(Verdict::Drop(Reason::IcmpLimited)),
         }
         act.emit(self.link(side).interface.port, |packet, out| {
-            let original = packet.bytes();
-            let length = match report {
-                Report::TimeExceeded => build::icmp_time_exceeded(original, from, out),
-                Report::TooBig(mtu) => build::icmp_fragmentation_needed(original, from, mtu, out),
-                Report::NetworkUnreachable => build::icmp_unreachable(original, from, 0, out),
-                Report::Prohibited => build::icmp_unreachable(original, from, 13, out),
-            };
-            let at = packet.layout().network_offset();
-            let service = original.get(at + 1).map_or(0, |service| service & SERVICE);
-            replace(
-                out,
-                at,
-                |[version, _]| [version, NETWORK_CONTROL | service],
-                at + 10,
-            );
-            replace(out, at + 4, |_| identification, at + 10);
-            length
+            report.write(packet, from, identification, out)
         });
         Ok(Verdict::Drop(reason))
     }
@@ -147,10 +169,6 @@ impl Nat {
         if !super::config::is_host(source) || self.side_of(source) != self.side(port) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
-        let (network_at, transport_at) = (
-            packet.layout().network_offset(),
-            packet.layout().transport_offset(),
-        );
         let station = packet.ethernet_source();
         let mac = self
             .link(self.side(port).unwrap_or(Side::Inside))
@@ -163,27 +181,12 @@ impl Nat {
             .set_source(Endpoint::new(destination, identifier, Protocol::ICMP));
         act.packet
             .set_destination(Endpoint::new(source, identifier, Protocol::ICMP));
-        let bytes = act.packet.bytes_mut();
-        replace(
-            bytes,
-            transport_at,
-            |[_, code]| [ECHO_REPLY, code],
-            transport_at + 2,
-        );
-        replace(
-            bytes,
-            network_at + 8,
-            |[_, protocol]| [OWN_TTL, protocol],
-            network_at + 10,
-        );
-        // A datagram of ours: its identification, and no word about fragments.
-        replace(bytes, network_at + 4, |_| own, network_at + 10);
-        replace(bytes, network_at + 6, |_| [0, 0], network_at + 10);
+        make_echo_reply(&mut act.packet, own);
         Ok(Verdict::Forward(port))
     }
 }
 
-const ECHO_REQUEST: u8 = 8;
+pub(crate) const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// The type of service of errors: precedence "internetwork control", the rest as in the packet that the error is
 /// about (RFC 1812 §4.3.2.5).
@@ -196,12 +199,12 @@ const OWN_TTL: u8 = 64;
 
 /// The identification of a packet that the NAT makes itself. It must not soon come again between the same hosts
 /// (RFC 6864 §4.3); what the NAT makes is short and rare enough for numbers drawn at random.
-fn own_identification(ask: &Ask<'_, NatState>) -> [u8; 2] {
+pub(crate) fn own_identification<S: State>(ask: &Ask<'_, S>) -> [u8; 2] {
     (ask.random(IDENTIFICATION_DRAW) as u16).to_be_bytes()
 }
 
 /// Changes the word at `at` and repairs the checksum at `checksum_at`.
-fn replace(
+pub(crate) fn replace(
     bytes: &mut [u8],
     at: usize,
     change: impl FnOnce([u8; 2]) -> [u8; 2],
@@ -214,4 +217,28 @@ fn replace(
         let checksum = Change::NONE.and16(old, new).apply(checksum);
         bytes[checksum_at..checksum_at + 2].copy_from_slice(&checksum);
     }
+}
+
+/// Makes an echo request, whose ends were exchanged already, its reply (RFC 792).
+pub(crate) fn make_echo_reply(packet: &mut Packet<'_>, own: [u8; 2]) {
+    let (network_at, transport_at) = (
+        packet.layout().network_offset(),
+        packet.layout().transport_offset(),
+    );
+    let bytes = packet.bytes_mut();
+    replace(
+        bytes,
+        transport_at,
+        |[_, code]| [ECHO_REPLY, code],
+        transport_at + 2,
+    );
+    replace(
+        bytes,
+        network_at + 8,
+        |[_, protocol]| [OWN_TTL, protocol],
+        network_at + 10,
+    );
+    // A datagram of ours: its identification, and no word about fragments.
+    replace(bytes, network_at + 4, |_| own, network_at + 10);
+    replace(bytes, network_at + 6, |_| [0, 0], network_at + 10);
 }

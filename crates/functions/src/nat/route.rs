@@ -15,12 +15,12 @@ const PARTS_MAX: usize = 45;
 
 /// A packet is too long for a link, and must not be cut or would be cut into too many parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 /// One side's interface and the routes that lead there.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) interface: Interface,
+pub(crate) struct Link {
+    pub(crate) interface: Interface,
     /// The interface's Ethernet address in the high bytes of a word, as [`Link::takes`] compares it.
     mac: u64,
     /// All routes but the link's own have one station: the Ethernet addresses of a frame to it, for hosts beyond
@@ -57,7 +57,7 @@ struct Configured {
 
 /// What a route says of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// Hand it to this station.
     To(MacAddress),
     /// Hand it to the router of this address, whose station is not configured.
@@ -67,13 +67,22 @@ pub(super) enum Way {
 }
 
 impl Link {
-    pub(super) fn new(config: &NatConfig, side: Side) -> Self {
+    pub(crate) fn new(config: &NatConfig, side: Side) -> Self {
         let interface = match side {
             Side::Inside => config.inside,
             Side::Outside => config.outside,
         };
-        let mut neighbours: Vec<Configured> = config
-            .neighbours
+        Self::of(interface, side, &config.routes, &config.neighbours)
+    }
+
+    /// The link behind an interface, with the routes of its side.
+    pub(crate) fn of(
+        interface: Interface,
+        side: Side,
+        routes: &[Route],
+        neighbours: &[(Ipv4Addr, MacAddress)],
+    ) -> Self {
+        let mut neighbours: Vec<Configured> = neighbours
             .iter()
             .map(|&(address, mac)| Configured {
                 address,
@@ -88,7 +97,7 @@ impl Link {
             side,
             next_hop: None,
         };
-        let mut routes: Vec<Route> = config.routes.clone();
+        let mut routes: Vec<Route> = routes.to_vec();
         routes.push(own);
         routes.retain(|route| route.side == side);
         routes.sort_by_key(|route| core::cmp::Reverse(route.prefix.length));
@@ -129,7 +138,7 @@ impl Link {
     /// station is not configured. Four instructions if one router has everything beyond the link; without `THOROUGH`
     /// that is all that is tried.
     #[inline(always)]
-    pub(super) fn ethernet_to<const THOROUGH: bool>(&self, host: [u8; 4]) -> Option<&[u8; 12]> {
+    pub(crate) fn ethernet_to<const THOROUGH: bool>(&self, host: [u8; 4]) -> Option<&[u8; 12]> {
         let host = u32::from_ne_bytes(host);
         let (network, mask) = self.beyond;
         if host & mask != network {
@@ -180,13 +189,13 @@ impl Link {
     }
 
     /// The way to a destination on this side; `None`: it is not on this side.
-    pub(super) fn way(&self, destination: Ipv4Addr) -> Option<Way> {
+    pub(crate) fn way(&self, destination: Ipv4Addr) -> Option<Way> {
         self.entry_of(destination).map(|entry| entry.way)
     }
 
     /// Whether a frame is for this interface.
     #[inline(always)]
-    pub(super) fn takes(&self, packet: &Packet<'_>) -> bool {
+    pub(crate) fn takes(&self, packet: &Packet<'_>) -> bool {
         let destination = packet.bytes().first_chunk::<8>();
         destination.is_some_and(|bytes| u64::from_le_bytes(*bytes) << 16 == self.mac)
             || self.interface.promiscuous
@@ -194,12 +203,12 @@ impl Link {
 
     /// Whether an IP packet of this many bytes is longer than the link allows.
     #[inline(always)]
-    pub(super) fn is_too_long(&self, length: u16) -> bool {
+    pub(crate) fn is_too_long(&self, length: u16) -> bool {
         length > self.mtu
     }
 
     /// How a packet is cut for the link; `None`: it is short enough.
-    pub(super) fn cut(&self, packet: &Packet<'_>) -> Result<Option<Cut>, TooLong> {
+    pub(crate) fn cut(&self, packet: &Packet<'_>) -> Result<Option<Cut>, TooLong> {
         if !self.is_too_long(length_of(packet) as u16) {
             return Ok(None);
         }
@@ -212,7 +221,7 @@ impl Link {
 
     /// [`Link::is_too_long`] of a plain packet; without `THOROUGH` by the frame, whose padding is in it.
     #[inline(always)]
-    pub(super) fn may_be_too_long<const THOROUGH: bool>(
+    pub(crate) fn may_be_too_long<const THOROUGH: bool>(
         &self,
         plain: &Plain4<'_>,
         packet: &Packet<'_>,
@@ -224,14 +233,20 @@ impl Link {
         }
     }
 
+    /// The Ethernet addresses of a frame to a station.
+    #[inline(always)]
+    pub(crate) fn addressed(&self, station: MacAddress) -> [u8; 12] {
+        addressed(station, self.interface.mac)
+    }
+
     /// How many bits of the route to a destination are given; `None` without a route.
-    pub(super) fn specificity(&self, destination: Ipv4Addr) -> Option<u32> {
+    pub(crate) fn specificity(&self, destination: Ipv4Addr) -> Option<u32> {
         self.entry_of(destination)
             .map(|entry| entry.mask.count_ones())
     }
 
     /// The configured Ethernet address of a neighbour.
-    pub(super) fn configured(&self, address: Ipv4Addr) -> Option<MacAddress> {
+    pub(crate) fn configured(&self, address: Ipv4Addr) -> Option<MacAddress> {
         self.neighbour(address).map(|neighbour| neighbour.mac)
     }
 

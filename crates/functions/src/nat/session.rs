@@ -154,13 +154,26 @@ pub struct Ends {
 
 impl Ends {
     /// Of a packet from one endpoint to another. Of an ICMP query the remote endpoint has no port.
-    pub(super) fn between(source: Endpoint, destination: Endpoint) -> Self {
+    pub(crate) fn between(source: Endpoint, destination: Endpoint) -> Self {
         let address = |endpoint: Endpoint| u64::from(u32::from_le_bytes(endpoint.address.octets()));
         let port = |endpoint: Endpoint| u32::from(u16::from_le_bytes(endpoint.port.to_be_bytes()));
         Self {
             addresses: address(source) | address(destination) << 32,
             ports: port(source) | port(destination) << 16,
             protocol: source.protocol.0,
+        }
+    }
+}
+
+/// The bit of a protocol's number that no protocol of a flow has.
+const UNSEEN: u8 = 0x80;
+
+impl Ends {
+    /// Ends that no packet has.
+    pub(crate) fn unseen(self) -> Self {
+        Self {
+            protocol: self.protocol | UNSEEN,
+            ..self
         }
     }
 }

@@ -48,7 +48,7 @@ pub use counting_bloom::{CountingBloom, CountingBloomAct};
 pub use level::TokenRate;
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
 pub use top_k::{Heavy, TopK, TopKAct};
-pub use vector::{Vector, VectorAct};
+pub use vector::{Later, Vector, VectorAct};
 pub use window::{SKEW_SECONDS_MAX, Window, WindowTally};
 pub use windowed_count_min::{WindowedCountMin, WindowedCountMinAct};
 pub use windowed_counters::{WindowedCounters, WindowedCountersAct};

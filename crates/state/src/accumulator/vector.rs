@@ -1,5 +1,6 @@
 //! Sums by place, that may also fall.
 
+use core::cell::Cell;
 use std::rc::Rc;
 
 use super::cells::{Cells, Totals, hash_place, read_place, write_place};
@@ -19,6 +20,30 @@ pub struct Vector {
     object: u8,
     late_us: u32,
     cells: Cells<()>,
+    later: Rc<Later>,
+}
+
+/// Adds to a [`Vector`] from where no packet acts, as when an entry of a table ends by its idle time: what is added counts here
+/// at once, and is told to others with the next flush.
+#[derive(Debug)]
+pub struct Later {
+    amounts: Box<[Cell<i64>]>,
+    /// Some amount is not zero.
+    any: Cell<bool>,
+}
+
+impl Later {
+    /// Adds; wraps at 2⁶³. Nothing where there is no such place. Takes nothing from the heap.
+    pub fn add(&self, place: u32, amount: i64) {
+        if let Some(cell) = self.amounts.get(place as usize) {
+            cell.set(cell.get().wrapping_add(amount));
+            self.any.set(true);
+        }
+    }
+
+    fn amount(&self, place: u32) -> i64 {
+        self.amounts.get(place as usize).map_or(0, Cell::get)
+    }
 }
 
 impl Vector {
@@ -29,11 +54,34 @@ impl Vector {
         length: u32,
     ) -> Self {
         let cells = Cells::new(context.clone(), object, &settings, (length, Totals::Fall));
+        let later = Rc::new(Later {
+            amounts: (0..length).map(|_| Cell::new(0)).collect(),
+            any: Cell::new(false),
+        });
         Self {
             context,
             object,
             late_us: settings.late_us,
             cells,
+            later,
+        }
+    }
+
+    /// What adds to it from where no packet acts.
+    pub fn later(&self) -> Rc<Later> {
+        self.later.clone()
+    }
+
+    /// What was added by [`Later`] goes to the cells.
+    fn take_later(&mut self) {
+        if !self.later.any.replace(false) {
+            return;
+        }
+        for (place, amount) in self.later.amounts.iter().enumerate() {
+            let amount = amount.replace(0);
+            if amount != 0 {
+                self.cells.add(place as u32, amount as u64);
+            }
         }
     }
 
@@ -57,7 +105,8 @@ impl Vector {
         if !self.context.answers_plainly() {
             self.ahead(place)?;
         }
-        Ok(self.cells.sum(place) as i64)
+        let sum = self.cells.sum(place) as i64;
+        Ok(sum.wrapping_add(self.later.amount(place)))
     }
 
     /// The first of these places in which the sum is lowest: the server that is used least. Those that do not exist are passed
@@ -109,6 +158,7 @@ impl Object for Vector {
         self.cells.apply(input, stamp)
     }
     fn flush(&mut self, bytes: &mut usize) -> bool {
+        self.take_later();
         self.cells.flush(bytes, write_place, hash_place)
     }
     fn tells_own(&self) -> bool {

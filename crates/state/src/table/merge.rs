@@ -306,6 +306,9 @@ impl<R: Row, V: Value> Table<R, V> {
         );
         copy.expired = copy.seen;
         self.publish(Some(number), copy);
+        if let Some(call) = &self.on_end {
+            call(&record.row);
+        }
     }
 
     pub(super) fn copy_of(

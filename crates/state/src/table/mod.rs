@@ -56,7 +56,7 @@ pub type FoundNearby<R, V> = Result<Option<(At<R, V>, Nearby)>, Late>;
 
 /// Calls for a row that was forgotten for good, with whether it was the last one of its group.
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
-/// Calls for a row that came to live here although this instance did not write it.
+/// Calls for a row that came to live here although this instance did not write it, or whose end this instance decides.
 type OnAdopt<R> = Box<dyn Fn(&R)>;
 
 /// Rows found by their keys; see [`Map`](crate::Map), [`BiMap`](crate::BiMap) and [`Set`](crate::Set).
@@ -85,6 +85,7 @@ pub struct Table<R: Row, V: Value> {
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
+    on_end: Option<OnAdopt<R>>,
     /// What came to live or ended last; see `totals.rs`.
     turned: Option<(u32, bool)>,
     tally: TableTally,
@@ -159,6 +160,7 @@ impl<R: Row, V: Value> Table<R, V> {
             sweep_next: 0,
             on_forget: None,
             on_adopt: None,
+            on_end: None,
             turned: None,
             tally: TableTally::default(),
             leaves: Leaves::new(settings.audited),
@@ -177,6 +179,12 @@ impl<R: Row, V: Value> Table<R, V> {
     /// of an earlier life of this host. What such rows use must not be granted anew.
     pub fn on_adopt(&mut self, call: impl Fn(&R) + 'static) {
         self.on_adopt = Some(Box::new(call));
+    }
+
+    /// Registers what is called when this instance, and no other, says that a row idled out. It may still be used again by who
+    /// has not heard of it.
+    pub fn on_end(&mut self, call: impl Fn(&R) + 'static) {
+        self.on_end = Some(Box::new(call));
     }
 
     fn note_adopted(&self, row: &R) {

@@ -4,6 +4,7 @@
 //! A function is a file here and a line in the list `functions!`. The file has its fields, and what is made of them
 //! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
+mod balancer;
 mod chain;
 mod firewall;
 mod limiter;
@@ -18,6 +19,7 @@ use std::path::Path;
 
 use asterism_function::NetworkFunction;
 
+pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use chain::{ChainSettings, StageSettings};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
@@ -118,6 +120,8 @@ functions! {
     Nat(NatSettings) = nat::NAT;
     /// A stateful firewall.
     Firewall(FirewallSettings) = firewall::FIREWALL;
+    /// A load balancer.
+    Balancer(BalancerSettings) = balancer::BALANCER;
     /// A port-scan detector.
     PortScan(PortScanSettings) = port_scan::PORT_SCAN;
     /// A network monitor.
@@ -346,6 +350,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use asterism_function::State;
+    use asterism_functions::balancer::BalancerConfig;
     use asterism_functions::nat::NatConfig;
     use asterism_functions::port_scan::PortScanConfig;
 
@@ -353,6 +358,8 @@ mod tests {
         let (config, report) = Config::read("test.toml", text);
         config.unwrap_or_else(|| panic!("{}", report.render(false)))
     }
+
+    const BALANCED: &str = "services.web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] }";
 
     struct Objects<'a>(&'a [ObjectChoice]);
 
@@ -371,6 +378,7 @@ mod tests {
             let needed = match described.name {
                 "nat" => "outside = [\"203.0.113.1\"]",
                 "firewall" => "rules = \"rules\"",
+                "balancer" => BALANCED,
                 "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
                 _ => "",
             };
@@ -404,6 +412,19 @@ mod tests {
         let made = made.config();
         let own = NatConfig::new(made.inside, made.outside, made.outside_addresses.clone());
         let kept = NatConfig {
+            routes: made.routes.clone(),
+            neighbours: made.neighbours.clone(),
+            ..own
+        };
+        assert_eq!(*made, kept);
+        let function = read(&format!("[function.balancer]\n{BALANCED}")).function;
+        let Settings::Balancer(settings) = &function.settings else {
+            panic!()
+        };
+        let made = settings.function(&function.objects).unwrap();
+        let made = made.config();
+        let own = BalancerConfig::new(made.clients, made.backends, made.services.clone());
+        let kept = BalancerConfig {
             routes: made.routes.clone(),
             neighbours: made.neighbours.clone(),
             ..own

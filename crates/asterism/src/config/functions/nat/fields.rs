@@ -285,7 +285,7 @@ pub(super) static IDLE: Section = Section {
     ],
 };
 
-const fn link(
+pub(in super::super) const fn link(
     address: &'static str,
     mac: &'static str,
     next_hop: &'static str,
@@ -296,13 +296,13 @@ const fn link(
             name: "address",
             kind: Kind::Interface,
             default: Default::Is(address),
-            meaning: "The NAT's own address on the link, with the length of the link's prefix.",
+            meaning: "The function's own address on the link, with the length of the link's prefix.",
         },
         Field {
             name: "mac",
             kind: Kind::Mac,
             default: Default::Is(mac),
-            meaning: "The NAT's Ethernet address on the link; the same on all hosts.",
+            meaning: "The function's Ethernet address on the link; the same on all hosts.",
         },
         Field {
             name: "mtu",

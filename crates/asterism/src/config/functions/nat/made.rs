@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
+use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, Tick};
 use asterism_functions::nat::{
     self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, Route, Side,
 };
@@ -73,18 +73,8 @@ impl FunctionSettings for NatSettings {
 
     /// Stations are learnt, and frames to others are theirs.
     fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
-        let links = [
-            ("inside_link", &mut self.inside_link),
-            ("outside_link", &mut self.outside_link),
-        ];
-        for (name, link) in links {
-            if !is_written(name, "next_hop_mac") {
-                link.next_hop_mac = None;
-            }
-            if !is_written(name, "promiscuous") {
-                link.promiscuous = false;
-            }
-        }
+        self.inside_link.on_real("inside_link", is_written);
+        self.outside_link.on_real("outside_link", is_written);
     }
 
     /// Says so when a pool is too small to lease a block to every instance.
@@ -118,19 +108,46 @@ impl FunctionSettings for NatSettings {
     }
 }
 
+impl Link {
+    /// As it is between real interfaces, where the file does not say otherwise: stations are learnt, and frames to others are
+    /// theirs. `name` is that of its table.
+    pub(in super::super) fn on_real(
+        &mut self,
+        name: &str,
+        is_written: &dyn Fn(&str, &str) -> bool,
+    ) {
+        if !is_written(name, "next_hop_mac") {
+            self.next_hop_mac = None;
+        }
+        if !is_written(name, "promiscuous") {
+            self.promiscuous = false;
+        }
+    }
+
+    pub(in super::super) fn interface(&self, port: PortNumber) -> Interface {
+        Interface {
+            mtu: self.mtu,
+            promiscuous: self.promiscuous,
+            ..Interface::new(
+                port,
+                self.address.address,
+                self.address.length,
+                MacAddress(self.mac),
+            )
+        }
+    }
+}
+
+pub(in super::super) fn seconds(time: Duration) -> Tick {
+    Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX)
+}
+
+pub(in super::super) fn protocol(tcp: bool) -> Protocol {
+    if tcp { Protocol::TCP } else { Protocol::UDP }
+}
+
 /// A NAT's settings in its own words, with its own capacities.
 fn nat_config(settings: &NatSettings) -> NatConfig {
-    let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
-    let interface = |port, link: &Link| Interface {
-        mtu: link.mtu,
-        promiscuous: link.promiscuous,
-        ..Interface::new(
-            port,
-            link.address.address,
-            link.address.length,
-            MacAddress(link.mac),
-        )
-    };
     let (inside, outside) = (&settings.inside_link, &settings.outside_link);
     let links = settings
         .inside
@@ -166,11 +183,7 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
             .forwards
             .iter()
             .map(|forward| {
-                let protocol = if forward.tcp {
-                    Protocol::TCP
-                } else {
-                    Protocol::UDP
-                };
+                let protocol = protocol(forward.tcp);
                 Forward {
                     outside: Endpoint::new(*forward.outside.ip(), forward.outside.port(), protocol),
                     inside: Endpoint::new(*forward.inside.ip(), forward.inside.port(), protocol),
@@ -188,8 +201,8 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
         short_idle: settings.short_idle,
         icmp_errors_per_second: settings.icmp_errors_per_second,
         ..NatConfig::new(
-            interface(INSIDE, inside),
-            interface(OUTSIDE, outside),
+            inside.interface(INSIDE),
+            outside.interface(OUTSIDE),
             settings.outside.clone(),
         )
     }

@@ -1,8 +1,8 @@
 //! The settings of the NAT: what contradicts among them, and what comes of them. Its fields are in `fields.rs`,
 //! the NAT that is made of them in `made.rs`.
 
-mod fields;
-mod made;
+pub(super) mod fields;
+pub(super) mod made;
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
@@ -357,7 +357,7 @@ fn check_idle(values: &Values, report: &mut Report) {
     }
 }
 
-fn read_link(values: &Values, name: &str, report: &mut Report) -> Option<Link> {
+pub(super) fn read_link(values: &Values, name: &str, report: &mut Report) -> Option<Link> {
     let table = values.table(name)?;
     let link = Link {
         address: table.interface("address")?,
@@ -382,7 +382,7 @@ fn read_link(values: &Values, name: &str, report: &mut Report) -> Option<Link> {
     Some(link)
 }
 
-fn is_host(address: Ipv4Addr) -> bool {
+pub(super) fn is_host(address: Ipv4Addr) -> bool {
     !(address.octets()[0] == 0
         || address.is_loopback()
         || address.is_multicast()

@@ -1,0 +1,328 @@
+//! Real programs through balancer hosts that are `asterism run`: three nginx behind one address, requests through one host and
+//! answers through another; a backend drains, one is killed, a host is killed. Needs root and the programs; says `SKIPPED`
+//! without.
+//!
+//! The laboratory is the NAT's, the other way round: its server's node is the client, its client's node holds the backends,
+//! each an nginx at an address of its own.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use asterism_lab::http::document;
+use asterism_lab::nat::{CHANNEL_PORT, channel_address};
+use asterism_lab::nat::{CLIENT, INSIDE, NatLab, NatLabConfig, OUTSIDE, SERVER, TRANSLATED};
+use asterism_lab::{Program, pause, wait_until};
+
+const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
+const MS: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_secs(20);
+const BACKENDS: usize = 3;
+const DOWNLOADS: usize = 12;
+const DOCUMENT_BYTES: usize = 4_000_000;
+/// Eight seconds for a document.
+const BYTES_PER_SECOND: usize = 500_000;
+
+/// Whether all programs are installed and laboratories may be built; if not, says so.
+fn ready(programs: &[&str]) -> bool {
+    let ready = asterism_lab::needs(programs);
+    if let Err(why) = &ready {
+        println!("SKIPPED balancer with real programs: {why}");
+    }
+    ready.is_ok()
+}
+
+struct Balanced {
+    lab: NatLab,
+    hosts: Vec<Option<Program>>,
+    backends: Vec<Option<Program>>,
+    configuration: PathBuf,
+}
+
+fn backend_address(number: usize) -> String {
+    format!("10.77.0.{}", 11 + number)
+}
+
+fn configuration(lab: &NatLab, drains: Option<usize>) -> String {
+    let names: Vec<_> = lab.hosts.iter().map(|host| host.name()).collect();
+    let mut text = format!(
+        "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
+        lab.key_file().display()
+    );
+    for (place, name) in names.iter().enumerate() {
+        let (socket, address) = (lab.control_socket(place), channel_address(place));
+        write!(
+            text,
+            "[on.{name}.host]\ncontrol = \"{}\"\n[cluster.member.{name}]\naddress = \"{address}:{CHANNEL_PORT}\"\n",
+            socket.display()
+        )
+        .unwrap();
+    }
+    let backends: Vec<String> = (0..BACKENDS)
+        .map(|number| {
+            let (address, drain) = (backend_address(number), drains == Some(number));
+            format!("{{ address = \"{address}\", port = 8080, drain = {drain} }}")
+        })
+        .collect();
+    write!(
+        text,
+        r#"
+[host]
+join_wait = "300ms"
+[port.inside]
+kind = "af_packet"
+interface = "in"
+[port.outside]
+kind = "af_packet"
+interface = "out"
+[function.balancer.services.web]
+address = "{TRANSLATED}:80"
+check = "http"
+check_path = "/who"
+backends = [{}]
+[function.balancer.checks]
+interval = "200ms"
+timeout = "200ms"
+fall = 2
+[function.balancer.clients_link]
+address = "{OUTSIDE}/24"
+mac = "02:00:00:00:02:01"
+next_hop = "{SERVER}"
+[function.balancer.backends_link]
+address = "{INSIDE}/24"
+mac = "02:00:00:00:01:01"
+next_hop = "{CLIENT}"
+"#,
+        backends.join(", ")
+    )
+    .unwrap();
+    text
+}
+
+impl Balanced {
+    fn start() -> Balanced {
+        let lab = NatLab::new(&NatLabConfig::new(2, MS * 2)).unwrap();
+        let node = &lab.client;
+        let addresses = (0..BACKENDS)
+            .map(|number| format!("address add {}/32 dev lo", backend_address(number)));
+        node.ip(&addresses.collect::<Vec<_>>()).unwrap();
+        for (place, host) in lab.hosts.iter().enumerate() {
+            // What the hosts' own operating systems check by.
+            let own = format!("10.77.0.{}", 201 + place);
+            host.ip(&[format!("address add {own}/24 dev in")]).unwrap();
+            node.ip(&[format!("route add {own}/32 dev nat{}", place + 1)])
+                .unwrap();
+        }
+        lab.lab.file("document", document(DOCUMENT_BYTES)).unwrap();
+        let backends = (0..BACKENDS).map(|number| Some(nginx(&lab, number)));
+        let backends = backends.collect();
+        asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
+        let file = lab
+            .lab
+            .file("asterism.toml", configuration(&lab, None))
+            .unwrap();
+        let hosts = lab.start_hosts(Path::new(ASTERISM), &file).unwrap();
+        Balanced {
+            lab,
+            hosts: hosts.into_iter().map(Some).collect(),
+            backends,
+            configuration: file,
+        }
+    }
+
+    /// The client's requests go through one host, what the backends answer through another.
+    fn ways(&self, requests: usize, answers: usize) {
+        // In the NAT's laboratory, what the server sends are replies.
+        self.lab.replies_through(&[requests]).unwrap();
+        self.lab.requests_through(&[answers]).unwrap();
+    }
+
+    /// Which backend answers a new connection.
+    fn who(&self) -> Option<usize> {
+        let curl = self.lab.server.program("curl").args([
+            "-sS",
+            "--max-time",
+            "3",
+            &format!("http://{TRANSLATED}/who"),
+        ]);
+        let said = curl.finish().unwrap();
+        said.text().trim().parse().ok()
+    }
+
+    fn hosts_say(&self) -> String {
+        let said = self.hosts.iter().flatten().map(Program::stderr);
+        said.collect::<Vec<_>>().join("\n---\n")
+    }
+
+    fn download(&self, number: usize) -> Program {
+        let folder = self.lab.lab.folder().display();
+        let arguments = [
+            "-sS".to_owned(),
+            "--fail".to_owned(),
+            "--max-time".to_owned(),
+            "40".to_owned(),
+            "-D".to_owned(),
+            format!("{folder}/headers-{number}"),
+            "-o".to_owned(),
+            format!("{folder}/got-{number}"),
+            format!("http://{TRANSLATED}/document"),
+        ];
+        self.lab
+            .server
+            .program("curl")
+            .args(arguments)
+            .start()
+            .unwrap()
+    }
+
+    /// Which backend a download has, once its answer has begun.
+    fn backend_of(&self, number: usize) -> Option<usize> {
+        let file = self.lab.lab.folder().join(format!("headers-{number}"));
+        let headers = std::fs::read_to_string(file).ok()?;
+        let line = headers
+            .lines()
+            .find_map(|line| line.strip_prefix("X-Backend: "))?;
+        line.trim().parse().ok()
+    }
+
+    fn reload(&self, drains: Option<usize>) {
+        std::fs::write(&self.configuration, configuration(&self.lab, drains)).unwrap();
+        for (place, host) in self.hosts.iter().enumerate() {
+            if host.is_none() {
+                continue;
+            }
+            let socket = self.lab.control_socket(place);
+            let told = std::process::Command::new(ASTERISM)
+                .args(["reload", "--socket"])
+                .arg(socket)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&told.stderr).into_owned();
+            assert!(told.status.success(), "{said}");
+        }
+    }
+}
+
+fn nginx(lab: &NatLab, number: usize) -> Program {
+    let (folder, address) = (lab.lab.folder().display(), backend_address(number));
+    let work = format!("{folder}/nginx-{number}");
+    std::fs::create_dir_all(&work).unwrap();
+    let text = format!(
+        "daemon off; master_process off; worker_processes 1; pid {work}/pid; error_log stderr error;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{ access_log off; limit_rate {BYTES_PER_SECOND}; sendfile_max_chunk 16k;\n\
+         client_body_temp_path {work}; proxy_temp_path {work}; fastcgi_temp_path {work}; uwsgi_temp_path {work}; scgi_temp_path {work};\n\
+         server {{ listen {address}:8080 backlog=1024; root {folder}; add_header X-Backend {number};\n\
+         location = /who {{ return 200 \"{number}\\n\"; }} }} }}\n"
+    );
+    let file = lab.lab.file(&format!("nginx-{number}.conf"), text).unwrap();
+    let program = lab
+        .client
+        .program("nginx")
+        .args(["-e", "stderr", "-c"])
+        .arg(&file)
+        .start()
+        .unwrap();
+    let at = format!("{address}:8080").parse().unwrap();
+    lab.client.wait_for_tcp(at, PATIENCE).unwrap();
+    program
+}
+
+#[test]
+fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
+    if !ready(&["ip", "nginx", "curl", "wrk"]) {
+        return;
+    }
+    let mut cluster = Balanced::start();
+    cluster.ways(0, 1);
+    let mut seen = [0; BACKENDS];
+    for _ in 0..40 {
+        let who = cluster.who();
+        seen[who.unwrap_or_else(|| panic!("no answer\n{}", cluster.hosts_say()))] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 2), "{seen:?}");
+    let url = format!("http://{TRANSLATED}/who");
+    let wrk = cluster.lab.server.program("wrk");
+    let said = wrk.args(["-t", "1", "-c", "20", "-d", "1s", &url]).run();
+    let said = said.unwrap().all_text();
+    assert!(
+        said.contains("Requests/sec") && !said.contains("Socket errors"),
+        "{said}"
+    );
+    let (inside, outside) = (
+        cluster.lab.counts("in").unwrap(),
+        cluster.lab.counts("out").unwrap(),
+    );
+    assert!(outside[0].received > 1_000 && inside[1].received > 1_000);
+    assert!(outside[1].received < 100, "{outside:?}");
+
+    let downloads: Vec<Program> = (0..DOWNLOADS)
+        .map(|number| cluster.download(number))
+        .collect();
+    wait_until("all downloads to begin", PATIENCE, || {
+        (0..DOWNLOADS).all(|number| cluster.backend_of(number).is_some())
+    })
+    .unwrap();
+    let had: Vec<usize> = (0..DOWNLOADS)
+        .map(|number| cluster.backend_of(number).unwrap())
+        .collect();
+    println!("downloads by backend: {had:?}");
+
+    // The last one drains: it gets nobody new.
+    cluster.reload(Some(2));
+    for _ in 0..20 {
+        let who = cluster.who().expect("an answer");
+        assert_ne!(who, 2, "it drains\n{}", cluster.hosts_say());
+    }
+    // Another is killed, and noticed.
+    cluster.backends[1].take().unwrap().kill();
+    wait_until("the hosts to notice", PATIENCE, || {
+        cluster
+            .hosts
+            .iter()
+            .flatten()
+            .all(|host| host.stderr().contains("backend-down"))
+    })
+    .unwrap();
+    pause(MS * 200);
+    for _ in 0..20 {
+        assert_eq!(cluster.who(), Some(0), "{}", cluster.hosts_say());
+    }
+    // A host dies; the client's router sends by the other.
+    cluster.hosts[0].take().unwrap().kill();
+    cluster.ways(1, 1);
+    for _ in 0..10 {
+        assert_eq!(cluster.who(), Some(0), "{}", cluster.hosts_say());
+    }
+
+    let right = document(DOCUMENT_BYTES);
+    for (number, download) in downloads.into_iter().enumerate() {
+        let ended = download.wait(PATIENCE * 3).unwrap().successful();
+        if had[number] == 1 {
+            assert!(ended.is_err(), "its backend was killed");
+            continue;
+        }
+        let got = std::fs::read(cluster.lab.lab.folder().join(format!("got-{number}")));
+        assert!(
+            ended.is_ok() && got.unwrap() == right,
+            "download {number} of backend {}: {ended:?}\n{}",
+            had[number],
+            cluster.hosts_say()
+        );
+    }
+    // The killed one returns, the other drains no more.
+    cluster.backends[1] = Some(nginx(&cluster.lab, 1));
+    cluster.reload(None);
+    let mut back = [false; BACKENDS];
+    wait_until("all backends to be chosen again", PATIENCE, || {
+        if let Some(who) = cluster.who() {
+            back[who] = true;
+        }
+        back == [true; BACKENDS]
+    })
+    .unwrap();
+    for host in cluster.hosts.into_iter().flatten() {
+        assert!(host.runs(), "{}", host.stderr());
+        host.terminate(PATIENCE).unwrap().successful().unwrap();
+    }
+}

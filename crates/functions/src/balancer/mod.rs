@@ -1,0 +1,380 @@
+//! A load balancer of the transport layer: flows to virtual services go to the backends of their pools (the published
+//! algorithm of Maglev, NSDI 2016, for new flows; RFC 2003 for tunnels).
+//!
+//! A flow keeps its backend in a replicated table, so it lives through deaths of instances and changes of its pool, and
+//! its packets may take any instance. Only a new flow looks at the pool: `choose.rs` says who gets it.
+//!
+//! Imports `asterism_function`, and from `nat` what any router needs: links, routes, neighbours, ICMP errors. This file
+//! holds the state, and the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets),
+//! `send.rs` (how a packet leaves, in each mode), `health.rs` (votes on backends), `fragment.rs`, `error.rs` (ICMP errors
+//! of others), `own.rs` (what the balancer says itself), `maglev.rs`. Read first: `flow.rs` and `config.rs`.
+//!
+//! IPv4 only: IPv6 is dropped and counted.
+
+mod choose;
+mod config;
+mod error;
+mod flow;
+mod fragment;
+mod health;
+mod maglev;
+mod open;
+mod own;
+mod send;
+
+use core::net::Ipv4Addr;
+
+use asterism_function::objects::hash;
+use asterism_function::{
+    Ask, Builder, Changes4, End, Endpoint, Forwarding4, Late, Map, Network, NetworkFunction,
+    PortNumber, Protocol, Reason, Table, TcpFlags, Vector, Verdict, state,
+};
+
+pub use config::{
+    BACKENDS_MAX, Backend, BalancerConfig, Choice, Mode, SERVICE_BACKENDS_MAX, SERVICES_MAX,
+    Service, WEIGHT_MAX,
+};
+pub use flow::{Flow, Kept};
+pub use fragment::Led;
+pub use health::{CONTROL, Finding, VOTE_SECONDS, VOTERS, Votes};
+pub use maglev::{Maglev, PLACES};
+
+use crate::nat::neighbour::{self, NextHop, next_hop};
+use crate::nat::route::Link;
+use crate::nat::session::Ends;
+use crate::nat::{
+    ConfigFault, Connection, Direction, ErrorsSent, FragmentKey, Neighbour, Side, fragment as led,
+    report,
+};
+
+/// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.
+const USAGE_PLACES: u32 = 4 * BACKENDS_MAX as u32;
+
+/// What all instances of a balancer share.
+#[state]
+#[derive(Debug)]
+pub struct BalancerState {
+    /// Which backend each flow has, and what was seen of it.
+    pub flows: Table<Flow, Connection>,
+    /// Which backend a client has, by service and client: of services that keep to it.
+    pub kept: Map<(Endpoint, Ipv4Addr), Kept>,
+    /// How many flows each backend has.
+    pub usage: Vector,
+    /// What hosts say of backends.
+    pub health: Map<Endpoint, Votes>,
+    /// Fragmented datagrams whose first fragment was seen.
+    pub fragments: Map<FragmentKey, Led>,
+    /// Ethernet addresses learnt by ARP.
+    pub neighbours: Map<Ipv4Addr, Neighbour>,
+    /// ICMP errors sent in the current second, for each side. Best `local`: nobody else needs it.
+    pub errors: Map<u8, ErrorsSent>,
+}
+
+/// The balancer.
+#[derive(Debug)]
+pub struct Balancer {
+    config: BalancerConfig,
+    clients: Link,
+    backends: Link,
+    /// In the order of their endpoints.
+    pools: Vec<Pool>,
+    /// Addresses of services, in order.
+    addresses: Vec<Ipv4Addr>,
+    /// Addresses of backends, in order.
+    answering: Vec<Ipv4Addr>,
+    /// What is checked, in order.
+    checked: Vec<Endpoint>,
+    /// Some UDP service is checked: packets of known flows must look whether their backend lives.
+    watches_udp: bool,
+}
+
+/// A service with what follows from it.
+#[derive(Debug)]
+struct Pool {
+    service: Service,
+    table: Maglev,
+    /// Of each backend, its place in the vector of usage.
+    places: Vec<u16>,
+}
+
+impl Balancer {
+    /// A balancer of a configuration, or everything that is wrong with it.
+    pub fn new(config: BalancerConfig) -> Result<Self, Vec<ConfigFault>> {
+        config.validate()?;
+        let all = || {
+            let services = config.services.iter();
+            services.flat_map(|service| service.backends.iter().map(move |one| (service, one)))
+        };
+        let mut named: Vec<Endpoint> = all()
+            .map(|(service, one)| service.checked_at(one))
+            .collect();
+        named.sort_unstable();
+        named.dedup();
+        if named.len() > BACKENDS_MAX {
+            return Err(vec![ConfigFault {
+                field: "services",
+                sentence: format!("{} backends exceed {BACKENDS_MAX}", named.len()),
+            }]);
+        }
+        let places = usage_places(&named);
+        let mut pools: Vec<Pool> = config
+            .services
+            .iter()
+            .map(|service| Pool::new(service, &named, &places))
+            .collect();
+        pools.sort_unstable_by_key(Pool::first);
+        let mut addresses: Vec<_> = config.services.iter().map(|one| one.address).collect();
+        let mut answering: Vec<_> = all().map(|(_, one)| one.address).collect();
+        let mut checked: Vec<_> = all()
+            .filter(|(service, _)| service.checked)
+            .map(|(service, one)| service.checked_at(one))
+            .collect();
+        addresses.sort_unstable();
+        answering.sort_unstable();
+        checked.sort_unstable();
+        let link = |interface, side| Link::of(interface, side, &config.routes, &config.neighbours);
+        Ok(Self {
+            clients: link(config.clients, Side::Outside),
+            backends: link(config.backends, Side::Inside),
+            pools,
+            addresses,
+            answering,
+            watches_udp: checked.iter().any(|one| one.protocol == Protocol::UDP),
+            checked,
+            config,
+        })
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn config(&self) -> &BalancerConfig {
+        &self.config
+    }
+
+    /// The place of a backend in the vector of usage: of a service's, as [`Service::checked_at`] names it.
+    #[must_use]
+    pub fn usage_place(&self, backend: Endpoint) -> Option<u32> {
+        self.pools.iter().find_map(|pool| {
+            let is_it = |one| pool.service.checked_at(one) == backend;
+            let number = pool.service.backends.iter().position(is_it)?;
+            Some(pool.places[number].into())
+        })
+    }
+
+    /// The pool that has an endpoint.
+    fn pool_of(&self, asked: Endpoint) -> Option<&Pool> {
+        let later = self.pools.partition_point(|pool| pool.first() <= asked);
+        let pool = &self.pools[later.checked_sub(1)?];
+        let service = &pool.service;
+        let has = (service.address, service.protocol) == (asked.address, asked.protocol)
+            && asked.port <= service.ports.1;
+        has.then_some(pool)
+    }
+
+    fn side(&self, port: PortNumber) -> Option<Side> {
+        if port == self.clients.interface.port {
+            Some(Side::Outside)
+        } else if port == self.backends.interface.port {
+            Some(Side::Inside)
+        } else {
+            None
+        }
+    }
+
+    fn link(&self, side: Side) -> &Link {
+        match side {
+            Side::Inside => &self.backends,
+            Side::Outside => &self.clients,
+        }
+    }
+
+    fn is_service(&self, address: Ipv4Addr) -> bool {
+        self.addresses.binary_search(&address).is_ok()
+    }
+
+    fn is_own(&self, address: Ipv4Addr) -> bool {
+        address == self.clients.interface.address || address == self.backends.interface.address
+    }
+
+    fn checks(&self, backend: Endpoint) -> bool {
+        self.checked.binary_search(&backend).is_ok()
+    }
+
+    /// A plain packet of a client whose flow is known and translated: an edit. Anything else goes further.
+    #[inline(always)]
+    fn request(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        let Some(plain) = ask.packet().plain4() else {
+            return self.uncommon(ask);
+        };
+        let Some(flow) = ask.flows.by_left(&Ends::from(&plain))? else {
+            return self.uncommon(ask);
+        };
+        let flags = plain.tcp_flags();
+        if !self.clients.takes(ask.packet())
+            || flow.row.mode != Mode::Nat
+            || flow.value.may_have_ended()
+            || flags.contains(TcpFlags::SYN)
+            || self.watches_udp && plain.protocol() == Protocol::UDP
+            || plain.ttl() <= 1
+            || self.backends.is_too_long(plain.length())
+        {
+            return self.uncommon(ask);
+        }
+        let Flow {
+            service, backend, ..
+        } = flow.row;
+        let (link, now) = (&self.backends, ask.now());
+        let hop = next_hop(&ask.neighbours, now, link, backend.address)?;
+        let NextHop::Station(station) = hop else {
+            return self.uncommon(ask);
+        };
+        let mut act = ask.act()?;
+        act.packet.forward_plain4(
+            End::Destination,
+            &Forwarding4 {
+                changes: Changes4::between(service, backend),
+                address: backend.address.octets(),
+                port: backend.port.to_be_bytes(),
+                ethernet: &link.addressed(station),
+            },
+        );
+        let connection = flow.value.after(flags, Direction::Outbound);
+        act.flows.update(&flow, connection);
+        Ok(Verdict::Forward(link.interface.port))
+    }
+
+    /// A plain packet of a backend whose flow is known: as [`Balancer::request`].
+    #[inline(always)]
+    fn answer(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        let Some(plain) = ask.packet().plain4() else {
+            return self.uncommon(ask);
+        };
+        let Some(flow) = ask.flows.by_right(&Ends::from(&plain))? else {
+            return self.uncommon(ask);
+        };
+        if !self.backends.takes(ask.packet())
+            || plain.ttl() <= 1
+            || self.clients.is_too_long(plain.length())
+        {
+            return self.uncommon(ask);
+        }
+        let flags = plain.tcp_flags();
+        let Flow {
+            client,
+            service,
+            backend,
+            ..
+        } = flow.row;
+        let (link, now) = (&self.clients, ask.now());
+        let hop = next_hop(&ask.neighbours, now, link, client.address)?;
+        let NextHop::Station(station) = hop else {
+            return self.uncommon(ask);
+        };
+        let mut act = ask.act()?;
+        act.packet.forward_plain4(
+            End::Source,
+            &Forwarding4 {
+                changes: Changes4::between(backend, service),
+                address: service.address.octets(),
+                port: service.port.to_be_bytes(),
+                ethernet: &link.addressed(station),
+            },
+        );
+        let connection = flow.value.after(flags, Direction::Inbound);
+        act.flows.update(&flow, connection);
+        Ok(Verdict::Forward(link.interface.port))
+    }
+
+    /// All packets, also those that need more than an edit.
+    #[cold]
+    #[inline(never)]
+    fn uncommon(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        let Some(side) = self.side(ask.port()) else {
+            return if ask.port() == CONTROL {
+                self.told(ask)
+            } else {
+                Ok(Verdict::Drop(Reason::NotForUs))
+            };
+        };
+        match ask.packet().layout().network() {
+            Network::Ipv4 if self.link(side).takes(ask.packet()) => self.ipv4(ask, side),
+            Network::Ipv4 => Ok(Verdict::Drop(Reason::NotForUs)),
+            Network::Arp => self.arp(ask, side),
+            Network::Ipv6 | Network::Other => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
+        }
+    }
+}
+
+impl Pool {
+    fn new(service: &Service, named: &[Endpoint], places: &[u16]) -> Self {
+        let weighted: Vec<(u64, u32)> = service
+            .backends
+            .iter()
+            .map(|one| {
+                let weight = if one.drains { 0 } else { one.weight };
+                (service.checked_at(one).to_bits(), weight)
+            })
+            .collect();
+        let place_of = |one| {
+            let found = named.binary_search(&service.checked_at(one));
+            found.map_or(0, |number| places[number])
+        };
+        Self {
+            table: Maglev::new(&weighted),
+            places: service.backends.iter().map(place_of).collect(),
+            service: service.clone(),
+        }
+    }
+
+    fn first(&self) -> Endpoint {
+        let service = &self.service;
+        Endpoint::new(service.address, service.ports.0, service.protocol)
+    }
+}
+
+/// A place of the vector of usage for each backend, by a hash of its name and the next free one: the same on all hosts, and
+/// hardly ever another one when pools change. The names are in order.
+fn usage_places(named: &[Endpoint]) -> Vec<u16> {
+    let mut taken = vec![false; USAGE_PLACES as usize];
+    let place = |name: &Endpoint| {
+        let mut place = (hash::word(name.to_bits(), 0) % u64::from(USAGE_PLACES)) as usize;
+        while core::mem::replace(&mut taken[place], true) {
+            place = (place + 1) % USAGE_PLACES as usize;
+        }
+        place as u16
+    };
+    named.iter().map(place).collect()
+}
+
+impl NetworkFunction for Balancer {
+    type State = BalancerState;
+
+    fn state(&self, builder: &Builder) -> BalancerState {
+        let config = &self.config;
+        let mut flows = builder.table("flows", config.flows_max, &config.idle.classes());
+        let kept = builder.table("kept", config.kept_max, &[config.persistence_s]);
+        let usage = builder.vector("usage", USAGE_PLACES);
+        let later = usage.later();
+        flows.on_end(move |flow: &Flow| later.add(flow.place.into(), -1));
+        BalancerState {
+            flows,
+            kept,
+            usage,
+            health: builder.table("health", BACKENDS_MAX as u32, &health::IDLE),
+            fragments: builder.table("fragments", config.fragments_max, &led::IDLE),
+            neighbours: builder.table("neighbours", config.neighbours_max, &neighbour::IDLE),
+            errors: builder.table("errors", report::SIDES, &report::IDLE),
+        }
+    }
+
+    #[inline(always)]
+    fn packet(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        if ask.port() == self.clients.interface.port {
+            self.request(ask)
+        } else if ask.port() == self.backends.interface.port {
+            self.answer(ask)
+        } else {
+            self.uncommon(ask)
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The load balancer: choices, modes, deaths, hostile packets, and several instances.
+//!
+//! `network.rs` is the small network that most tests send packets through.
+
+mod choices;
+mod cluster;
+mod hostile;
+mod modes;
+mod network;
