@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
+use crate::run::exports::{Exported, ExportsDocument};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
 pub use stages::StageDocument;
@@ -43,6 +44,8 @@ pub struct View {
     channel: Snapshots,
     phase: AtomicU8,
     suppressed: AtomicU64,
+    /// What was exported, where the function exports.
+    pub exports: Exported,
 }
 
 /// What a host is called, and what belongs to it.
@@ -117,6 +120,7 @@ impl View {
             channel,
             phase: AtomicU8::new(Phase::Listening as u8),
             suppressed: AtomicU64::new(0),
+            exports: Exported::default(),
         }
     }
 
@@ -322,6 +326,7 @@ impl View {
             sites: SitesDocument::new(&channel, &self.names),
             audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
+            exports: self.exports.document(),
         }
     }
 
@@ -467,6 +472,9 @@ pub struct StatusDocument {
     pub ended: Vec<EndedDocument>,
     /// Lines that its log left out because there were too many of their kind.
     pub log_lines_suppressed: u64,
+    /// What it exported to a collector; absent where nothing is exported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exports: Option<ExportsDocument>,
 }
 
 /// A life of a member that an epoch ended.

@@ -65,6 +65,8 @@ fn the_examples_are_good() {
     for (file, expected) in [
         ("firewall.toml", "4 rules of firewall.rules"),
         ("balancer.toml", "2 services with 5 backends"),
+        ("monitor.toml", "exported to 192.0.2.9:4739"),
+        ("limiter.toml", "sources 2,000 packets a second"),
     ] {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
         let (end, stdout, stderr) = check(&["check", examples.join(file).to_str().unwrap()]);

@@ -26,6 +26,8 @@ mod lab;
 mod lab_kill;
 mod lab_tcp;
 mod lab_throughput;
+mod limiter;
+mod monitor_error;
 mod multicast_cost;
 mod nat;
 mod nat_bench;
@@ -74,6 +76,8 @@ const MEASURES: &[&[Measure]] = &[
     lab_kill::MEASURES,
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
+    limiter::MEASURES,
+    monitor_error::MEASURES,
     multicast_cost::MEASURES,
     nat::MEASURES,
     nat_churn::MEASURES,

@@ -48,6 +48,20 @@ pub trait NetworkFunction: 'static {
         Vec::new()
     }
 
+    /// What the control plane asks of the state, in the function's own words: looks at up to `count` entries from `cursor` on,
+    /// appends to `out`, and gives where to go on, `None` at the end. `question` is the function's too. Called between bursts on
+    /// the instance's thread, a part at a time, never for a packet; may allocate. Functions that tell nothing leave it out.
+    fn report(
+        &self,
+        state: &Self::State,
+        question: u32,
+        (cursor, count): (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let _ = (state, question, cursor, count, out);
+        None
+    }
+
     /// Names of the state's objects, in order: known before a state is built.
     #[inline(always)]
     fn objects(&self) -> &'static [&'static str] {

@@ -65,6 +65,7 @@ reasons! {
     OutOfWindow "out-of-window" "A TCP segment whose numbers are more than a window away from the connection's.";
     HalfOpenLimit "half-open-limit" "The source, or all sources together, have too many half-open connections.";
     FragmentTiny "fragment-tiny" "A fragment that cuts, or would overwrite, a transport header.";
+    RateLimited "rate-limited" "A limit that the packet counts for is used up.";
     ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";
     ParkedOverflow "parked-overflow" "Too many packets waited for late answers, or behind such; one was dropped.";
     ParkedFlow "parked-flow" "Too many packets of one flow waited; the newest was dropped.";

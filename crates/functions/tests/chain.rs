@@ -4,10 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use asterism_function::chain::{Chain, Stage};
-use asterism_function::testkit::{Testkit, late_everywhere};
+use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{
     Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags, Verdict, build,
 };
+use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig};
 use asterism_functions::nat::{
     BY_INSIDE, Interface, Nat, NatConfig, NatState, Prefix, Route, Side,
 };
@@ -199,4 +200,57 @@ fn objects_of_two_stages_of_one_kind_are_two() {
         let counted = kit.state().stage::<PassThroughState>(number).unwrap();
         assert_eq!(counted.packets.get(), Ok(3));
     }
+}
+
+/// What a stage tells is what it would tell alone; the others of the chain are not asked.
+#[test]
+fn a_stage_is_asked_for_a_report_by_its_number() {
+    let monitor = Monitor::new(MonitorConfig::default());
+    let stages = vec![
+        Stage::new("count", Arc::new(count())),
+        Stage::new("monitor", Arc::new(monitor)),
+    ];
+    let mut chained = Testkit::new(Chain::new(stages).unwrap());
+    let mut alone = Testkit::new(monitor);
+    for port in 1..20 {
+        let tcp = |address: [u8; 4], port| Endpoint::new(address.into(), port, Protocol::TCP);
+        let (from, to) = (tcp([10, 0, 0, 1], port), tcp([10, 0, 0, 2], 443));
+        let bytes = segment(from, to, TcpFlags::SYN);
+        let verdicts = [
+            chained.packet(INSIDE, &bytes).verdict,
+            alone.packet(INSIDE, &bytes).verdict,
+        ];
+        assert_eq!(verdicts, [Verdict::Forward(OUTSIDE); 2]);
+    }
+    let interval = START_TICK / monitor.config().interval_s;
+    let all = (0, u32::MAX);
+    let mut own = Vec::new();
+    monitor.report(alone.state(), interval, all, &mut own);
+    let ask = |stage, out: &mut Vec<u8>| {
+        let question = Chain::question(stage, interval).unwrap();
+        chained
+            .function()
+            .report(chained.state(), question, all, out)
+    };
+    let records = |bytes: &[u8]| {
+        let mut records = Vec::new();
+        assert!(FlowRecord::read_all(bytes, |record| records.push((
+            record.flow,
+            record.packets,
+            record.bytes
+        ))));
+        records.sort();
+        records
+    };
+    let mut told = Vec::new();
+    assert_eq!(ask(1, &mut told), None);
+    assert_eq!(records(&told), records(&own));
+    assert_eq!(records(&told).len(), 19);
+    for other in [0, 7] {
+        let mut nothing = Vec::new();
+        assert_eq!(ask(other, &mut nothing), None);
+        assert!(nothing.is_empty());
+    }
+    assert_eq!(Chain::question(8, interval), None);
+    assert_eq!(Chain::question(1, 1 << 29), None);
 }

@@ -56,7 +56,7 @@ impl Identity {
     ///
     /// Members first, then each member's instances among themselves: a host need not know how many
     /// instances the others run, and members with different numbers of them still never share a lease.
-    pub(crate) fn share(&self) -> (u32, u32) {
+    pub fn share(&self) -> (u32, u32) {
         let members = self.members.len().max(1) as u32;
         let place = self
             .members

@@ -57,6 +57,7 @@ pub(super) fn check(
     for one in chosen {
         if one.object.kind == ObjectKind::TokenBucket
             && one.placement == Some(Placement::Replicated)
+            && one.values.has("accuracy")
             && one.values.choice("accuracy") == Some("exact")
         {
             report.add(

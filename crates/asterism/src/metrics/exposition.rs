@@ -72,6 +72,7 @@ pub fn text(view: &View) -> String {
     ports(&mut page, view, &instances);
     stages::stages(&mut page, &view.names.stages, &instances);
     objects(&mut page, &instances);
+    exports(&mut page, view);
     channel(&mut page, view);
     audit(&mut page, view);
     peers(&mut page, view);
@@ -117,6 +118,38 @@ fn host(page: &mut Page, view: &View) {
         "Lines that the log left out because there were too many of their kind.",
         view.suppressed(),
     );
+}
+
+/// What was exported, where there is a collector.
+fn exports(page: &mut Page, view: &View) {
+    let Some(exports) = view.exports.document() else {
+        return;
+    };
+    let counts = [
+        (
+            "asterism_export_intervals_total",
+            "Intervals of flows that this host exported.",
+            exports.intervals,
+        ),
+        (
+            "asterism_export_records_total",
+            "Flow records sent to the collector.",
+            exports.records,
+        ),
+        (
+            "asterism_export_messages_total",
+            "IPFIX messages sent to the collector.",
+            exports.messages,
+        ),
+        (
+            "asterism_export_messages_lost_total",
+            "IPFIX messages that could not be sent; their records are lost.",
+            exports.messages_lost,
+        ),
+    ];
+    for (name, help, value) in counts {
+        page.one(name, "counter", help, value);
+    }
 }
 
 fn packets(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {

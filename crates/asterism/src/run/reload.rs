@@ -124,6 +124,25 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_a_chains_stages_changes() {
+        let text =
+            "chain = [\"firewall\", \"pass-through\"]\n[function.firewall]\nrules = \"a.rules\"";
+        let with = |text: &str, rules: &'static str| {
+            let mut config = read(text);
+            let mut report = crate::config::diagnostic::Report::new("test.toml", text);
+            let read = |_: &std::path::Path| Ok(("a.rules".to_owned(), rules.to_owned()));
+            config.function.settings.read_files(&read, &mut report);
+            assert_eq!(report.errors(), 0);
+            config
+        };
+        let now = with(text, "default drop");
+        let moved = with(&format!("# a comment\n{text}"), "default drop");
+        assert_eq!(changes(&now, &moved), Ok(Vec::new()));
+        let wanted = with(text, "allow tcp on inside");
+        assert_eq!(changes(&now, &wanted).unwrap_err().len(), 1);
+    }
+
+    #[test]
     fn a_balancers_services_change_and_the_rest_of_it_does_not() {
         let with = |services: &str, rest: &str| {
             read(&format!(

@@ -41,6 +41,13 @@ pub enum Request {
         /// How many entries were written.
         reply: SyncSender<u64>,
     },
+    /// What the function tells of its state, in parts; the channel closes behind the last.
+    Report {
+        /// In the function's own words.
+        question: u32,
+        /// Where the parts go.
+        parts: SyncSender<Vec<u8>>,
+    },
     /// To go on with another function of the same kind: an `Arc` of it. Packets that are parked are called again with it.
     Replace {
         /// The function.

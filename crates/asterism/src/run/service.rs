@@ -20,6 +20,7 @@ use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
+use super::exports::Exports;
 use super::health::{Checking, Teller};
 use super::journal::{Event, Journal};
 use super::notify::Manager;
@@ -50,12 +51,12 @@ const FLUSH_US: u64 = 1_000;
 /// A running host.
 pub struct Service<'a, 'o> {
     prepared: &'a Prepared,
-    config: Config,
+    pub(super) config: Config,
     pub(super) clock: MonotonicClock,
-    member: MemberId,
+    pub(super) member: MemberId,
     identity: Identity,
     shared: Vec<Arc<Shared>>,
-    requests: Vec<SyncSender<Request>>,
+    pub(super) requests: Vec<SyncSender<Request>>,
     workers: Vec<JoinHandle<()>>,
     pub(super) channel: StateChannelThread,
     events: Receiver<Event>,
@@ -64,13 +65,14 @@ pub struct Service<'a, 'o> {
     manager: Manager,
     epochs: Option<Watch>,
     pub(super) keys: Option<keys::Watch>,
+    pub(super) exports: Option<Exports>,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
     /// Messages refused so far because they are of another life of a member.
     lives_refused: u64,
     watched: Time,
-    view: Arc<View>,
+    pub(super) view: Arc<View>,
     teller: Teller,
     /// What checks backends, of a balancer that runs.
     checking: Option<Checking>,
@@ -250,6 +252,7 @@ impl Service<'_, '_> {
                 watch
             }),
             keys: keys::Watch::of(prepared),
+            exports: None,
             stop,
             hang_up,
             stop_asked: false,
@@ -274,6 +277,7 @@ impl Service<'_, '_> {
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
         self.take_up_state(cold)?;
+        self.begin_exports().map_err(Interrupted::Failed)?;
         self.set_phase(Phase::Running);
         let heard = others(&self.channel.snapshot(), self.member)
             .filter(|other| other.heard)
@@ -413,6 +417,7 @@ impl Service<'_, '_> {
         }
         self.watch_epochs();
         self.watch_keys();
+        self.watch_exports();
         let refused = self
             .channel
             .snapshot()

@@ -113,6 +113,12 @@ enum Work {
         written: u64,
         reply: SyncSender<u64>,
     },
+    Report {
+        question: u32,
+        cursor: Option<u32>,
+        waiting: Option<Vec<u8>>,
+        parts: SyncSender<Vec<u8>>,
+    },
     Save {
         cursor: Option<(u8, u32)>,
         waiting: Option<Vec<u8>>,
@@ -299,6 +305,12 @@ impl<F: NetworkFunction> Worker<F> {
                 self.instance.inject(now, CONTROL, &frame);
                 None
             }
+            Request::Report { question, parts } => Some(Work::Report {
+                question,
+                cursor: Some(0),
+                waiting: None,
+                parts,
+            }),
             Request::Save { parts } => Some(Work::Save {
                 cursor: Some((0, 0)),
                 waiting: None,
@@ -415,6 +427,35 @@ impl<F: NetworkFunction> Worker<F> {
                     cursor,
                     written,
                     reply,
+                })
+            }
+            Work::Report {
+                question,
+                mut cursor,
+                waiting,
+                parts,
+            } => {
+                let part = match (waiting, cursor) {
+                    (Some(part), _) => part,
+                    (None, Some(from)) => {
+                        let mut part = Vec::new();
+                        let (function, state) = (self.instance.function(), self.instance.state());
+                        let range = (from, RECORDS_PER_TURN);
+                        cursor = function.report(state, question, range, &mut part);
+                        part
+                    }
+                    (None, None) => return None,
+                };
+                let waiting = match parts.try_send(part) {
+                    Ok(()) => None,
+                    Err(std::sync::mpsc::TrySendError::Full(part)) => Some(part),
+                    Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return None,
+                };
+                Some(Work::Report {
+                    question,
+                    cursor,
+                    waiting,
+                    parts,
                 })
             }
             Work::Save {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod epochs;
+mod exports;
 mod host;
 mod keys;
 mod metrics;

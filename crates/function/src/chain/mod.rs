@@ -31,6 +31,8 @@ pub use stage::{OnFailure, Stage, StageTally};
 
 /// Stages of a chain at most.
 pub const STAGES_MAX: usize = 8;
+/// Bits of a question to a chain that are its stage's own; those above are the stage's number.
+const QUESTION_BITS: u32 = u32::BITS - STAGES_MAX.ilog2();
 
 /// Why a chain was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +104,14 @@ impl Chain {
             names,
             objects: objects.leak(),
         })
+    }
+
+    /// What to ask of a chain, for its stage of this number to be asked the question: see [`NetworkFunction::report`]. `None` when
+    /// there can be no such stage, or the question is 2²⁹ or more.
+    #[must_use]
+    pub fn question(stage: usize, question: u32) -> Option<u32> {
+        let fits = stage < STAGES_MAX && question >> QUESTION_BITS == 0;
+        fits.then_some((stage as u32) << QUESTION_BITS | question)
     }
 }
 
@@ -301,6 +311,18 @@ impl NetworkFunction for Chain {
             }
         }
         all
+    }
+
+    /// Of the stage that [`Chain::question`] names, what it tells itself.
+    fn report(
+        &self,
+        state: &ChainState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let stage = state.stages.get((question >> QUESTION_BITS) as usize)?;
+        stage.report(question & ((1 << QUESTION_BITS) - 1), range, out)
     }
 
     fn objects(&self) -> &'static [&'static str] {

@@ -159,6 +159,14 @@ impl Running {
     pub(super) fn state(&self) -> &dyn Any {
         self.function.state()
     }
+    pub(super) fn report(
+        &self,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        self.function.report(question, range, out)
+    }
     pub(super) fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
         self.function.object(number)
     }
@@ -314,6 +322,7 @@ trait AnyRunning {
     /// Closes the transaction: unspent grants return, its group takes no more operations.
     fn end(&self, context: &Context);
     fn state(&self) -> &dyn Any;
+    fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32>;
     fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)>;
     fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)>;
 }
@@ -359,6 +368,9 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
 
     fn state(&self) -> &dyn Any {
         &self.state
+    }
+    fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
+        self.function.report(&self.state, question, range, out)
     }
     fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
         self.state.object(number)

@@ -18,7 +18,7 @@ const MAPPED: u64 = 0xffff_0000_0000;
 impl Host {
     /// Source and destination of an IP packet.
     #[inline(always)]
-    pub(super) fn ends(packet: &Packet<'_>) -> Option<(Self, Self)> {
+    pub(crate) fn ends(packet: &Packet<'_>) -> Option<(Self, Self)> {
         if let (Some(source), Some(destination)) = (packet.ipv4_source(), packet.ipv4_destination())
         {
             return Some((source.into(), destination.into()));
@@ -53,7 +53,7 @@ impl Host {
 
     /// Both words, for hashing.
     #[inline(always)]
-    pub(super) const fn words(self) -> (u64, u64) {
+    pub(crate) const fn words(self) -> (u64, u64) {
         (self.high, self.low)
     }
 

@@ -106,6 +106,20 @@ impl TimedCells {
             })
     }
 
+    /// The same in the bucket that `tick` lies in alone; 0 when that is not kept.
+    pub(super) fn sum_at(&self, place: u32, tick: u32) -> u64 {
+        let bucket = self.ring.bucket(tick);
+        if !self.ring.keeps(bucket) {
+            return 0;
+        }
+        let cell = &self.cells[self.at(place, bucket)];
+        if cell.bucket == bucket {
+            cell.own.wrapping_add(cell.others)
+        } else {
+            0
+        }
+    }
+
     /// Whether no bucket that is kept holds anything of a place.
     pub(super) fn is_empty(&self, place: u32) -> bool {
         let mut cells = self.of_place(place).iter();

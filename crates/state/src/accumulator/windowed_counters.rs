@@ -9,7 +9,7 @@ use super::window::{Ring, Window, WindowTally, read_bucket};
 use super::{Tally, Writing, late, read_cell, read_lane, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
@@ -85,6 +85,34 @@ impl<K: Key> WindowedCounters<K> {
                 each(key, sum);
             }
         }
+    }
+
+    /// Looks at up to `count` counters from the `cursor`th on, and calls `each` for every key with the sum of all instances in the
+    /// one bucket of time that `tick` lies in, if there is any: what was added in an interval that is over, so long as its bucket
+    /// is kept. Gives where to go on, `None` at the end; a key that moves meanwhile may be missed or come twice, which those of
+    /// kept buckets do not. For control-plane use.
+    pub fn for_each_at(
+        &self,
+        tick: Tick,
+        (cursor, count): (u32, u32),
+        mut each: impl FnMut(&K, u64),
+    ) -> Option<u32> {
+        let end = cursor.saturating_add(count).min(self.keys.used());
+        for number in cursor..end {
+            let sum = self.cells.sum_at(number, tick);
+            if let Some(key) = self.keys.key(number)
+                && sum > 0
+            {
+                each(key, sum);
+            }
+        }
+        (end < self.keys.used()).then_some(end)
+    }
+
+    /// The sum for a key in the one bucket that `tick` lies in; 0 if there is none. For control-plane use.
+    pub fn sum_at(&self, key: &K, tick: Tick) -> u64 {
+        let number = self.keys.find(key, self.keys.hash(key));
+        number.map_or(0, |number| self.cells.sum_at(number, tick))
     }
 
     #[inline(always)]

@@ -77,24 +77,20 @@ impl FunctionSettings for ChainSettings {
         }
     }
 
+    /// Nothing: a stage's function is kept with its state.
     fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        if self.stages.len() != wanted.stages.len() {
-            return None;
-        }
-        let mut changes = Vec::new();
-        for (now, wanted) in self.stages.iter().zip(&wanted.stages) {
-            let fields = now.settings.change_to(&wanted.settings)?;
-            changes.extend(fields.iter().map(|field| format!("{} {field}", now.name)));
-            // All else is the same.
+        let same = |now: &StageSettings, wanted: &StageSettings| {
+            // Files are named at other places of a configuration that only moved.
             let with_wanted = StageSettings {
                 settings: wanted.settings.clone(),
                 ..now.clone()
             };
-            if with_wanted != *wanted {
-                return None;
-            }
-        }
-        Some(changes)
+            now.settings.change_to(&wanted.settings) == Some(Vec::new()) && with_wanted == *wanted
+        };
+        let mut stages = self.stages.iter().zip(&wanted.stages);
+        let all = self.stages.len() == wanted.stages.len()
+            && stages.all(|(now, wanted)| same(now, wanted));
+        all.then(Vec::new)
     }
 
     /// As its first stage tells that knows by addresses; else as functions alone.

@@ -7,6 +7,8 @@
 mod balancer;
 mod chain;
 mod firewall;
+mod limiter;
+mod monitor;
 mod nat;
 mod pass_through;
 mod port_scan;
@@ -21,6 +23,8 @@ use asterism_function::NetworkFunction;
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use chain::{ChainSettings, StageSettings};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
+pub use limiter::{LimitSettings, LimiterSettings};
+pub use monitor::MonitorSettings;
 pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
@@ -124,6 +128,10 @@ functions! {
     PortScan(PortScanSettings) = port_scan::PORT_SCAN;
     /// Finds byte signatures.
     Signature(SignatureSettings) = signature::SIGNATURE;
+    /// A network monitor.
+    Monitor(MonitorSettings) = monitor::MONITOR;
+    /// A rate limiter.
+    Limiter(LimiterSettings) = limiter::LIMITER;
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
@@ -376,6 +384,7 @@ mod tests {
                 "firewall" => "rules = \"rules\"",
                 "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
                 "balancer" => BALANCED,
+                "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
                 _ => "",
             };
             let mut function = read(&format!("[function.{}]\n{needed}", described.name)).function;

@@ -36,6 +36,12 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             life.incarnation, life.name
         ));
     }
+    if let Some(exports) = &status.exports {
+        text.push_str(&format!(
+            "exported {} intervals of flows: {} records in {} messages, {} messages lost\n",
+            exports.intervals, exports.records, exports.messages, exports.messages_lost
+        ));
+    }
     for instance in &status.instances {
         let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
         text.push_str(&format!(

@@ -1,0 +1,286 @@
+//! Flows that the monitor counted go to a collector: by the first living host, once their interval is over.
+//!
+//! Off the packet path: the first instance reads a part of its table between two bursts, the main thread makes messages of the
+//! parts and sends them over UDP, a bounded number each time that it looks. Which host exports is said by
+//! `asterism_functions::monitor::Duty`.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use asterism_function::Tick;
+use asterism_function::chain::Chain;
+use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span};
+use asterism_placement::replicated::Standing;
+use asterism_placement::{Incarnation, MemberId, Time};
+
+use serde::{Deserialize, Serialize};
+
+use super::journal::Event;
+use super::requests::Request;
+use super::service::Service;
+use crate::config::Settings;
+use crate::config::functions::MonitorSettings;
+
+/// How often a host looks whether it has to export.
+const LOOK: Duration = Duration::from_millis(200);
+/// Parts on their way between the instance and the main thread at most.
+const PARTS_MAX: usize = 16;
+/// Parts of up to 128 records that are sent each time that the main thread looks, every 10 ms.
+const PARTS_PER_LOOK: usize = 16;
+
+/// What a host exported to a collector; all zero where nothing is.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// Whether there is a collector.
+    pub is_on: AtomicBool,
+    /// Intervals that this host exported.
+    pub intervals: AtomicU64,
+    /// Flow records that were sent.
+    pub records: AtomicU64,
+    /// Messages that were sent.
+    pub messages: AtomicU64,
+    /// Messages that could not be sent; their records are lost.
+    pub lost: AtomicU64,
+}
+
+/// What a host exported, as `status` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportsDocument {
+    /// Intervals that this host exported: all, where it is the first living host of the member list.
+    pub intervals: u64,
+    /// Flow records that were sent.
+    pub records: u64,
+    /// Messages that were sent.
+    pub messages: u64,
+    /// Messages that could not be sent; their records are lost.
+    pub messages_lost: u64,
+}
+
+impl Exported {
+    /// The counts now; `None` where nothing is exported.
+    #[must_use]
+    pub fn document(&self) -> Option<ExportsDocument> {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        self.is_on.load(Ordering::Relaxed).then(|| ExportsDocument {
+            intervals: count(&self.intervals),
+            records: count(&self.records),
+            messages: count(&self.messages),
+            messages_lost: count(&self.lost),
+        })
+    }
+}
+
+/// What a host exports, and where to.
+#[derive(Debug)]
+pub struct Exports {
+    socket: UdpSocket,
+    collector: SocketAddr,
+    interval_s: Tick,
+    /// Which stage of a chain counts them, if the function is one.
+    stage: Option<usize>,
+    duty: Duty,
+    exporter: Exporter,
+    /// Hosts before this one, with the life that is known.
+    before: Vec<(MemberId, Incarnation, Before)>,
+    looked: Time,
+    /// An interval that is to be asked for.
+    wanted: Option<u32>,
+    /// The interval whose flows come.
+    coming: Option<(u32, Receiver<Vec<u8>>)>,
+    /// Messages of this interval that could not be sent.
+    lost: u64,
+}
+
+impl Exports {
+    fn new(
+        collector: SocketAddr,
+        interval_s: Tick,
+        member: MemberId,
+        now: Tick,
+    ) -> Result<Self, String> {
+        let any: SocketAddr = match collector {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)
+            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+            .and_then(|socket| socket.connect(collector).map(|()| socket))
+            .map_err(|error| {
+                format!("the host was not started: nothing can be sent to the collector {collector}: {error}")
+            })?;
+        Ok(Self {
+            socket,
+            collector,
+            interval_s,
+            stage: None,
+            duty: Duty::new(interval_s, now),
+            exporter: Exporter::new(u32::from(member.0) + 1),
+            before: Vec::new(),
+            looked: Time::ZERO,
+            wanted: None,
+            coming: None,
+            lost: 0,
+        })
+    }
+
+    /// Makes messages of a part's records and sends them.
+    fn send(&mut self, interval: u32, part: &[u8], now_s: u64, exported: &Exported) {
+        let span = Span {
+            start_s: u64::from(interval) * u64::from(self.interval_s),
+            length_s: self.interval_s,
+        };
+        let (socket, exporter) = (&self.socket, &mut self.exporter);
+        let lost = &mut self.lost;
+        FlowRecord::read_all(part, |record| {
+            exporter.add(&record, span, now_s, |message| {
+                send(socket, message, exported, lost);
+            });
+            exported.records.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
+    fn finish(&mut self, now_s: u64, exported: &Exported) -> u64 {
+        let (socket, lost) = (&self.socket, &mut self.lost);
+        self.exporter.finish(now_s, |message| {
+            send(socket, message, exported, lost);
+        });
+        exported.intervals.fetch_add(1, Ordering::Relaxed);
+        core::mem::take(lost)
+    }
+}
+
+/// Sends a message, or counts it as lost: a collector that does not listen, or a queue that is full.
+fn send(socket: &UdpSocket, message: &[u8], exported: &Exported, lost: &mut u64) {
+    let sent = socket.send(message).is_ok();
+    if !sent {
+        *lost += 1;
+        exported.lost.fetch_add(1, Ordering::Relaxed);
+    } else {
+        exported.messages.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The monitor whose flows are exported, with its stage in a chain: the first one that has a collector.
+fn monitor(settings: &Settings) -> Option<(Option<usize>, &MonitorSettings, SocketAddr)> {
+    fn of(
+        stage: Option<usize>,
+        settings: &Settings,
+    ) -> Option<(Option<usize>, &MonitorSettings, SocketAddr)> {
+        match settings {
+            Settings::Monitor(monitor) => Some((stage, monitor, monitor.collector?)),
+            _ => None,
+        }
+    }
+    match settings {
+        Settings::Chain(chain) => {
+            let mut stages = chain.stages.iter().enumerate();
+            stages.find_map(|(number, stage)| of(Some(number), &stage.settings))
+        }
+        settings => of(None, settings),
+    }
+}
+
+impl Service<'_, '_> {
+    /// Opens what flows are exported by, if the function has flows and there is a collector.
+    pub(super) fn begin_exports(&mut self) -> Result<(), String> {
+        let Some((stage, settings, collector)) = monitor(&self.config.function.settings) else {
+            return Ok(());
+        };
+        let interval_s = Tick::try_from(settings.interval.as_secs()).unwrap_or(Tick::MAX);
+        let now = self.tick(self.clock.now());
+        let mut exports = Exports::new(collector, interval_s, self.member, now)?;
+        exports.stage = stage;
+        // Whoever is heard by now began before this host did.
+        exports.before = self.before(&[], 0);
+        self.view.exports.is_on.store(true, Ordering::Relaxed);
+        self.exports = Some(exports);
+        Ok(())
+    }
+
+    /// The cluster's common seconds at a time of this host's clock: since 1970.
+    fn tick(&self, at: Time) -> Tick {
+        self.clock
+            .wall_at_zero()
+            .saturating_add((at.as_micros() / 1_000_000) as u32)
+    }
+
+    /// The hosts before this one; a life that is not `known` was first heard at `since`.
+    fn before(
+        &self,
+        known: &[(MemberId, Incarnation, Before)],
+        since: Tick,
+    ) -> Vec<(MemberId, Incarnation, Before)> {
+        let snapshot = self.channel.snapshot();
+        let before = snapshot.members.iter().filter_map(|other| {
+            let member = other.progress.member;
+            let (life, heard) = (other.admitted?, other.progress.heard?);
+            if member.0 >= self.member.0 || other.progress.standing == Standing::Out {
+                return None;
+            }
+            let known = known
+                .iter()
+                .find(|(of, lived, _)| (*of, *lived) == (member, life));
+            let since = known.map_or(since, |(_, _, before)| before.since);
+            let heard = self.tick(heard);
+            Some((member, life, Before { since, heard }))
+        });
+        before.collect()
+    }
+
+    /// Exports what is due, a bounded part of it.
+    pub(super) fn watch_exports(&mut self) {
+        let Some(mut exports) = self.exports.take() else {
+            return;
+        };
+        let (now, now_s) = (self.clock.now(), self.clock.wall());
+        if exports.coming.is_none() && exports.wanted.is_none() && now >= exports.looked + LOOK {
+            exports.looked = now;
+            let tick = self.tick(now);
+            exports.before = self.before(&exports.before, tick);
+            let before: Vec<Before> = exports.before.iter().map(|(_, _, one)| *one).collect();
+            exports.wanted = exports.duty.due(tick, &before);
+        }
+        if let Some(interval) = exports.wanted {
+            let (parts, coming) = sync_channel(PARTS_MAX);
+            // Intervals are of ten seconds at least, so that numbers of those until 2106 leave room for the stage's.
+            let question = match exports.stage {
+                Some(stage) => Chain::question(stage, interval).unwrap_or(interval),
+                None => interval,
+            };
+            let request = Request::Report { question, parts };
+            if self.requests[0].try_send(request).is_ok() {
+                (exports.wanted, exports.coming) = (None, Some((interval, coming)));
+            }
+        }
+        if let Some((interval, coming)) = exports.coming.take() {
+            let mut is_over = false;
+            for _ in 0..PARTS_PER_LOOK {
+                match coming.try_recv() {
+                    Ok(part) => exports.send(interval, &part, now_s, &self.view.exports),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        is_over = true;
+                        break;
+                    }
+                }
+            }
+            if is_over {
+                let lost = exports.finish(now_s, &self.view.exports);
+                if lost > 0 {
+                    self.log(
+                        &Event::warning("flows-not-exported")
+                            .with("collector", exports.collector)
+                            .with("messages_lost", lost)
+                            .effect("the records of these messages are lost")
+                            .cure("see that the collector runs and listens at this address"),
+                    );
+                }
+            } else {
+                exports.coming = Some((interval, coming));
+            }
+        }
+        self.exports = Some(exports);
+    }
+}

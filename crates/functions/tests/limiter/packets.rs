@@ -1,0 +1,18 @@
+//! Packets made by hand.
+
+use asterism_function::build::{self, Header4};
+
+/// An address by its last two bytes.
+pub(crate) fn host(number: u16) -> core::net::Ipv4Addr {
+    core::net::Ipv4Addr::from_bits(10 << 24 | u32::from(number))
+}
+
+/// A UDP datagram of an IP packet of `bytes` bytes, 28 at least.
+pub(crate) fn udp(from: (u16, u16), to: (u16, u16), bytes: usize) -> Vec<u8> {
+    let header = Header4::between(host(from.0), host(to.0));
+    let payload = vec![0; bytes - 28];
+    let mut frame = vec![0; 1_600];
+    let length = build::udp4(&header, from.1, to.1, &payload, &mut frame).expect("it fits");
+    frame.truncate(length);
+    frame
+}

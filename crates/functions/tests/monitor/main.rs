@@ -1,0 +1,9 @@
+//! The monitor over real captures and split between instances, what it exports as a real collector reads it, and hostile packets.
+
+mod capture;
+mod cluster;
+mod collector;
+mod exact;
+mod hostile;
+mod packets;
+mod shared;

@@ -1,0 +1,254 @@
+//! Three instances, each of which sees a part of every flow, and one that dies: what is exported is what was there, once.
+
+use std::collections::BTreeMap;
+
+use asterism_function::{PortNumber, Verdict};
+use asterism_functions::monitor::{
+    Before, Degree, Duty, Exporter, Flow, FlowRecord, GRACE_S, Monitor, MonitorConfig, Span,
+};
+
+use crate::cluster::Cluster;
+use crate::collector::Collector;
+use crate::packets::{host, syn, udp};
+
+/// Packets and bytes that passed, by interval and flow.
+type Truth = BTreeMap<(u32, Flow), (u64, u64)>;
+
+const DELAY_US: u64 = 50_000;
+const SECOND_US: u64 = 1_000_000;
+
+/// All hosts' duties, and what they exported: interval, exporter, record.
+struct Exports {
+    duties: Vec<Duty>,
+    heard: Vec<u32>,
+    done: Vec<(u32, usize, FlowRecord)>,
+}
+
+impl Exports {
+    fn new(cluster: &Cluster<Monitor>, hosts: usize) -> Self {
+        let now = cluster.tick();
+        Self {
+            duties: vec![Duty::new(60, now); hosts],
+            heard: vec![now; hosts],
+            done: Vec::new(),
+        }
+    }
+
+    /// Every host that lives looks at its duty, as it does every second.
+    fn look(&mut self, cluster: &Cluster<Monitor>) {
+        let now = cluster.tick();
+        for host in 0..self.duties.len() {
+            if cluster.lives(host) {
+                self.heard[host] = now;
+            }
+        }
+        for host in 0..self.duties.len() {
+            if !cluster.lives(host) {
+                continue;
+            }
+            let before: Vec<Before> = self.heard[..host]
+                .iter()
+                .map(|&heard| Before { since: 0, heard })
+                .collect();
+            while let Some(interval) = self.duties[host].due(now, &before) {
+                let mut cursor = Some(0);
+                while let Some(from) = cursor {
+                    cursor = cluster
+                        .state(host)
+                        .flows_at(interval * 60, (from, 7), |record| {
+                            self.done.push((interval, host, record));
+                        });
+                }
+            }
+        }
+    }
+}
+
+/// Packets dealt so that the ways of a conversation go through different instances; one instance dies in the third minute.
+fn deal(dying: Option<usize>) -> (Cluster<Monitor>, Exports, Truth) {
+    let mut cluster = Cluster::new(Monitor::new(MonitorConfig::default()), 3, DELAY_US, 11);
+    let mut exports = Exports::new(&cluster, 3);
+    let mut truth = Truth::new();
+    for second in 0..300u64 {
+        // A dying instance has told what it counted in the seconds before; it dies after a flush.
+        if second == 125
+            && let Some(dying) = dying
+        {
+            cluster.kill(dying);
+        }
+        for number in 0..9u16 {
+            let there = udp((1, 4_000 + number), (2, 53), b"question");
+            let back = udp((2, 53), (1, 4_000 + number), b"a longer answer");
+            for (frame, turn) in [(there, number), (back, number + 1)] {
+                let wanted = usize::from(turn + second as u16) % 3;
+                let member = if cluster.lives(wanted) {
+                    wanted
+                } else {
+                    (wanted + 1) % 3
+                };
+                let verdict = cluster.packet(member, 0, &frame);
+                assert_eq!(verdict, Verdict::Forward(PortNumber(1)));
+                let flow = {
+                    let mut bytes = frame.clone();
+                    let packet = asterism_function::Packet::parse(&mut bytes).unwrap();
+                    Flow::of(&packet).unwrap()
+                };
+                let count = truth.entry((cluster.tick() / 60, flow)).or_default();
+                *count = (count.0 + 1, count.1 + frame.len() as u64 - 14);
+            }
+        }
+        cluster.flush();
+        cluster.run_to((second + 1) * SECOND_US);
+        cluster.sweep();
+        exports.look(&cluster);
+    }
+    cluster.agree();
+    (cluster, exports, truth)
+}
+
+/// That each interval that is over was exported once, whole, and by which hosts.
+fn check(exports: &Exports, truth: &Truth, last: u32) -> Vec<usize> {
+    let mut told = BTreeMap::new();
+    let mut exporters = BTreeMap::new();
+    for (interval, host, record) in &exports.done {
+        let again = told.insert((*interval, record.flow), (record.packets, record.bytes));
+        assert_eq!(
+            again, None,
+            "interval {interval}: {} came twice",
+            record.flow
+        );
+        assert_eq!(*exporters.entry(*interval).or_insert(*host), *host);
+    }
+    let over: BTreeMap<_, _> = truth
+        .iter()
+        .filter(|((interval, _), _)| *interval <= last)
+        .map(|(key, count)| (*key, *count))
+        .collect();
+    assert_eq!(told, over);
+    exporters.into_values().collect()
+}
+
+#[test]
+fn every_flow_of_every_interval_is_exported_once_by_the_first_host() {
+    let (cluster, exports, truth) = deal(None);
+    let last = (cluster.tick() - GRACE_S) / 60 - 1;
+    let exporters = check(&exports, &truth, last);
+    assert_eq!(exporters, [0, 0, 0, 0]);
+}
+
+#[test]
+fn when_the_exporter_dies_the_next_host_exports_and_nothing_is_missing_or_twice() {
+    let (cluster, exports, truth) = deal(Some(0));
+    let last = (cluster.tick() - GRACE_S) / 60 - 1;
+    // It dies one second before the second interval is due; its counts of that time are in the others.
+    let exporters = check(&exports, &truth, last);
+    assert_eq!(exporters, [0, 1, 1, 1]);
+}
+
+#[test]
+fn when_another_dies_the_first_host_exports_what_that_one_counted() {
+    let (cluster, exports, truth) = deal(Some(2));
+    let last = (cluster.tick() - GRACE_S) / 60 - 1;
+    assert_eq!(check(&exports, &truth, last), [0, 0, 0, 0]);
+}
+
+#[test]
+fn a_real_collector_sums_what_two_exporters_sent_to_what_passed() {
+    let test = "a_real_collector_sums_what_two_exporters_sent_to_what_passed";
+    let Some(collector) = Collector::start(test) else {
+        return;
+    };
+    let (cluster, exports, truth) = deal(Some(0));
+    let last = (cluster.tick() - GRACE_S) / 60 - 1;
+    let mut senders = [Exporter::new(1), Exporter::new(2), Exporter::new(3)];
+    let send = |message: &[u8]| {
+        collector
+            .socket
+            .send(message)
+            .expect("the collector listens");
+    };
+    let now_s = 1_700_000_400;
+    for (interval, host, record) in &exports.done {
+        let span = Span {
+            start_s: 1_700_000_000 + u64::from(interval * 60),
+            length_s: 60,
+        };
+        senders[*host].add(record, span, now_s, send);
+    }
+    senders
+        .iter_mut()
+        .for_each(|sender| sender.finish(now_s, send));
+    let mut collected: BTreeMap<Flow, (u64, u64)> = BTreeMap::new();
+    for record in collector.flows() {
+        let sum = collected.entry(record.flow).or_default();
+        *sum = (sum.0 + record.packets, sum.1 + record.bytes);
+    }
+    let mut expected: BTreeMap<Flow, (u64, u64)> = BTreeMap::new();
+    for ((_, flow), (packets, bytes)) in truth.iter().filter(|((of, _), _)| *of <= last) {
+        let sum = expected.entry(*flow).or_default();
+        *sum = (sum.0 + packets, sum.1 + bytes);
+    }
+    assert_eq!(collected, expected);
+}
+
+#[test]
+fn a_host_with_many_peers_is_found_though_no_instance_sees_as_many() {
+    let config = MonitorConfig {
+        out_degree: 30,
+        ..MonitorConfig::default()
+    };
+    let probes: Vec<_> = (0..60u16)
+        .map(|target| syn(1, (100 + target, 80)))
+        .collect();
+    let mut apart = Cluster::new(Monitor::new(config), 3, DELAY_US, 3);
+    for (place, probe) in probes.iter().enumerate() {
+        apart.packet(place % 3, 0, probe);
+    }
+    for member in 0..3 {
+        assert_eq!(
+            apart.state(member).raised(),
+            [],
+            "twenty peers are not many"
+        );
+    }
+    let mut together = Cluster::new(Monitor::new(config), 3, DELAY_US, 3);
+    for (place, probe) in probes.iter().enumerate() {
+        together.packet(place % 3, 0, probe);
+        together.settle();
+    }
+    together.agree();
+    for member in 0..3 {
+        let raised = together.state(member).raised();
+        assert_eq!(raised.len(), 1);
+        assert_eq!(raised[0].0.host, host(1).into());
+        assert_eq!(raised[0].0.degree, Degree::Out);
+        assert_eq!(
+            together
+                .state(member)
+                .links
+                .out_degree(&host(1).into())
+                .ok(),
+            Some(60)
+        );
+    }
+}
+
+#[test]
+fn the_heaviest_flow_is_found_though_its_packets_are_spread() {
+    let config = MonitorConfig {
+        places: 16,
+        ..MonitorConfig::default()
+    };
+    let mut cluster = Cluster::new(Monitor::new(config), 3, DELAY_US, 3);
+    let elephant = udp((9, 9), (10, 10), &[0; 700]);
+    for number in 0..600u16 {
+        let mouse = udp((number % 200, number), (11, 11), &[0; 50]);
+        cluster.packet(usize::from(number) % 3, 0, &mouse);
+        cluster.packet(usize::from(number + 1) % 3, 0, &elephant);
+    }
+    cluster.agree();
+    let state = cluster.state(1);
+    let heaviest = state.heavy_bytes.heaviest(1)[0];
+    assert_eq!(heaviest.key.source, host(9).into());
+    assert!(heaviest.sum.abs_diff(600 * 728) <= state.heavy_bytes.excess());
+}
