@@ -70,7 +70,7 @@ list(ProtoField.uint16, {
     { "member", "Member" }, { "handshake.to_member", "To member" }, { "echo.member", "Member" },
     { "acknowledge.origin", "Origin" }, { "image_end.member", "Member" }, { "join_confirm.member", "Member" },
     { "join_vector.member", "Member" }, { "leave_confirm.member", "Member" }, { "close.member", "Member" },
-    { "ask.origin", "Origin" },
+    { "ask.origin", "Origin" }, { "lacks.origin", "Origin" },
     { "relay.member", "Wrapped by member" }, { "relay.length", "Bytes of the datagram" },
     { "join_vector.of", "Contains what is held by member" }, { "close.of", "Contains what is held by member" },
 })
@@ -94,7 +94,8 @@ list(ProtoField.uint64, {
     { "join_confirm.head", "Head" }, { "join_vector.lives", "Lives" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
     { "audit.members", "Members" }, { "audit.sequence", "Sequence" }, { "stream.sequence", "Sent up to" },
-    { "ask.first", "First sequence" }, { "ask.more", "More that follow it" },
+    { "ask.first", "First sequence" }, { "ask.last", "Last sequence" },
+    { "lacks.first", "First sequence" }, { "lacks.last", "Last sequence" },
 })
 list(ProtoField.uint64, {
     { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" }, { "stream.digest", "Digest up to there" },
@@ -472,27 +473,32 @@ bodies[131] = function(body, tree)
     return "up to " .. tostring(sequence)
 end
 
--- Groups that a member asks the relay of its site for, and those that the relay lacks.
-bodies[132] = function(body, tree)
-    local count = 0
-    repeat
-        count = count + 1
-        if count > ASKED_MAX then
-            error({ "too many runs" })
-        end
-        body:small(tree, "ask.origin", 16)
-        local first = body:sequence(tree, "ask.first")
-        if first == UInt64.new(0) then
-            error({ "a run before the first group" })
-        end
-        local more = body:sequence(tree, "ask.more")
-        if first + more > SEQUENCE_MAX then
-            error({ "a sequence beyond the greatest" })
-        end
-    until body:left() == 0
-    return count == 1 and "1 run" or count .. " runs"
+-- Groups that a member asks the relay of its site for (`ask`), and those that the relay lacks (`lacks`).
+local function asked(name)
+    return function(body, tree)
+        local count = 0
+        repeat
+            count = count + 1
+            if count > ASKED_MAX then
+                error({ "too many runs" })
+            end
+            body:small(tree, name .. ".origin", 16)
+            local first = body:sequence(tree, name .. ".first")
+            if first == UInt64.new(0, 0) then
+                error({ "a run before the first group" })
+            end
+            local more = body:varint(name .. ".more")
+            local last = first + more
+            if more > SEQUENCE_MAX or last > SEQUENCE_MAX then
+                error({ "a sequence beyond the greatest" })
+            end
+            generated(tree, name .. ".last", last)
+        until body:left() == 0
+        return count == 1 and "1 run" or count .. " runs"
+    end
 end
-bodies[133] = bodies[132]
+bodies[132] = asked("ask")
+bodies[133] = asked("lacks")
 
 -- Runs `read`; what it raises as malformed becomes an expert's word at `tree`. Faults of this script stay faults.
 local function guarded(tree, read)

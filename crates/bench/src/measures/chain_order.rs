@@ -12,7 +12,7 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{CaptureReader, Port, PortStatistics};
 use asterism_engine::{Cluster, HostConfig, Instance, InstanceParts, host};
 use asterism_function::chain::{Chain, Stage};
-use asterism_function::{Endpoint, MacAddress, Packet, Paired, PortNumber};
+use asterism_function::{Endpoint, IcmpKind, MacAddress, Packet, Paired, PortNumber};
 use asterism_functions::nat::{Interface, Nat, NatConfig, NatState, Prefix, Route, Session, Side};
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
@@ -38,9 +38,10 @@ const PACKETS_SHORT: usize = 150;
 /// Between two packets at least: so long every host knows what the last one changed.
 const STEP: Duration = Duration::from_millis(2);
 const GAP_MAX: Duration = Duration::from_secs(1);
-/// A packet waits at most so long for what other hosts may have to say.
-const LATE_MAX: Duration = Duration::from_millis(50);
+/// A packet waits at most so long: a later fragment for the first one, others for what other hosts may have to say.
+const LATE_MAX: Duration = Duration::from_millis(250);
 const TICK_AT_ZERO: u32 = 1_000;
+const ETHERNET_BYTES: usize = 14;
 
 /// A port whose packets are handed in, and which tells what left.
 struct Tap {
@@ -231,7 +232,8 @@ impl Hosts {
     }
 }
 
-/// What left, without the outside endpoint that a box is free to choose.
+/// What left, without what a box is free to choose: outside endpoints, also of the packet inside an ICMP error, and the
+/// identification of the errors that it makes itself.
 fn plainly((port, mut bytes): (PortNumber, Vec<u8>)) -> (PortNumber, Vec<u8>) {
     if port == OUTSIDE
         && let Ok(mut packet) = Packet::parse(&mut bytes)
@@ -240,7 +242,40 @@ fn plainly((port, mut bytes): (PortNumber, Vec<u8>)) -> (PortNumber, Vec<u8>) {
         let none = Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, flow.source().protocol);
         packet.set_source(none);
     }
+    let is_error = Packet::parse(&mut bytes)
+        .ok()
+        .and_then(|packet| packet.icmp_kind())
+        .is_some_and(|kind| matches!(kind, IcmpKind::Error));
+    if is_error && let Some(ip) = bytes.get_mut(ETHERNET_BYTES..) {
+        forget_choices(ip, port);
+    }
     (port, bytes)
+}
+
+/// Zeroes in an ICMP error what a box chose: the identification and what is summed over it, and where the packet inside it went.
+fn forget_choices(ip: &mut [u8], port: PortNumber) {
+    let zero = |ip: &mut [u8], from: usize, count: usize| {
+        if let Some(bytes) = ip.get_mut(from..from + count) {
+            bytes.fill(0);
+        }
+    };
+    zero(ip, 4, 2);
+    zero(ip, 10, 2);
+    if port != OUTSIDE {
+        return;
+    }
+    // The packet inside was to an outside endpoint.
+    let inner = usize::from(ip[0] & 15) * 4 + 8;
+    let Some((&[version, ..], &[.., protocol])) =
+        ip.get(inner..inner + 1).zip(ip.get(inner + 9..inner + 10))
+    else {
+        return;
+    };
+    let transport = inner + usize::from(version & 15) * 4;
+    zero(ip, transport + 2, 2);
+    zero(ip, transport + if protocol == 17 { 6 } else { 16 }, 2);
+    // Over all of that.
+    zero(ip, inner - 6, 2);
 }
 
 /// Captures below a folder, in the order of their names.
@@ -263,7 +298,7 @@ fn captures(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
 }
 
 /// Packets of a capture that differ, and packets.
-fn compare(path: &Path, packets_max: usize, seed: u64) -> Result<(u64, u64), Failure> {
+fn compare(context: &Context, path: &Path, packets_max: usize) -> Result<(u64, u64), Failure> {
     // Those of another link type, and those that are damaged on purpose, are other measures' business.
     let Ok(mut reader) = CaptureReader::open(path) else {
         return Ok((0, 0));
@@ -279,8 +314,8 @@ fn compare(path: &Path, packets_max: usize, seed: u64) -> Result<(u64, u64), Fai
     if frames.is_empty() {
         return Ok((0, 0));
     }
-    let mut alone = Hosts::new(1, seed)?;
-    let mut hosts = Hosts::new(HOSTS, seed)?;
+    let mut alone = Hosts::new(1, context.seed)?;
+    let mut hosts = Hosts::new(HOSTS, context.seed)?;
     let mut differing = 0;
     let mut last_ns = frames[0].0;
     let count = frames.len();
@@ -306,14 +341,10 @@ fn compare(path: &Path, packets_max: usize, seed: u64) -> Result<(u64, u64), Fai
         let left = hosts.packet(port, &frame)?;
         if left != expected {
             differing += 1;
-            if std::env::var_os("ASTERISM_SHOW_DIFFERING").is_some() {
-                eprintln!(
-                    "{} packet {place}: {} left, not {}",
-                    path.display(),
-                    left.len(),
-                    expected.len()
-                );
-            }
+            context.say(&format!(
+                "{} packet {place}: {left:02x?} left, not {expected:02x?}",
+                path.display()
+            ));
         }
     }
     Ok((differing, count as u64))
@@ -334,7 +365,7 @@ fn order(context: &Context) -> Result<Outcome, Failure> {
         if place % 20 == 0 {
             context.say(&format!("capture {place} of {}", found.len()));
         }
-        let (differ, all) = compare(path, packets_max, context.seed)?;
+        let (differ, all) = compare(context, path, packets_max)?;
         differing += differ;
         packets += all;
         with_packets += u32::from(all > 0);
