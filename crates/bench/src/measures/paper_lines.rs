@@ -57,7 +57,6 @@ const PORT_SCAN: &[Source] = &[
     source!("port_scan/", "alert.rs", Path),
     source!("port_scan/", "clue.rs", Path),
     source!("port_scan/", "config.rs", Configuration),
-    source!("port_scan/", "host.rs", Path),
     source!("port_scan/", "learn.rs", Path),
     source!("port_scan/", "mod.rs", Path),
     source!("port_scan/", "trail.rs", Path),

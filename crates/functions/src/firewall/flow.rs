@@ -1,7 +1,7 @@
 //! Who talks to whom: the key that both directions of a flow share, and what of a packet belongs to which flow.
 //! Imports `asterism_function`.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 use asterism_function::{
@@ -9,117 +9,7 @@ use asterism_function::{
     Wire, Writer,
 };
 
-/// An address of either IP version; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Address {
-    high: u64,
-    low: u64,
-}
-
-/// What a mapped IPv4 address has above its 32 bits.
-const MAPPED: u64 = 0xffff_0000_0000;
-
-impl Address {
-    /// Both words in one number: the order in which prefixes are ranges.
-    #[must_use]
-    pub const fn to_bits(self) -> u128 {
-        (self.high as u128) << 64 | self.low as u128
-    }
-
-    /// The address.
-    #[must_use]
-    pub fn ip(self) -> IpAddr {
-        if self.is_ipv4() {
-            IpAddr::V4(Ipv4Addr::from_bits(self.low as u32))
-        } else {
-            IpAddr::V6(Ipv6Addr::from_bits(self.to_bits()))
-        }
-    }
-
-    const fn is_ipv4(self) -> bool {
-        self.high == 0 && self.low >> 32 == MAPPED >> 32
-    }
-
-    /// Source and destination of an IP packet.
-    #[inline(always)]
-    pub(super) fn ends(packet: &Packet<'_>) -> Option<(Self, Self)> {
-        if let (Some(source), Some(destination)) = (packet.ipv4_source(), packet.ipv4_destination())
-        {
-            return Some((source.into(), destination.into()));
-        }
-        Some((
-            packet.ipv6_source()?.into(),
-            packet.ipv6_destination()?.into(),
-        ))
-    }
-}
-
-impl From<Ipv4Addr> for Address {
-    #[inline(always)]
-    fn from(address: Ipv4Addr) -> Self {
-        Self {
-            high: 0,
-            low: MAPPED | u64::from(address.to_bits()),
-        }
-    }
-}
-
-impl From<Ipv6Addr> for Address {
-    #[inline(always)]
-    fn from(address: Ipv6Addr) -> Self {
-        let bits = address.to_bits();
-        Self {
-            high: (bits >> 64) as u64,
-            low: bits as u64,
-        }
-    }
-}
-
-impl From<IpAddr> for Address {
-    fn from(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(address) => address.into(),
-            IpAddr::V6(address) => address.into(),
-        }
-    }
-}
-
-impl core::fmt::Display for Address {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.ip().fmt(formatter)
-    }
-}
-
-/// A version byte, then 5 bytes at most of an IPv4 address or the 16 of IPv6.
-impl Wire for Address {
-    fn encode(&self, out: &mut Writer<'_>) {
-        if self.is_ipv4() {
-            out.u8(4);
-            out.address(self.low as u32);
-        } else {
-            out.u8(6);
-            out.u64(self.high);
-            out.u64(self.low);
-        }
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        match input.u8()? {
-            4 => Ok(Ipv4Addr::from_bits(input.address()?).into()),
-            6 => Ok(Self {
-                high: input.u64()?,
-                low: input.u64()?,
-            }),
-            _ => Err(BadBytes),
-        }
-    }
-}
-
-impl Key for Address {
-    #[inline(always)]
-    fn hash(&self, seed: u64) -> u64 {
-        hash::words(self.low, self.high, seed)
-    }
-}
+use crate::host::Host;
 
 /// Which way a packet of a flow goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,8 +38,8 @@ impl Direction {
 /// protocols there are no ports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    first: Address,
-    second: Address,
+    first: Host,
+    second: Host,
     ports: [u16; 2],
     protocol: u8,
 }
@@ -158,8 +48,8 @@ impl Flow {
     /// The flow of a packet between two ends, and the packet's direction.
     #[inline(always)]
     fn symmetric(
-        (source, source_port): (Address, u16),
-        (destination, destination_port): (Address, u16),
+        (source, source_port): (Host, u16),
+        (destination, destination_port): (Host, u16),
         protocol: u8,
     ) -> (Self, Direction) {
         if (source, source_port) <= (destination, destination_port) {
@@ -184,7 +74,7 @@ impl Flow {
     }
 
     fn of_query(
-        (source, destination): (Address, Address),
+        (source, destination): (Host, Host),
         identifier: u16,
         icmp_type: u8,
         protocol: u8,
@@ -218,7 +108,7 @@ impl Flow {
 
     /// Address and port of the end that sends packets of a direction.
     #[must_use]
-    pub const fn end(&self, direction: Direction) -> (Address, u16) {
+    pub const fn end(&self, direction: Direction) -> (Host, u16) {
         match direction {
             Direction::Forth => (self.first, self.ports[0]),
             Direction::Back => (self.second, self.ports[1]),
@@ -228,7 +118,7 @@ impl Flow {
 
 impl core::fmt::Debug for Flow {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let (first, second, [a, b]) = (self.first.ip(), self.second.ip(), self.ports);
+        let (first, second, [a, b]) = (self.first.address(), self.second.address(), self.ports);
         let protocol = self.protocol();
         match protocol {
             Protocol::ICMP | Protocol::ICMPV6 => {
@@ -254,12 +144,9 @@ impl Key for Flow {
     fn hash(&self, seed: u64) -> u64 {
         let [a, b] = self.ports;
         let rest = u64::from(self.protocol) << 32 | u64::from(a) << 16 | u64::from(b);
-        let upper = hash::words(self.first.high, self.second.high, seed);
-        hash::words(
-            self.first.low ^ rest.rotate_left(20),
-            self.second.low,
-            upper,
-        )
+        let (first, second) = (self.first.words(), self.second.words());
+        let upper = hash::words(first.0, second.0, seed);
+        hash::words(first.1 ^ rest.rotate_left(20), second.1, upper)
     }
 }
 
@@ -274,8 +161,8 @@ impl Wire for Flow {
     }
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(Self {
-            first: Address::decode(input)?,
-            second: Address::decode(input)?,
+            first: Host::decode(input)?,
+            second: Host::decode(input)?,
             ports: [input.u16()?, input.u16()?],
             protocol: input.u8()?,
         })
@@ -309,7 +196,7 @@ impl Kind {
     pub(super) fn of(packet: &Packet<'_>) -> Self {
         let layout = packet.layout();
         if let (Transport::Tcp | Transport::Udp, Some((source, destination)), Some((from, to))) =
-            (layout.transport(), Address::ends(packet), packet.ports())
+            (layout.transport(), Host::ends(packet), packet.ports())
         {
             let (flow, direction) =
                 Flow::symmetric((source, from), (destination, to), layout.protocol());
@@ -329,7 +216,7 @@ impl Kind {
         if layout.fragment() == Fragment::Later {
             return Self::LaterFragment;
         }
-        let Some(ends) = Address::ends(packet) else {
+        let Some(ends) = Host::ends(packet) else {
             return Self::Foreign;
         };
         let protocol = layout.protocol();
@@ -370,13 +257,13 @@ const fn serves_the_link(icmpv6_type: u8) -> bool {
 
 /// The flow that an error is about: only where the error goes to the source of the packet inside (RFC 5508 §4.2), whose
 /// header is intact.
-fn error_about(packet: &Packet<'_>, destination: Address) -> Option<Flow> {
+fn error_about(packet: &Packet<'_>, destination: Host) -> Option<Flow> {
     let embedded = packet.embedded()?;
-    if Address::from(embedded.source()) != destination || !embedded.header_checksum_valid() {
+    if Host::from(embedded.source()) != destination || !embedded.header_checksum_valid() {
         return None;
     }
-    let source = Address::from(embedded.source());
-    let target = Address::from(embedded.destination());
+    let source = Host::from(embedded.source());
+    let target = Host::from(embedded.destination());
     if embedded.fragment() == Fragment::Later {
         return None;
     }
@@ -411,6 +298,7 @@ fn embedded_icmp_type(packet: &Packet<'_>, embedded: &Embedded) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::Ipv4Addr;
 
     #[test]
     fn both_directions_have_one_flow_and_it_comes_back_from_the_wire() {
@@ -425,7 +313,7 @@ mod tests {
             ),
         ];
         for (a, b) in ends {
-            let (a, b) = (Address::from(a), Address::from(b));
+            let (a, b) = (Host::from(a), Host::from(b));
             let (there, forth) = Flow::symmetric((a, 7), (b, 80), 6);
             let (back, reverse) = Flow::symmetric((b, 80), (a, 7), 6);
             assert_eq!((there, forth), (back, reverse.reversed()));
@@ -445,7 +333,7 @@ mod tests {
     #[test]
     fn two_hosts_that_ping_each_other_have_two_flows() {
         let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
-        let (a, b) = (Address::from(a), Address::from(b));
+        let (a, b) = (Host::from(a), Host::from(b));
         let (asked, _) = Flow::of_query((a, b), 1, 8, 1).unwrap();
         let (answered, direction) = Flow::of_query((b, a), 1, 0, 1).unwrap();
         assert_eq!((asked, direction), (answered, Direction::Back));

@@ -22,8 +22,9 @@ use asterism_function::{
     Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
 };
 
+pub use crate::host::Host;
 pub use config::FirewallConfig;
-pub use flow::{Address, Direction, Flow};
+pub use flow::{Direction, Flow};
 pub use note::{Block, Datagram, Event, Subject};
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
@@ -39,11 +40,11 @@ pub struct FirewallState {
     /// What was seen of each flow.
     pub flows: Map<Flow, Track>,
     /// TCP connections begun (0) and completed or refused (1) within the last minute, by source; of all under `::`.
-    pub handshakes: WindowedCounters<(Address, u8)>,
+    pub handshakes: WindowedCounters<(Host, u8)>,
     /// Fragmented datagrams whose first fragment passed.
     pub fragments: Map<Datagram, ()>,
     /// Sources that are blocked.
-    pub blocked: Map<Address, Block>,
+    pub blocked: Map<Host, Block>,
     /// New flows by the number of the rule that decided on them; 0 is the default.
     pub hits: Counters<u32>,
     /// What rules with `log` decided on: one entry for each rule and source within a minute.
@@ -54,7 +55,7 @@ impl FirewallState {
     /// Sources that are blocked at time `now`, with the end of their block; sorted. For the control plane: walks the table
     /// and allocates.
     #[must_use]
-    pub fn blocked(&self, now: Tick) -> Vec<(Address, Block)> {
+    pub fn blocked(&self, now: Tick) -> Vec<(Host, Block)> {
         let mut blocked = Vec::new();
         self.blocked.for_each(|row, block| {
             if now < block.until {
@@ -154,7 +155,7 @@ impl Firewall {
             let (opener, _) = known.row.0.end(known.value.opener());
             let tallies = (
                 ask.handshakes.find(&(opener, SETTLED)),
-                ask.handshakes.find(&(Address::default(), SETTLED)),
+                ask.handshakes.find(&(Host::default(), SETTLED)),
             );
             Some(ask.all(tallies)?)
         } else {
@@ -228,7 +229,7 @@ impl Firewall {
 
     #[inline(never)]
     fn is_source_blocked(ask: &Ask<'_, FirewallState>) -> Result<bool, Late> {
-        let Some((source, _)) = Address::ends(ask.packet()) else {
+        let Some((source, _)) = Host::ends(ask.packet()) else {
             return Ok(false);
         };
         let block = ask.blocked.get(&source)?;

@@ -3,7 +3,8 @@
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Tick, Value, Wire, Writer};
 
-use super::flow::{Address, Flow};
+use super::flow::Flow;
+use crate::host::Host;
 
 /// A source that is blocked. Joins: the latest end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ pub struct Subject {
     /// The rule, by [`Rule::number`](super::Rule::number).
     pub rule: u32,
     /// The source of the packet.
-    pub source: Address,
+    pub source: Host,
 }
 
 impl Key for Subject {
@@ -53,7 +54,7 @@ impl Wire for Subject {
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(Self {
             rule: input.u32()?,
-            source: Address::decode(input)?,
+            source: Host::decode(input)?,
         })
     }
 }
@@ -94,8 +95,8 @@ impl Wire for Event {
 /// Names a fragmented datagram (RFC 791 §3.2, RFC 8200 §4.5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Datagram {
-    source: Address,
-    destination: Address,
+    source: Host,
+    destination: Host,
     identification: u32,
     /// 0 of IPv6, whose later fragments may name another one.
     protocol: u8,
@@ -104,7 +105,7 @@ pub struct Datagram {
 impl Datagram {
     /// The datagram of a fragment; `None` if the packet is none.
     pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
-        let (source, destination) = Address::ends(packet)?;
+        let (source, destination) = Host::ends(packet)?;
         let (identification, protocol) = match packet.ipv4_identification() {
             Some(identification) => (identification.into(), packet.layout().protocol()),
             None => (packet.ipv6_identification()?, 0),
@@ -135,8 +136,8 @@ impl Wire for Datagram {
     }
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(Self {
-            source: Address::decode(input)?,
-            destination: Address::decode(input)?,
+            source: Host::decode(input)?,
+            destination: Host::decode(input)?,
             identification: input.u32()?,
             protocol: input.u8()?,
         })

@@ -2,11 +2,12 @@
 
 use asterism_function::{Act, Ask, At, Late, Reason, Single, Tally, Vacancy, Verdict};
 
-use super::flow::{Address, Direction, Flow};
+use super::flow::{Direction, Flow};
 use super::note::{Block, Event, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
 use super::{BEGUN, Firewall, FirewallState, SETTLED, first_fragment, other, remember};
+use crate::host::Host;
 
 /// What is written whatever a rule decides.
 struct Notes {
@@ -17,12 +18,12 @@ struct Notes {
 /// The change of a source's block.
 enum Change {
     None,
-    Update(At<Single<Address>, Block>, Block),
-    Insert(Vacancy, Address, Block),
+    Update(At<Single<Host>, Block>, Block),
+    Insert(Vacancy, Host, Block),
 }
 
 /// A source and all sources together: connections that they began, to be counted up.
-type Handshakes = [Option<Tally<(Address, u8)>>; 2];
+type Handshakes = [Option<Tally<(Host, u8)>>; 2];
 
 impl Firewall {
     /// A packet that may open a flow, by the rules.
@@ -110,9 +111,9 @@ impl Firewall {
     fn handshakes(
         &self,
         ask: &Ask<'_, FirewallState>,
-        source: Address,
+        source: Host,
     ) -> Result<Option<Handshakes>, Late> {
-        let all = Address::default();
+        let all = Host::default();
         let begun = (
             ask.handshakes.find(&(source, BEGUN)),
             ask.handshakes.find(&(all, BEGUN)),
@@ -123,7 +124,7 @@ impl Firewall {
         );
         let ((own_begun, all_begun), (own_settled, all_settled)) =
             ask.all((ask.all(begun), ask.all(settled)))?;
-        let half_open = |begun: &Option<Tally<(Address, u8)>>, settled: u64| {
+        let half_open = |begun: &Option<Tally<(Host, u8)>>, settled: u64| {
             let begun = begun.as_ref().map_or(0, |tally| tally.total);
             begun.saturating_sub(settled)
         };
@@ -136,7 +137,7 @@ impl Firewall {
         ask: &Ask<'_, FirewallState>,
         rule: Option<&Rule>,
         flow: Flow,
-        source: Address,
+        source: Host,
     ) -> Result<Notes, Late> {
         let number = rule.map_or(0, |rule| rule.number);
         let hits = ask.hits.find(&number);
@@ -165,7 +166,7 @@ impl Firewall {
         Ok(Notes { hits, event })
     }
 
-    fn block(ask: &Ask<'_, FirewallState>, source: Address, seconds: u32) -> Result<Change, Late> {
+    fn block(ask: &Ask<'_, FirewallState>, source: Host, seconds: u32) -> Result<Change, Late> {
         let block = Block {
             until: ask.now().saturating_add(seconds),
         };

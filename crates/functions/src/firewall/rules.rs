@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::flow::Address;
+use crate::host::Host;
 
 /// Rules at most.
 pub const RULES_MAX: usize = 4_096;
@@ -45,11 +45,11 @@ pub struct Rule {
     /// Protocol numbers.
     pub protocols: Vec<u8>,
     /// Source addresses, first and last.
-    pub sources: Vec<(Address, Address)>,
+    pub sources: Vec<(Host, Host)>,
     /// Source ports, first and last.
     pub source_ports: Vec<(u16, u16)>,
     /// Destination addresses, first and last.
-    pub destinations: Vec<(Address, Address)>,
+    pub destinations: Vec<(Host, Host)>,
     /// Destination ports, first and last.
     pub destination_ports: Vec<(u16, u16)>,
     /// Whether what it decides is noted, once a source and minute.
@@ -68,9 +68,9 @@ pub struct Query {
     /// Its protocol.
     pub protocol: u8,
     /// Its source.
-    pub source: Address,
+    pub source: Host,
     /// Its destination.
-    pub destination: Address,
+    pub destination: Host,
     /// Its source port; 0 without ports.
     pub source_port: u16,
     /// Its destination port; 0 without ports.
@@ -215,7 +215,7 @@ impl Rules {
             return Err(TooMany::Ranges);
         }
         let words = rules.len().div_ceil(64);
-        let addresses = |of: fn(&Rule) -> &Vec<(Address, Address)>| {
+        let addresses = |of: fn(&Rule) -> &Vec<(Host, Host)>| {
             let ranges: Vec<Vec<(u128, u128)>> = rules
                 .iter()
                 .map(|rule| {
@@ -353,10 +353,10 @@ mod tests {
                 draw += 1;
                 hash::words(seed, draw, 11) % below
             };
-            let address = |bits: u64| Address::from(Ipv4Addr::from_bits(bits as u32));
+            let address = |bits: u64| Host::from(Ipv4Addr::from_bits(bits as u32));
             let rules: Vec<Rule> = (0..count)
                 .map(|place| {
-                    let mut addresses = || -> Vec<(Address, Address)> {
+                    let mut addresses = || -> Vec<(Host, Host)> {
                         (0..next(3))
                             .map(|_| {
                                 let first = next(40);

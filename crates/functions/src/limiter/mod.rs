@@ -13,8 +13,8 @@ use asterism_function::{
     Spending, TokenBucket, TokenRate, Tokens, Verdict, Wire, Writer, state,
 };
 
+use crate::host::Host;
 use crate::monitor::Flow;
-use crate::port_scan::Host;
 
 pub use tenant::{Network, TENANTS_MAX, Tenants, TooManyTenants};
 

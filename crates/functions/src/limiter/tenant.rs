@@ -4,8 +4,8 @@ use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 
+use crate::host::Host;
 use crate::monitor::Flow;
-use crate::port_scan::Host;
 
 /// Tenants at most.
 pub const TENANTS_MAX: usize = 1 << 12;

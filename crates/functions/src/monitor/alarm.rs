@@ -5,7 +5,7 @@ use asterism_function::{
 };
 
 use super::MonitorState;
-use crate::port_scan::Host;
+use crate::host::Host;
 
 /// Which degree it is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

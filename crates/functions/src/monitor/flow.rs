@@ -3,7 +3,7 @@
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer};
 
-use crate::port_scan::Host;
+use crate::host::Host;
 
 /// One direction of a conversation: addresses, ports and transport protocol. Ports are 0 where there are none: other protocols
 /// than TCP and UDP, and fragments after the first.

@@ -21,7 +21,7 @@ use asterism_function::{
     Reader, Tick, TopK, Verdict, Window, WindowedCounters, Wire, Writer, state,
 };
 
-use crate::port_scan::Host;
+use crate::host::Host;
 
 pub use alarm::{Alarm, Degree, Suspect};
 pub use config::MonitorConfig;

@@ -4,8 +4,8 @@ use core::cmp::Ordering;
 
 use asterism_function::{BadBytes, Key, Reader, Tick, Value, Wire, Writer};
 
-use super::host::Host;
 use super::trail::{Class, Methods, Shape};
+use crate::host::Host;
 
 /// What an alert is about: there is one for each source, class and shape.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -2,8 +2,8 @@
 
 use asterism_function::{IcmpKind, Packet, TcpFlags, Transport};
 
-use super::host::Host;
 use super::trail::{Class, Methods, Prober};
+use crate::host::Host;
 
 /// What happened to a probe, or that there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

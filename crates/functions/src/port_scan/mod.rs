@@ -13,7 +13,6 @@
 mod alert;
 mod clue;
 mod config;
-mod host;
 mod learn;
 mod trail;
 mod volume;
@@ -24,9 +23,9 @@ use asterism_function::{
     state,
 };
 
+pub use crate::host::Host;
 pub use alert::{Alert, Block, Subject, Watch};
 pub use config::{PortScanConfig, Response, VolumePolicy};
-pub use host::Host;
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
 use clue::{Clue, What};

@@ -7,7 +7,7 @@
 
 use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer};
 
-use super::host::Host;
+use crate::host::Host;
 
 /// What kind of probing a trail is about: one source has up to three trails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

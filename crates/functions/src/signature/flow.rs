@@ -1,9 +1,9 @@
-//! Streams, connections and blocks of a stream as keys. Imports `port_scan::Host`.
+//! Streams, connections and blocks of a stream as keys. Imports `host`.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Protocol, Reader, Wire, Writer};
 
-use crate::port_scan::Host;
+use crate::host::Host;
 
 /// One direction of a TCP connection or of UDP between two endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -32,7 +32,7 @@ pub use config::{
 pub use flow::{Place, Stream, Target};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 
-use crate::port_scan::Host;
+use crate::host::Host;
 use finder::{Finder, Found};
 
 /// What the instances share.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use asterism_function::testkit::START_TICK;
+use asterism_functions::host::Host;
 use asterism_functions::monitor::{Flow, MonitorConfig};
-use asterism_functions::port_scan::Host;
 
 use crate::capture::{Counts, captures, has, read, run};
 

@@ -5,5 +5,6 @@ mod cluster;
 mod collector;
 mod exact;
 mod hostile;
+#[path = "../port_scan/packets.rs"]
 mod packets;
 mod shared;

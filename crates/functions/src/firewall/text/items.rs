@@ -3,10 +3,10 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::BLOCK_SECONDS_MAX;
-use crate::firewall::flow::Address;
+use crate::host::Host;
 
 /// The first and the last address of a network.
-pub(super) fn network(text: &str) -> Result<(Address, Address), (String, String)> {
+pub(super) fn network(text: &str) -> Result<(Host, Host), (String, String)> {
     let (address_text, length_text) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),

@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use asterism_function::Protocol;
 use asterism_function::objects::hash;
 
-use super::flow::Address;
 use super::rules::{Action, Link, Rule, Rules};
 use super::track::has_ports;
+use crate::host::Host;
 
 mod items;
 #[cfg(test)]
@@ -143,7 +143,7 @@ fn words(line: &str, at: usize) -> Vec<Word<'_>> {
 /// What a name stands for.
 #[derive(Clone, Debug)]
 enum Set {
-    Networks(Vec<(Address, Address)>),
+    Networks(Vec<(Host, Host)>),
     Ports(Vec<(u16, u16)>),
     /// It was written wrongly, which has been told.
     Mistaken,
@@ -361,7 +361,7 @@ impl Reading {
         Err(Told)
     }
 
-    fn networks(&mut self, line: u32, items: &[Word<'_>]) -> Result<Vec<(Address, Address)>, Told> {
+    fn networks(&mut self, line: u32, items: &[Word<'_>]) -> Result<Vec<(Host, Host)>, Told> {
         let mut networks = Vec::new();
         let mut good = true;
         for item in items {
@@ -630,8 +630,8 @@ impl Reading {
                 .to_owned(),
             );
         }
-        let version = |ranges: &[(Address, Address)]| {
-            let mut versions = ranges.iter().map(|(first, _)| first.ip().is_ipv4());
+        let version = |ranges: &[(Host, Host)]| {
+            let mut versions = ranges.iter().map(|(first, _)| first.address().is_ipv4());
             let first = versions.next()?;
             versions.all(|version| version == first).then_some(first)
         };

@@ -6,7 +6,7 @@ use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer};
 
 /// An address of either IP version in two words; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Host {
     high: u64,
     low: u64,
@@ -29,21 +29,25 @@ impl Host {
         ))
     }
 
+    /// Both words in one number: the order in which prefixes are ranges.
+    #[must_use]
+    pub const fn to_bits(self) -> u128 {
+        (self.high as u128) << 64 | self.low as u128
+    }
+
     /// The address.
     #[must_use]
     pub fn address(self) -> IpAddr {
         if self.is_ipv4() {
             IpAddr::V4(Ipv4Addr::from_bits(self.low as u32))
         } else {
-            IpAddr::V6(Ipv6Addr::from_bits(
-                u128::from(self.high) << 64 | u128::from(self.low),
-            ))
+            IpAddr::V6(Ipv6Addr::from_bits(self.to_bits()))
         }
     }
 
     /// Whether packets for this address go to several hosts: multicast, and IPv4's limited broadcast.
     #[inline(always)]
-    pub(super) const fn is_group(self) -> bool {
+    pub(crate) const fn is_group(self) -> bool {
         if self.is_ipv4() {
             self.low as u32 >= 0xe000_0000
         } else {
