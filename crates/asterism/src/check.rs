@@ -1,5 +1,6 @@
 //! `asterism check`: every mistake of a configuration, or what it means.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
@@ -212,18 +213,21 @@ pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Re
     Ok((config, report))
 }
 
-/// A file that the configuration names: its name and its text.
+/// A file that the configuration names: its name and its text. Never more than a rule file may have is read, whatever it is.
 fn read_file(path: &Path) -> Result<(String, String), String> {
     let name = path.display().to_string();
     let cannot = |error| format!("cannot read {name}: {error}");
-    let metadata = std::fs::metadata(path).map_err(cannot)?;
-    if metadata.is_file() && metadata.len() > RULE_FILE_BYTES_MAX as u64 {
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let most = RULE_FILE_BYTES_MAX as u64;
+    let mut text = String::new();
+    file.take(most + 1)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > most {
         return Err(format!(
-            "{name} has {} bytes, such a file at most {RULE_FILE_BYTES_MAX}",
-            metadata.len()
+            "{name} has more than {most} bytes, the most of such a file"
         ));
     }
-    let text = std::fs::read_to_string(path).map_err(cannot)?;
     Ok((name, text))
 }
 
@@ -374,4 +378,16 @@ fn cost(object: &ObjectChoice, config: &Config) -> String {
         ));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let refused = read_file(Path::new("/dev/zero")).unwrap_err();
+        assert!(refused.contains("more than 4194304 bytes"), "{refused}");
+        assert!(read_file(Path::new("/nonexistent/rules")).is_err());
+    }
 }

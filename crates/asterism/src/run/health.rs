@@ -204,9 +204,13 @@ fn answers(target: &Target, timeout: Duration, clock: &MonotonicClock) -> bool {
     let Some((path, host)) = &target.page else {
         return true;
     };
+    // No time left is no timeout for the operating system: that must not wait for ever.
     let left = || Some(until.since(clock.now())).filter(|left| !left.is_zero());
     let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    if stream.set_write_timeout(left()).is_err() || stream.write_all(request.as_bytes()).is_err() {
+    let Some(time) = left() else { return false };
+    if stream.set_write_timeout(Some(time)).is_err()
+        || stream.write_all(request.as_bytes()).is_err()
+    {
         return false;
     }
     let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
@@ -215,7 +219,6 @@ fn answers(target: &Target, timeout: Duration, clock: &MonotonicClock) -> bool {
         if let Some(is_good) = is_good(&answer) {
             return is_good;
         }
-        // No time left is no timeout for the operating system: that must not wait for ever.
         let Some(left) = left() else { return false };
         if stream.set_read_timeout(Some(left)).is_err() {
             return false;

@@ -374,3 +374,50 @@ fn order(context: &Context) -> Result<Outcome, Failure> {
         .variant("packets", packets as f64)
         .variant("captures", f64::from(with_packets)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_hosts_send_what_one_box_sends() {
+        let context = Context {
+            full: false,
+            seed: 1,
+        };
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../asterism/data"));
+        for (name, packets) in [("trex-http_get_0.pcap", 15), ("nmap-sT-top200.pcap", 150)] {
+            let compared = compare(&context, &folder.join(name), PACKETS_SHORT).unwrap();
+            assert_eq!(compared.0, 0, "{name}");
+            assert!(compared.1 >= packets, "{name}: {} packets", compared.1);
+        }
+    }
+
+    /// An ICMP error (destination unreachable) about a UDP datagram, with this identification, and this port inside.
+    fn error(identification: u8, inner_port: u8, inner_host: u8) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 56, 0, identification]);
+        frame.extend([0, 0, 64, 1, 0, 0, 203, 0, 113, 1, 198, 51, 100, inner_host]);
+        let sum: u32 = frame[ETHERNET_BYTES..]
+            .chunks(2)
+            .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+            .sum();
+        let header_checksum = !((sum & 0xffff) as u16 + (sum >> 16) as u16);
+        frame[ETHERNET_BYTES + 10..][..2].copy_from_slice(&header_checksum.to_be_bytes());
+        frame.extend([3, 3, 0, 0, 0, 0, 0, 0]);
+        frame.extend([0x45, 0, 0, 28, 0, 7, 0, 0, 64, 17, 0, 0]);
+        frame.extend([198, 51, 100, inner_host, 203, 0, 113, 1]);
+        frame.extend([0, 53, 0, inner_port, 0, 8, inner_port, 0]);
+        frame
+    }
+
+    #[test]
+    fn only_what_a_box_chooses_is_left_out() {
+        let one =
+            |identification, port, host| plainly((OUTSIDE, error(identification, port, host)));
+        assert_eq!(one(1, 10, 7), one(2, 20, 7));
+        assert_ne!(one(1, 10, 7), one(1, 10, 8));
+        let inside = |port| plainly((INSIDE, error(1, port, 7)));
+        assert_ne!(inside(10), inside(20), "inside the client's port stands");
+    }
+}

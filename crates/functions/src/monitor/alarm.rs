@@ -1,4 +1,4 @@
-//! Hosts whose degree in the dispersion graph is too high. Imports `port_scan`'s hosts.
+//! Hosts whose degree in the dispersion graph is too high. Imports `host`.
 
 use asterism_function::{
     Ask, At, BadBytes, Key, Late, Reader, Single, Tick, Vacancy, Value, Wire, Writer,

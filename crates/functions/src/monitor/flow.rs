@@ -1,4 +1,4 @@
-//! Flows as keys: one direction of a conversation, over either IP version. Imports `port_scan`'s hosts.
+//! Flows as keys: one direction of a conversation, over either IP version. Imports `host`.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer};

@@ -8,8 +8,8 @@ use asterism_function::Tick;
 use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
 
 use super::{
-    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, ReadFile, Settings,
-    Together, absent, capacity, delay, object, placement,
+    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, ReadFile, Settings, Together,
+    absent, capacity, check_whole_seconds, delay, described, object, placement, seconds,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::Kind;
@@ -131,18 +131,6 @@ object!(
     ]
 );
 
-const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
-
 pub(super) const FIREWALL: Described = Described {
     name: "firewall",
     settings: &SETTINGS,
@@ -160,23 +148,6 @@ pub(super) const FIREWALL: Described = Described {
     }],
     build,
 };
-
-const fn seconds(
-    name: &'static str,
-    least: u64,
-    default: &'static str,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Duration {
-            least: Duration::from_secs(least),
-            most: Duration::from_secs(7 * 24 * 3600),
-        },
-        default: Default::Is(default),
-        meaning,
-    }
-}
 
 static SETTINGS: Section = Section {
     path: "function.firewall",
@@ -262,16 +233,7 @@ static IDLE: Section = Section {
 fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     let idle = values.table("idle")?;
     for field in IDLE.fields {
-        if idle
-            .duration(field.name)
-            .is_some_and(|time| time.subsec_nanos() != 0)
-        {
-            let title = format!("`{}` is not in whole seconds", field.name);
-            report.add(
-                Diagnostic::error(title, idle.span_of(field.name))
-                    .help("write whole seconds, such as \"60s\""),
-            );
-        }
+        check_whole_seconds(&idle, field.name, report);
     }
     let (own, all) = (
         values.count("half_open_per_source")?,

@@ -6,7 +6,7 @@ use asterism_function::{Spending, TokenRate};
 use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
 
 use super::{
-    Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, delay, object,
+    Described, FunctionSettings, ObjectKind, REPLICATED, Settings, delay, described, object,
     placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
@@ -105,18 +105,6 @@ object!(
     "Packets for whose bucket there was no room.",
     [placement(REPLICATED), delay()]
 );
-
-const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
 
 pub(super) const LIMITER: Described = Described {
     name: "limiter",

@@ -30,7 +30,7 @@ pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
 pub use signature::{Blocked, SignatureSettings, Wanted};
 
-use super::diagnostic::Report;
+use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Word};
 use super::objects::{ObjectChoice, Sharing};
 use super::section::{Default, Field, Section, Values};
@@ -330,6 +330,50 @@ const fn allocation() -> Field {
         },
         default: Default::Is("\"leased\""),
         meaning: "How hosts share what can run out.",
+    }
+}
+
+const fn described(
+    name: &'static str,
+    kind: ObjectKind,
+    section: &'static Section,
+) -> DescribedObject {
+    DescribedObject {
+        name,
+        kind,
+        section,
+    }
+}
+
+/// A time in whole seconds, a week at most; who takes it calls [`check_whole_seconds`].
+const fn seconds(
+    name: &'static str,
+    least: u64,
+    default: &'static str,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Duration {
+            least: Duration::from_secs(least),
+            most: Duration::from_secs(7 * 24 * 3600),
+        },
+        default: Default::Is(default),
+        meaning,
+    }
+}
+
+/// Refuses a time with parts of a second, where times are ticks.
+fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
+    if values
+        .duration(field)
+        .is_some_and(|time| time.subsec_nanos() != 0)
+    {
+        let title = format!("`{field}` is not in whole seconds");
+        report.add(
+            Diagnostic::error(title, values.span_of(field))
+                .help("write whole seconds, such as \"60s\""),
+        );
     }
 }
 

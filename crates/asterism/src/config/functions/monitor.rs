@@ -7,8 +7,8 @@ use asterism_function::Tick;
 use asterism_functions::monitor::{Monitor, MonitorConfig};
 
 use super::{
-    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, Together,
-    absent, capacity, delay, object, placement,
+    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, absent,
+    capacity, check_whole_seconds, delay, described, object, placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::Kind;
@@ -136,18 +136,6 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
-
 pub(super) const MONITOR: Described = Described {
     name: "monitor",
     settings: &SETTINGS,
@@ -255,16 +243,7 @@ static SETTINGS: Section = Section {
 
 fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     for field in ["interval", "edge_idle", "alarm_keep"] {
-        let is_odd = |time: Duration| time.subsec_nanos() != 0;
-        if values.duration(field).is_some_and(is_odd) {
-            report.add(
-                Diagnostic::error(
-                    format!("`{field}` is not in whole seconds"),
-                    values.span_of(field),
-                )
-                .help("write whole seconds, such as \"60s\""),
-            );
-        }
+        check_whole_seconds(values, field, report);
     }
     let narrow = |field| u32::try_from(values.count(field)?).ok();
     if let Some(collector) = values.socket("collector")

@@ -7,8 +7,8 @@ use asterism_function::Tick;
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
 
 use super::{
-    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, absent,
-    capacity, delay, object, placement,
+    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, absent, capacity,
+    check_whole_seconds, delay, described, object, placement, seconds,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{Kind, Value, Word};
@@ -96,18 +96,6 @@ object!(
     [placement(REPLICATED), delay()]
 );
 
-const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
-
 pub(super) const PORT_SCAN: Described = Described {
     name: "port-scan",
     settings: &SETTINGS,
@@ -122,23 +110,6 @@ pub(super) const PORT_SCAN: Described = Described {
     together: &[],
     build,
 };
-
-const fn seconds(
-    name: &'static str,
-    least: u64,
-    default: &'static str,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Duration {
-            least: Duration::from_secs(least),
-            most: Duration::from_secs(7 * 24 * 3600),
-        },
-        default: Default::Is(default),
-        meaning,
-    }
-}
 
 static SETTINGS: Section = Section {
     path: "function.port-scan",
@@ -250,18 +221,8 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         (values.table("volume"), "block"),
         (values.table("volume"), "window"),
     ] {
-        let Some(table) = table else { continue };
-        if table
-            .duration(field)
-            .is_some_and(|time| time.subsec_nanos() != 0)
-        {
-            report.add(
-                Diagnostic::error(
-                    format!("`{field}` is not in whole seconds"),
-                    table.span_of(field),
-                )
-                .help("write whole seconds, such as \"60s\""),
-            );
+        if let Some(table) = table {
+            check_whole_seconds(&table, field, report);
         }
     }
     let volume = values.table("volume");

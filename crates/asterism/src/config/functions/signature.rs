@@ -10,8 +10,8 @@ use asterism_functions::signature::{
 };
 
 use super::{
-    DROP, Described, DescribedObject, FunctionSettings, ObjectKind, REPLICATED, Settings, absent,
-    capacity, delay, object, placement,
+    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, absent, capacity,
+    check_whole_seconds, delay, described, object, placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{Kind, NamedValues, Value, Word};
@@ -111,18 +111,6 @@ object!(
     "How often there was no room.",
     [placement(REPLICATED), delay()]
 );
-
-const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
 
 pub(super) const SIGNATURE: Described = Described {
     name: "signature",
@@ -301,15 +289,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             }
         }
     }
-    if values
-        .duration("block")
-        .is_some_and(|time| time.subsec_nanos() != 0)
-    {
-        report.add(
-            Diagnostic::error("`block` is not in whole seconds", values.span_of("block"))
-                .help("write whole seconds, such as \"60s\""),
-        );
-    }
+    check_whole_seconds(values, "block", report);
     let tables = values.named("signatures").unwrap_or_default();
     if tables.is_empty() {
         report.add(

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use crate::config::functions::nat::fields::link;
 use crate::config::functions::{
-    DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent,
-    capacity, delay, object, placement,
+    DROP, Described, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent, capacity, delay,
+    described, object, placement, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -72,18 +72,6 @@ object!(
     "How many ICMP errors were sent in this second; best `local`, because nobody else needs it.",
     [placement(LOCAL), delay(), absent(DROP)]
 );
-
-const fn described(
-    name: &'static str,
-    kind: ObjectKind,
-    section: &'static Section,
-) -> DescribedObject {
-    DescribedObject {
-        name,
-        kind,
-        section,
-    }
-}
 
 pub(in super::super) const BALANCER: Described = Described {
     name: "balancer",
@@ -396,34 +384,24 @@ static CHECKS: Section = Section {
     ],
 };
 
-const fn idle(name: &'static str, default: &'static str, meaning: &'static str) -> Field {
-    Field {
-        name,
-        kind: Kind::Duration {
-            least: Duration::from_secs(1),
-            most: Duration::from_secs(7 * 24 * 3600),
-        },
-        default: Default::Is(default),
-        meaning,
-    }
-}
-
 pub(super) static IDLE: Section = Section {
     path: "function.balancer.idle",
     meaning: "After how long without packets a flow ends, in whole seconds.",
     fields: &[
-        idle(
+        seconds(
             "tcp_transitory",
+            1,
             "\"1m\"",
             "TCP before its handshake is complete.",
         ),
-        idle("tcp_established", "\"2h4m\"", "TCP."),
-        idle(
+        seconds("tcp_established", 1, "\"2h4m\"", "TCP."),
+        seconds(
             "tcp_closing",
+            1,
             "\"10s\"",
             "TCP after a reset or both FINs; so long it counts for least-connections.",
         ),
-        idle("udp", "\"5m\"", "UDP."),
+        seconds("udp", 1, "\"5m\"", "UDP."),
     ],
 };
 

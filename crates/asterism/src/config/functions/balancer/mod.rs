@@ -9,7 +9,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::nat::{is_host, read_link};
-use super::{Link, Settings};
+use super::{Link, Settings, check_whole_seconds};
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{NamedValues, Value};
 use crate::config::section::Values;
@@ -368,22 +368,10 @@ fn check_apart(read: &[Option<(Service, Range<usize>)>], report: &mut Report) {
 }
 
 fn check_seconds(values: &Values, report: &mut Report) {
-    let mut check = |table: &Values, field: &str| {
-        let has_parts = |time: Duration| time.subsec_nanos() != 0;
-        if table.duration(field).is_some_and(has_parts) {
-            report.add(
-                Diagnostic::error(
-                    format!("`{field}` is not in whole seconds"),
-                    table.span_of(field),
-                )
-                .help("write whole seconds, such as \"60s\""),
-            );
-        }
-    };
-    check(values, "persistence");
+    check_whole_seconds(values, "persistence", report);
     if let Some(idle) = values.table("idle") {
         for field in fields::IDLE.fields {
-            check(&idle, field.name);
+            check_whole_seconds(&idle, field.name, report);
         }
     }
 }

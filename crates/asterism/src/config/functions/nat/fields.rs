@@ -1,10 +1,8 @@
 //! The fields of the NAT, and its state objects.
 
-use core::time::Duration;
-
 use crate::config::functions::{
     DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent,
-    allocation, capacity, delay, object, placement,
+    allocation, capacity, delay, object, placement, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -236,49 +234,43 @@ static FORWARD: Section = Section {
     ],
 };
 
-const fn idle(name: &'static str, default: &'static str, meaning: &'static str) -> Field {
-    Field {
-        name,
-        kind: Kind::Duration {
-            least: Duration::from_secs(1),
-            most: Duration::from_secs(7 * 24 * 3600),
-        },
-        default: Default::Is(default),
-        meaning,
-    }
-}
-
 pub(super) static IDLE: Section = Section {
     path: "function.nat.idle",
     meaning: "After how long without packets a session ends, in whole seconds.",
     fields: &[
-        idle(
+        seconds(
             "tcp_transitory",
+            1,
             "\"4m\"",
             "TCP before its handshake is complete (RFC 5382, REQ-5: at least 4m).",
         ),
-        idle(
+        seconds(
             "tcp_established",
+            1,
             "\"2h4m\"",
             "TCP (RFC 5382, REQ-5: at least 2h4m).",
         ),
-        idle(
+        seconds(
             "tcp_closing",
+            1,
             "\"4m\"",
             "TCP after a reset or both FINs (RFC 7857, section 2.2: at least 4m).",
         ),
-        idle(
+        seconds(
             "udp",
+            1,
             "\"5m\"",
             "UDP (RFC 4787, REQ-5: at least 2m, 5m recommended).",
         ),
-        idle(
+        seconds(
             "udp_dns",
+            1,
             "\"1m\"",
             "UDP to port 53, which may be shorter (RFC 4787, REQ-5a).",
         ),
-        idle(
+        seconds(
             "icmp_query",
+            1,
             "\"1m\"",
             "ICMP queries (RFC 5508, REQ-2: at least 1m).",
         ),
