@@ -25,10 +25,25 @@ pub const fn words(first: u64, second: u64, seed: u64) -> u64 {
     fold(fold(first ^ seed, FIRST) ^ second, SECOND ^ seed)
 }
 
-/// Hashes any bytes; for digests and cold paths.
+/// Hashes any bytes; for digests and cold paths. Long ones go in two rows of 16 bytes side by side: one row would wait for
+/// its own multiplications, which take four times as long.
 pub fn bytes(bytes: &[u8], seed: u64) -> u64 {
     let mut state = seed ^ bytes.len() as u64;
-    for chunk in bytes.chunks(8) {
+    let (stripes, rest) = bytes.as_chunks::<32>();
+    if !stripes.is_empty() {
+        let (mut left, mut right) = (state, state ^ SECOND);
+        for stripe in stripes {
+            let word = |from: usize| {
+                let mut word = [0; 8];
+                word.copy_from_slice(&stripe[from..from + 8]);
+                u64::from_le_bytes(word)
+            };
+            left = fold(word(0) ^ FIRST, word(8) ^ left);
+            right = fold(word(16) ^ SECOND, word(24) ^ right);
+        }
+        state = words(left, right, FIRST);
+    }
+    for chunk in rest.chunks(8) {
         let mut padded = [0; 8];
         padded[..chunk.len()].copy_from_slice(chunk);
         state = words(u64::from_le_bytes(padded), state, FIRST);
@@ -81,5 +96,32 @@ mod tests {
     fn length_and_seed_matter() {
         assert_ne!(bytes(&[0], 1), bytes(&[0, 0], 1));
         assert_ne!(bytes(b"key", 1), bytes(b"key", 2));
+    }
+
+    #[test]
+    fn every_bit_of_long_bytes_matters_and_so_does_their_order() {
+        let mut held: Vec<u8> = (0..200).map(|place| place as u8).collect();
+        let plain = bytes(&held, 7);
+        let mut found = std::collections::HashSet::from([plain]);
+        for bit in 0..held.len() * 8 {
+            held[bit / 8] ^= 1 << (bit % 8);
+            let changed = bytes(&held, 7);
+            assert!(found.insert(changed), "bit {bit}");
+            let differing = (plain ^ changed).count_ones();
+            assert!((8..57).contains(&differing), "bit {bit}: {differing} of 64");
+            held[bit / 8] ^= 1 << (bit % 8);
+        }
+        for (first, second) in [(0, 32), (0, 16), (0, 8), (64, 160), (184, 192)] {
+            for place in 0..8 {
+                held.swap(first + place, second + place);
+            }
+            assert!(found.insert(bytes(&held, 7)), "{first} and {second}");
+            for place in 0..8 {
+                held.swap(first + place, second + place);
+            }
+        }
+        for length in 0..200 {
+            assert!(found.insert(bytes(&held[..length], 7)), "{length} bytes");
+        }
     }
 }

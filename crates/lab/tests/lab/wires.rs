@@ -53,7 +53,7 @@ fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
 }
 
 /// Runs that are tried: one in which the machine was too busy to be on time says so, and shows nothing.
-const RUNS_MAX: u32 = 8;
+const RUNS_MAX: u32 = 24;
 
 #[test]
 fn a_delay_is_what_was_asked_for() {
@@ -61,7 +61,11 @@ fn a_delay_is_what_was_asked_for() {
     for run in 1..=RUNS_MAX {
         match a_delay(&lab) {
             Ok(()) => return,
-            Err(late) if run < RUNS_MAX => println!("run {run} is void: {late}"),
+            Err(late) if run < RUNS_MAX => {
+                println!("run {run} is void: {late}");
+                // What kept the machine busy may end.
+                std::thread::sleep(MS * 1_000);
+            }
             Err(late) => panic!("{RUNS_MAX} runs are void: {late}"),
         }
     }
