@@ -80,7 +80,7 @@ impl Wire for Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_function::{Layout, Packet};
+    use asterism_function::{Packet, build};
 
     fn end(last: u8, port: u16) -> Endpoint {
         Endpoint::new([192, 0, 2, last].into(), port, Protocol::UDP)
@@ -88,16 +88,18 @@ mod tests {
 
     #[test]
     fn ends_of_endpoints_are_those_of_their_packets() {
-        let mut frame = vec![0; 42];
-        frame[12..14].copy_from_slice(&[8, 0]);
-        frame[14..34].copy_from_slice(&[
-            0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2,
-        ]);
-        let sum = asterism_function::checksum::of(&frame[14..34]).to_be_bytes();
-        frame[24..26].copy_from_slice(&sum);
-        frame[34..42].copy_from_slice(&[0x30, 0x39, 0, 53, 0, 8, 0, 0]);
-        let layout = Layout::parse(&frame).unwrap();
-        let packet = Packet::new(&mut frame, layout);
+        let header = build::Header4::between(end(1, 0).address, end(2, 0).address);
+        let mut frame = vec![0; 128];
+        let length = build::udp4(
+            &header,
+            12_345,
+            53,
+            b"a question of some length",
+            &mut frame,
+        )
+        .unwrap();
+        frame.truncate(length);
+        let packet = Packet::parse_plain(&mut frame).unwrap();
         let plain = packet.plain4().unwrap();
         assert_eq!(
             Ends::from(&plain),

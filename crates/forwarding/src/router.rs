@@ -45,7 +45,7 @@ pub struct Router {
     /// The other.
     pub outside: Link,
     /// In order.
-    own: Vec<Ipv4Addr>,
+    answered: Vec<Ipv4Addr>,
     pub(crate) answers_echo: bool,
     pub(crate) icmp_errors_per_second: u16,
 }
@@ -112,12 +112,12 @@ impl Router {
     #[must_use]
     pub fn new(config: RouterConfig<'_>) -> Self {
         let link = |interface, side| Link::new(interface, side, config.routes, config.neighbours);
-        let mut own = config.answers_for;
-        own.sort_unstable();
+        let mut answered = config.answers_for;
+        answered.sort_unstable();
         Self {
             inside: link(config.inside, Side::Inside),
             outside: link(config.outside, Side::Outside),
-            own,
+            answered,
             answers_echo: config.answers_echo,
             icmp_errors_per_second: config.icmp_errors_per_second,
         }
@@ -161,7 +161,7 @@ impl Router {
     /// Whether an address is one that the function answers for beside its interfaces' own.
     #[must_use]
     pub fn answers_for(&self, address: Ipv4Addr) -> bool {
-        self.own.binary_search(&address).is_ok()
+        self.answered.binary_search(&address).is_ok()
     }
 
     /// Whether an address is that of an interface.
