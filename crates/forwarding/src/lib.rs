@@ -70,5 +70,5 @@ pub use interface::{Interface, Prefix, ROUTES_MAX, Route, Side, is_host};
 pub use link::{Carriage, Link};
 pub use neighbour::{Neighbour, Neighbours, NextHop, next_hop};
 pub use report::{Errors, ErrorsSent, Report};
-pub use router::{Came, Onward, Router, RouterConfig};
+pub use router::{Admission, Came, Onward, Router, RouterConfig};
 pub use state::{Forwards, Tables, Writes, tables};

@@ -63,6 +63,9 @@ pub enum Came {
     Error(Flow4),
 }
 
+/// What [`Router::admit`] makes of a packet: its verdict, or what the function is to judge.
+pub type Admission<'a, S> = ControlFlow<Verdict, (Ask<'a, S>, Side, Came)>;
+
 /// Where a packet goes, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Onward {
@@ -172,10 +175,7 @@ impl Router {
 
     /// Takes a packet in. What is the router's own business is done here, with a verdict: frames for others, ARP, later
     /// fragments, damaged ICMP errors, and what is not IPv4. Late where `fragments` or `neighbours` is.
-    pub fn admit<'a, S: Forwards>(
-        &self,
-        ask: Ask<'a, S>,
-    ) -> Result<ControlFlow<Verdict, (Ask<'a, S>, Side, Came)>, Late> {
+    pub fn admit<'a, S: Forwards>(&self, ask: Ask<'a, S>) -> Result<Admission<'a, S>, Late> {
         let dropped = |reason| Ok(ControlFlow::Break(Verdict::Drop(reason)));
         let Some(side) = self.side(ask.port()) else {
             return dropped(Reason::NotForUs);

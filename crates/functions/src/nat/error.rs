@@ -1,5 +1,5 @@
-//! ICMP errors, translated together with the packets inside them (RFC 5508 §4). Imports `asterism_function` and what
-//! lies beside it.
+//! ICMP errors, translated together with the packets inside them (RFC 5508 §4). Imports `asterism_forwarding`,
+//! `asterism_function` and what lies beside it.
 //!
 //! An error neither opens nor refreshes nor ends a session (RFC 5508 REQ-4 to REQ-6): outsiders can forge them.
 
