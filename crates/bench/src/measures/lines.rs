@@ -366,8 +366,8 @@ mod tests {
     fn packets_run_what_is_not_set_aside() {
         let source = "use a;\n\nimpl A {\n    pub(super) const fn new(\n        a: u8,\n    ) -> Self {\n        if a {\n        }\n    }\n\n    \
                       /// One.\n    fn one<T>(&self) {}\n    fn two(\n        &self,\n    ) {\n        // Why.\n        let f = |x| {\n            x\n        };\n    }\n}\n";
-        assert_eq!(split(source, &["new"]), [7, 6, 3]);
-        assert_eq!(split(source, &[]), [13, 0, 3]);
+        assert_eq!(split(source, &["new"]), [8, 6, 3]);
+        assert_eq!(split(source, &[]), [14, 0, 3]);
         let sum: usize = split(source, &["two"]).iter().sum();
         assert_eq!(sum, count(source));
     }
