@@ -27,6 +27,7 @@ mod lab_kill;
 mod lab_tcp;
 mod lab_throughput;
 mod limiter;
+mod lines;
 mod monitor_error;
 mod multicast_cost;
 mod nat;
@@ -38,7 +39,6 @@ mod paper_figure_4;
 mod paper_figure_5;
 mod paper_figure_6;
 mod paper_figure_7;
-mod paper_lines;
 mod paper_table_3;
 mod pass_through;
 mod peers_conntrackd;
@@ -77,6 +77,7 @@ const MEASURES: &[&[Measure]] = &[
     lab_tcp::MEASURES,
     lab_throughput::MEASURES,
     limiter::MEASURES,
+    lines::MEASURES,
     monitor_error::MEASURES,
     multicast_cost::MEASURES,
     nat::MEASURES,
@@ -87,7 +88,6 @@ const MEASURES: &[&[Measure]] = &[
     paper_figure_4::MEASURES,
     paper_figure_5::MEASURES,
     paper_figure_6::MEASURES,
-    paper_lines::MEASURES,
     paper_table_3::MEASURES,
     pass_through::MEASURES,
     peers_conntrackd::MEASURES,

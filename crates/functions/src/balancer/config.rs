@@ -6,10 +6,10 @@
 use core::fmt;
 use core::net::Ipv4Addr;
 
+use asterism_forwarding::{IdleTimes, Interface, Route, is_host};
 use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
-use crate::nat::config::is_host;
-use crate::nat::{ConfigFault, IdleTimes, Interface, Route};
+use crate::nat::ConfigFault;
 
 /// Services at most: each has a table of 128 KiB.
 pub const SERVICES_MAX: usize = 256;
@@ -147,7 +147,7 @@ pub struct BalancerConfig {
     pub clients: Interface,
     /// The link to the backends.
     pub backends: Interface,
-    /// Routes beside the two links' own prefixes: [`Side::Outside`](crate::nat::Side) is the clients' side.
+    /// Routes beside the two links' own prefixes: [`Side::Outside`](asterism_forwarding::Side) is the clients' side.
     pub routes: Vec<Route>,
     /// Ethernet addresses that need not be asked for by ARP.
     pub neighbours: Vec<(Ipv4Addr, MacAddress)>,

@@ -1,14 +1,14 @@
-//! A flow: which backend a client's packets to a service go to. Imports `asterism_function`, and the keys of
-//! `nat/session.rs`.
+//! A flow: which backend a client's packets to a service go to. Imports `asterism_forwarding` and
+//! `asterism_function`.
 
 use core::cmp::Ordering;
 
+use asterism_forwarding::Ends;
 use asterism_function::{
     BadBytes, Endpoint, Key, Paired, Protocol, Reader, Row, Tick, Value, Wire, Writer,
 };
 
 use super::config::Mode;
-use crate::nat::session::Ends;
 
 /// One flow, 28 bytes: found by packets of its client, and by those of its backend where they come back this way.
 #[derive(Clone, Copy, PartialEq, Eq)]

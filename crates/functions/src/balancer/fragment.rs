@@ -1,20 +1,14 @@
-//! Fragments: the first one has the ports and is handled like any packet; it leaves here where the later ones of its
-//! datagram go. Imports `asterism_function` and what lies beside it.
-//!
-//! Later fragments that overtake the first one wait for it, parked within the engine's bounds, as the NAT's do.
+//! What a first fragment leaves for the later ones of its datagram: where they go. Imports `asterism_forwarding`,
+//! `asterism_function` and what lies beside it.
 
 use core::cmp::Ordering;
 use core::net::Ipv4Addr;
-use core::ops::ControlFlow;
 
-use asterism_function::{
-    Ask, BadBytes, Endpoint, Late, Reader, Reason, Value, Verdict, Wire, Writer,
-};
+use asterism_forwarding::{Lead, Onward, Router, Side, portless};
+use asterism_function::{BadBytes, Endpoint, Packet, Reader, Value, Wire, Writer};
 
+use super::Mode;
 use super::send::Path;
-use super::{Balancer, BalancerState, Mode};
-use crate::nat::FragmentKey;
-use crate::nat::fragment::{FIRST_WAIT_US, portless};
 
 /// Where the fragments of a datagram go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,19 +20,6 @@ pub struct Led {
 }
 
 impl Led {
-    pub(super) fn of(path: Path) -> Self {
-        match path {
-            Path::ToBackend(mode, backend) => Self {
-                kind: mode.code() + 1,
-                address: backend.address,
-            },
-            Path::ToClient(service) => Self {
-                kind: 0,
-                address: service.address,
-            },
-        }
-    }
-
     fn path(self) -> Path {
         let end: Endpoint = portless(self.address);
         match self.kind.checked_sub(1).and_then(Mode::from_code) {
@@ -71,23 +52,23 @@ impl Value for Led {
     }
 }
 
-impl Balancer {
-    /// A fragment without a transport header.
-    #[cold]
-    pub(super) fn later_fragment(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        let Some(key) = FragmentKey::of(ask.packet()) else {
-            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-        };
-        let Some(datagram) = ask.fragments.get(&key)? else {
-            ask.expect(FIRST_WAIT_US)?;
-            return Ok(Verdict::Drop(Reason::FragmentUnmatched));
-        };
-        let (ask, departure) = match self.departure(ask, datagram.value.path())? {
-            ControlFlow::Continue(leaves) => leaves,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        let mut act = ask.act()?;
-        act.fragments.touch(&datagram);
-        Ok(departure.leave(act))
+impl Lead for Led {
+    fn of(packet: &Packet<'_>, onward: &Onward) -> Option<Self> {
+        Some(match onward.side {
+            Side::Inside => Self {
+                kind: Mode::of_carriage(onward.carriage).code() + 1,
+                address: onward.towards,
+            },
+            Side::Outside => Self {
+                kind: 0,
+                address: packet.ipv4_source()?,
+            },
+        })
+    }
+    fn onward(&self, _: &Router, packet: &Packet<'_>) -> Option<Onward> {
+        self.path().onward(packet)
+    }
+    fn edit(&self, packet: &mut Packet<'_>) {
+        self.path().edit(packet);
     }
 }

@@ -4,10 +4,10 @@
 //! A flow keeps its backend in a replicated table, so it lives through deaths of instances and changes of its pool, and
 //! its packets may take any instance. Only a new flow looks at the pool: `choose.rs` says who gets it.
 //!
-//! Imports `asterism_function`, and from `nat` what any router needs: links, routes, neighbours, ICMP errors. This file
-//! holds the state, and the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets),
-//! `send.rs` (how a packet leaves, in each mode), `health.rs` (votes on backends), `fragment.rs`, `error.rs` (ICMP errors
-//! of others), `own.rs` (what the balancer says itself), `maglev.rs`. Read first: `flow.rs` and `config.rs`.
+//! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
+//! the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets), `send.rs` (how a packet
+//! leaves, in each mode), `health.rs` (votes on backends), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
+//! Read first: `flow.rs` and `config.rs`.
 //!
 //! IPv4 only: IPv6 is dropped and counted.
 
@@ -19,16 +19,22 @@ mod fragment;
 mod health;
 mod maglev;
 mod open;
-mod own;
 mod send;
 
 use core::net::Ipv4Addr;
+use core::ops::ControlFlow;
 
+use asterism_forwarding::{
+    Came, Connection, Direction, Ends, Errors, Fragments, Neighbours, NextHop, Router,
+    RouterConfig, Side, forwards, next_hop, tables,
+};
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Changes4, End, Endpoint, Forwarding4, Late, Map, Network, NetworkFunction,
-    PortNumber, Protocol, Reason, Table, TcpFlags, Vector, Verdict, state,
+    Ask, Builder, Changes4, End, Endpoint, Forwarding4, Late, Map, NetworkFunction, Protocol,
+    Table, TcpFlags, Vector, Verdict, state,
 };
+
+use crate::nat::ConfigFault;
 
 pub use config::{
     BACKENDS_MAX, Backend, BalancerConfig, Choice, Mode, SERVICE_BACKENDS_MAX, SERVICES_MAX,
@@ -38,14 +44,6 @@ pub use flow::{Flow, Kept};
 pub use fragment::Led;
 pub use health::{CONTROL, Finding, VOTE_SECONDS, VOTERS, Votes};
 pub use maglev::{Maglev, PLACES};
-
-use crate::nat::neighbour::{self, NextHop, next_hop};
-use crate::nat::route::Link;
-use crate::nat::session::Ends;
-use crate::nat::{
-    ConfigFault, Connection, Direction, ErrorsSent, FragmentKey, Neighbour, Side, fragment as led,
-    report,
-};
 
 /// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.
 const USAGE_PLACES: u32 = 4 * BACKENDS_MAX as u32;
@@ -63,23 +61,23 @@ pub struct BalancerState {
     /// What hosts say of backends.
     pub health: Map<Endpoint, Votes>,
     /// Fragmented datagrams whose first fragment was seen.
-    pub fragments: Map<FragmentKey, Led>,
+    pub fragments: Fragments<Led>,
     /// Ethernet addresses learnt by ARP.
-    pub neighbours: Map<Ipv4Addr, Neighbour>,
+    pub neighbours: Neighbours,
     /// ICMP errors sent in the current second, for each side. Best `local`: nobody else needs it.
-    pub errors: Map<u8, ErrorsSent>,
+    pub errors: Errors,
 }
+
+forwards!(BalancerState, Led);
 
 /// The balancer.
 #[derive(Debug)]
 pub struct Balancer {
     config: BalancerConfig,
-    clients: Link,
-    backends: Link,
+    /// Clients are outside, backends inside.
+    router: Router,
     /// In the order of their endpoints.
     pools: Vec<Pool>,
-    /// Addresses of services, in order.
-    addresses: Vec<Ipv4Addr>,
     /// Addresses of backends, in order.
     answering: Vec<Ipv4Addr>,
     /// What is checked, in order.
@@ -123,21 +121,25 @@ impl Balancer {
             .map(|service| Pool::new(service, &named, &places))
             .collect();
         pools.sort_unstable_by_key(Pool::first);
-        let mut addresses: Vec<_> = config.services.iter().map(|one| one.address).collect();
+        let services = config.services.iter();
         let mut answering: Vec<_> = all().map(|(_, one)| one.address).collect();
         let mut checked: Vec<_> = all()
             .filter(|(service, _)| service.checked)
             .map(|(service, one)| service.checked_at(one))
             .collect();
-        addresses.sort_unstable();
         answering.sort_unstable();
         checked.sort_unstable();
-        let link = |interface, side| Link::of(interface, side, &config.routes, &config.neighbours);
         Ok(Self {
-            clients: link(config.clients, Side::Outside),
-            backends: link(config.backends, Side::Inside),
+            router: Router::new(RouterConfig {
+                inside: config.backends,
+                outside: config.clients,
+                routes: &config.routes,
+                neighbours: &config.neighbours,
+                answers_for: services.map(|one| one.address).collect(),
+                answers_echo: config.answers_echo,
+                icmp_errors_per_second: config.icmp_errors_per_second,
+            }),
             pools,
-            addresses,
             answering,
             watches_udp: checked.iter().any(|one| one.protocol == Protocol::UDP),
             checked,
@@ -171,29 +173,8 @@ impl Balancer {
         has.then_some(pool)
     }
 
-    fn side(&self, port: PortNumber) -> Option<Side> {
-        if port == self.clients.interface.port {
-            Some(Side::Outside)
-        } else if port == self.backends.interface.port {
-            Some(Side::Inside)
-        } else {
-            None
-        }
-    }
-
-    fn link(&self, side: Side) -> &Link {
-        match side {
-            Side::Inside => &self.backends,
-            Side::Outside => &self.clients,
-        }
-    }
-
-    fn is_service(&self, address: Ipv4Addr) -> bool {
-        self.addresses.binary_search(&address).is_ok()
-    }
-
-    fn is_own(&self, address: Ipv4Addr) -> bool {
-        address == self.clients.interface.address || address == self.backends.interface.address
+    fn is_ours(&self, address: Ipv4Addr) -> bool {
+        self.router.is_interface(address) || self.router.answers_for(address)
     }
 
     fn checks(&self, backend: Endpoint) -> bool {
@@ -210,20 +191,20 @@ impl Balancer {
             return self.uncommon(ask);
         };
         let flags = plain.tcp_flags();
-        if !self.clients.takes(ask.packet())
+        if !self.router.outside.takes(ask.packet())
             || flow.row.mode != Mode::Nat
             || flow.value.may_have_ended()
             || flags.contains(TcpFlags::SYN)
             || self.watches_udp && plain.protocol() == Protocol::UDP
             || plain.ttl() <= 1
-            || self.backends.is_too_long(plain.length())
+            || self.router.inside.is_too_long(plain.length())
         {
             return self.uncommon(ask);
         }
         let Flow {
             service, backend, ..
         } = flow.row;
-        let (link, now) = (&self.backends, ask.now());
+        let (link, now) = (&self.router.inside, ask.now());
         let hop = next_hop(&ask.neighbours, now, link, backend.address)?;
         let NextHop::Station(station) = hop else {
             return self.uncommon(ask);
@@ -252,9 +233,9 @@ impl Balancer {
         let Some(flow) = ask.flows.by_right(&Ends::from(&plain))? else {
             return self.uncommon(ask);
         };
-        if !self.backends.takes(ask.packet())
+        if !self.router.inside.takes(ask.packet())
             || plain.ttl() <= 1
-            || self.clients.is_too_long(plain.length())
+            || self.router.outside.is_too_long(plain.length())
         {
             return self.uncommon(ask);
         }
@@ -265,7 +246,7 @@ impl Balancer {
             backend,
             ..
         } = flow.row;
-        let (link, now) = (&self.clients, ask.now());
+        let (link, now) = (&self.router.outside, ask.now());
         let hop = next_hop(&ask.neighbours, now, link, client.address)?;
         let NextHop::Station(station) = hop else {
             return self.uncommon(ask);
@@ -289,18 +270,21 @@ impl Balancer {
     #[cold]
     #[inline(never)]
     fn uncommon(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        let Some(side) = self.side(ask.port()) else {
-            return if ask.port() == CONTROL {
-                self.told(ask)
-            } else {
-                Ok(Verdict::Drop(Reason::NotForUs))
-            };
+        if ask.port() == CONTROL {
+            return self.told(ask);
+        }
+        let (ask, side, came) = match self.router.admit(ask)? {
+            ControlFlow::Continue(admitted) => admitted,
+            ControlFlow::Break(verdict) => return Ok(verdict),
         };
-        match ask.packet().layout().network() {
-            Network::Ipv4 if self.link(side).takes(ask.packet()) => self.ipv4(ask, side),
-            Network::Ipv4 => Ok(Verdict::Drop(Reason::NotForUs)),
-            Network::Arp => self.arp(ask, side),
-            Network::Ipv6 | Network::Other => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
+        match (side, came) {
+            (Side::Outside, Came::Error(flow)) => self.error_from_client(ask, flow),
+            (Side::Inside, Came::Error(flow)) => self.error_from_backend(ask, flow),
+            (Side::Outside, Came::Flow(flow)) => self.asked_by_client(ask, flow),
+            (Side::Inside, Came::Flow(flow)) => self.answered_by_backend(ask, flow),
+            (_, Came::Query(_) | Came::Reply(_)) => {
+                self.router.own(ask, |source| !self.is_ours(source))
+            }
         }
     }
 }
@@ -356,22 +340,25 @@ impl NetworkFunction for Balancer {
         let usage = builder.vector("usage", USAGE_PLACES);
         let later = usage.later();
         flows.on_end(move |flow: &Flow| later.add(flow.place.into(), -1));
+        let health = builder.table("health", BACKENDS_MAX as u32, &health::IDLE);
+        let (fragments, neighbours, errors) =
+            tables(builder, config.fragments_max, config.neighbours_max);
         BalancerState {
             flows,
             kept,
             usage,
-            health: builder.table("health", BACKENDS_MAX as u32, &health::IDLE),
-            fragments: builder.table("fragments", config.fragments_max, &led::IDLE),
-            neighbours: builder.table("neighbours", config.neighbours_max, &neighbour::IDLE),
-            errors: builder.table("errors", report::SIDES, &report::IDLE),
+            health,
+            fragments,
+            neighbours,
+            errors,
         }
     }
 
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        if ask.port() == self.clients.interface.port {
+        if ask.port() == self.router.outside.interface.port {
             self.request(ask)
-        } else if ask.port() == self.backends.interface.port {
+        } else if ask.port() == self.router.inside.interface.port {
             self.answer(ask)
         } else {
             self.uncommon(ask)

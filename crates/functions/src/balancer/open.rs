@@ -1,44 +1,20 @@
 //! All packets of the transport layer that are not an edit: new flows, the first and last segments of known ones, modes
-//! other than translation. Imports `asterism_function` and what lies beside it.
+//! other than translation. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use core::ops::ControlFlow;
-
-use asterism_function::{
-    Ask, At, Endpoint, Flow4, Fragment, IcmpKind, Late, Protocol, Reason, TcpFlags, Verdict,
-};
+use asterism_forwarding::{Connection, Direction, Ends, Report, is_host};
+use asterism_function::{Ask, At, Endpoint, Flow4, Late, Protocol, Reason, TcpFlags, Verdict};
 
 use super::choose::Chosen;
 use super::send::Path;
 use super::{Balancer, BalancerState, Flow, Kept, Mode, Pool};
-use crate::nat::config::is_host;
-use crate::nat::report::Report;
-use crate::nat::session::Ends;
-use crate::nat::{Connection, Direction, Side};
 
 impl Balancer {
-    pub(super) fn ipv4(&self, ask: Ask<'_, BalancerState>, side: Side) -> Result<Verdict, Late> {
-        let packet = ask.packet();
-        if packet.layout().fragment() == Fragment::Later {
-            return self.later_fragment(ask);
-        }
-        let Some(flow) = packet.flow4() else {
-            return match (packet.icmp_kind(), side) {
-                (Some(IcmpKind::Error), Side::Outside) => self.error_from_client(ask),
-                (Some(IcmpKind::Error), Side::Inside) => self.error_from_backend(ask),
-                _ => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
-            };
-        };
-        match (packet.icmp_kind(), side) {
-            (Some(IcmpKind::Error), Side::Outside) => self.error_from_client(ask),
-            (Some(IcmpKind::Error), Side::Inside) => self.error_from_backend(ask),
-            (Some(_), _) => self.own(ask),
-            (None, Side::Outside) => self.asked_by_client(ask, flow),
-            (None, Side::Inside) => self.answered_by_backend(ask, flow),
-        }
-    }
-
     /// A packet to a service.
-    fn asked_by_client(&self, ask: Ask<'_, BalancerState>, flow: Flow4) -> Result<Verdict, Late> {
+    pub(super) fn asked_by_client(
+        &self,
+        ask: Ask<'_, BalancerState>,
+        flow: Flow4,
+    ) -> Result<Verdict, Late> {
         let (client, asked) = (flow.source(), flow.destination());
         let pool = self.pool_of(asked);
         let known = ask.flows.by_left(&Ends::between(client, asked))?;
@@ -50,11 +26,7 @@ impl Balancer {
         let Some(pool) = pool else {
             return Ok(Verdict::Drop(Reason::NotForUs));
         };
-        if !is_host(client.address)
-            || client.port == 0
-            || self.is_service(client.address)
-            || self.is_own(client.address)
-        {
+        if !is_host(client.address) || client.port == 0 || self.is_ours(client.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let flags = ask.packet().tcp_flags().unwrap_or_default();
@@ -104,14 +76,10 @@ impl Balancer {
     ) -> Result<Verdict, Late> {
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         let path = Path::ToBackend(at.row.mode, at.row.backend);
-        let (ask, departure) = match self.departure(ask, path)? {
-            ControlFlow::Continue(leaves) => leaves,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        let mut act = ask.act()?;
-        let connection = after_request(at.value, at.row.mode, flags);
-        act.flows.update(&at, connection);
-        Ok(departure.leave(act))
+        self.send(ask, path, |act| {
+            let connection = after_request(at.value, at.row.mode, flags);
+            act.flows.update(&at, connection);
+        })
     }
 
     /// A packet that opens a flow: gives it a backend.
@@ -123,7 +91,9 @@ impl Balancer {
         known: Option<At<Flow, Connection>>,
     ) -> Result<Verdict, Late> {
         let Some(Chosen { flow, kept }) = self.choose(&ask, pool, ends)? else {
-            return self.report(ask, Report::HostUnreachable, Reason::NoBackend);
+            return self
+                .router
+                .report(ask, Report::HostUnreachable, Reason::NoBackend);
         };
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         let Some(vacancy) = ask.flows.vacancy()? else {
@@ -139,28 +109,24 @@ impl Balancer {
             since: ask.now(),
         };
         let path = Path::ToBackend(flow.mode, flow.backend);
-        let (ask, departure) = match self.departure(ask, path)? {
-            ControlFlow::Continue(leaves) => leaves,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        let mut act = ask.act()?;
-        if let Some(old) = known {
-            act.usage.add(old.row.place.into(), -1);
-            if old.row != flow {
-                act.flows.remove(&old);
+        self.send(ask, path, |act| {
+            if let Some(old) = known {
+                act.usage.add(old.row.place.into(), -1);
+                if old.row != flow {
+                    act.flows.remove(&old);
+                }
             }
-        }
-        act.usage.add(flow.place.into(), 1);
-        let connection = after_request(Connection::new(flow.service), flow.mode, flags);
-        act.flows.insert(vacancy, flow, connection);
-        match (kept, room) {
-            (Some(at), _) if at.value.backend == keep.backend => act.kept.touch(&at),
-            (Some(at), _) => act.kept.update(&at, keep),
-            // Without room the client goes by its hash.
-            (None, Some(room)) => act.kept.insert(room, (pool.first(), ends.0.address), keep),
-            (None, None) => {}
-        }
-        Ok(departure.leave(act))
+            act.usage.add(flow.place.into(), 1);
+            let connection = after_request(Connection::new(flow.service), flow.mode, flags);
+            act.flows.insert(vacancy, flow, connection);
+            match (kept, room) {
+                (Some(at), _) if at.value.backend == keep.backend => act.kept.touch(&at),
+                (Some(at), _) => act.kept.update(&at, keep),
+                // Without room the client goes by its hash.
+                (None, Some(room)) => act.kept.insert(room, (pool.first(), ends.0.address), keep),
+                (None, None) => {}
+            }
+        })
     }
 
     /// What a flow's backend is checked at.
@@ -173,7 +139,7 @@ impl Balancer {
     }
 
     /// A packet of a backend.
-    fn answered_by_backend(
+    pub(super) fn answered_by_backend(
         &self,
         ask: Ask<'_, BalancerState>,
         flow: Flow4,
@@ -181,7 +147,7 @@ impl Balancer {
         let (backend, client) = (flow.source(), flow.destination());
         let Some(at) = ask.flows.by_right(&Ends::between(backend, client))? else {
             if self.answering.binary_search(&backend.address).is_ok()
-                && !self.is_own(client.address)
+                && !self.router.is_interface(client.address)
             {
                 // An answer may overtake the word of its flow.
                 ask.expect(self.config.known_wait_us)?;
@@ -190,14 +156,10 @@ impl Balancer {
         };
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         let path = Path::ToClient(at.row.service);
-        let (ask, departure) = match self.departure(ask, path)? {
-            ControlFlow::Continue(leaves) => leaves,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        let mut act = ask.act()?;
-        let connection = at.value.after(flags, Direction::Inbound);
-        act.flows.update(&at, connection);
-        Ok(departure.leave(act))
+        self.send(ask, path, |act| {
+            let connection = at.value.after(flags, Direction::Inbound);
+            act.flows.update(&at, connection);
+        })
     }
 }
 

@@ -1,136 +1,18 @@
-//! How a NAT is set up, and what is wrong with a set-up, all of it at once. Imports `asterism_function`.
+//! How a NAT is set up, and what is wrong with a set-up, all of it at once. Imports `asterism_forwarding` and
+//! `asterism_function`.
 //!
 //! Plain values: reading them from a file is the binary's work.
 
 use core::fmt;
 use core::net::Ipv4Addr;
-use core::str::FromStr;
 
-use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol};
-
-use super::connection::IdleTimes;
+use asterism_forwarding::{IdleTimes, Interface, ROUTES_MAX, Route, Side, is_host};
+use asterism_function::{Endpoint, MacAddress, Protocol};
 
 /// Outside addresses at most: so many have a one-byte name on the wire.
 pub const OUTSIDE_ADDRESSES_MAX: usize = 255;
-/// Routes at most: they are searched one after the other.
-pub const ROUTES_MAX: usize = 64;
 /// The smallest link that IPv4 allows (RFC 791 §3.2).
 const MTU_MIN: u16 = 68;
-
-/// An IPv4 prefix.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Prefix {
-    /// An address in it.
-    pub address: Ipv4Addr,
-    /// Leading bits that all its addresses share, 0 to 32.
-    pub length: u8,
-}
-
-impl Prefix {
-    /// Everything: the prefix of a default route.
-    pub const ALL: Self = Self::new(Ipv4Addr::UNSPECIFIED, 0);
-
-    /// The prefix of `length` bits around an address.
-    pub const fn new(address: Ipv4Addr, length: u8) -> Self {
-        Self { address, length }
-    }
-    /// The mask; of a length above 32 that of 32.
-    pub const fn mask(&self) -> u32 {
-        match self.length {
-            0 => 0,
-            length @ 1..=31 => u32::MAX << (32 - length),
-            _ => u32::MAX,
-        }
-    }
-    /// Whether an address is in it.
-    pub const fn contains(&self, address: Ipv4Addr) -> bool {
-        (address.to_bits() ^ self.address.to_bits()) & self.mask() == 0
-    }
-    /// The address to which a datagram goes to all hosts of the link; none of links of one or two hosts (RFC 3021).
-    pub const fn broadcast(&self) -> Option<Ipv4Addr> {
-        if self.length >= 31 {
-            None
-        } else {
-            Some(Ipv4Addr::from_bits(self.address.to_bits() | !self.mask()))
-        }
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (address, length) = text.split_once('/').unwrap_or((text, "32"));
-        let length = length.parse().map_err(|_| ())?;
-        (length <= 32).then_some(()).ok_or(())?;
-        Ok(Self::new(address.parse().map_err(|_| ())?, length))
-    }
-}
-
-/// One side of the NAT: a port with an address on the link behind it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Interface {
-    /// The port.
-    pub port: PortNumber,
-    /// The NAT's own address on the link.
-    pub address: Ipv4Addr,
-    /// Bits of the link's prefix: hosts in it are reached without a next hop.
-    pub prefix_length: u8,
-    /// The Ethernet address, shared by all hosts of a cluster.
-    pub mac: MacAddress,
-    /// Bytes of the largest IP packet that leaves here; 0: not checked, for ports whose frames are segmented later.
-    pub mtu: u16,
-    /// Frames to other Ethernet addresses are taken too, as a replayed capture needs.
-    pub promiscuous: bool,
-}
-
-impl Interface {
-    /// An interface with an MTU of 1,500 that takes only frames for it.
-    pub const fn new(
-        port: PortNumber,
-        address: Ipv4Addr,
-        prefix_length: u8,
-        mac: MacAddress,
-    ) -> Self {
-        Self {
-            port,
-            address,
-            prefix_length,
-            mac,
-            mtu: 1_500,
-            promiscuous: false,
-        }
-    }
-    /// The link's prefix.
-    pub const fn prefix(&self) -> Prefix {
-        Prefix::new(self.address, self.prefix_length)
-    }
-}
-
-/// Which side a route leads to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Side {
-    /// Addresses that are translated.
-    Inside,
-    /// The rest of the world.
-    Outside,
-}
-
-/// Where packets to a prefix go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// The destinations. Of several routes the one with the longest prefix counts.
-    pub prefix: Prefix,
-    /// The interface that they leave by.
-    pub side: Side,
-    /// The router on that link to hand them to; `None`: the destination is on the link itself.
-    pub next_hop: Option<Ipv4Addr>,
-}
 
 /// Which remote endpoints may send to an inside host that has a binding (RFC 4787 §5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -435,10 +317,4 @@ impl Faults {
     fn add(&mut self, field: &'static str, sentence: String) {
         self.0.push(ConfigFault { field, sentence });
     }
-}
-
-/// Whether an address can be one host's.
-pub(crate) fn is_host(address: Ipv4Addr) -> bool {
-    let first = address.octets()[0];
-    first != 0 && first != 127 && first < 224
 }

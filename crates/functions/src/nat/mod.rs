@@ -1,45 +1,39 @@
 //! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382,
 //! RFC 5508, RFC 7857; `clauses.rs` says which clause is met how).
 //!
-//! Imports `asterism_function` only. This file holds the state, and the path of a packet whose session is known:
-//! one probe, then edits. Everything else is in the files beside it, all of it off that path: `open.rs` (new
-//! sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them), `fragment.rs`, `neighbour.rs`
-//! (ARP), `report.rs` (ICMP errors of our own). Read first: `session.rs` and `connection.rs`.
+//! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
+//! the path of a packet whose session is known: one probe, then edits. Everything else is in the files beside it, all of
+//! it off that path: `open.rs` (new sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them). Read
+//! first: `session.rs`.
 //!
 //! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
 //! is translated by the binding and leaves no trace: outsiders cannot fill the table.
 
 pub mod clauses;
-pub(crate) mod config;
-pub(crate) mod connection;
-pub(crate) mod error;
-pub(crate) mod fragment;
-pub(crate) mod neighbour;
-pub(crate) mod open;
+mod config;
+mod error;
+mod open;
 mod ports;
-pub(crate) mod report;
-pub(crate) mod route;
-pub(crate) mod session;
+mod session;
 
 use core::net::Ipv4Addr;
+use core::ops::ControlFlow;
 
+use asterism_forwarding::{
+    Came, Errors, Fragments, Neighbours, Router, RouterConfig, forwards, tables,
+};
 use asterism_function::{
-    Ask, Builder, End, Endpoint, Fragment, IcmpKind, Late, Map, Network, NetworkFunction, Pool,
-    PortNumber, Reason, Table, Verdict, objects, state,
+    Ask, Builder, End, Endpoint, Late, NetworkFunction, Pool, Reason, Table, Verdict, objects,
+    state,
 };
 
-pub use config::{
-    ConfigFault, Filtering, Forward, Interface, NatConfig, OUTSIDE_ADDRESSES_MAX, Prefix,
-    ROUTES_MAX, Route, Side,
+pub use asterism_forwarding::{
+    Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes, Interface,
+    Neighbour, Prefix, ROUTES_MAX, Route, Side,
 };
-pub use connection::{Connection, Direction, IdleTimes};
-pub use fragment::{FragmentKey, Fragmented};
-pub use neighbour::Neighbour;
+pub use config::{ConfigFault, Filtering, Forward, NatConfig, OUTSIDE_ADDRESSES_MAX};
 pub use ports::OutsidePorts;
-pub use report::ErrorsSent;
-pub use session::{BY_INSIDE, BY_OUTSIDE, Ends, Session};
-
-use route::Link;
+pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
 
 /// What all instances of a NAT share.
 #[state]
@@ -50,21 +44,20 @@ pub struct NatState {
     /// The outside endpoints.
     pub ports: Pool<OutsidePorts>,
     /// Fragmented datagrams whose first fragment was seen.
-    pub fragments: Map<FragmentKey, Fragmented>,
+    pub fragments: Fragments<Fragmented>,
     /// Ethernet addresses learnt by ARP.
-    pub neighbours: Map<Ipv4Addr, Neighbour>,
+    pub neighbours: Neighbours,
     /// ICMP errors sent in the current second, for each side. Best `local`: nobody else needs it.
-    pub errors: Map<u8, ErrorsSent>,
+    pub errors: Errors,
 }
+
+forwards!(NatState, Fragmented);
 
 /// NAT44.
 #[derive(Debug)]
 pub struct Nat {
     config: NatConfig,
-    inside: Link,
-    outside: Link,
-    /// In order.
-    outside_addresses: Vec<Ipv4Addr>,
+    router: Router,
     /// (outside, inside), by outside endpoint.
     forwards_by_outside: Vec<(Endpoint, Endpoint)>,
     /// (inside, outside), by inside endpoint.
@@ -75,8 +68,6 @@ impl Nat {
     /// A NAT of a configuration, or everything that is wrong with it.
     pub fn new(config: NatConfig) -> Result<Self, Vec<ConfigFault>> {
         config.validate()?;
-        let mut outside_addresses = config.outside_addresses.clone();
-        outside_addresses.sort_unstable();
         let forwards = || config.forwards.iter();
         let mut forwards_by_outside: Vec<_> = forwards()
             .map(|forward| (forward.outside, forward.inside))
@@ -87,9 +78,15 @@ impl Nat {
             .collect();
         forwards_by_inside.sort_unstable();
         Ok(Self {
-            inside: Link::new(&config, Side::Inside),
-            outside: Link::new(&config, Side::Outside),
-            outside_addresses,
+            router: Router::new(RouterConfig {
+                inside: config.inside,
+                outside: config.outside,
+                routes: &config.routes,
+                neighbours: &config.neighbours,
+                answers_for: config.outside_addresses.clone(),
+                answers_echo: config.answers_echo,
+                icmp_errors_per_second: config.icmp_errors_per_second,
+            }),
             forwards_by_outside,
             forwards_by_inside,
             config,
@@ -106,7 +103,7 @@ impl Nat {
     /// instructions a packet).
     #[inline(always)]
     fn outbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        if !self.inside.takes(ask.packet()) {
+        if !self.router.inside.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
         let Some(plain) = ask.packet().plain4() else {
@@ -123,7 +120,11 @@ impl Nat {
         let Some((session, nearby)) = found else {
             return self.further::<THOROUGH>(ask);
         };
-        let Some(ethernet) = self.outside.ethernet_to::<THOROUGH>(plain.destination()) else {
+        let Some(ethernet) = self
+            .router
+            .outside
+            .ethernet_to::<THOROUGH>(plain.destination())
+        else {
             return self.further::<THOROUGH>(ask);
         };
         let flags = plain.tcp_flags();
@@ -132,6 +133,7 @@ impl Nat {
             || session.value.may_have_ended()
             || plain.ttl() <= 1
             || self
+                .router
                 .outside
                 .may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
@@ -145,13 +147,13 @@ impl Nat {
             .forward_plain4(End::Source, &session.row.forwards_out(ethernet));
         let connection = session.value.after(flags, Direction::Outbound);
         act.sessions.update(&session, connection);
-        Ok(Verdict::Forward(self.outside.interface.port))
+        Ok(Verdict::Forward(self.router.outside.interface.port))
     }
 
     /// A plain packet from outside whose session is known: as [`Nat::outbound`].
     #[inline(always)]
     fn inbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        if !self.outside.takes(ask.packet()) {
+        if !self.router.outside.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
         let Some(plain) = ask.packet().plain4() else {
@@ -169,13 +171,14 @@ impl Nat {
             return self.further::<THOROUGH>(ask);
         };
         let inside = session.row.inside_address();
-        let Some(ethernet) = self.inside.ethernet_to::<THOROUGH>(inside) else {
+        let Some(ethernet) = self.router.inside.ethernet_to::<THOROUGH>(inside) else {
             return self.further::<THOROUGH>(ask);
         };
         let flags = plain.tcp_flags();
         if session.value.reopens(flags)
             || plain.ttl() <= 1
             || self
+                .router
                 .inside
                 .may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
@@ -189,7 +192,7 @@ impl Nat {
             .forward_plain4(End::Destination, &session.row.forwards_in(ethernet));
         let connection = session.value.after(flags, Direction::Inbound);
         act.sessions.update(&session, connection);
-        Ok(Verdict::Forward(self.inside.interface.port))
+        Ok(Verdict::Forward(self.router.inside.interface.port))
     }
 
     /// What the common path does not handle, the thorough one may; what that does not, [`Nat::uncommon`] does.
@@ -208,7 +211,7 @@ impl Nat {
         let Some(ask) = ask.take() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        match self.side(ask.port()) {
+        match self.router.side(ask.port()) {
             Some(Side::Inside) if ask.packet().plain4().is_some() => self.outbound::<true>(ask),
             Some(Side::Outside) if ask.packet().plain4().is_some() => self.inbound::<true>(ask),
             _ => self.uncommon(ask),
@@ -218,81 +221,27 @@ impl Nat {
     /// All packets, also the plain ones that need more than an edit.
     #[inline(never)]
     fn uncommon(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        let Some(side) = self.side(ask.port()) else {
-            return Ok(Verdict::Drop(Reason::NotForUs));
+        let (ask, side, came) = match self.router.admit(ask)? {
+            ControlFlow::Continue(admitted) => admitted,
+            ControlFlow::Break(verdict) => return Ok(verdict),
         };
-        let packet = ask.packet();
-        match packet.layout().network() {
-            Network::Ipv4 if !self.link(side).takes(packet) => {
-                return Ok(Verdict::Drop(Reason::NotForUs));
-            }
-            Network::Ipv4 => {}
-            Network::Arp => return self.arp(ask, side),
-            Network::Ipv6 | Network::Other => {
-                return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-            }
-        }
-        if packet.layout().fragment() == Fragment::Later {
-            return self.later_fragment(ask, side);
-        }
-        let kind = packet.icmp_kind();
-        if kind == Some(IcmpKind::Error) {
-            return match side {
-                Side::Inside => self.error_from_inside(ask),
-                Side::Outside => self.error_from_outside(ask),
-            };
-        }
-        let Some(mut flow) = packet.flow4() else {
-            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-        };
-        match (side, kind) {
+        match (side, came) {
+            (Side::Inside, Came::Error(flow)) => self.error_from_inside(ask, flow),
+            (Side::Outside, Came::Error(flow)) => self.error_from_outside(ask, flow),
             // Queries go out and replies come in; what goes the other way is the NAT's own business.
-            (Side::Inside, Some(IcmpKind::Reply)) => Ok(Verdict::Drop(Reason::NoBinding)),
-            (Side::Outside, Some(IcmpKind::Query)) => self.own(ask),
-            (Side::Inside, Some(_)) => {
-                flow.destination_port = 0;
-                self.leaving(ask, flow)
-            }
-            (Side::Outside, Some(_)) => {
-                flow.source_port = 0;
-                self.entering(ask, flow)
-            }
-            (Side::Inside, None) => self.leaving(ask, flow),
-            (Side::Outside, None) => self.entering(ask, flow),
+            (Side::Inside, Came::Reply(_)) => Ok(Verdict::Drop(Reason::NoBinding)),
+            (Side::Outside, Came::Query(_)) => self.own(ask),
+            (Side::Inside, Came::Flow(flow) | Came::Query(flow)) => self.leaving(ask, flow),
+            (Side::Outside, Came::Flow(flow) | Came::Reply(flow)) => self.entering(ask, flow),
         }
     }
 
-    fn side(&self, port: PortNumber) -> Option<Side> {
-        if port == self.inside.interface.port {
-            Some(Side::Inside)
-        } else if port == self.outside.interface.port {
-            Some(Side::Outside)
-        } else {
-            None
-        }
-    }
-
-    fn link(&self, side: Side) -> &Link {
-        match side {
-            Side::Inside => &self.inside,
-            Side::Outside => &self.outside,
-        }
-    }
-
-    fn is_outside_address(&self, address: Ipv4Addr) -> bool {
-        self.outside_addresses.binary_search(&address).is_ok()
-    }
-
-    /// Which side an address belongs to, by the longest route to it; `None` without a route.
-    fn side_of(&self, address: Ipv4Addr) -> Option<Side> {
-        match (
-            self.inside.specificity(address),
-            self.outside.specificity(address),
-        ) {
-            (None, None) => None,
-            (inside, outside) if inside > outside => Some(Side::Inside),
-            _ => Some(Side::Outside),
-        }
+    /// A packet to an address of ours that is no translation.
+    #[cold]
+    fn own(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        let side = self.router.side(ask.port());
+        self.router
+            .own(ask, |source| self.router.side_of(source) == side)
     }
 }
 
@@ -314,22 +263,24 @@ impl NetworkFunction for Nat {
         // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
         let holds = ports.returns();
         sessions.on_adopt(move |session: &Session| holds.hold(&session.outside()));
+        let (fragments, neighbours, errors) =
+            tables(builder, config.fragments_max, config.neighbours_max);
         NatState {
             sessions,
             ports,
-            fragments: builder.table("fragments", config.fragments_max, &fragment::IDLE),
-            neighbours: builder.table("neighbours", config.neighbours_max, &neighbour::IDLE),
-            errors: builder.table("errors", report::SIDES, &report::IDLE),
+            fragments,
+            neighbours,
+            errors,
         }
     }
 
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
         if ask.packet().plain4().is_some() {
-            if ask.port() == self.inside.interface.port {
+            if ask.port() == self.router.inside.interface.port {
                 return self.outbound::<false>(ask);
             }
-            if ask.port() == self.outside.interface.port {
+            if ask.port() == self.router.outside.interface.port {
                 return self.inbound::<false>(ask);
             }
         }

@@ -1,20 +1,13 @@
 //! Packets that need more than an edit: first ones of a session, hairpins, first fragments, packets to hosts whose
-//! station is not configured. Imports `asterism_function` and what lies beside it.
+//! station is not configured. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use core::ops::ControlFlow;
-
+use asterism_forwarding::{Connection, Direction, Ends, Onward, Report, Side, is_host};
 use asterism_function::{
-    Act, Ask, At, Cut, Endpoint, Flow4, Fragment, Grant, Late, Packet, PortNumber, Protocol,
-    Reason, Space, TcpFlags, Vacancy, Verdict, build,
+    Ask, At, Endpoint, Flow4, Grant, Late, Protocol, Reason, Space, TcpFlags, Vacancy, Verdict,
 };
 
-use super::config::{Filtering, Side, is_host};
-use super::connection::{Connection, Direction};
-use super::fragment::{FragmentKey, Fragmented};
-use super::neighbour::NextHop;
-use super::report::Report;
-use super::route::{Link, TooLong};
-use super::session::{BY_INSIDE, BY_OUTSIDE, Ends, Session};
+use super::config::Filtering;
+use super::session::{BY_INSIDE, BY_OUTSIDE, Session};
 use super::{Nat, NatState};
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
@@ -61,17 +54,6 @@ impl Target {
     }
 }
 
-/// How a packet that may leave does so.
-pub(super) struct Departure<'n> {
-    link: &'n Link,
-    hop: NextHop,
-    /// The packet is a first fragment, to be remembered.
-    fragment: Option<(FragmentKey, Vacancy)>,
-    /// The packet is too long for the link and may be cut.
-    cut: Option<Cut>,
-    now: u32,
-}
-
 impl Nat {
     /// A packet from inside, all cases. Of ICMP queries the destination port is zero.
     #[cold]
@@ -81,9 +63,9 @@ impl Nat {
         if !self.is_inside_host(inside) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
-        let hairpins = self.is_outside_address(remote.address);
+        let hairpins = self.router.answers_for(remote.address);
         let is_query = remote.protocol == Protocol::ICMP;
-        if self.is_interface(remote) && !hairpins || hairpins && is_query {
+        if self.router.is_interface(remote.address) && !hairpins || hairpins && is_query {
             return self.own(ask);
         }
         if hairpins && !self.config.hairpinning {
@@ -93,17 +75,24 @@ impl Nat {
             return Ok(Verdict::Drop(Reason::NoRoute));
         }
         if !hairpins {
-            match self.side_of(remote.address) {
+            match self.router.side_of(remote.address) {
                 Some(Side::Outside) => {}
-                Some(Side::Inside) => return self.route(ask, &self.inside, remote),
-                None => return self.report(ask, Report::NetworkUnreachable, Reason::NoRoute),
+                // Between two inside links: no translation.
+                Some(Side::Inside) => {
+                    let onward = Onward::routed(Side::Inside, remote.address);
+                    return self.router.forward(ask, onward, |_| {});
+                }
+                None => {
+                    let report = Report::NetworkUnreachable;
+                    return self.router.report(ask, report, Reason::NoRoute);
+                }
             }
         }
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         let belongs = match self.belongs(&ask, inside, remote, flags)? {
             Ok(belongs) => belongs,
             Err(Reason::NoBinding) => return Ok(Verdict::Drop(Reason::NoBinding)),
-            Err(reason) => return self.report(ask, Report::Prohibited, reason),
+            Err(reason) => return self.router.report(ask, Report::Prohibited, reason),
         };
         let outside = match &belongs {
             Belongs::To(at) => at.row.outside(),
@@ -120,36 +109,34 @@ impl Nat {
             Some(Ok(endpoint)) => Some(endpoint),
             Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
         };
-        let link = if hairpins {
-            &self.inside
-        } else {
-            &self.outside
+        let onward = match destination {
+            Some(inside) => Onward::routed(Side::Inside, inside.address),
+            None => Onward::routed(Side::Outside, remote.address),
         };
-        let towards = destination.unwrap_or(remote);
-        let (ask, departure) = match self.departure(ask, link, towards)? {
-            ControlFlow::Continue(leaves) => leaves,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        let mut act = ask.act()?;
-        match belongs {
-            Belongs::To(at) => {
-                let connection = at.value.after(flags, Direction::Outbound);
+        self.router.forward(ask, onward, |act| {
+            match belongs {
+                Belongs::To(at) => {
+                    let connection = at.value.after(flags, Direction::Outbound);
+                    act.sessions.update(&at, connection);
+                }
+                Belongs::ToNew(vacancy, port) => {
+                    if let Outside::Granted(grant) = port {
+                        act.ports.take(grant);
+                    }
+                    let connection = Connection::new(remote).after(flags, Direction::Outbound);
+                    let session = Session::new(inside, remote, outside, hairpins);
+                    act.sessions.insert(vacancy, session, connection);
+                }
+            }
+            if let Some(Target::Session(at)) = target {
+                let connection = at.value.after(flags, Direction::Inbound);
                 act.sessions.update(&at, connection);
             }
-            Belongs::ToNew(vacancy, port) => {
-                if let Outside::Granted(grant) = port {
-                    act.ports.take(grant);
-                }
-                let connection = Connection::new(remote).after(flags, Direction::Outbound);
-                let session = Session::new(inside, remote, outside, hairpins);
-                act.sessions.insert(vacancy, session, connection);
+            act.packet.set_source(outside);
+            if let Some(destination) = destination {
+                act.packet.set_destination(destination);
             }
-        }
-        if let Some(Target::Session(at)) = target {
-            let connection = at.value.after(flags, Direction::Inbound);
-            act.sessions.update(&at, connection);
-        }
-        Ok(departure.leave(act, Some(outside), destination))
+        })
     }
 
     /// A packet from outside, all cases. Of ICMP replies the source port is zero.
@@ -157,8 +144,8 @@ impl Nat {
     #[inline(never)]
     pub(super) fn entering(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
         let (remote, outside) = (flow.source(), flow.destination());
-        if !self.is_outside_address(outside.address) {
-            return if self.is_interface(outside) {
+        if !self.router.answers_for(outside.address) {
+            return if self.router.is_interface(outside.address) {
                 self.own(ask)
             } else {
                 Ok(Verdict::Drop(Reason::NotForUs))
@@ -177,36 +164,21 @@ impl Nat {
             Target::Session(at) if at.value.reopens(flags) => ask.sessions.vacancy()?,
             _ => None,
         };
-        let (ask, departure) = match self.departure(ask, &self.inside, inside)? {
-            ControlFlow::Continue(leaves) => leaves,
-            ControlFlow::Break(verdict) => return Ok(verdict),
-        };
-        let mut act = ask.act()?;
-        match (target, vacancy) {
-            (Target::Session(at), Some(vacancy)) => {
-                let connection = Connection::new(remote).after(flags, Direction::Inbound);
-                act.sessions.insert(vacancy, at.row, connection);
+        let onward = Onward::routed(Side::Inside, inside.address);
+        self.router.forward(ask, onward, |act| {
+            match (target, vacancy) {
+                (Target::Session(at), Some(vacancy)) => {
+                    let connection = Connection::new(remote).after(flags, Direction::Inbound);
+                    act.sessions.insert(vacancy, at.row, connection);
+                }
+                (Target::Session(at), None) => {
+                    let connection = at.value.after(flags, Direction::Inbound);
+                    act.sessions.update(&at, connection);
+                }
+                // A binding is refreshed by its own sessions only: no outsider keeps it alive (RFC 4787 REQ-6).
+                (Target::Binding(_) | Target::Nobody(_), _) => {}
             }
-            (Target::Session(at), None) => {
-                let connection = at.value.after(flags, Direction::Inbound);
-                act.sessions.update(&at, connection);
-            }
-            // A binding is refreshed by its own sessions only: no outsider keeps it alive (RFC 4787 REQ-6).
-            (Target::Binding(_) | Target::Nobody(_), _) => {}
-        }
-        Ok(departure.leave(act, None, Some(inside)))
-    }
-
-    /// A packet between two inside links: no translation.
-    fn route(
-        &self,
-        ask: Ask<'_, NatState>,
-        link: &Link,
-        destination: Endpoint,
-    ) -> Result<Verdict, Late> {
-        Ok(match self.departure(ask, link, destination)? {
-            ControlFlow::Continue((ask, departure)) => departure.leave(ask.act()?, None, None),
-            ControlFlow::Break(verdict) => verdict,
+            act.packet.set_destination(inside);
         })
     }
 
@@ -363,143 +335,19 @@ impl Nat {
         })
     }
 
-    /// Whether and how a packet leaves by `link` for `towards`. If it does not, all that is due was done.
-    pub(super) fn departure<'a, 'n>(
-        &'n self,
-        ask: Ask<'a, NatState>,
-        link: &'n Link,
-        towards: Endpoint,
-    ) -> Result<ControlFlow<Verdict, (Ask<'a, NatState>, Departure<'n>)>, Late> {
-        if ask.packet().ttl().is_none_or(|ttl| ttl <= 1) {
-            let verdict = self.report(ask, Report::TimeExceeded, Reason::TtlExceeded)?;
-            return Ok(ControlFlow::Break(verdict));
-        }
-        let cut = match link.cut(ask.packet()) {
-            Ok(cut) => cut,
-            Err(TooLong) => return Ok(ControlFlow::Break(self.too_long(ask, link)?)),
-        };
-        let hop = self.next_hop(&ask, link, towards.address)?;
-        match hop {
-            NextHop::Unresolved(address) => {
-                return Ok(ControlFlow::Break(self.resolve(ask, link, address)?));
-            }
-            NextHop::Unreachable => {
-                return Ok(ControlFlow::Break(Verdict::Drop(Reason::NoRoute)));
-            }
-            NextHop::Station(_) | NextHop::Ageing(_) => {}
-        }
-        let fragment = if ask.packet().layout().fragment() == Fragment::First {
-            let key = FragmentKey::of(ask.packet());
-            match (key, ask.fragments.vacancy()?) {
-                (Some(key), Some(vacancy)) => Some((key, vacancy)),
-                _ => return Ok(ControlFlow::Break(Verdict::Drop(Reason::TableFull))),
-            }
-        } else {
-            None
-        };
-        let now = ask.now();
-        let departure = Departure {
-            link,
-            hop,
-            fragment,
-            cut,
-            now,
-        };
-        Ok(ControlFlow::Continue((ask, departure)))
-    }
-
-    /// A packet that is longer than the next link allows, and must not or cannot be cut.
-    pub(super) fn too_long(&self, ask: Ask<'_, NatState>, link: &Link) -> Result<Verdict, Late> {
-        if ask.packet().ipv4_dont_fragment() == Some(true) {
-            let report = Report::TooBig(link.interface.mtu);
-            return self.report(ask, report, Reason::PacketTooBig);
-        }
-        Ok(Verdict::Drop(Reason::PacketTooBig))
-    }
-
     fn is_inside_host(&self, inside: Endpoint) -> bool {
         is_host(inside.address)
-            && self.side_of(inside.address) == Some(Side::Inside)
-            && !self.is_interface(inside)
+            && self.router.side_of(inside.address) == Some(Side::Inside)
+            && !self.router.is_interface(inside.address)
     }
 
     /// Whether a packet from outside may have this source.
     pub(super) fn is_outside_host(&self, remote: Endpoint) -> bool {
         is_host(remote.address)
-            && self.side_of(remote.address) != Some(Side::Inside)
-            && !self.is_outside_address(remote.address)
-            && !self.is_interface(remote)
+            && self.router.side_of(remote.address) != Some(Side::Inside)
+            && !self.router.answers_for(remote.address)
+            && !self.router.is_interface(remote.address)
     }
-
-    fn is_interface(&self, endpoint: Endpoint) -> bool {
-        endpoint.address == self.inside.interface.address
-            || endpoint.address == self.outside.interface.address
-    }
-}
-
-impl Departure<'_> {
-    /// Edits the packet and sends it on.
-    pub(super) fn leave(
-        mut self,
-        mut act: Act<'_, NatState>,
-        source: Option<Endpoint>,
-        destination: Option<Endpoint>,
-    ) -> Verdict {
-        act.packet.decrement_ttl();
-        if let Some(source) = source {
-            act.packet.set_source(source);
-        }
-        if let Some(destination) = destination {
-            act.packet.set_destination(destination);
-        }
-        if let Some((key, vacancy)) = self.fragment.take()
-            && let (Some(source), Some(destination)) =
-                (act.packet.ipv4_source(), act.packet.ipv4_destination())
-        {
-            let translated = Fragmented {
-                source,
-                destination,
-            };
-            act.fragments.insert(vacancy, key, translated);
-        }
-        self.hand_over(act)
-    }
-
-    /// Addresses the frame to the next hop.
-    pub(super) fn hand_over(self, mut act: Act<'_, NatState>) -> Verdict {
-        let interface = self.link.interface;
-        let station = match self.hop {
-            NextHop::Station(station) => station,
-            NextHop::Ageing(known) => {
-                let address = known.row.0;
-                let mut asked = known.value;
-                asked.asked = self.now;
-                act.neighbours.update(&known, asked);
-                act.emit(interface.port, |_, out| {
-                    build::arp_request(interface.mac, interface.address, address, out)
-                });
-                known.value.mac
-            }
-            // `Nat::departure` ended these.
-            NextHop::Unresolved(_) | NextHop::Unreachable => {
-                return Verdict::Drop(Reason::NoRoute);
-            }
-        };
-        act.packet.set_ethernet(interface.mac, station);
-        match self.cut {
-            Some(cut) => send_parts(&mut act, interface.port, &cut),
-            None => Verdict::Forward(interface.port),
-        }
-    }
-}
-
-/// Sends the parts of a packet that is too long for the link, in order (RFC 4787 REQ-13a).
-pub(super) fn send_parts(act: &mut Act<'_, NatState>, port: PortNumber, cut: &Cut) -> Verdict {
-    for part in 0..cut.count() {
-        // What finds no room is counted by the engine, as `emission-overflow`.
-        act.emit(port, |packet, out| cut.write(packet.bytes(), part, out));
-    }
-    Verdict::Consumed
 }
 
 /// Sessions of ICMP queries have no remote port.
@@ -509,9 +357,4 @@ pub(super) fn without_port_of_query(remote: Endpoint) -> Endpoint {
     } else {
         remote
     }
-}
-
-/// Bytes of the IP packet.
-pub(crate) fn length_of(packet: &Packet<'_>) -> usize {
-    packet.layout().end() - packet.layout().network_offset()
 }

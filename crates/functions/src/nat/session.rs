@@ -1,15 +1,16 @@
 //! A session: one inside endpoint talking to one remote endpoint through one outside endpoint.
 //!
-//! Imports `asterism_function`. A session pins its outside port for as long as it lives; the *binding* of an
+//! Imports `asterism_forwarding` and `asterism_function`. A session pins its outside port for as long as it lives; the *binding* of an
 //! inside endpoint (RFC 4787 §4.1: endpoint-independent mapping) is the outside endpoint of any of its sessions,
 //! so it needs no record of its own and ends with the last of them.
 
 use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
+use asterism_forwarding::Ends;
 use asterism_function::{
-    BadBytes, Changes4, Endpoint, Forwarding4, Grouped, Key, Paired, Plain4, Protocol, Reader, Row,
-    Wire, Writer, objects,
+    BadBytes, Changes4, Endpoint, Forwarding4, Grouped, Key, Paired, Protocol, Reader, Row, Wire,
+    Writer,
 };
 
 /// The group of all sessions of one inside endpoint.
@@ -110,6 +111,15 @@ impl Session {
         )
     }
 
+    #[inline(always)]
+    fn ends<const END: usize>(&self) -> Ends {
+        Ends::of(
+            part(&self.addresses, 4 * END),
+            part(&self.ports, 2 * END),
+            Protocol(self.protocol),
+        )
+    }
+
     /// What makes a packet from inside one from the outside endpoint.
     #[inline(always)]
     pub(super) fn forwards_out<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
@@ -144,94 +154,18 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     part
 }
 
-/// Source and destination of a packet of a session, as they stand there: 13 bytes in three words.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Ends {
-    addresses: u64,
-    ports: u32,
-    protocol: u8,
-}
-
-impl Ends {
-    /// Of a packet from one endpoint to another. Of an ICMP query the remote endpoint has no port.
-    pub(crate) fn between(source: Endpoint, destination: Endpoint) -> Self {
-        let address = |endpoint: Endpoint| u64::from(u32::from_le_bytes(endpoint.address.octets()));
-        let port = |endpoint: Endpoint| u32::from(u16::from_le_bytes(endpoint.port.to_be_bytes()));
-        Self {
-            addresses: address(source) | address(destination) << 32,
-            ports: port(source) | port(destination) << 16,
-            protocol: source.protocol.0,
-        }
-    }
-}
-
-/// The bit of a protocol's number that no protocol of a flow has.
-const UNSEEN: u8 = 0x80;
-
-impl Ends {
-    /// Ends that no packet has.
-    pub(crate) fn unseen(self) -> Self {
-        Self {
-            protocol: self.protocol | UNSEEN,
-            ..self
-        }
-    }
-}
-
-impl From<&Plain4<'_>> for Ends {
-    #[inline(always)]
-    fn from(packet: &Plain4<'_>) -> Self {
-        Self {
-            addresses: u64::from_le_bytes(packet.addresses()),
-            ports: u32::from_le_bytes(packet.ports()),
-            protocol: packet.protocol().0,
-        }
-    }
-}
-
-impl Key for Ends {
-    #[inline(always)]
-    fn hash(&self, seed: u64) -> u64 {
-        let rest = u64::from(self.protocol) << 32 | u64::from(self.ports);
-        objects::hash::words(self.addresses, rest, seed)
-    }
-}
-
-impl Wire for Ends {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u64(self.addresses);
-        out.u32(self.ports);
-        out.u8(self.protocol);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            addresses: input.u64()?,
-            ports: input.u32()?,
-            protocol: input.u8()?,
-        })
-    }
-}
-
 impl Paired for Session {
     type Left = Ends;
     type Right = Ends;
     /// Of a packet from inside.
     #[inline(always)]
     fn left(&self) -> Ends {
-        Ends {
-            addresses: u64::from_le_bytes(part(&self.addresses, 4 * INSIDE)),
-            ports: u32::from_le_bytes(part(&self.ports, 2 * INSIDE)),
-            protocol: self.protocol,
-        }
+        self.ends::<INSIDE>()
     }
     /// Of a packet from outside.
     #[inline(always)]
     fn right(&self) -> Ends {
-        Ends {
-            addresses: u64::from_le_bytes(part(&self.addresses, 4 * REMOTE)),
-            ports: u32::from_le_bytes(part(&self.ports, 2 * REMOTE)),
-            protocol: self.protocol,
-        }
+        self.ends::<REMOTE>()
     }
 }
 

@@ -12,7 +12,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("placement", &["packet", "state"]),
     ("function", &["packet", "state", "state-macro"]),
     ("engine", &["packet", "state", "placement", "function"]),
-    ("functions", &["function"]),
+    // What functions that route have in common: below them, and beside nothing that is not theirs to know.
+    ("forwarding", &["function"]),
+    ("functions", &["function", "forwarding"]),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["placement"]),
     // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
@@ -117,14 +119,16 @@ fn crates_import_only_layers_below() {
 }
 
 /// What a network function may import: nothing that could show it a port, a clock or a placement. `aho-corasick` finds
-/// bytes in bytes.
+/// bytes in bytes; `asterism-forwarding` imports no more than a function may.
 #[test]
 fn functions_import_function_alone() {
-    let manifest = manifest("crates/functions/Cargo.toml");
+    let functions = manifest("crates/functions/Cargo.toml");
     assert_eq!(
-        names(&manifest, "dependencies"),
-        ["aho-corasick", "asterism-function"]
+        names(&functions, "dependencies"),
+        ["aho-corasick", "asterism-forwarding", "asterism-function"]
     );
+    let forwarding = manifest("crates/forwarding/Cargo.toml");
+    assert_eq!(names(&forwarding, "dependencies"), ["asterism-function"]);
 }
 
 #[test]

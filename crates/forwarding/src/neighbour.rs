@@ -1,5 +1,5 @@
 //! ARP (RFC 826): answering for our addresses, and learning the Ethernet addresses of next hops that are not
-//! configured. Imports `asterism_function`, `config`, `route`.
+//! configured. Imports `asterism_function` and what lies beside it.
 //!
 //! An address is learnt when it was asked for, or when its host asks for ours; nothing else adds an entry. A packet
 //! to a next hop that is not known asks for it and is dropped. An entry in use is asked for again before it ends.
@@ -8,13 +8,17 @@ use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    ArpOperation, Ask, At, BadBytes, Late, MacAddress, Map, Reader, Reason, Tick, Value, Verdict,
-    Wire, Writer, build, objects,
+    ArpOperation, Ask, At, BadBytes, Late, MacAddress, Map, Reader, Reason, Single, Tick, Value,
+    Verdict, Wire, Writer, build,
 };
 
-use super::config::{Side, is_host};
-use super::route::{Link, Way};
-use super::{Nat, NatState};
+use crate::interface::{Side, is_host};
+use crate::link::{Link, Way};
+use crate::router::Router;
+use crate::state::Forwards;
+
+/// Ethernet addresses learnt by ARP.
+pub type Neighbours = Map<Ipv4Addr, Neighbour>;
 
 /// Seconds after which a neighbour that said nothing is forgotten, and after which a request that nobody answered is.
 pub(crate) const IDLE: [Tick; 2] = [1_200, 10];
@@ -36,7 +40,8 @@ pub struct Neighbour {
 
 impl Neighbour {
     /// Just learnt.
-    pub(crate) const fn learnt(mac: MacAddress, now: Tick) -> Self {
+    #[must_use]
+    pub const fn learnt(mac: MacAddress, now: Tick) -> Self {
         Self {
             mac,
             confirmed: now,
@@ -44,7 +49,8 @@ impl Neighbour {
         }
     }
     /// Just asked for, and never heard.
-    pub(crate) const fn sought(now: Tick) -> Self {
+    #[must_use]
+    pub const fn sought(now: Tick) -> Self {
         Self {
             mac: MacAddress([0; 6]),
             confirmed: 0,
@@ -54,7 +60,9 @@ impl Neighbour {
     fn is_known(&self) -> bool {
         self.mac != MacAddress::default()
     }
-    pub(crate) fn may_be_asked(&self, now: Tick) -> bool {
+    /// Whether the last request for it is long enough ago.
+    #[must_use]
+    pub fn may_be_asked(&self, now: Tick) -> bool {
         now >= self.asked.saturating_add(ASK_SECONDS)
     }
 }
@@ -86,20 +94,20 @@ impl Value for Neighbour {
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum NextHop {
+pub enum NextHop {
     /// To this station.
     Station(MacAddress),
     /// To this station, which is to be asked whether it is still there.
-    Ageing(At<objects::Single<Ipv4Addr>, Neighbour>),
+    Ageing(At<Single<Ipv4Addr>, Neighbour>),
     /// To the station of this address, which is not known.
     Unresolved(Ipv4Addr),
     /// There is no route.
     Unreachable,
 }
 
-/// The next hop to a destination on a link. A probe, unless the station is configured.
-pub(crate) fn next_hop(
-    neighbours: &Map<Ipv4Addr, Neighbour>,
+/// The next hop to a destination on a link. A probe of `neighbours`, which may be late, unless the station is configured.
+pub fn next_hop(
+    neighbours: &Neighbours,
     now: Tick,
     link: &Link,
     destination: Ipv4Addr,
@@ -130,38 +138,29 @@ pub(crate) fn next_hop(
     })
 }
 
-impl Nat {
-    /// The next hop to a destination on a link. A probe, unless the station is configured.
-    pub(super) fn next_hop(
-        &self,
-        ask: &Ask<'_, NatState>,
-        link: &Link,
-        destination: Ipv4Addr,
-    ) -> Result<NextHop, Late> {
-        next_hop(&ask.neighbours, ask.now(), link, destination)
-    }
-
+impl Router {
     /// Asks for the station of an address, at most once a second, and drops the packet.
     #[cold]
-    pub(super) fn resolve(
+    pub(crate) fn resolve<S: Forwards>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         link: &Link,
         address: Ipv4Addr,
     ) -> Result<Verdict, Late> {
-        let now = ask.now();
-        let known = ask.neighbours.get(&address)?;
+        let (now, neighbours) = (ask.now(), ask.tables().neighbours);
+        let known = neighbours.get(&address)?;
         if known.is_some_and(|known| !known.value.may_be_asked(now)) {
             return Ok(Verdict::Drop(Reason::NoRoute));
         }
-        let Some(vacancy) = ask.neighbours.vacancy()? else {
+        let Some(vacancy) = neighbours.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
         let asked = Neighbour::sought(now);
         let mut act = ask.act()?;
+        let neighbours = S::writes(&mut act).neighbours;
         match known {
-            Some(known) => act.neighbours.update(&known, asked),
-            None => act.neighbours.insert(vacancy, address, asked),
+            Some(known) => neighbours.update(&known, asked),
+            None => neighbours.insert(vacancy, address, asked),
         }
         let interface = link.interface;
         act.emit(interface.port, |_, out| {
@@ -170,16 +169,16 @@ impl Nat {
         Ok(Verdict::Drop(Reason::NoRoute))
     }
 
-    /// Handles an ARP packet.
-    pub(super) fn arp(&self, ask: Ask<'_, NatState>, side: Side) -> Result<Verdict, Late> {
+    /// Handles an ARP packet: answers for the interface's own address, and on the outside link for those that the
+    /// router answers for.
+    pub(crate) fn arp<S: Forwards>(&self, ask: Ask<'_, S>, side: Side) -> Result<Verdict, Late> {
         let Some(arp) = ask.packet().arp() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
         let link = self.link(side);
         let interface = link.interface;
         let is_ours = |address| {
-            address == interface.address
-                || side == Side::Outside && self.is_outside_address(address)
+            address == interface.address || side == Side::Outside && self.answers_for(address)
         };
         let asks_us = arp.operation == ArpOperation::Request && is_ours(arp.target);
         // A probe (RFC 5227) has no sender; a sender with our address is another host of the cluster, or an intruder.
@@ -189,20 +188,22 @@ impl Nat {
             && !arp.sender_mac.is_multicast()
             && arp.sender_mac != MacAddress::default()
             && link.configured(arp.sender).is_none();
+        let neighbours = ask.tables().neighbours;
         let known = if teaches {
-            ask.neighbours.get(&arp.sender)?
+            neighbours.get(&arp.sender)?
         } else {
             None
         };
         let vacancy = match known {
-            None if teaches && asks_us => ask.neighbours.vacancy()?,
+            None if teaches && asks_us => neighbours.vacancy()?,
             _ => None,
         };
         let learnt = Neighbour::learnt(arp.sender_mac, ask.now());
         let mut act = ask.act()?;
+        let neighbours = S::writes(&mut act).neighbours;
         match (known, vacancy) {
-            (Some(known), _) => act.neighbours.update(&known, learnt),
-            (None, Some(vacancy)) => act.neighbours.insert(vacancy, arp.sender, learnt),
+            (Some(known), _) => neighbours.update(&known, learnt),
+            (None, Some(vacancy)) => neighbours.insert(vacancy, arp.sender, learnt),
             (None, None) => {}
         }
         if asks_us {

@@ -1,5 +1,5 @@
-//! Fragments: the first one has the ports and is translated like any packet; it leaves here what the later ones of
-//! its datagram need. Imports `asterism_function`, `config`, `neighbour`.
+//! Fragments: the first one has the ports and is handled like any packet; it leaves here what the later ones of its
+//! datagram need. Imports `asterism_function` and what lies beside it.
 //!
 //! Later fragments that overtake the first one wait for it, parked within the engine's bounds: 256 packets, of which the
 //! oldest is given up, so that no flood of fragments hurts those that come in order (RFC 4787 REQ-14a). Nothing is
@@ -8,21 +8,22 @@
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, BadBytes, Key, Late, Packet, Reader, Reason, Tick, Value, Verdict, Wire, Writer, objects,
+    Ask, BadBytes, Endpoint, Key, Late, Map, Packet, Protocol, Reader, Reason, Tick, Value,
+    Verdict, Wire, Writer, objects,
 };
 
-use super::config::Side;
-use super::neighbour::NextHop;
-use super::open::send_parts;
-use super::report::Report;
-use super::route::TooLong;
-use super::{Nat, NatState};
+use crate::link::Carriage;
+use crate::router::{Onward, Router};
+use crate::state::Forwards;
+
+/// Fragmented datagrams whose first fragment was seen.
+pub type Fragments<L> = Map<FragmentKey, L>;
 
 /// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
 pub(crate) const IDLE: [Tick; 1] = [30];
 
 /// Microseconds for which a later fragment waits for the first one, parked.
-pub(crate) const FIRST_WAIT_US: u64 = 100_000;
+const FIRST_WAIT_US: u64 = 100_000;
 
 /// Names a fragmented datagram before its translation (RFC 791 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,7 +36,8 @@ pub struct FragmentKey {
 
 impl FragmentKey {
     /// The key of a packet; `None` if it is not IPv4.
-    pub(crate) fn of(packet: &Packet<'_>) -> Option<Self> {
+    #[must_use]
+    pub fn of(packet: &Packet<'_>) -> Option<Self> {
         Some(Self {
             source: packet.ipv4_source()?.to_bits(),
             destination: packet.ipv4_destination()?.to_bits(),
@@ -72,6 +74,16 @@ impl Key for FragmentKey {
     }
 }
 
+/// What the first fragment of a datagram leaves for the later ones, which have no ports.
+pub trait Lead: Value {
+    /// What is to be remembered of a first fragment that was edited and leaves now.
+    fn of(packet: &Packet<'_>, onward: &Onward) -> Option<Self>;
+    /// Where a later one goes; `None`: there is no route.
+    fn onward(&self, router: &Router, packet: &Packet<'_>) -> Option<Onward>;
+    /// Edits a later one as the first one was.
+    fn edit(&self, packet: &mut Packet<'_>);
+}
+
 /// The addresses of a fragmented datagram after its translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragmented {
@@ -100,59 +112,47 @@ impl Value for Fragmented {
     }
 }
 
-impl Nat {
-    /// A fragment without a transport header.
+impl Lead for Fragmented {
+    fn of(packet: &Packet<'_>, _: &Onward) -> Option<Self> {
+        Some(Self {
+            source: packet.ipv4_source()?,
+            destination: packet.ipv4_destination()?,
+        })
+    }
+    fn onward(&self, router: &Router, _: &Packet<'_>) -> Option<Onward> {
+        let side = router.side_of(self.destination)?;
+        Some(Onward::new(side, self.destination, Carriage::Routed))
+    }
+    fn edit(&self, packet: &mut Packet<'_>) {
+        packet.set_source(portless(self.source));
+        packet.set_destination(portless(self.destination));
+    }
+}
+
+impl Router {
+    /// A fragment without a transport header: goes where the first one of its datagram went.
     #[cold]
-    pub(super) fn later_fragment(
-        &self,
-        ask: Ask<'_, NatState>,
-        _side: Side,
-    ) -> Result<Verdict, Late> {
+    pub(crate) fn later_fragment<S: Forwards>(&self, ask: Ask<'_, S>) -> Result<Verdict, Late> {
         let Some(key) = FragmentKey::of(ask.packet()) else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        let Some(datagram) = ask.fragments.get(&key)? else {
+        let Some(datagram) = ask.tables().fragments.get(&key)? else {
             // Perhaps it overtook the first one.
             ask.expect(FIRST_WAIT_US)?;
             return Ok(Verdict::Drop(Reason::FragmentUnmatched));
         };
-        let Fragmented {
-            source,
-            destination,
-        } = datagram.value;
-        let link = match self.side_of(destination) {
-            Some(side) => self.link(side),
-            None => return Ok(Verdict::Drop(Reason::NoRoute)),
+        let Some(onward) = datagram.value.onward(self, ask.packet()) else {
+            return Ok(Verdict::Drop(Reason::NoRoute));
         };
-        if ask.packet().ttl().is_none_or(|ttl| ttl <= 1) {
-            return self.report(ask, Report::TimeExceeded, Reason::TtlExceeded);
-        }
-        let cut = match link.cut(ask.packet()) {
-            Ok(cut) => cut,
-            Err(TooLong) => return self.too_long(ask, link),
-        };
-        let hop = self.next_hop(&ask, link, destination)?;
-        let station = match hop {
-            NextHop::Station(station) => station,
-            NextHop::Ageing(known) => known.value.mac,
-            NextHop::Unresolved(address) => return self.resolve(ask, link, address),
-            NextHop::Unreachable => return Ok(Verdict::Drop(Reason::NoRoute)),
-        };
-        let mut act = ask.act()?;
-        act.packet.decrement_ttl();
-        act.packet.set_source(portless(source));
-        act.packet.set_destination(portless(destination));
-        act.packet.set_ethernet(link.interface.mac, station);
-        act.fragments.touch(&datagram);
-        let port = link.interface.port;
-        Ok(match cut {
-            Some(cut) => send_parts(&mut act, port, &cut),
-            None => Verdict::Forward(port),
+        self.forward(ask, onward, |act| {
+            datagram.value.edit(&mut act.packet);
+            S::writes(act).fragments.touch(&datagram);
         })
     }
 }
 
 /// An endpoint of a packet that has no port to be set.
-pub(crate) fn portless(address: Ipv4Addr) -> asterism_function::Endpoint {
-    asterism_function::Endpoint::new(address, 0, asterism_function::Protocol(0))
+#[must_use]
+pub fn portless(address: Ipv4Addr) -> Endpoint {
+    Endpoint::new(address, 0, Protocol(0))
 }

@@ -1,15 +1,19 @@
-//! ICMP errors that the NAT sends as a router, and echo replies of its own. Imports `asterism_function`, `config`.
+//! ICMP errors that a router sends, and echo replies of its own. Imports `asterism_function` and what lies beside it.
 
 use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, BadBytes, Endpoint, Fragment, Late, Packet, Protocol, Reader, Reason, State, Tick, Value,
-    Verdict, Wire, Writer, build, checksum::Change,
+    Ask, BadBytes, Endpoint, Fragment, Late, Map, Packet, Protocol, Reader, Reason, State, Tick,
+    Value, Verdict, Wire, Writer, build, checksum::Change,
 };
 
-use super::config::Side;
-use super::{Nat, NatState};
+use crate::interface::{Side, is_host};
+use crate::router::Router;
+use crate::state::Forwards;
+
+/// ICMP errors sent in the current second, for each side. Best `local`: nobody else needs it.
+pub type Errors = Map<u8, ErrorsSent>;
 
 /// Seconds after which the count of a side is forgotten.
 pub(crate) const IDLE: [Tick; 1] = [60];
@@ -57,7 +61,7 @@ impl Value for ErrorsSent {
 
 /// Why the sender of a packet is told that it went no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Report {
+pub enum Report {
     /// Its time to live ended here.
     TimeExceeded,
     /// It is longer than this and must not be fragmented.
@@ -72,7 +76,7 @@ pub(crate) enum Report {
 
 impl Report {
     /// Writes the error about a packet, from one of our addresses. `None`: none may be sent about it.
-    pub(crate) fn write(
+    fn write(
         self,
         packet: &Packet<'_>,
         from: Ipv4Addr,
@@ -100,34 +104,36 @@ impl Report {
     }
 }
 
-impl Nat {
-    /// Drops the packet for `reason` and tells its sender so by ICMP, within the rate limit.
+impl Router {
+    /// Drops the packet for `reason` and tells its sender so by ICMP, within the rate limit ([`Reason::IcmpLimited`] beyond
+    /// it). Late where `errors` is.
     #[cold]
-    pub(super) fn report(
+    pub fn report<S: Forwards>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         report: Report,
         reason: Reason,
     ) -> Result<Verdict, Late> {
         let Some(side) = self.side(ask.port()) else {
             return Ok(Verdict::Drop(reason));
         };
-        let now = ask.now();
-        let known = ask.errors.get(&(side as u8))?;
-        let most = self.config.icmp_errors_per_second;
+        let (now, errors) = (ask.now(), ask.tables().errors);
+        let known = errors.get(&(side as u8))?;
+        let most = self.icmp_errors_per_second;
         let Some(count) = ErrorsSent::one_more(known.map(|known| known.value), now, most) else {
             return Ok(Verdict::Drop(Reason::IcmpLimited));
         };
         let vacancy = match known {
-            None => ask.errors.vacancy()?,
+            None => errors.vacancy()?,
             Some(_) => None,
         };
-        let from = self.reports_from(&ask, side);
+        let from = self.reports_from(ask.packet(), side);
         let identification = own_identification(&ask);
         let mut act = ask.act()?;
+        let errors = S::writes(&mut act).errors;
         match (known, vacancy) {
-            (Some(known), _) => act.errors.update(&known, count),
-            (None, Some(vacancy)) => act.errors.insert(vacancy, side as u8, count),
+            (Some(known), _) => errors.update(&known, count),
+            (None, Some(vacancy)) => errors.insert(vacancy, side as u8, count),
             (None, None) => return Ok(Verdict::Drop(Reason::IcmpLimited)),
         }
         act.emit(self.link(side).interface.port, |packet, out| {
@@ -136,24 +142,26 @@ impl Nat {
         Ok(Verdict::Drop(reason))
     }
 
-    /// The address that an error comes from: that of the link that it leaves by (RFC 1812 §4.3.2.4). A host that talks
-    /// to an outside endpoint of ours hears of that address alone, as it does of errors from beyond (RFC 5508 REQ-7).
-    fn reports_from(&self, ask: &Ask<'_, NatState>, side: Side) -> Ipv4Addr {
-        let hairpins =
-            |address: &Ipv4Addr| side == Side::Inside && self.is_outside_address(*address);
-        let destination = ask.packet().ipv4_destination().filter(hairpins);
+    /// The address that an error comes from: that of the link that it leaves by (RFC 1812 §4.3.2.4). An inside host that
+    /// talks to an address that we answer for hears of that alone, as it does of errors from beyond (RFC 5508 REQ-7).
+    fn reports_from(&self, packet: &Packet<'_>, side: Side) -> Ipv4Addr {
+        let hairpins = |address: &Ipv4Addr| side == Side::Inside && self.answers_for(*address);
+        let destination = packet.ipv4_destination().filter(hairpins);
         destination.unwrap_or(self.link(side).interface.address)
     }
 
-    /// A packet to one of our own addresses that is no translation: an echo request is answered, the rest ends here.
+    /// A packet to one of our own addresses that the function has no use for: an echo request is answered where that is
+    /// configured (RFC 1812 §4.3.3.6), the rest ends here. `is_genuine` says whether an asker may come from this side.
     #[cold]
-    pub(super) fn own(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+    pub fn own<S: State>(
+        &self,
+        ask: Ask<'_, S>,
+        is_genuine: impl FnOnce(Ipv4Addr) -> bool,
+    ) -> Result<Verdict, Late> {
         let (port, packet) = (ask.port(), ask.packet());
-        let addressed = packet.ipv4_destination().is_some_and(|address| {
-            self.is_outside_address(address)
-                || address == self.inside.interface.address
-                || address == self.outside.interface.address
-        });
+        let addressed = packet
+            .ipv4_destination()
+            .is_some_and(|address| self.is_interface(address) || self.answers_for(address));
         let is_echo = packet.icmp_type() == Some(ECHO_REQUEST)
             && packet.layout().fragment() == Fragment::Whole;
         let ends = (
@@ -162,31 +170,27 @@ impl Nat {
             packet.icmp_identifier(),
         );
         let (true, true, true, (Some(source), Some(destination), Some(identifier))) =
-            (self.config.answers_echo, addressed, is_echo, ends)
+            (self.answers_echo, addressed, is_echo, ends)
         else {
             return Ok(Verdict::Drop(Reason::NotForUs));
         };
-        if !super::config::is_host(source) || self.side_of(source) != self.side(port) {
+        if !is_host(source) || !is_genuine(source) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
-        let station = packet.ethernet_source();
-        let mac = self
-            .link(self.side(port).unwrap_or(Side::Inside))
-            .interface
-            .mac;
-        let own = own_identification(&ask);
+        let side = self.side(port).unwrap_or(Side::Inside);
+        let (mac, station) = (self.link(side).interface.mac, packet.ethernet_source());
+        let identification = own_identification(&ask);
         let mut act = ask.act()?;
+        let end = |address| Endpoint::new(address, identifier, Protocol::ICMP);
         act.packet.set_ethernet(mac, station);
-        act.packet
-            .set_source(Endpoint::new(destination, identifier, Protocol::ICMP));
-        act.packet
-            .set_destination(Endpoint::new(source, identifier, Protocol::ICMP));
-        make_echo_reply(&mut act.packet, own);
+        act.packet.set_source(end(destination));
+        act.packet.set_destination(end(source));
+        make_echo_reply(&mut act.packet, identification);
         Ok(Verdict::Forward(port))
     }
 }
 
-pub(crate) const ECHO_REQUEST: u8 = 8;
+const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// The type of service of errors: precedence "internetwork control", the rest as in the packet that the error is
 /// about (RFC 1812 §4.3.2.5).
@@ -197,14 +201,14 @@ const IDENTIFICATION_DRAW: u64 = 16;
 /// The time to live of what the NAT itself sends.
 const OWN_TTL: u8 = 64;
 
-/// The identification of a packet that the NAT makes itself. It must not soon come again between the same hosts
-/// (RFC 6864 §4.3); what the NAT makes is short and rare enough for numbers drawn at random.
+/// The identification of a packet that the router makes itself. It must not soon come again between the same hosts
+/// (RFC 6864 §4.3); what it makes is short and rare enough for numbers drawn at random.
 pub(crate) fn own_identification<S: State>(ask: &Ask<'_, S>) -> [u8; 2] {
     (ask.random(IDENTIFICATION_DRAW) as u16).to_be_bytes()
 }
 
 /// Changes the word at `at` and repairs the checksum at `checksum_at`.
-pub(crate) fn replace(
+fn replace(
     bytes: &mut [u8],
     at: usize,
     change: impl FnOnce([u8; 2]) -> [u8; 2],
@@ -220,7 +224,7 @@ pub(crate) fn replace(
 }
 
 /// Makes an echo request, whose ends were exchanged already, its reply (RFC 792).
-pub(crate) fn make_echo_reply(packet: &mut Packet<'_>, own: [u8; 2]) {
+fn make_echo_reply(packet: &mut Packet<'_>, own: [u8; 2]) {
     let (network_at, transport_at) = (
         packet.layout().network_offset(),
         packet.layout().transport_offset(),

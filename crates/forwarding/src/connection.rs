@@ -1,6 +1,7 @@
-//! What was seen of a session's packets, by all instances together, and how long it may therefore be idle.
+//! What was seen of a flow's packets by their control bits (RFC 9293 §3.3.2), by all instances together, and how long it may
+//! therefore be idle (RFC 5382, RFC 4787, RFC 5508).
 //!
-//! Imports `asterism_function`. Every bit only ever becomes set within one life of a session, so what two instances
+//! Imports `asterism_function` alone. Every bit only ever becomes set within one life of a session, so what two instances
 //! saw adds up (a SYN here and the SYN-ACK there are one handshake), whatever the order in which they tell each
 //! other. A connection that begins anew between the same endpoints begins a new life: see [`Connection::ended`].
 
@@ -156,7 +157,8 @@ impl IdleTimes {
     };
 
     /// By idle class.
-    pub(crate) fn classes(&self) -> [Tick; 6] {
+    #[must_use]
+    pub fn classes(&self) -> [Tick; 6] {
         [
             self.tcp_transitory,
             self.tcp_established,
@@ -168,7 +170,8 @@ impl IdleTimes {
     }
 
     /// The least that the RFCs allow, beside each name and value, with the clause that says so.
-    pub(super) fn minima(&self) -> [(&'static str, Tick, Tick, &'static str); 5] {
+    #[must_use]
+    pub fn minima(&self) -> [(&'static str, Tick, Tick, &'static str); 5] {
         [
             ("tcp_transitory", self.tcp_transitory, 240, "RFC 5382 REQ-5"),
             (

@@ -1,26 +1,30 @@
 //! Where packets leave: routes by longest prefix, and the Ethernet address of the next hop. Imports
-//! `asterism_function`, `config`.
+//! `asterism_function`, `interface`.
 
 use core::net::Ipv4Addr;
 
 use asterism_function::{Cut, MacAddress, Packet, Plain4};
 
-use super::config::{Interface, NatConfig, Route, Side};
-use super::open::length_of;
+use crate::interface::{Interface, Route, Side};
+use crate::tunnel;
 
-/// Bytes of a part of a packet that is cut, at most: what a function may emit.
-const PART_BYTES_MAX: usize = 1_500;
+/// Bytes of a packet that is cut or put into another, at most: what a function may emit.
+const EMITTED_PACKET_MAX: usize = 1_500;
 /// Parts that a packet is cut into at most: 65,535 bytes for a link of 1,500.
 const PARTS_MAX: usize = 45;
 
 /// A packet is too long for a link, and must not be cut or would be cut into too many parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TooLong;
+pub(crate) struct TooLong {
+    /// How long it may be.
+    pub(crate) most: u16,
+}
 
 /// One side's interface and the routes that lead there.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) interface: Interface,
+pub struct Link {
+    /// The port and our address there.
+    pub interface: Interface,
     /// The interface's Ethernet address in the high bytes of a word, as [`Link::takes`] compares it.
     mac: u64,
     /// All routes but the link's own have one station: the Ethernet addresses of a frame to it, for hosts beyond
@@ -55,6 +59,17 @@ struct Configured {
     ethernet: [u8; 12],
 }
 
+/// How a packet is carried over a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Carriage {
+    /// As a router does it: this is a hop, which the time to live counts.
+    Routed,
+    /// As a switch does it: the IP packet stays as it is.
+    Switched,
+    /// A hop, through a tunnel to the next hop (RFC 2003).
+    Tunnelled,
+}
+
 /// What a route says of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
@@ -67,16 +82,9 @@ pub(crate) enum Way {
 }
 
 impl Link {
-    pub(crate) fn new(config: &NatConfig, side: Side) -> Self {
-        let interface = match side {
-            Side::Inside => config.inside,
-            Side::Outside => config.outside,
-        };
-        Self::of(interface, side, &config.routes, &config.neighbours)
-    }
-
     /// The link behind an interface, with the routes of its side.
-    pub(crate) fn of(
+    #[must_use]
+    pub fn new(
         interface: Interface,
         side: Side,
         routes: &[Route],
@@ -138,7 +146,7 @@ impl Link {
     /// station is not configured. Four instructions if one router has everything beyond the link; without `THOROUGH`
     /// that is all that is tried.
     #[inline(always)]
-    pub(crate) fn ethernet_to<const THOROUGH: bool>(&self, host: [u8; 4]) -> Option<&[u8; 12]> {
+    pub fn ethernet_to<const THOROUGH: bool>(&self, host: [u8; 4]) -> Option<&[u8; 12]> {
         let host = u32::from_ne_bytes(host);
         let (network, mask) = self.beyond;
         if host & mask != network {
@@ -195,7 +203,7 @@ impl Link {
 
     /// Whether a frame is for this interface.
     #[inline(always)]
-    pub(crate) fn takes(&self, packet: &Packet<'_>) -> bool {
+    pub fn takes(&self, packet: &Packet<'_>) -> bool {
         let destination = packet.bytes().first_chunk::<8>();
         destination.is_some_and(|bytes| u64::from_le_bytes(*bytes) << 16 == self.mac)
             || self.interface.promiscuous
@@ -203,25 +211,34 @@ impl Link {
 
     /// Whether an IP packet of this many bytes is longer than the link allows.
     #[inline(always)]
-    pub(crate) fn is_too_long(&self, length: u16) -> bool {
+    pub fn is_too_long(&self, length: u16) -> bool {
         length > self.mtu
     }
 
-    /// How a packet is cut for the link; `None`: it is short enough.
-    pub(crate) fn cut(&self, packet: &Packet<'_>) -> Result<Option<Cut>, TooLong> {
-        if !self.is_too_long(length_of(packet) as u16) {
+    /// How a packet is cut for the link; `None`: it is short enough. What goes through a tunnel is cut before it goes in.
+    pub(crate) fn cut(
+        &self,
+        packet: &Packet<'_>,
+        carriage: Carriage,
+    ) -> Result<Option<Cut>, TooLong> {
+        let most = match carriage {
+            Carriage::Routed | Carriage::Switched => usize::from(self.mtu),
+            Carriage::Tunnelled => usize::from(self.mtu).min(EMITTED_PACKET_MAX) - tunnel::OUTER,
+        };
+        let layout = packet.layout();
+        if layout.end() - layout.network_offset() <= most {
             return Ok(None);
         }
-        let cut = Cut::of(packet, usize::from(self.mtu).min(PART_BYTES_MAX));
+        let cut = Cut::of(packet, most.min(EMITTED_PACKET_MAX));
         match cut.filter(|cut| cut.count() <= PARTS_MAX) {
             Some(cut) => Ok(Some(cut)),
-            None => Err(TooLong),
+            None => Err(TooLong { most: most as u16 }),
         }
     }
 
     /// [`Link::is_too_long`] of a plain packet; without `THOROUGH` by the frame, whose padding is in it.
     #[inline(always)]
-    pub(crate) fn may_be_too_long<const THOROUGH: bool>(
+    pub fn may_be_too_long<const THOROUGH: bool>(
         &self,
         plain: &Plain4<'_>,
         packet: &Packet<'_>,
@@ -235,7 +252,7 @@ impl Link {
 
     /// The Ethernet addresses of a frame to a station.
     #[inline(always)]
-    pub(crate) fn addressed(&self, station: MacAddress) -> [u8; 12] {
+    pub fn addressed(&self, station: MacAddress) -> [u8; 12] {
         addressed(station, self.interface.mac)
     }
 

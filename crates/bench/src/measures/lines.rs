@@ -1,0 +1,431 @@
+//! `paper.lines` and `functions.lines`: how long functions are.
+//!
+//! Lines that are neither blank nor comment, without tests, of the sources that this program was built from. Constellation §6.7
+//! compares NATs as they are written for it and for S6, whole. Ours is longer because it does more; so besides the whole there
+//! is the part that those have too: a packet of a known session, and of a new one.
+//!
+//! The *packet path* of a function is the lines of those of its Rust functions that run when a packet is handled, operations
+//! and keys of its state included. Not of it: declarations (imports, types, constants), set-up, configuration, what only the
+//! control plane calls, and what it takes from a library room (`function`, `forwarding`, `state`, `packet`).
+
+use super::{Context, Measure};
+use crate::contract::{Failure, Outcome};
+
+pub(super) const MEASURES: &[Measure] = &[
+    Measure {
+        name: "paper.lines",
+        make: paper_lines,
+    },
+    Measure {
+        name: "functions.lines",
+        make: functions_lines,
+    },
+];
+
+/// What a source is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Packets of known sessions and quiet flows, and new ones: what the paper's functions do.
+    Path,
+    /// Packets that the paper's do not have: ICMP errors, fragments; policies beyond its own.
+    Beyond,
+    /// What an operator chooses, with its mistakes, and tables for readers.
+    Configuration,
+    /// What only the control plane calls.
+    Control,
+    /// A source of `forwarding`, which other functions use too.
+    Library,
+}
+
+use Part::{Beyond, Configuration, Control, Library, Path};
+
+/// A source by its name in the function's folder.
+#[derive(Clone, Copy)]
+struct Source {
+    name: &'static str,
+    text: &'static str,
+    part: Part,
+    /// Rust functions of it that no packet runs: they build the function or its state, or answer the control plane.
+    aside: &'static [&'static str],
+}
+
+macro_rules! source {
+    ($folder:literal, $name:literal, $part:expr) => {
+        source!($folder, $name, $part, [])
+    };
+    ($folder:literal, $name:literal, $part:expr, $aside:expr) => {
+        Source {
+            name: $name,
+            text: include_str!(concat!("../../../", $folder, $name)),
+            part: $part,
+            aside: &$aside,
+        }
+    };
+}
+
+const NAT: &[Source] = &[
+    source!("functions/src/nat/", "clauses.rs", Configuration),
+    source!("functions/src/nat/", "config.rs", Configuration),
+    source!("functions/src/nat/", "error.rs", Beyond),
+    source!(
+        "functions/src/nat/",
+        "mod.rs",
+        Path,
+        ["new", "config", "state", "addresses", "schema"]
+    ),
+    source!("functions/src/nat/", "open.rs", Path),
+    source!("functions/src/nat/", "ports.rs", Path, ["new"]),
+    source!("functions/src/nat/", "session.rs", Path, ["fmt"]),
+];
+
+const BALANCER: &[Source] = &[
+    source!("functions/src/balancer/", "choose.rs", Path),
+    source!("functions/src/balancer/", "config.rs", Configuration),
+    source!("functions/src/balancer/", "error.rs", Beyond),
+    source!("functions/src/balancer/", "flow.rs", Path, ["fmt"]),
+    source!("functions/src/balancer/", "fragment.rs", Beyond),
+    source!("functions/src/balancer/", "health.rs", Beyond, ["frame"]),
+    source!(
+        "functions/src/balancer/",
+        "maglev.rs",
+        Path,
+        ["fmt", "new", "advance"]
+    ),
+    source!(
+        "functions/src/balancer/",
+        "mod.rs",
+        Path,
+        ["new", "config", "usage_place", "usage_places", "state"]
+    ),
+    source!("functions/src/balancer/", "open.rs", Path),
+    source!("functions/src/balancer/", "send.rs", Path),
+];
+
+const FIREWALL: &[Source] = &[
+    source!("functions/src/firewall/", "config.rs", Configuration),
+    source!("functions/src/firewall/", "flow.rs", Path, ["fmt"]),
+    source!(
+        "functions/src/firewall/",
+        "mod.rs",
+        Path,
+        ["blocked", "events", "new", "config", "state", "schema"]
+    ),
+    source!("functions/src/firewall/", "note.rs", Path),
+    source!("functions/src/firewall/", "open.rs", Path),
+    source!(
+        "functions/src/firewall/",
+        "rules.rs",
+        Path,
+        [
+            "fmt",
+            "new",
+            "bytes",
+            "rules",
+            "default_action",
+            "default",
+            "eq"
+        ]
+    ),
+    source!(
+        "functions/src/firewall/",
+        "track.rs",
+        Path,
+        ["fmt", "classes"]
+    ),
+];
+
+const MONITOR: &[Source] = &[
+    source!("functions/src/monitor/", "alarm.rs", Path),
+    source!("functions/src/monitor/", "config.rs", Configuration),
+    source!("functions/src/monitor/", "duty.rs", Control),
+    source!("functions/src/monitor/", "flow.rs", Path, ["fmt"]),
+    source!("functions/src/monitor/", "ipfix.rs", Control),
+    source!(
+        "functions/src/monitor/",
+        "mod.rs",
+        Path,
+        [
+            "protocol_counts",
+            "raised",
+            "flows_at",
+            "sizes_at",
+            "write",
+            "read_all",
+            "new",
+            "config",
+            "state",
+            "report",
+            "schema"
+        ]
+    ),
+    source!("functions/src/monitor/", "sizes.rs", Control),
+];
+
+const PORT_SCAN: &[Source] = &[
+    source!("functions/src/port_scan/", "alert.rs", Path, ["kind"]),
+    source!("functions/src/port_scan/", "clue.rs", Path),
+    source!("functions/src/port_scan/", "config.rs", Configuration),
+    source!("functions/src/port_scan/", "learn.rs", Path),
+    source!(
+        "functions/src/port_scan/",
+        "mod.rs",
+        Path,
+        ["alerts", "blocked", "new", "config", "state", "schema"]
+    ),
+    source!("functions/src/port_scan/", "trail.rs", Path, ["names"]),
+    source!("functions/src/port_scan/", "volume.rs", Path),
+];
+
+const PASS_THROUGH: &[Source] = &[source!("functions/src/", "pass_through.rs", Path)];
+
+/// What `asterism new` writes: a count of packets by source, with a limit.
+const FLOW_COUNTER: &[Source] = &[source!(
+    "asterism/templates/new/src/",
+    "lib.rs.in",
+    Path,
+    ["state"]
+)];
+
+/// What was the NAT's own until the balancer needed it too. The paper's NATs have the first in themselves.
+const LIBRARY: &[Source] = &[
+    source!("forwarding/src/", "connection.rs", Library),
+    source!("forwarding/src/", "ends.rs", Library),
+    source!("forwarding/src/", "error.rs", Library),
+    source!("forwarding/src/", "fragment.rs", Library),
+    source!("forwarding/src/", "interface.rs", Library),
+    source!("forwarding/src/", "lib.rs", Library),
+    source!("forwarding/src/", "link.rs", Library),
+    source!("forwarding/src/", "neighbour.rs", Library),
+    source!("forwarding/src/", "report.rs", Library),
+    source!("forwarding/src/", "router.rs", Library),
+    source!("forwarding/src/", "state.rs", Library),
+    source!("forwarding/src/", "tunnel.rs", Library),
+];
+/// Sources of it that the path of paper's NATs has a counterpart of.
+const LIBRARY_OF_THE_PATH: [&str; 2] = ["connection.rs", "ends.rs"];
+
+/// The lines of a source that are neither blank nor comment, up to its tests, which come last in every file.
+fn code(source: &str) -> impl Iterator<Item = &str> {
+    let mut in_comment = false;
+    source
+        .lines()
+        .take_while(|line| line.trim() != "#[cfg(test)]")
+        .filter(move |line| {
+            let line = line.trim();
+            if in_comment || line.starts_with("/*") {
+                in_comment = !line.contains("*/");
+                return false;
+            }
+            !line.is_empty() && !line.starts_with("//")
+        })
+}
+
+fn count(source: &str) -> usize {
+    code(source).count()
+}
+
+/// The name of the Rust function that a line begins.
+fn begins(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("fn ")?;
+    let qualifies = |word: &str| word == "const" || word.starts_with("pub");
+    before.split_whitespace().all(qualifies).then(|| {
+        let end = after.find(['(', '<']).unwrap_or(after.len());
+        &after[..end]
+    })
+}
+
+/// What the lines of a source are: of Rust functions that packets run, of those named in `aside`, and of neither. A function
+/// that is a line of code ends there; a longer one at a brace as far in as its beginning, where the formatter puts it.
+fn split(source: &str, aside: &[&str]) -> [usize; 3] {
+    let mut lines = [0; 3];
+    let mut inside: Option<(usize, usize)> = None;
+    for line in code(source) {
+        let margin = line.len() - line.trim_start().len();
+        let (kind, goes_on) = match (inside, begins(line)) {
+            (Some((kind, began)), _) => (kind, !(margin == began && line.trim() == "}")),
+            (None, Some(name)) => {
+                let kind = usize::from(aside.contains(&name));
+                (kind, !line.ends_with(['}', ';']))
+            }
+            (None, None) => (2, false),
+        };
+        let began = inside.map_or(margin, |(_, began)| began);
+        inside = goes_on.then_some((kind, began));
+        lines[kind] += 1;
+    }
+    lines
+}
+
+fn paper_lines(context: &Context) -> Result<Outcome, Failure> {
+    let functions = [
+        ("nat", NAT),
+        ("port-scan", PORT_SCAN),
+        ("pass-through", PASS_THROUGH),
+    ];
+    let mut outcome = Outcome::default();
+    for (name, sources) in functions {
+        // Keys and connections of flows are the balancer's too now; the paper's NATs have theirs in themselves.
+        let shared: usize = match name {
+            "nat" => LIBRARY
+                .iter()
+                .filter(|one| LIBRARY_OF_THE_PATH.contains(&one.name))
+                .map(|one| count(one.text))
+                .sum(),
+            _ => 0,
+        };
+        let of = |parts: &[Part]| -> usize {
+            let sources = sources.iter().filter(|one| parts.contains(&one.part));
+            sources.map(|one| count(one.text)).sum()
+        };
+        let whole = of(&[Path, Beyond, Configuration]) + shared;
+        let path = of(&[Path]) + shared;
+        if path == 0 {
+            return Err(Failure::Unsound(format!("no lines of {name}")));
+        }
+        context.say(&format!(
+            "{name}: {whole} lines, {path} of them on the paper's path"
+        ));
+        outcome = outcome
+            .variant(format!("{name}-whole"), whole as f64)
+            .variant(format!("{name}-path"), path as f64)
+            .variant(format!("{name}-beyond-the-paper"), of(&[Beyond]) as f64)
+            .variant(format!("{name}-configuration"), of(&[Configuration]) as f64);
+        if name == "nat" {
+            outcome = outcome.with_value(path as f64, 1);
+        }
+        for one in sources {
+            outcome = outcome.variant(format!("{name}/{}", one.name), count(one.text) as f64);
+        }
+    }
+    Ok(outcome)
+}
+
+/// Functions whose packet path is judged.
+const JUDGED: [(&str, &[Source]); 5] = [
+    ("nat", NAT),
+    ("balancer", BALANCER),
+    ("firewall", FIREWALL),
+    ("monitor", MONITOR),
+    ("port-scan", PORT_SCAN),
+];
+
+fn functions_lines(context: &Context) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::default();
+    let mut largest = 0;
+    for (name, sources) in JUDGED.into_iter().chain([("flow-counter", FLOW_COUNTER)]) {
+        let mut lines = [0; 3];
+        let mut elsewhere = 0;
+        for one in sources {
+            if !matches!(one.part, Path | Beyond) {
+                elsewhere += count(one.text);
+                continue;
+            }
+            let parts = split(one.text, one.aside);
+            for (sum, part) in lines.iter_mut().zip(parts) {
+                *sum += part;
+            }
+            if name != "flow-counter" {
+                outcome = outcome.variant(format!("{name}/{}", one.name), parts[0] as f64);
+            }
+        }
+        let [path, aside, declarations] = lines;
+        if path == 0 {
+            return Err(Failure::Unsound(format!("no packet path of {name}")));
+        }
+        context.say(&format!(
+            "{name}: {path} lines that packets run, {declarations} of declarations, {aside} of set-up, {elsewhere} in sources of configuration and control"
+        ));
+        outcome = outcome
+            .variant(name, path as f64)
+            .variant(format!("{name}-declarations"), declarations as f64)
+            .variant(format!("{name}-set-up"), (aside + elsewhere) as f64);
+        if name != "flow-counter" {
+            largest = largest.max(path);
+        }
+    }
+    let library: usize = LIBRARY.iter().map(|one| count(one.text)).sum();
+    Ok(outcome
+        .variant("library-forwarding", library as f64)
+        .with_value(largest as f64, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn only_code_counts() {
+        let source = "//! What it is.\n\nuse core::fmt;\n\n/// A thing.\npub struct Thing; // said\n/* a\n b */\n\
+                      fn of() {\n    // Why.\n    go()\n}\n\n#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
+        assert_eq!(count(source), 5);
+        assert_eq!(count(""), 0);
+    }
+
+    #[test]
+    fn packets_run_what_is_not_set_aside() {
+        let source = "use a;\n\nimpl A {\n    pub(super) const fn new(\n        a: u8,\n    ) -> Self {\n        if a {\n        }\n    }\n\n    \
+                      /// One.\n    fn one<T>(&self) {}\n    fn two(\n        &self,\n    ) {\n        // Why.\n        let f = |x| {\n            x\n        };\n    }\n}\n";
+        assert_eq!(split(source, &["new"]), [8, 6, 3]);
+        assert_eq!(split(source, &[]), [14, 0, 3]);
+        let sum: usize = split(source, &["two"]).iter().sum();
+        assert_eq!(sum, count(source));
+    }
+
+    #[test]
+    fn lines_that_begin_a_function_are_known() {
+        assert_eq!(begins("    pub(super) const fn one<T>(&self)"), Some("one"));
+        assert_eq!(begins("fn of("), Some("of"));
+        assert_eq!(begins("    write: impl FnOnce(&mut u8),"), None);
+        assert_eq!(begins("    let fn_of = 1;"), None);
+        assert_eq!(begins("    next: impl Fn(T) -> fn (u8),"), None);
+    }
+
+    #[test]
+    fn what_is_set_aside_is_there() {
+        for (name, sources) in JUDGED.into_iter().chain([("flow-counter", FLOW_COUNTER)]) {
+            for one in sources {
+                for aside in one.aside {
+                    let found = code(one.text).any(|line| begins(line) == Some(aside));
+                    assert!(found, "{name}/{}: no `{aside}`", one.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_source_of_a_function_is_counted() {
+        let functions = [
+            ("functions/src/nat", NAT),
+            ("functions/src/balancer", BALANCER),
+            ("functions/src/firewall", FIREWALL),
+            ("functions/src/monitor", MONITOR),
+            ("functions/src/port_scan", PORT_SCAN),
+            ("forwarding/src", LIBRARY),
+        ];
+        for (folder, sources) in functions {
+            let path = format!("{}/../{folder}", env!("CARGO_MANIFEST_DIR"));
+            let there: BTreeSet<String> = std::fs::read_dir(path)
+                .expect("the function's folder")
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                // The firewall's rule files.
+                .filter(|name| name != "text")
+                .collect();
+            let counted: BTreeSet<String> = sources.iter().map(|one| one.name.to_owned()).collect();
+            assert_eq!(counted, there, "{folder}");
+        }
+    }
+
+    #[test]
+    fn tests_come_last_in_every_source() {
+        let judged = JUDGED.iter().flat_map(|(_, sources)| sources.iter());
+        for Source { name, text, .. } in judged.chain(LIBRARY).chain(PASS_THROUGH) {
+            if let Some((_, tests)) = text.split_once("\n#[cfg(test)]\n") {
+                assert!(tests.starts_with("mod "), "{name}");
+                // The module's brace is the last at the margin.
+                let at_the_margin = tests.lines().filter(|line| *line == "}").count();
+                assert_eq!(at_the_margin, 1, "{name}");
+            }
+        }
+    }
+}

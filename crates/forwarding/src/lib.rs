@@ -1,0 +1,74 @@
+//! What network functions that forward IPv4 packets under addresses of their own have in common: a [`Router`] (RFC 1812)
+//! between two links, and keys and values of flows.
+//!
+//! A function has a [`Router`] among its settings and three tables in its state ([`Forwards`], by the macro
+//! [`forwards!`]). [`Router::admit`] takes a packet in: it answers ARP (RFC 826), leads later fragments after the first
+//! one, and says what the rest is. [`Router::forward`] sends a packet on: routes, next hops, time to live, fragmentation,
+//! tunnels (RFC 2003), and the ICMP errors that are due. What lies between the two is the function's own.
+//!
+//! ```
+//! use asterism_forwarding::{Came, Errors, Fragmented, Fragments, Neighbours, Onward, Router, forwards, tables};
+//! use asterism_function::{Ask, Builder, Late, NetworkFunction, Reason, Verdict, state};
+//! use core::ops::ControlFlow;
+//!
+//! #[state]
+//! struct Tables {
+//!     fragments: Fragments<Fragmented>,
+//!     neighbours: Neighbours,
+//!     errors: Errors,
+//! }
+//! forwards!(Tables, Fragmented);
+//!
+//! /// Forwards what has a route, and nothing else.
+//! struct Relay(Router);
+//!
+//! impl NetworkFunction for Relay {
+//!     type State = Tables;
+//!
+//!     fn state(&self, builder: &Builder) -> Tables {
+//!         let (fragments, neighbours, errors) = tables(builder, 1_024, 1_024);
+//!         Tables { fragments, neighbours, errors }
+//!     }
+//!
+//!     fn packet(&self, ask: Ask<'_, Tables>) -> Result<Verdict, Late> {
+//!         let (ask, _side, came) = match self.0.admit(ask)? {
+//!             ControlFlow::Continue(admitted) => admitted,
+//!             ControlFlow::Break(verdict) => return Ok(verdict),
+//!         };
+//!         let (Came::Flow(flow) | Came::Query(flow) | Came::Reply(flow)) = came else {
+//!             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+//!         };
+//!         let to = flow.destination().address;
+//!         match self.0.side_of(to) {
+//!             Some(side) => self.0.forward(ask, Onward::routed(side, to), |_| {}),
+//!             None => Ok(Verdict::Drop(Reason::NoRoute)),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! Layer 3a, above `function`; imports `asterism_function` alone, so it knows no port and no placement. IPv4 only, and two
+//! links. Read first: `router.rs`, then `link.rs`; `ends.rs` and `connection.rs` are what the tables of flows are made of.
+
+mod connection;
+mod ends;
+mod error;
+mod fragment;
+mod interface;
+mod link;
+mod neighbour;
+mod report;
+mod router;
+mod state;
+mod tunnel;
+
+pub use connection::{Connection, Direction, IdleTimes};
+pub use ends::Ends;
+pub use error::embedded;
+pub use fragment::{FragmentKey, Fragmented, Fragments, Lead, portless};
+pub use interface::{Interface, Prefix, ROUTES_MAX, Route, Side, is_host};
+pub use link::{Carriage, Link};
+pub use neighbour::{Neighbour, Neighbours, NextHop, next_hop};
+pub use report::{Errors, ErrorsSent, Report};
+pub use router::{Admission, Came, Onward, Router, RouterConfig};
+pub use state::{Forwards, Tables, Writes, tables};
