@@ -39,11 +39,17 @@ macro_rules! source {
 }
 
 const NAT: &[Source] = &[
+    source!("nat/", "census/accounts.rs", Beyond),
+    source!("nat/", "census/blocks.rs", Beyond),
+    source!("nat/", "census/events.rs", Beyond),
+    source!("nat/", "census/mod.rs", Beyond),
     source!("nat/", "clauses.rs", Configuration),
     source!("nat/", "config.rs", Configuration),
     source!("nat/", "connection.rs", Path),
     source!("nat/", "error.rs", Beyond),
+    source!("nat/", "export.rs", Beyond),
     source!("nat/", "fragment.rs", Beyond),
+    source!("nat/", "limits.rs", Configuration),
     source!("nat/", "mod.rs", Path),
     source!("nat/", "neighbour.rs", Beyond),
     source!("nat/", "open.rs", Path),
@@ -51,6 +57,7 @@ const NAT: &[Source] = &[
     source!("nat/", "report.rs", Beyond),
     source!("nat/", "route.rs", Beyond),
     source!("nat/", "session.rs", Path),
+    source!("nat/", "subscribers.rs", Beyond),
 ];
 
 const PORT_SCAN: &[Source] = &[
@@ -129,14 +136,27 @@ mod tests {
         assert_eq!(count(""), 0);
     }
 
+    /// The files of a folder and of those in it.
+    fn files(folder: &std::path::Path) -> BTreeSet<String> {
+        let entries = std::fs::read_dir(folder).expect("the function's folder");
+        let mut found = BTreeSet::new();
+        for entry in entries.map(|entry| entry.expect("its entries")) {
+            let name = entry.file_name().into_string().expect("a name");
+            if entry.path().is_dir() {
+                let inner = files(&entry.path());
+                found.extend(inner.into_iter().map(|file| format!("{name}/{file}")));
+            } else {
+                found.insert(name);
+            }
+        }
+        found
+    }
+
     #[test]
     fn every_source_of_a_function_is_counted() {
         for (folder, sources) in [("nat", NAT), ("port_scan", PORT_SCAN)] {
             let path = format!("{}/../functions/src/{folder}", env!("CARGO_MANIFEST_DIR"));
-            let there: BTreeSet<String> = std::fs::read_dir(path)
-                .expect("the function's folder")
-                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-                .collect();
+            let there = files(path.as_ref());
             let counted: BTreeSet<String> = sources
                 .iter()
                 .map(|(file, _, _)| (*file).to_owned())

@@ -4,7 +4,8 @@
 use super::census::{NatEvent, NatEventKind};
 use crate::ipfix::{Messages, Template};
 
-/// Of a block: when, what, subscriber, outside address, first and last port, step, ports (RFC 8158, a subset).
+/// Of a block: when, what, subscriber, outside address, first and last port, step, ports (RFC 8158, a subset). The first port stands
+/// there as `postNAPTSourceTransportPort` too: nfdump 1.7.1 reads no ranges of ports from IPFIX.
 const BLOCK: Template = Template {
     number: 258,
     elements: &[
@@ -12,6 +13,7 @@ const BLOCK: Template = Template {
         (230, 1),
         (8, 4),
         (225, 4),
+        (227, 2),
         (361, 2),
         (362, 2),
         (363, 2),
@@ -65,7 +67,7 @@ impl EventExporter {
             out.extend(event.outside.octets());
             let (first, last) = event.ports;
             if is_of_block {
-                for number in [first, last, 1, (last - first).wrapping_add(1)] {
+                for number in [first, first, last, 1, (last - first).wrapping_add(1)] {
                     out.extend(number.to_be_bytes());
                 }
             } else {
