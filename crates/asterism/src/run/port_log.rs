@@ -183,7 +183,11 @@ impl PortLog {
             let mut lost = 0;
             let mut send = |message: &[u8]| {
                 let sent = socket.send(message).is_ok();
-                let count = if sent { &counts.messages } else { &counts.messages_lost };
+                let count = if sent {
+                    &counts.messages
+                } else {
+                    &counts.messages_lost
+                };
                 count.fetch_add(1, Ordering::Relaxed);
                 lost += u64::from(!sent);
             };
@@ -192,7 +196,8 @@ impl PortLog {
             }
             self.exporter.finish(now_s, &mut send);
             if lost > 0 {
-                failed.get_or_insert_with(|| format!("collector {collector}: {lost} messages lost"));
+                failed
+                    .get_or_insert_with(|| format!("collector {collector}: {lost} messages lost"));
             }
         }
         failed

@@ -87,12 +87,18 @@ fn a_block_is_logged_once_from_its_begin_to_its_end() {
         let lines = lines(&cluster);
         let line = lines.first()?;
         assert_eq!(line["event"], "block-allocated");
-        assert_eq!((&line["inside"], lines.len()), (&Value::from("10.0.0.2"), 1));
+        assert_eq!(
+            (&line["inside"], lines.len()),
+            (&Value::from("10.0.0.2"), 1)
+        );
         let port = |name: &str| line[name].as_u64().unwrap() as u16;
         Some((port("first_port"), port("last_port")))
     });
     assert_eq!(last - first, 255);
-    assert!(ports.iter().all(|port| (first..=last).contains(port)), "{ports:?}");
+    assert!(
+        ports.iter().all(|port| (first..=last).contains(port)),
+        "{ports:?}"
+    );
     for host in [&a, &b] {
         wait("the block in status", || {
             (counted(host, "blocks_used") == 1 && counted(host, "subscribers") == 1).then_some(())

@@ -104,7 +104,11 @@ impl NatConfig {
         if self.pools.len() > POOLS_MAX {
             faults.add(FIELD, format!("{} exceed {POOLS_MAX}", self.pools.len()));
         }
-        let networks = self.pools.iter().map(|pool| pool.inside.len()).sum::<usize>();
+        let networks = self
+            .pools
+            .iter()
+            .map(|pool| pool.inside.len())
+            .sum::<usize>();
         if networks > POOL_NETWORKS_MAX {
             let sentence = format!("{networks} networks exceed {POOL_NETWORKS_MAX}");
             faults.add(FIELD, sentence);
@@ -116,9 +120,9 @@ impl NatConfig {
             }
             let earlier = || self.pools[..place].iter();
             for prefix in &pool.inside {
-                let is_twice = earlier().flat_map(|pool| &pool.inside).any(|other| {
-                    other.length == prefix.length && other.contains(prefix.address)
-                });
+                let is_twice = earlier()
+                    .flat_map(|pool| &pool.inside)
+                    .any(|other| other.length == prefix.length && other.contains(prefix.address));
                 if prefix.length > 32 || is_twice {
                     let sentence = format!("{prefix} is no prefix, or is there twice");
                     faults.add(FIELD, sentence);
@@ -139,10 +143,16 @@ impl NatConfig {
         let limits = &self.subscribers;
         let mut add = |sentence: String| faults.add("subscribers", sentence);
         if !(8..=32).contains(&limits.prefix_length) {
-            add(format!("prefix length {} is not 8 to 32", limits.prefix_length));
+            add(format!(
+                "prefix length {} is not 8 to 32",
+                limits.prefix_length
+            ));
         }
         if !(1..=SUBSCRIBERS_MAX).contains(&limits.count_max) {
-            add(format!("{} are not 1 to {SUBSCRIBERS_MAX}", limits.count_max));
+            add(format!(
+                "{} are not 1 to {SUBSCRIBERS_MAX}",
+                limits.count_max
+            ));
         }
         if limits.sessions_per_second != 0 {
             // Else what was spent would be forgotten with the last port before time has made up for it.

@@ -15,8 +15,8 @@ pub mod clauses;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod error;
-pub(crate) mod fragment;
 pub mod export;
+pub(crate) mod fragment;
 mod limits;
 pub(crate) mod neighbour;
 pub(crate) mod open;
@@ -318,7 +318,11 @@ impl NetworkFunction for Nat {
         let config = &self.config;
         let mut sessions = builder.table("sessions", config.sessions_max, &config.idle.classes());
         let space = OutsidePorts::new(config);
-        let census = Rc::new(Census::new(config, space.clone(), builder.context().clone()));
+        let census = Rc::new(Census::new(
+            config,
+            space.clone(),
+            builder.context().clone(),
+        ));
         let ports = builder.pool("ports", space.with_census(census.clone()));
         let returns = ports.returns();
         // A port returns with the last session that anybody had through it, perhaps after a rest.

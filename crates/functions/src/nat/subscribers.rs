@@ -37,7 +37,8 @@ impl Pools {
             .clone()
             .map(|pool| places(&|address| pool.outside.contains(address)))
             .collect();
-        let is_named = |address: &Ipv4Addr| pools.clone().any(|pool| pool.outside.contains(address));
+        let is_named =
+            |address: &Ipv4Addr| pools.clone().any(|pool| pool.outside.contains(address));
         addresses.push(places(&|address| !is_named(address)));
         let mut networks: Vec<(Prefix, usize)> = pools
             .clone()
@@ -166,9 +167,7 @@ fn grant_of(
     let (size, part) = (u32::from(last - first) + 1, BLOCK_ITEMS);
     let draw = ask.random(1 << 40 | u64::from(block));
     let (turn, step) = (draw as u32, (draw >> 32) as u32);
-    let at = |offset: u32| {
-        Endpoint::new(outside, first + (offset % size) as u16, inside.protocol)
-    };
+    let at = |offset: u32| Endpoint::new(outside, first + (offset % size) as u16, inside.protocol);
     // Leases are of so many ports together, so most of a block is passed over in a few steps.
     for number in 0..size / part {
         let begin = (turn % (size / part) + number) * part;

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use asterism_function::testkit::{ClusterKit, Outcome};
+use asterism_function::testkit::{ClusterKit, Outcome, late_everywhere};
 use asterism_function::{Endpoint, NetworkFunction, Reason, Verdict};
 use asterism_functions::nat::{
     AddressPool, Forward, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatState, NatUse,
@@ -356,7 +356,11 @@ fn cluster(change: impl FnOnce(&mut NatConfig)) -> ClusterKit<Nat> {
     ClusterKit::new(nat(config), 3, 11)
 }
 
-fn open_at(cluster: &mut ClusterKit<Nat>, member: usize, inside: Endpoint) -> Result<Endpoint, Reason> {
+fn open_at(
+    cluster: &mut ClusterKit<Nat>,
+    member: usize,
+    inside: Endpoint,
+) -> Result<Endpoint, Reason> {
     let bytes = frame(INSIDE, inside, remote(), Wish::default());
     outside_of(&cluster.packet(member, INSIDE, &bytes))
 }
@@ -406,7 +410,8 @@ fn new_sessions_are_limited_over_all_instances() {
     let mut opened = 0;
     for number in 0..30 {
         let member = usize::from(number % 3);
-        opened += u32::from(open_at(&mut cluster, member, udp([10, 0, 0, 5], 5_000 + number)).is_ok());
+        opened +=
+            u32::from(open_at(&mut cluster, member, udp([10, 0, 0, 5], 5_000 + number)).is_ok());
         cluster.exchange();
     }
     assert_eq!(opened, 9);
@@ -434,8 +439,14 @@ fn a_subscribers_block_is_one_for_all_instances_and_survives_a_death() {
     assert_eq!(ports.len(), bound.len());
     // Each block is told by one instance.
     let told: Vec<_> = (0..3).map(|member| news_at(&cluster, member)).collect();
-    assert_eq!(told.iter().map(|(_, events)| events.len()).sum::<usize>(), 30);
-    assert!(told.iter().all(|(_, events)| events.len() > 2), "by all of them");
+    assert_eq!(
+        told.iter().map(|(_, events)| events.len()).sum::<usize>(),
+        30
+    );
+    assert!(
+        told.iter().all(|(_, events)| events.len() > 2),
+        "by all of them"
+    );
     assert!(told.iter().all(|(counted, _)| counted.blocks_used == 30));
 
     cluster.kill(1);
@@ -540,4 +551,105 @@ fn instances_that_are_cut_off_share_no_block() {
     assert_eq!(owners.len(), 45, "one for each instance and subscriber");
     assert_eq!(sum, 4 * 15 * 3);
     cluster.agree();
+}
+
+/// What is set has bounds, and says so.
+#[test]
+fn every_fault_of_what_carriers_set_is_found() {
+    let fields = |change: fn(&mut NatConfig)| {
+        let mut config = config();
+        change(&mut config);
+        match Nat::new(config) {
+            Ok(_) => Vec::new(),
+            Err(faults) => faults.iter().map(|fault| fault.field).collect::<Vec<_>>(),
+        }
+    };
+    let blocks = |ports, per_subscriber_max| {
+        Some(PortBlocks {
+            ports,
+            per_subscriber_max,
+        })
+    };
+    assert!(fields(with_blocks).is_empty());
+    let mut found = Vec::new();
+    for change in [
+        |c: &mut NatConfig| c.subscribers.prefix_length = 7,
+        |c: &mut NatConfig| c.subscribers.prefix_length = 33,
+        |c: &mut NatConfig| c.subscribers.count_max = 0,
+        |c: &mut NatConfig| c.subscribers.sessions_per_second = 1,
+    ] {
+        found.push(fields(change));
+    }
+    assert!(
+        found.iter().all(|fields| fields[..] == ["subscribers"]),
+        "{found:?}"
+    );
+    for wrong in [
+        blocks(0, 1),
+        blocks(500, 1),
+        blocks(16_448, 1),
+        blocks(512, 0),
+        blocks(512, 33),
+    ] {
+        let mut config = config();
+        config.blocks = wrong;
+        let faults = Nat::new(config).unwrap_err();
+        assert!(
+            faults.iter().all(|fault| fault.field == "blocks"),
+            "{faults:?}"
+        );
+    }
+    let rest = fields(|c| {
+        with_blocks(c);
+        c.port_rest.seconds = 1;
+    });
+    assert_eq!(rest, ["port_rest"]);
+    let pool = |outside: Ipv4Addr| AddressPool {
+        inside: vec![Prefix::new([10, 1, 0, 0].into(), 16)],
+        outside: vec![outside],
+    };
+    let mut twice = config();
+    twice.pools = vec![pool(twice.outside_addresses[0]); 2];
+    let mut unknown = config();
+    unknown.pools = vec![pool([9, 9, 9, 9].into())];
+    let mut empty = config();
+    empty.pools = vec![AddressPool {
+        inside: Vec::new(),
+        outside: Vec::new(),
+    }];
+    for (config, count) in [(twice, 2), (unknown, 1), (empty, 1)] {
+        let faults = Nat::new(config).unwrap_err();
+        assert_eq!(faults.len(), count, "{faults:?}");
+        assert!(faults.iter().all(|fault| fault.field == "pools"));
+    }
+}
+
+#[test]
+fn subscribers_fare_alike_when_reads_are_late() {
+    let mut steps = Vec::new();
+    for number in 0..600_u16 {
+        let host = (number % 7) as u8;
+        let inside = if number % 3 == 0 {
+            tcp([10, 0, 0, host], 5_000 + number)
+        } else {
+            udp([10, 0, 0, host], 5_000 + number)
+        };
+        let to = if number % 3 == 0 { server() } else { remote() };
+        let frame = frame(INSIDE, inside, to, Wish::default());
+        let pause = if number % 200 == 199 { 700 } else { 0 };
+        steps.push((pause, INSIDE, frame));
+    }
+    let make = || {
+        let mut config = config();
+        with_blocks(&mut config);
+        config.blocks = Some(PortBlocks {
+            ports: 64,
+            per_subscriber_max: 1,
+        });
+        config.subscribers.ports_max = 60;
+        config.subscribers.sessions_per_second = 5;
+        config.subscribers.sessions_burst = 40;
+        nat(config)
+    };
+    late_everywhere(make, &steps);
 }

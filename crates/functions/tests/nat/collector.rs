@@ -124,7 +124,9 @@ fn a_real_collector_has_every_block_and_binding() {
             "{word},{},{},{}",
             event.inside.address, event.outside, event.ports.0
         ));
-        exporter.add(&event, 1_700_001_000, |message| messages.push(message.to_vec()));
+        exporter.add(&event, 1_700_001_000, |message| {
+            messages.push(message.to_vec())
+        });
     }
     exporter.finish(1_700_001_000, |message| messages.push(message.to_vec()));
     let fields = [
@@ -159,7 +161,9 @@ fn a_real_collector_has_every_block_and_binding() {
                 "{word},{protocol},{},{},{},{}",
                 inside.address, inside.port, event.outside, event.ports.0
             ));
-            exporter.add(&event, 1_700_001_000, |message| messages.push(message.to_vec()));
+            exporter.add(&event, 1_700_001_000, |message| {
+                messages.push(message.to_vec())
+            });
         }
     }
     exporter.finish(1_700_001_000, |message| messages.push(message.to_vec()));

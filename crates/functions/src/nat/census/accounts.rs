@@ -165,7 +165,11 @@ mod tests {
         };
         assert_eq!(account.spent_at(1_000_000, 5), 10_000);
         assert_eq!(account.spent_at(1_200_000, 5), 9_000);
-        assert_eq!(account.spent_at(900_000, 5), 10_000, "clocks do not run back");
+        assert_eq!(
+            account.spent_at(900_000, 5),
+            10_000,
+            "clocks do not run back"
+        );
         assert_eq!(account.spent_at(u64::MAX, u32::MAX), 0);
     }
 }

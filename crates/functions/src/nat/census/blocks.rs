@@ -157,9 +157,8 @@ impl Blocks {
         let (first, count) = (address * self.per_address, self.per_address);
         let begin = turn % count.max(1);
         let (head, tail) = (first + begin..first + count, first..first + begin);
-        head.chain(tail).find(|&number| {
-            self.is_vacant(number, now) && may(number)
-        })
+        head.chain(tail)
+            .find(|&number| self.is_vacant(number, now) && may(number))
     }
 
     /// Whether a block may be given to somebody else.

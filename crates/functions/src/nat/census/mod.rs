@@ -217,8 +217,8 @@ impl Census {
             return Some(Reason::SubscriberQuota);
         }
         let is_counted = most != 0 || self.limits.sessions_per_second != 0;
-        let has_room = !is_counted && counts.blocks.is_none()
-            || counts.accounts.has_room_for(subscriber);
+        let has_room =
+            !is_counted && counts.blocks.is_none() || counts.accounts.has_room_for(subscriber);
         (!has_room).then_some(Reason::TableFull)
     }
 
@@ -429,7 +429,7 @@ impl Census {
             return;
         }
         let number = self.block_of(counts, outside).map(|(_, number)| number);
-        let Some(number) = number.filter(|_| has_account) else {
+        let Some(number) = number else {
             return;
         };
         self.free_anothers(counts, number, subscriber);
@@ -437,11 +437,13 @@ impl Census {
             return;
         };
         if blocks.begin(number, subscriber, now) {
-            let accounts = &mut counts.accounts;
-            accounts.change(subscriber, |account| {
-                blocks.all[number as usize].next = account.first_block;
-                account.first_block = number + 1;
-            });
+            // Others may have opened it for one more subscriber than are counted: the block is taken all the same.
+            if has_account {
+                counts.accounts.change(subscriber, |account| {
+                    blocks.all[number as usize].next = account.first_block;
+                    account.first_block = number + 1;
+                });
+            }
             if is_own {
                 self.note_block(counts, NatEventKind::BlockAllocated, number, now);
             }

@@ -186,7 +186,7 @@ static SUBSCRIBERS: Section = Section {
             "most",
             (64, SUBSCRIBERS_MAX as u64),
             Default::Is("65_536"),
-            "Subscribers that are counted at most; further ones are refused. 96 bytes each at every instance.",
+            "Subscribers that are counted at most; further ones are refused. Of a power of two 80 bytes each at every instance, where there is a quota or blocks.",
         ),
     ],
 };
@@ -357,7 +357,9 @@ fn check_pools(values: &Values, report: &mut Report) {
                         format!("{address} cannot be an outside address"),
                         table.span_of("outside"),
                     )
-                    .help("write unicast addresses that are routed to these hosts and are not inside"),
+                    .help(
+                        "write unicast addresses that are routed to these hosts and are not inside",
+                    ),
                 );
                 break;
             }
@@ -378,7 +380,8 @@ fn check_pools(values: &Values, report: &mut Report) {
 
 fn check_limits(values: &Values, report: &mut Report) {
     if let Some(subscribers) = values.table("subscribers")
-        && let (Some(rate), Some(burst)) = (subscribers.rate("new_sessions"), subscribers.count("burst"))
+        && let (Some(rate), Some(burst)) =
+            (subscribers.rate("new_sessions"), subscribers.count("burst"))
         && burst > rate * 60
     {
         let place = if subscribers.place("burst").is_some() {
@@ -444,7 +447,10 @@ impl CarrierSettings {
                     table.span_of("ports"),
                 )
                 .label(format!("{size} ports for {instances} instances"))
-                .help(format!("write {} or more", instances * BLOCK_ITEMS as usize)),
+                .help(format!(
+                    "write {} or more",
+                    instances * BLOCK_ITEMS as usize
+                )),
             );
         }
         let count = (ports.count() / size.max(1)) as usize * addresses;
