@@ -607,9 +607,7 @@ impl Census {
         }
         let mut writer = Writer::new(out, &[]);
         for _ in 0..count {
-            let Some(event) = counts.events.take() else {
-                return None;
-            };
+            let event = counts.events.take()?;
             // The end of a binding is said by who leases the port.
             let outside = Endpoint::new(event.outside, event.ports.0, event.inside.protocol);
             if event.kind != NatEventKind::BindingEnded || pool.is_own(&outside) {
