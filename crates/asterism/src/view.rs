@@ -26,6 +26,7 @@ use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::exports::{Exported, ExportsDocument};
+use crate::run::port_log::{PortCounts, PortsDocument};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
 pub use stages::StageDocument;
@@ -46,6 +47,8 @@ pub struct View {
     suppressed: AtomicU64,
     /// What was exported, where the function exports.
     pub exports: Exported,
+    /// What is known of outside ports, where the function is a NAT.
+    pub nat_ports: PortCounts,
 }
 
 /// What a host is called, and what belongs to it.
@@ -121,6 +124,7 @@ impl View {
             phase: AtomicU8::new(Phase::Listening as u8),
             suppressed: AtomicU64::new(0),
             exports: Exported::default(),
+            nat_ports: PortCounts::default(),
         }
     }
 
@@ -327,6 +331,7 @@ impl View {
             audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
             exports: self.exports.document(),
+            nat_ports: self.nat_ports.document(),
         }
     }
 
@@ -475,6 +480,9 @@ pub struct StatusDocument {
     /// What it exported to a collector; absent where nothing is exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exports: Option<ExportsDocument>,
+    /// What is known of outside ports; absent where the function is no NAT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat_ports: Option<PortsDocument>,
 }
 
 /// A life of a member that an epoch ended.

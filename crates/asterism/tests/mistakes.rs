@@ -66,6 +66,7 @@ fn the_examples_are_good() {
         ("firewall.toml", "4 rules of firewall.rules"),
         ("balancer.toml", "2 services with 5 backends"),
         ("monitor.toml", "exported to 192.0.2.9:4739"),
+        ("carrier-nat.toml", "4 blocks of 512 ports a subscriber"),
         ("limiter.toml", "sources 2,000 packets a second"),
     ] {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");

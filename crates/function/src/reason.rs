@@ -78,6 +78,7 @@ reasons! {
     SignatureFound "signature-found" "The packet completes a signature whose response blocks.";
     ConnectionBlocked "connection-blocked" "The connection is blocked for a signature that was found in it.";
     FragmentNotInspected "fragment-not-inspected" "An IP fragment, in which no signature is looked for, where these are to be dropped.";
+    SubscriberQuota "subscriber-quota" "The subscriber has as many outside ports, or port blocks, as its quota allows; it was told by ICMP where that is allowed.";
 }
 
 impl Reason {

@@ -2,6 +2,7 @@
 pub mod balancer;
 pub mod firewall;
 pub mod host;
+pub mod ipfix;
 pub mod limiter;
 pub mod monitor;
 pub mod nat;

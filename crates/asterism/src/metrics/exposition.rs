@@ -73,6 +73,7 @@ pub fn text(view: &View) -> String {
     stages::stages(&mut page, &view.names.stages, &instances);
     objects(&mut page, &instances);
     exports(&mut page, view);
+    nat_ports(&mut page, view);
     channel(&mut page, view);
     audit(&mut page, view);
     peers(&mut page, view);
@@ -148,6 +149,71 @@ fn exports(page: &mut Page, view: &View) {
         ),
     ];
     for (name, help, value) in counts {
+        page.one(name, "counter", help, value);
+    }
+}
+
+/// What is known of outside ports, where the function is a NAT.
+fn nat_ports(page: &mut Page, view: &View) {
+    let Some(ports) = view.nat_ports.document() else {
+        return;
+    };
+    for (name, help, value) in [
+        (
+            "asterism_nat_subscribers",
+            "Subscribers with outside ports, of all hosts; 0 where none are counted.",
+            ports.subscribers,
+        ),
+        (
+            "asterism_nat_blocks_used",
+            "Blocks of ports in use, of all hosts.",
+            ports.blocks_used,
+        ),
+        (
+            "asterism_nat_blocks_resting",
+            "Blocks of ports that nobody uses and nobody else may have yet, of all hosts.",
+            ports.blocks_resting,
+        ),
+        (
+            "asterism_nat_ports_resting",
+            "Ports that rest at this host before they are granted again.",
+            ports.ports_resting,
+        ),
+    ] {
+        page.one(name, "gauge", help, value);
+    }
+    for (name, help, value) in [
+        (
+            "asterism_nat_rests_cut_short_total",
+            "Ports that were granted again too early, because too many rested.",
+            ports.rests_cut_short,
+        ),
+        (
+            "asterism_nat_log_events_total",
+            "Events of ports and blocks that this host logged.",
+            ports.events,
+        ),
+        (
+            "asterism_nat_log_events_lost_total",
+            "Events that were noted faster than they were taken, and are lost.",
+            ports.events_lost,
+        ),
+        (
+            "asterism_nat_log_lines_lost_total",
+            "Lines that could not be written to the log.",
+            ports.lines_lost,
+        ),
+        (
+            "asterism_nat_log_messages_total",
+            "IPFIX messages of the log that were sent.",
+            ports.messages,
+        ),
+        (
+            "asterism_nat_log_messages_lost_total",
+            "IPFIX messages of the log that could not be sent; their events are lost.",
+            ports.messages_lost,
+        ),
+    ] {
         page.one(name, "counter", help, value);
     }
 }

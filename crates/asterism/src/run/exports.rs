@@ -18,6 +18,7 @@ use asterism_placement::{Incarnation, MemberId, Time};
 use serde::{Deserialize, Serialize};
 
 use super::journal::Event;
+use super::port_log::PortLog;
 use super::requests::Request;
 use super::service::Service;
 use crate::config::Settings;
@@ -70,6 +71,13 @@ impl Exported {
             messages_lost: count(&self.lost),
         })
     }
+}
+
+/// What goes out of a host besides packets: flows of a monitor, ports of a NAT.
+#[derive(Debug, Default)]
+pub struct Exporting {
+    pub(super) flows: Option<Exports>,
+    pub(super) ports: Option<PortLog>,
 }
 
 /// What a host exports, and where to.
@@ -183,8 +191,9 @@ fn monitor(settings: &Settings) -> Option<(Option<usize>, &MonitorSettings, Sock
 }
 
 impl Service<'_, '_> {
-    /// Opens what flows are exported by, if the function has flows and there is a collector.
+    /// Opens what flows are exported by, if the function has flows and there is a collector; and what ports are logged by.
     pub(super) fn begin_exports(&mut self) -> Result<(), String> {
+        self.begin_port_log()?;
         let Some((stage, settings, collector)) = monitor(&self.config.function.settings) else {
             return Ok(());
         };
@@ -195,7 +204,7 @@ impl Service<'_, '_> {
         // Whoever is heard by now began before this host did.
         exports.before = self.before(&[], 0);
         self.view.exports.is_on.store(true, Ordering::Relaxed);
-        self.exports = Some(exports);
+        self.exports.flows = Some(exports);
         Ok(())
     }
 
@@ -231,7 +240,8 @@ impl Service<'_, '_> {
 
     /// Exports what is due, a bounded part of it.
     pub(super) fn watch_exports(&mut self) {
-        let Some(mut exports) = self.exports.take() else {
+        self.watch_port_log();
+        let Some(mut exports) = self.exports.flows.take() else {
             return;
         };
         let (now, now_s) = (self.clock.now(), self.clock.wall());
@@ -281,6 +291,6 @@ impl Service<'_, '_> {
                 exports.coming = Some((interval, coming));
             }
         }
-        self.exports = Some(exports);
+        self.exports.flows = Some(exports);
     }
 }

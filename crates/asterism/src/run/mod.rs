@@ -14,6 +14,7 @@ pub mod journal;
 mod keys;
 mod notices;
 pub mod notify;
+pub mod port_log;
 pub mod ports;
 pub mod reload;
 pub mod requests;

@@ -20,7 +20,7 @@ use asterism_placement::replicated::{Refused, Standing};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
-use super::exports::Exports;
+use super::exports::Exporting;
 use super::health::{Checking, Teller};
 use super::journal::{Event, Journal};
 use super::notify::Manager;
@@ -50,7 +50,7 @@ const FLUSH_US: u64 = 1_000;
 
 /// A running host.
 pub struct Service<'a, 'o> {
-    prepared: &'a Prepared,
+    pub(super) prepared: &'a Prepared,
     pub(super) config: Config,
     pub(super) clock: MonotonicClock,
     pub(super) member: MemberId,
@@ -65,7 +65,7 @@ pub struct Service<'a, 'o> {
     manager: Manager,
     epochs: Option<Watch>,
     pub(super) keys: Option<keys::Watch>,
-    pub(super) exports: Option<Exports>,
+    pub(super) exports: Exporting,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
@@ -252,7 +252,7 @@ impl Service<'_, '_> {
                 watch
             }),
             keys: keys::Watch::of(prepared),
-            exports: None,
+            exports: Exporting::default(),
             stop,
             hang_up,
             stop_asked: false,

@@ -6,6 +6,7 @@ mod exports;
 mod host;
 mod keys;
 mod metrics;
+mod ports;
 mod recipe;
 mod sites;
 #[path = "../validator/mod.rs"]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use asterism_packet::{Layout, Malformed, Packet};
 use asterism_state::{
     Builder, Context, Flush, GiveBack, Identity, Late, ObjectSettings, OriginName, Sequencer,
-    Settle, State,
+    Settle, State, Sweep,
 };
 
 use super::{Outcome, START_TICK};
@@ -46,6 +46,13 @@ struct Member<F: NetworkFunction> {
 }
 
 impl<F: NetworkFunction> Member<F> {
+    /// Looks at all its entries for those that ended.
+    fn sweep(&mut self) {
+        for object in 0..self.state.objects().len() as u8 {
+            self.state.with(object, Sweep { turns: 1 });
+        }
+    }
+
     /// Takes what it wrote, accumulated changes included.
     fn gather(&mut self) {
         for object in 0..self.state.objects().len() as u8 {
@@ -242,6 +249,36 @@ impl<F: NetworkFunction> ClusterKit<F> {
         }
         member.heard[from] += news.len();
         member.context.set_covered(from as u16, self.now_us);
+    }
+
+    /// Entries that are idle by now end: whoever used them last says so, or who inherits that of the dead; all is told, and what
+    /// every living instance knows to have ended is forgotten.
+    pub fn idle_out(&mut self) {
+        let living: Vec<_> = (0..self.members.len())
+            .filter(|place| self.members[*place].lives)
+            .collect();
+        for place in &living {
+            let member = &mut self.members[*place];
+            let lives = living.iter().map(|living| name(*living));
+            member.context.set_living(lives);
+            member.sweep();
+        }
+        // Once for what ended, once for what was told of it.
+        for _ in 0..2 {
+            self.exchange();
+            for to in &living {
+                for from in 0..self.members.len() {
+                    let last = self.members[from].written.last();
+                    let sequence = last.map_or(0, |(sequence, _)| *sequence);
+                    let context = &self.members[*to].context;
+                    if let Some(origin) = context.origin(name(from)) {
+                        context.set_applied(origin, sequence);
+                        context.set_stable(origin, sequence);
+                    }
+                }
+                self.members[*to].sweep();
+            }
+        }
     }
 
     /// An instance dies. What it wrote and told nobody is lost; what only some heard, all others hear, as those who live complete

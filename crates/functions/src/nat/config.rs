@@ -9,6 +9,8 @@ use core::net::Ipv4Addr;
 use asterism_forwarding::{IdleTimes, Interface, ROUTES_MAX, Route, Side, is_host};
 use asterism_function::{Endpoint, MacAddress, Protocol};
 
+use super::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
+
 /// Outside addresses at most: so many have a one-byte name on the wire.
 pub const OUTSIDE_ADDRESSES_MAX: usize = 255;
 /// The smallest link that IPv4 allows (RFC 791 §3.2).
@@ -71,6 +73,16 @@ pub struct NatConfig {
     pub neighbours_max: u32,
     /// ICMP errors that are sent per second at most, each side on its own (RFC 1812 §4.3.2.8).
     pub icmp_errors_per_second: u16,
+    /// Outside addresses for some of the inside.
+    pub pools: Vec<AddressPool>,
+    /// What each subscriber may have.
+    pub subscribers: SubscriberLimits,
+    /// Ports are given to subscribers in blocks.
+    pub blocks: Option<PortBlocks>,
+    /// How long ports rest before they are granted again.
+    pub port_rest: PortRest,
+    /// What blocks, or else bindings, begin and end is kept for the control plane.
+    pub log: bool,
 }
 
 impl NatConfig {
@@ -94,6 +106,11 @@ impl NatConfig {
             fragments_max: 1 << 12,
             neighbours_max: 1 << 12,
             icmp_errors_per_second: 100,
+            pools: Vec::new(),
+            subscribers: SubscriberLimits::NONE,
+            blocks: None,
+            port_rest: PortRest::RFC,
+            log: false,
         }
     }
 
@@ -105,6 +122,8 @@ impl NatConfig {
         self.check_routes(&mut faults);
         self.check_forwards(&mut faults);
         self.check_limits(&mut faults);
+        self.check_pools(&mut faults);
+        self.check_subscribers(&mut faults);
         if faults.0.is_empty() {
             Ok(())
         } else {
@@ -311,10 +330,10 @@ impl fmt::Display for ConfigFault {
 impl core::error::Error for ConfigFault {}
 
 #[derive(Default)]
-struct Faults(Vec<ConfigFault>);
+pub(super) struct Faults(Vec<ConfigFault>);
 
 impl Faults {
-    fn add(&mut self, field: &'static str, sentence: String) {
+    pub(super) fn add(&mut self, field: &'static str, sentence: String) {
         self.0.push(ConfigFault { field, sentence });
     }
 }

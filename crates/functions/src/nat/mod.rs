@@ -1,23 +1,29 @@
 //! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382,
-//! RFC 5508, RFC 7857; `clauses.rs` says which clause is met how).
+//! RFC 5508, RFC 6888, RFC 7857; `clauses.rs` says which clause is met how).
 //!
 //! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
 //! the path of a packet whose session is known: one probe, then edits. Everything else is in the files beside it, all of
-//! it off that path: `open.rs` (new sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them). Read
-//! first: `session.rs`.
+//! it off that path: `open.rs` (new sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them), and for
+//! carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas, blocks and pools) and `census/` (who has
+//! which ports). Read first: `session.rs`.
 //!
 //! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
 //! is translated by the binding and leaves no trace: outsiders cannot fill the table.
 
+mod census;
 pub mod clauses;
 mod config;
 mod error;
+pub mod export;
+mod limits;
 mod open;
 mod ports;
 mod session;
+mod subscribers;
 
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
+use std::rc::Rc;
 
 use asterism_forwarding::{
     Came, Errors, Fragments, Neighbours, Router, RouterConfig, forwards, tables,
@@ -31,9 +37,17 @@ pub use asterism_forwarding::{
     Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes, Interface,
     Neighbour, Prefix, ROUTES_MAX, Route, Side,
 };
+pub use census::{EVENTS_MAX, NatEvent, NatEventKind, NatNews, NatUse};
 pub use config::{ConfigFault, Filtering, Forward, NatConfig, OUTSIDE_ADDRESSES_MAX};
+pub use limits::{
+    AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
+    POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
+};
 pub use ports::OutsidePorts;
 pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
+
+use census::Census;
+use subscribers::Pools;
 
 /// What all instances of a NAT share.
 #[state]
@@ -62,6 +76,7 @@ pub struct Nat {
     forwards_by_outside: Vec<(Endpoint, Endpoint)>,
     /// (inside, outside), by inside endpoint.
     forwards_by_inside: Vec<(Endpoint, Endpoint)>,
+    pools: Pools,
 }
 
 impl Nat {
@@ -89,6 +104,7 @@ impl Nat {
             }),
             forwards_by_outside,
             forwards_by_inside,
+            pools: Pools::new(&config),
             config,
         })
     }
@@ -251,18 +267,28 @@ impl NetworkFunction for Nat {
     fn state(&self, builder: &Builder) -> NatState {
         let config = &self.config;
         let mut sessions = builder.table("sessions", config.sessions_max, &config.idle.classes());
-        let ports = builder.pool("ports", OutsidePorts::new(config));
+        let space = OutsidePorts::new(config);
+        let census = Rc::new(Census::new(
+            config,
+            space.clone(),
+            builder.context().clone(),
+        ));
+        let ports = builder.pool("ports", space.with_census(census.clone()));
         let returns = ports.returns();
-        // A port returns with the last session that anybody had through it.
+        // A port returns with the last session that anybody had through it, perhaps after a rest.
         let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
+        let forgets = census.clone();
         sessions.on_forget(outside_lane, move |session: &Session, last| {
             if last {
-                returns.item(&session.outside());
+                forgets.left(session, &returns);
             }
         });
         // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
         let holds = ports.returns();
-        sessions.on_adopt(move |session: &Session| holds.hold(&session.outside()));
+        sessions.on_adopt(move |session: &Session| {
+            holds.hold(&session.outside());
+            census.adopted(session);
+        });
         let (fragments, neighbours, errors) =
             tables(builder, config.fragments_max, config.neighbours_max);
         NatState {
@@ -291,9 +317,24 @@ impl NetworkFunction for Nat {
         self.config.outside_addresses.clone()
     }
 
+    /// Whatever the question: [`NatUse`], then the events since the last report, which are told once. [`NatNews::read_all`] reads
+    /// them.
+    fn report(
+        &self,
+        state: &NatState,
+        _: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let census = state.ports.space().census()?;
+        census.report(&state.ports, range, out)
+    }
+
     fn schema(&self) -> u64 {
         let config = &self.config;
         let mut bytes = Vec::new();
+        self.pools.write(&mut bytes);
+        limits::write(config, &mut bytes);
         for address in &config.outside_addresses {
             bytes.extend(address.octets());
         }

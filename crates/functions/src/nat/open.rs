@@ -11,7 +11,7 @@ use super::session::{BY_INSIDE, BY_OUTSIDE, Session};
 use super::{Nat, NatState};
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
-const ADDRESSES_TRIED_MAX: u32 = 4;
+pub(super) const ADDRESSES_TRIED_MAX: u32 = 4;
 /// Ports that are asked for so that one of the same parity is found (RFC 4787 REQ-4).
 const PARITY_TRIES_MAX: u32 = 3;
 
@@ -113,6 +113,7 @@ impl Nat {
             Some(inside) => Onward::routed(Side::Inside, inside.address),
             None => Onward::routed(Side::Outside, remote.address),
         };
+        let (census, arrived_us) = (ask.ports.space().census().cloned(), ask.arrived_us());
         self.router.forward(ask, onward, |act| {
             match belongs {
                 Belongs::To(at) => {
@@ -126,6 +127,9 @@ impl Nat {
                     let connection = Connection::new(remote).after(flags, Direction::Outbound);
                     let session = Session::new(inside, remote, outside, hairpins);
                     act.sessions.insert(vacancy, session, connection);
+                    if let Some(census) = &census {
+                        census.opened(&session, arrived_us);
+                    }
                 }
             }
             if let Some(Target::Session(at)) = target {
@@ -214,8 +218,9 @@ impl Nat {
         if flags.contains(TcpFlags::RST) {
             return Ok(Err(Reason::NoBinding));
         }
-        let Some(outside) = self.bind(ask, inside)? else {
-            return Ok(Err(Reason::PortsExhausted));
+        let outside = match self.bind(ask, inside)? {
+            Ok(outside) => outside,
+            Err(reason) => return Ok(Err(reason)),
         };
         Ok(match ask.sessions.vacancy()? {
             Some(vacancy) => Ok(Belongs::ToNew(vacancy, outside)),
@@ -245,16 +250,32 @@ impl Nat {
     }
 
     /// The outside endpoint for a new session of an inside endpoint: its binding, else a port of its own on the
-    /// address that the inside address is paired with (RFC 4787 REQ-1 to REQ-4).
-    fn bind(&self, ask: &Ask<'_, NatState>, inside: Endpoint) -> Result<Option<Outside>, Late> {
-        if let Some(outside) = self.bound(ask, inside)? {
-            return Ok(Some(Outside::Bound(outside)));
+    /// address that the inside address is paired with (RFC 4787 REQ-1 to REQ-4). Or why there is none.
+    fn bind(
+        &self,
+        ask: &Ask<'_, NatState>,
+        inside: Endpoint,
+    ) -> Result<Result<Outside, Reason>, Late> {
+        let bound = self.bound(ask, inside)?;
+        if let Some(reason) = self.refuses(ask, inside, bound.is_some()) {
+            return Ok(Err(reason));
+        }
+        if let Some(outside) = bound {
+            return Ok(Ok(Outside::Bound(outside)));
+        }
+        if self.config.blocks.is_some() {
+            let granted = self.grant_in_block(ask, inside)?;
+            return Ok(granted.map(Outside::Granted));
         }
         let space = ask.ports.space();
-        let (addresses, items) = (space.addresses(), space.items().max(1));
-        let paired = ask.choose(inside.address.to_bits().into(), addresses);
+        let items = space.items().max(1);
+        let (pool, paired) = self.paired(ask, inside);
+        let addresses = pool.len() as u32;
         for address in 0..addresses.min(ADDRESSES_TRIED_MAX) {
-            let shelf = space.shelf((paired + address) % addresses, inside.protocol);
+            let shelf = space.shelf(
+                pool[((paired + address) % addresses) as usize],
+                inside.protocol,
+            );
             let wish = space.wish(shelf, inside.port);
             let tries = if inside.protocol == Protocol::UDP {
                 PARITY_TRIES_MAX
@@ -277,11 +298,11 @@ impl Nat {
                     break;
                 }
             }
-            if granted.is_some() {
-                return Ok(granted.map(Outside::Granted));
+            if let Some(granted) = granted {
+                return Ok(Ok(Outside::Granted(granted)));
             }
         }
-        Ok(None)
+        Ok(Err(Reason::PortsExhausted))
     }
 
     /// The outside endpoint that an inside endpoint has: a forward's, or that of any of its sessions.

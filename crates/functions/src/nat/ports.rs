@@ -1,9 +1,11 @@
 //! The outside endpoints that the NAT hands out. Imports `asterism_function`, `config`.
 
 use core::net::Ipv4Addr;
+use std::rc::Rc;
 
 use asterism_function::{Endpoint, Protocol, Space};
 
+use super::census::Census;
 use super::config::NatConfig;
 
 /// Protocols, each with ports of its own on every address.
@@ -18,6 +20,8 @@ pub struct OutsidePorts {
     items: u32,
     /// For each shelf the forwarded ports within the range, in order.
     forwarded: Vec<Vec<u16>>,
+    /// Who uses them.
+    census: Option<Rc<Census>>,
 }
 
 impl OutsidePorts {
@@ -49,18 +53,37 @@ impl OutsidePorts {
             first_port,
             items: range.saturating_sub(left_out) as u32,
             forwarded,
+            census: None,
         }
+    }
+
+    /// The same endpoints, with who uses them.
+    pub(super) fn with_census(self, census: Rc<Census>) -> Self {
+        Self {
+            census: Some(census),
+            ..self
+        }
+    }
+
+    /// Who uses them.
+    pub(super) fn census(&self) -> Option<&Rc<Census>> {
+        self.census.as_ref()
+    }
+
+    pub(super) fn all_addresses(&self) -> &[Ipv4Addr] {
+        &self.addresses
+    }
+
+    /// Where an address stands in the list.
+    pub(super) fn place_of_address(&self, address: Ipv4Addr) -> Option<u32> {
+        let place = self.addresses.iter().position(|known| *known == address);
+        place.map(|place| place as u32)
     }
 
     /// The shelf of an address (by its place in the list) and a protocol.
     pub(super) fn shelf(&self, address: u32, protocol: Protocol) -> u32 {
         let place = PROTOCOLS.iter().position(|known| *known == protocol);
         address * PROTOCOLS.len() as u32 + place.unwrap_or(0) as u32
-    }
-
-    /// How many addresses there are.
-    pub(super) fn addresses(&self) -> u32 {
-        self.addresses.len() as u32
     }
 
     /// The place to wish for on a shelf so that `port` is kept; a place that depends on `port` alone where it

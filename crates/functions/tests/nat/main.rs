@@ -3,7 +3,9 @@
 //! `network.rs` is the small network that most tests send packets through; `capture.rs` reads recordings.
 
 mod capture;
+mod carrier;
 mod cluster;
+mod collector;
 mod connections;
 mod established;
 mod hostile;

@@ -25,7 +25,9 @@ pub use chain::{ChainSettings, StageSettings};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
-pub use nat::{Filtering, Forward, IdleTimes, Link, NatSettings};
+pub use nat::{
+    CarrierSettings, Filtering, Forward, IdleTimes, Link, LogSettings, NatSettings, PoolSettings,
+};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
 pub use signature::{Blocked, SignatureSettings, Wanted};

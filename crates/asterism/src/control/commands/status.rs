@@ -42,6 +42,17 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             exports.intervals, exports.records, exports.messages, exports.messages_lost
         ));
     }
+    if let Some(ports) = &status.nat_ports {
+        text.push_str(&format!(
+            "subscribers {}: {} blocks used, {} resting; {} ports rest; {} events logged, {} lost\n",
+            ports.subscribers,
+            ports.blocks_used,
+            ports.blocks_resting,
+            ports.ports_resting,
+            ports.events,
+            ports.events_lost + ports.lines_lost + ports.messages_lost,
+        ));
+    }
     for instance in &status.instances {
         let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
         text.push_str(&format!(

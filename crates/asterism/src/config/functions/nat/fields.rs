@@ -1,5 +1,6 @@
 //! The fields of the NAT, and its state objects.
 
+use super::carrier::FIELDS as CARRIER;
 use crate::config::functions::{
     DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent,
     allocation, capacity, delay, object, placement, seconds,
@@ -182,6 +183,11 @@ static SETTINGS: Section = Section {
             default: Default::Is("\"100/s\""),
             meaning: "The most ICMP errors that are sent, on each side on its own (RFC 1812, section 4.3.2.8).",
         },
+        CARRIER[0],
+        CARRIER[1],
+        CARRIER[2],
+        CARRIER[3],
+        CARRIER[4],
         Field {
             name: "inside_link",
             kind: Kind::Table(&INSIDE_LINK),

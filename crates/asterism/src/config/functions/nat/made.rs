@@ -51,11 +51,12 @@ impl FunctionSettings for NatSettings {
             count => format!(", {count} forwards"),
         };
         format!(
-            "{} appear as {}{more}, ports {} ({} a protocol){forwards}",
+            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{}",
             inside.join(", "),
             outside.join(", "),
             self.ports,
-            show_count(u64::from(self.ports.count()) * self.outside.len() as u64),
+            show_count(u64::from(self.ports.count()) * self.addresses() as u64),
+            self.carrier.words(),
         )
     }
 
@@ -89,9 +90,14 @@ impl FunctionSettings for NatSettings {
         let replicated = objects
             .iter()
             .any(|one| one.kind == ObjectKind::Pool && one.placement == Placement::Replicated);
-        let blocks = self.ports.count().div_ceil(BLOCK_ITEMS) as usize * self.outside.len();
+        let blocks = self.ports.count().div_ceil(BLOCK_ITEMS) as usize * self.addresses();
+        if replicated {
+            let addresses = self.addresses();
+            self.carrier
+                .check(self.ports, addresses, instances, values, report);
+        }
         if replicated && blocks < instances {
-            let needed = instances.div_ceil(self.outside.len()) * BLOCK_ITEMS as usize;
+            let needed = instances.div_ceil(self.addresses()) * BLOCK_ITEMS as usize;
             report.add(
                 Diagnostic::error(
                     "there are too few outside ports to lease a block to every instance",
@@ -105,6 +111,14 @@ impl FunctionSettings for NatSettings {
                 )),
             );
         }
+    }
+}
+
+impl NatSettings {
+    /// How many outside addresses there are.
+    fn addresses(&self) -> usize {
+        let pools = self.carrier.pools.iter();
+        self.outside.len() + pools.map(|pool| pool.addresses().count()).sum::<usize>()
     }
 }
 
@@ -165,7 +179,7 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
         side: Side::Outside,
         next_hop: Some(outside.next_hop),
     });
-    NatConfig {
+    let mut config = NatConfig {
         outside_ports: (settings.ports.first, settings.ports.last),
         routes,
         neighbours: [inside, outside]
@@ -205,5 +219,7 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
             outside.interface(OUTSIDE),
             settings.outside.clone(),
         )
-    }
+    };
+    settings.carrier.put(&mut config);
+    config
 }

@@ -1,6 +1,7 @@
 //! The settings of the NAT: what contradicts among them, and what comes of them. Its fields are in `fields.rs`,
-//! the NAT that is made of them in `made.rs`.
+//! the NAT that is made of them in `made.rs`, what carriers set in `carrier.rs`.
 
+mod carrier;
 pub(super) mod fields;
 pub(super) mod made;
 
@@ -13,6 +14,7 @@ use crate::config::kind::Value;
 use crate::config::network::{Ports, Prefix};
 use crate::config::section::Values;
 use crate::config::value::show_duration;
+pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
 use fields::IDLE;
 pub(super) use fields::NAT;
 
@@ -39,6 +41,8 @@ pub struct NatSettings {
     pub short_idle: bool,
     /// ICMP errors per second at most, on each side.
     pub icmp_errors_per_second: u16,
+    /// What a carrier sets.
+    pub carrier: CarrierSettings,
     /// The link to the inside.
     pub inside_link: Link,
     /// The link to the outside.
@@ -123,6 +127,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     check_idle(values, report);
     let links = ["inside_link", "outside_link"].map(|name| read_link(values, name, report));
     let [inside_link, outside_link] = links;
+    let carrier = carrier::read(values, report);
     let idle = values.table("idle")?;
     Some(Settings::Nat(NatSettings {
         outside: addresses(values)?
@@ -152,6 +157,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         },
         short_idle: values.flag("short_idle")?,
         icmp_errors_per_second: u16::try_from(values.rate("icmp_errors")?).ok()?,
+        carrier: carrier?,
         inside_link: inside_link?,
         outside_link: outside_link?,
     }))
@@ -172,7 +178,11 @@ fn addresses(values: &Values) -> Option<Vec<(Ipv4Addr, core::ops::Range<usize>)>
 }
 
 fn networks(values: &Values) -> Option<Vec<Prefix>> {
-    let list = values.list("inside")?.into_iter();
+    networks_of(values, "inside")
+}
+
+fn networks_of(values: &Values, field: &str) -> Option<Vec<Prefix>> {
+    let list = values.list(field)?.into_iter();
     Some(
         list.filter_map(|(value, _)| {
             if let Value::Prefix(prefix) = value {
@@ -259,7 +269,11 @@ fn forwards(values: &Values) -> Vec<(Forward, Values)> {
 
 fn check_forwards(values: &Values, report: &mut Report) {
     let good = |field: &str| !report.has_error_within(&values.span_of(field));
-    let outside = addresses(values).filter(|_| good("outside"));
+    let outside = addresses(values).filter(|_| good("outside") && good("pools"));
+    let pooled: Vec<Ipv4Addr> = carrier::pools(values)
+        .iter()
+        .flat_map(|(pool, _)| pool.addresses())
+        .collect();
     let inside = networks(values).filter(|_| good("inside"));
     let all = forwards(values);
     for (place, (forward, table)) in all.iter().enumerate() {
@@ -267,6 +281,7 @@ fn check_forwards(values: &Values, report: &mut Report) {
         if outside
             .as_ref()
             .is_some_and(|known| !known.iter().any(|(address, _)| address == outer.ip()))
+            && !pooled.contains(outer.ip())
         {
             report.add(
                 Diagnostic::error(

@@ -1,0 +1,506 @@
+//! What a carrier sets: pools, quotas, blocks of ports, rests and the log (RFC 6888).
+
+use core::net::{Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use std::path::PathBuf;
+
+use asterism_functions::nat::{
+    self, AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, NatConfig,
+    OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
+};
+use asterism_state::BLOCK_ITEMS;
+
+use super::made::seconds as ticks;
+use super::networks_of;
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::functions::{check_whole_seconds, seconds};
+use crate::config::kind::{Kind, Value};
+use crate::config::network::{Ports, Prefix};
+use crate::config::section::{Default, Field, Section, Values};
+
+/// What a carrier sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarrierSettings {
+    /// Outside addresses for some of the inside.
+    pub pools: Vec<PoolSettings>,
+    /// What each subscriber may have.
+    pub subscribers: SubscriberLimits,
+    /// Ports are given out in blocks.
+    pub blocks: Option<PortBlocks>,
+    /// How long ports rest before they are granted again.
+    pub port_rest: PortRest,
+    /// Where the log goes.
+    pub log: LogSettings,
+}
+
+/// Outside addresses for some of the inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Whose.
+    pub inside: Vec<Prefix>,
+    /// Which.
+    pub outside: Vec<Prefix>,
+}
+
+/// Where blocks, or else bindings, are logged to.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct LogSettings {
+    /// The file of JSON lines, as written.
+    pub file: Option<PathBuf>,
+    /// The collector of IPFIX over UDP.
+    pub collector: Option<SocketAddr>,
+}
+
+impl LogSettings {
+    /// Whether anything is logged.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.file.is_some() || self.collector.is_some()
+    }
+}
+
+impl PoolSettings {
+    /// Its addresses: every one of its networks, the first and the last included.
+    pub fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let bits = |prefix: &Prefix| {
+            let mask = u32::MAX.checked_shr(prefix.length.into()).unwrap_or(0);
+            let first = prefix.address.to_bits() & !mask;
+            (first, first | mask)
+        };
+        let ranges = self.outside.iter().map(bits);
+        // One more than may be is enough to be refused.
+        ranges
+            .flat_map(|(first, last)| (first..=last).take(OUTSIDE_ADDRESSES_MAX + 1))
+            .map(Ipv4Addr::from_bits)
+    }
+}
+
+const fn count(
+    name: &'static str,
+    (least, most): (u64, u64),
+    default: Default,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Count { least, most },
+        default,
+        meaning,
+    }
+}
+
+/// The fields of `[function.nat]` that carriers need.
+pub(super) const FIELDS: [Field; 5] = [
+    Field {
+        name: "pools",
+        kind: Kind::List {
+            of: &Kind::Table(&POOL),
+            most: POOLS_MAX,
+        },
+        default: Default::Is("[]"),
+        meaning: "Outside addresses, besides `outside`, for some of the inside networks.",
+    },
+    Field {
+        name: "subscribers",
+        kind: Kind::Table(&SUBSCRIBERS),
+        default: Default::Is("{}"),
+        meaning: "What each subscriber may have, over all hosts together (RFC 6888, REQ-4 and REQ-5).",
+    },
+    Field {
+        name: "blocks",
+        kind: Kind::Table(&BLOCKS),
+        default: Default::Unset("each port is given out by itself"),
+        meaning: "Ports are given to subscribers in blocks, which the log names instead of ports.",
+    },
+    Field {
+        name: "port_rest",
+        kind: Kind::Table(&PORT_REST),
+        default: Default::Is("{}"),
+        meaning: "How long ports of UDP and ICMP, and blocks, rest before they are given out again (RFC 6888, REQ-8).",
+    },
+    Field {
+        name: "log",
+        kind: Kind::Table(&LOG),
+        default: Default::Is("{}"),
+        meaning: "Where `asterism run` logs who had which block of ports, or else which port. Destinations are never logged (RFC 6888, REQ-12).",
+    },
+];
+
+static POOL: Section = Section {
+    path: "function.nat.pools",
+    meaning: "Outside addresses for some of the inside. Of several pools the one with the longest network counts.",
+    fields: &[
+        Field {
+            name: "inside",
+            kind: Kind::List {
+                of: &Kind::Prefix,
+                most: 64,
+            },
+            default: Default::Required("[\"10.1.0.0/16\"]"),
+            meaning: "Whose; within the networks `inside` of the NAT.",
+        },
+        Field {
+            name: "outside",
+            kind: Kind::List {
+                of: &Kind::Prefix,
+                most: OUTSIDE_ADDRESSES_MAX,
+            },
+            default: Default::Required("[\"203.0.113.16/28\"]"),
+            meaning: "Addresses and networks, of which every address is used. With `outside` 255 addresses at most.",
+        },
+    ],
+};
+
+static SUBSCRIBERS: Section = Section {
+    path: "function.nat.subscribers",
+    meaning: "Who is a subscriber, and what each may have over all hosts together.",
+    fields: &[
+        count(
+            "prefix",
+            (8, 32),
+            Default::Is("32"),
+            "Leading bits of an inside address that tell subscribers apart.",
+        ),
+        count(
+            "ports",
+            (1, 1 << 18),
+            Default::Unset("as many as there are"),
+            "Outside ports in use at most, of each protocol counted on its own. Hosts may pass it together by what each grants before it has heard of the others.",
+        ),
+        Field {
+            name: "new_sessions",
+            kind: Kind::Rate {
+                least: 1,
+                most: 1_000_000,
+            },
+            default: Default::Unset("any number"),
+            meaning: "New sessions at most, with `burst` at once.",
+        },
+        count(
+            "burst",
+            (1, 60_000_000),
+            Default::Is("100"),
+            "New sessions at once at most, where `new_sessions` limits them: those of a minute at most.",
+        ),
+        count(
+            "most",
+            (64, SUBSCRIBERS_MAX as u64),
+            Default::Is("65_536"),
+            "Subscribers that are counted at most; further ones are refused. Of a power of two 80 bytes each at every instance, where there is a quota or blocks.",
+        ),
+    ],
+};
+
+static BLOCKS: Section = Section {
+    path: "function.nat.blocks",
+    meaning: "Blocks of ports. All blocks of a subscriber are of one outside address.",
+    fields: &[
+        count(
+            "ports",
+            (BLOCK_ITEMS as u64, BLOCK_PORTS_MAX as u64),
+            Default::Is("512"),
+            "Ports of a block: a multiple of 64, at least 64 for each instance of the cluster.",
+        ),
+        count(
+            "most",
+            (1, BLOCKS_PER_SUBSCRIBER_MAX as u64),
+            Default::Is("4"),
+            "Blocks that a subscriber uses at most.",
+        ),
+    ],
+};
+
+static PORT_REST: Section = Section {
+    path: "function.nat.port_rest",
+    meaning: "How long ports of UDP and ICMP, and blocks, rest before they are given out again.",
+    fields: &[
+        seconds(
+            "time",
+            0,
+            "\"2m\"",
+            "How long, in whole seconds; \"0s\": not at all.",
+        ),
+        count(
+            "ports",
+            (1, 1 << 24),
+            Default::Is("65_536"),
+            "Ports that rest at most, at each instance. When there are more, the first ones are given out early, counted.",
+        ),
+    ],
+};
+
+static LOG: Section = Section {
+    path: "function.nat.log",
+    meaning: "Where `asterism run` logs who had which block of ports, or else which port.",
+    fields: &[
+        Field {
+            name: "file",
+            kind: Kind::File,
+            default: Default::Unset("no file is written"),
+            meaning: "A file that lines of JSON are appended to. It may be renamed at any time: it is opened for each write.",
+        },
+        Field {
+            name: "collector",
+            kind: Kind::Socket,
+            default: Default::Unset("nothing is exported"),
+            meaning: "Where to send NAT events to, as IPFIX over UDP (RFC 7011, RFC 8158).",
+        },
+    ],
+};
+
+/// The pools as they are written; those that were not read are left out.
+pub(super) fn pools(values: &Values) -> Vec<(PoolSettings, Values)> {
+    let list = values.list("pools").unwrap_or_default().into_iter();
+    list.filter_map(|(value, _)| {
+        let Value::Table(table) = value else {
+            return None;
+        };
+        let pool = PoolSettings {
+            inside: networks_of(&table, "inside")?,
+            outside: networks_of(&table, "outside")?,
+        };
+        Some((pool, table))
+    })
+    .collect()
+}
+
+/// Reads what a carrier sets, and says what contradicts.
+pub(super) fn read(values: &Values, report: &mut Report) -> Option<CarrierSettings> {
+    check_pools(values, report);
+    check_limits(values, report);
+    let subscribers = values.table("subscribers")?;
+    let narrow = |table: &Values, field| u32::try_from(table.count(field)?).ok();
+    let short = |table: &Values, field| u16::try_from(table.count(field)?).ok();
+    let (rest, log) = (values.table("port_rest")?, values.table("log")?);
+    let new_sessions = subscribers.rate("new_sessions");
+    Some(CarrierSettings {
+        pools: pools(values).into_iter().map(|(pool, _)| pool).collect(),
+        subscribers: SubscriberLimits {
+            prefix_length: u8::try_from(subscribers.count("prefix")?).ok()?,
+            ports_max: narrow(&subscribers, "ports").unwrap_or(0),
+            sessions_per_second: new_sessions.map_or(0, |rate| rate as u32),
+            sessions_burst: narrow(&subscribers, "burst")?,
+            count_max: narrow(&subscribers, "most")?,
+        },
+        blocks: match values.table("blocks") {
+            None => None,
+            Some(blocks) => Some(PortBlocks {
+                ports: short(&blocks, "ports")?,
+                per_subscriber_max: short(&blocks, "most")?,
+            }),
+        },
+        port_rest: PortRest {
+            seconds: ticks(rest.duration("time")?),
+            ports_max: narrow(&rest, "ports")?,
+        },
+        log: LogSettings {
+            file: log.text("file").map(PathBuf::from),
+            collector: log.socket("collector"),
+        },
+    })
+}
+
+fn check_pools(values: &Values, report: &mut Report) {
+    let inside = networks_of(values, "inside").unwrap_or_default();
+    let all = pools(values);
+    let outside = super::addresses(values).unwrap_or_default();
+    let mut known: Vec<Ipv4Addr> = outside.into_iter().map(|(address, _)| address).collect();
+    for (place, (pool, table)) in all.iter().enumerate() {
+        for (field, networks) in [("inside", &pool.inside), ("outside", &pool.outside)] {
+            if networks.is_empty() {
+                report.add(
+                    Diagnostic::error(format!("`{field}` is empty"), table.span_of(field))
+                        .help("name at least one network"),
+                );
+            }
+        }
+        for network in &pool.inside {
+            let is_inside =
+                |one: &Prefix| one.length <= network.length && one.contains(network.address);
+            if !inside.is_empty() && !inside.iter().any(is_inside) {
+                report.add(
+                    Diagnostic::error(
+                        format!("the pool's network {network} is not inside"),
+                        table.span_of("inside"),
+                    )
+                    .also(values.span_of("inside"), "the networks that are translated")
+                    .help("use a part of one of them, or add it there"),
+                );
+            }
+            let mut earlier = all[..place].iter();
+            let first = earlier.find(|(other, _)| other.inside.contains(network));
+            if let Some((_, first)) = first {
+                report.add(
+                    Diagnostic::error(
+                        format!("two pools are for {network}"),
+                        table.span_of("inside"),
+                    )
+                    .also(first.span_of("inside"), "first here")
+                    .help("leave it out of one of the two"),
+                );
+            }
+        }
+        for address in pool.addresses() {
+            if known.contains(&address) {
+                report.add(
+                    Diagnostic::error(
+                        format!("outside address {address} is in `outside` or a pool already"),
+                        table.span_of("outside"),
+                    )
+                    .help("leave it out of one of the two"),
+                );
+                break;
+            }
+            if !super::is_host(address) || inside.iter().any(|one| one.contains(address)) {
+                report.add(
+                    Diagnostic::error(
+                        format!("{address} cannot be an outside address"),
+                        table.span_of("outside"),
+                    )
+                    .help(
+                        "write unicast addresses that are routed to these hosts and are not inside",
+                    ),
+                );
+                break;
+            }
+            known.push(address);
+            if known.len() > OUTSIDE_ADDRESSES_MAX {
+                report.add(
+                    Diagnostic::error(
+                        format!("there are more than {OUTSIDE_ADDRESSES_MAX} outside addresses"),
+                        table.span_of("outside"),
+                    )
+                    .help("write longer prefixes, or give some of the inside networks to another cluster"),
+                );
+                return;
+            }
+        }
+    }
+}
+
+fn check_limits(values: &Values, report: &mut Report) {
+    if let Some(subscribers) = values.table("subscribers")
+        && let (Some(rate), Some(burst)) =
+            (subscribers.rate("new_sessions"), subscribers.count("burst"))
+        && burst > rate * 60
+    {
+        let place = if subscribers.place("burst").is_some() {
+            "burst"
+        } else {
+            "new_sessions"
+        };
+        report.add(
+            Diagnostic::error(
+                format!("{burst} sessions at once are more than {rate} a second make in a minute"),
+                subscribers.span_of(place),
+            )
+            .help(format!("write a `burst` of {} at most", rate * 60)),
+        );
+    }
+    let Some(rest) = values.table("port_rest") else {
+        return;
+    };
+    check_whole_seconds(&rest, "time", report);
+    let Some(blocks) = values.table("blocks") else {
+        return;
+    };
+    if let Some(ports) = blocks.count("ports")
+        && !ports.is_multiple_of(BLOCK_ITEMS.into())
+    {
+        let next = ports.next_multiple_of(BLOCK_ITEMS.into());
+        report.add(
+            Diagnostic::error(
+                format!("{ports} is no multiple of {BLOCK_ITEMS}"),
+                blocks.span_of("ports"),
+            )
+            .help(format!("write {}", next.min(BLOCK_PORTS_MAX.into()))),
+        );
+    }
+    let least = Duration::from_secs(BLOCK_REST_LEAST_S.into());
+    if rest.duration("time").is_some_and(|time| time < least) {
+        report.add(
+            Diagnostic::error("blocks have to rest", rest.span_of("time"))
+                .label("a packet may still wait with a port of the block in hand")
+                .help(format!("write \"{BLOCK_REST_LEAST_S}s\" or more")),
+        );
+    }
+}
+
+impl CarrierSettings {
+    /// Says so when blocks are too small, or too few, for so many instances.
+    pub(super) fn check(
+        &self,
+        ports: Ports,
+        addresses: usize,
+        instances: usize,
+        values: &Values,
+        report: &mut Report,
+    ) {
+        let (Some(blocks), Some(table)) = (self.blocks, values.table("blocks")) else {
+            return;
+        };
+        let size = u32::from(blocks.ports);
+        if (size as usize) < instances * BLOCK_ITEMS as usize {
+            report.add(
+                Diagnostic::error(
+                    "a block has too few ports for every instance to have some of it",
+                    table.span_of("ports"),
+                )
+                .label(format!("{size} ports for {instances} instances"))
+                .help(format!(
+                    "write {} or more",
+                    instances * BLOCK_ITEMS as usize
+                )),
+            );
+        }
+        let count = (ports.count() / size.max(1)) as usize * addresses;
+        if count < instances {
+            report.add(
+                Diagnostic::error(
+                    "there are too few blocks for every instance to give one out",
+                    table.span_of("ports"),
+                )
+                .label(format!("{count} blocks for {instances} instances"))
+                .help("write smaller blocks, or add outside addresses"),
+            );
+        }
+    }
+
+    /// Puts it into the NAT's own words.
+    pub(super) fn put(&self, config: &mut NatConfig) {
+        for pool in &self.pools {
+            config.outside_addresses.extend(pool.addresses());
+        }
+        let prefix = |one: &Prefix| nat::Prefix::new(one.address, one.length);
+        let pools = self.pools.iter().map(|pool| AddressPool {
+            inside: pool.inside.iter().map(prefix).collect(),
+            outside: pool.addresses().collect(),
+        });
+        config.pools = pools.collect();
+        config.subscribers = self.subscribers;
+        config.blocks = self.blocks;
+        config.port_rest = self.port_rest;
+        config.log = self.log.is_on();
+    }
+
+    /// In words, behind those of the NAT.
+    pub(super) fn words(&self) -> String {
+        let mut text = String::new();
+        match self.pools.len() {
+            0 => {}
+            1 => text.push_str(", 1 pool"),
+            count => text.push_str(&format!(", {count} pools")),
+        }
+        if let Some(blocks) = self.blocks {
+            text.push_str(&format!(
+                ", {} blocks of {} ports a subscriber at most",
+                blocks.per_subscriber_max, blocks.ports
+            ));
+        }
+        if self.subscribers.ports_max != 0 {
+            let most = self.subscribers.ports_max;
+            text.push_str(&format!(", {most} ports a subscriber at most"));
+        }
+        text
+    }
+}

@@ -1,0 +1,419 @@
+//! Who had which outside ports goes to a file of JSON lines and to a collector, and into `status`: what the NAT's instances noted
+//! since the last look.
+//!
+//! Off the packet path: each instance hands over what it noted between two bursts, the main thread writes and sends it. What is
+//! noted by which instance is said by `asterism_functions::nat`: each thing by one of the cluster's.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use asterism_function::Tick;
+use asterism_function::chain::Chain;
+use asterism_functions::nat::export::EventExporter;
+use asterism_functions::nat::{NatEvent, NatEventKind, NatNews, NatUse};
+use asterism_placement::Time;
+use serde::{Deserialize, Serialize};
+
+use super::journal::Event;
+use super::requests::Request;
+use super::service::Service;
+use crate::check;
+use crate::config::Settings;
+use crate::config::functions::NatSettings;
+use crate::output::Schema;
+
+/// How often the instances are asked.
+const LOOK: Duration = Duration::from_millis(200);
+/// Parts on their way between an instance and the main thread at most.
+const PARTS_MAX: usize = 16;
+/// Parts of up to 128 events of each instance that are taken each time that the main thread looks, every 10 ms.
+const PARTS_PER_LOOK: usize = 16;
+
+/// The schema of a line of the log.
+pub const LINE: Schema = Schema {
+    name: "asterism.nat-log",
+    version: 1,
+};
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Line<'a> {
+    schema: Schema,
+    /// Seconds since 1970.
+    at: Tick,
+    event: &'static str,
+    /// The host that says it.
+    host: &'a str,
+    inside: Ipv4Addr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<String>,
+    outside: Ipv4Addr,
+    first_port: u16,
+    last_port: u16,
+    /// Of a block that is freed: since when the subscriber had it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Tick>,
+}
+
+/// What a host knows of its NAT's ports, and what it logged of them; all zero where nothing is counted.
+#[derive(Debug, Default)]
+pub struct PortCounts {
+    is_on: AtomicBool,
+    subscribers: AtomicU64,
+    blocks_used: AtomicU64,
+    blocks_resting: AtomicU64,
+    ports_resting: AtomicU64,
+    rests_cut_short: AtomicU64,
+    events: AtomicU64,
+    events_lost: AtomicU64,
+    lines_lost: AtomicU64,
+    messages: AtomicU64,
+    messages_lost: AtomicU64,
+}
+
+/// What `status` tells of a NAT's ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortsDocument {
+    /// Subscribers with ports or blocks, of all hosts; 0 where none are counted.
+    pub subscribers: u64,
+    /// Blocks with ports in use, of all hosts.
+    pub blocks_used: u64,
+    /// Blocks that nobody uses and nobody else may have yet, of all hosts.
+    pub blocks_resting: u64,
+    /// Ports that rest at this host's instances before they are granted again.
+    pub ports_resting: u64,
+    /// Ports that were granted again too early, because too many rested.
+    pub rests_cut_short: u64,
+    /// Events that this host logged.
+    pub events: u64,
+    /// Events that were noted faster than they were taken, and are lost.
+    pub events_lost: u64,
+    /// Lines that could not be written to the file.
+    pub lines_lost: u64,
+    /// IPFIX messages that were sent.
+    pub messages: u64,
+    /// IPFIX messages that could not be sent; their events are lost.
+    pub messages_lost: u64,
+}
+
+impl PortCounts {
+    /// The counts now; `None` where nothing is counted.
+    #[must_use]
+    pub fn document(&self) -> Option<PortsDocument> {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        self.is_on.load(Ordering::Relaxed).then(|| PortsDocument {
+            subscribers: count(&self.subscribers),
+            blocks_used: count(&self.blocks_used),
+            blocks_resting: count(&self.blocks_resting),
+            ports_resting: count(&self.ports_resting),
+            rests_cut_short: count(&self.rests_cut_short),
+            events: count(&self.events),
+            events_lost: count(&self.events_lost),
+            lines_lost: count(&self.lines_lost),
+            messages: count(&self.messages),
+            messages_lost: count(&self.messages_lost),
+        })
+    }
+
+    /// Takes up what the instances know: of what all hosts have alike the most that one of them knows.
+    fn show(&self, instances: &[NatUse]) {
+        let most = |of: fn(&NatUse) -> u32| instances.iter().map(of).max().unwrap_or(0).into();
+        let sum = |of: fn(&NatUse) -> u64| instances.iter().map(of).sum();
+        for (place, value) in [
+            (&self.subscribers, most(|one| one.subscribers)),
+            (&self.blocks_used, most(|one| one.blocks_used)),
+            (&self.blocks_resting, most(|one| one.blocks_resting)),
+            (&self.ports_resting, sum(|one| one.ports_resting.into())),
+            (&self.rests_cut_short, sum(|one| one.rests_cut_short)),
+            (&self.events_lost, sum(|one| one.events_lost)),
+        ] {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a host logs of its NAT's ports, and where to.
+#[derive(Debug)]
+pub struct PortLog {
+    /// Which stage of a chain it is, if the function is one.
+    stage: Option<usize>,
+    file: Option<PathBuf>,
+    collector: Option<(UdpSocket, SocketAddr)>,
+    exporter: EventExporter,
+    looked: Time,
+    /// What comes of each instance, and what it said last that it knows.
+    coming: Vec<Option<Receiver<Vec<u8>>>>,
+    known: Vec<NatUse>,
+}
+
+impl PortLog {
+    /// Writes and sends events; why not, if so.
+    fn write(
+        &mut self,
+        events: &[NatEvent],
+        (host, now_s): (&str, u64),
+        counts: &PortCounts,
+    ) -> Option<String> {
+        let mut failed = None;
+        counts
+            .events
+            .fetch_add(events.len() as u64, Ordering::Relaxed);
+        if let Some(file) = &self.file {
+            let mut text = String::new();
+            for event in events {
+                let line = serde_json::to_string(&line(event, host));
+                // Plain values only, which are always written.
+                let _ = writeln!(text, "{}", line.unwrap_or_default());
+            }
+            if let Err(error) = append(file, &text) {
+                let lost = events.len() as u64;
+                counts.lines_lost.fetch_add(lost, Ordering::Relaxed);
+                failed = Some(format!("{}: {error}", file.display()));
+            }
+        }
+        if let Some((socket, collector)) = &self.collector {
+            let mut lost = 0;
+            let mut send = |message: &[u8]| {
+                let sent = socket.send(message).is_ok();
+                let count = if sent {
+                    &counts.messages
+                } else {
+                    &counts.messages_lost
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+                lost += u64::from(!sent);
+            };
+            for event in events {
+                self.exporter.add(event, now_s, &mut send);
+            }
+            self.exporter.finish(now_s, &mut send);
+            if lost > 0 {
+                failed
+                    .get_or_insert_with(|| format!("collector {collector}: {lost} messages lost"));
+            }
+        }
+        failed
+    }
+}
+
+fn append(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+    file.write_all(text.as_bytes())
+}
+
+fn line<'a>(event: &NatEvent, host: &'a str) -> Line<'a> {
+    let is_of_block = event.kind.is_of_block();
+    Line {
+        schema: LINE,
+        at: event.at,
+        event: match event.kind {
+            NatEventKind::BlockAllocated => "block-allocated",
+            NatEventKind::BlockFreed => "block-freed",
+            NatEventKind::BindingMade => "binding-made",
+            NatEventKind::BindingEnded => "binding-ended",
+        },
+        host,
+        inside: event.inside.address,
+        inside_port: (!is_of_block).then_some(event.inside.port),
+        protocol: (!is_of_block).then(|| event.inside.protocol.to_string()),
+        outside: event.outside,
+        first_port: event.ports.0,
+        last_port: event.ports.1,
+        since: (event.kind == NatEventKind::BlockFreed).then_some(event.since),
+    }
+}
+
+/// The NAT whose ports are counted or logged, with its stage in a chain: the first one.
+fn nat(settings: &Settings) -> Option<(Option<usize>, &NatSettings)> {
+    fn of(stage: Option<usize>, settings: &Settings) -> Option<(Option<usize>, &NatSettings)> {
+        match settings {
+            Settings::Nat(nat) => Some((stage, nat)),
+            _ => None,
+        }
+    }
+    match settings {
+        Settings::Chain(chain) => {
+            let mut stages = chain.stages.iter().enumerate();
+            stages.find_map(|(number, stage)| of(Some(number), &stage.settings))
+        }
+        settings => of(None, settings),
+    }
+}
+
+impl Service<'_, '_> {
+    /// Opens what ports are logged by, if the function is a NAT.
+    pub(super) fn begin_port_log(&mut self) -> Result<(), String> {
+        let Some((stage, settings)) = nat(&self.config.function.settings) else {
+            return Ok(());
+        };
+        let log = &settings.carrier.log;
+        let file = log
+            .file
+            .as_ref()
+            .map(|file| check::key_path(&self.prepared.arguments.config, file));
+        if let Some(file) = &file {
+            append(file, "").map_err(|error| {
+                format!(
+                    "the host was not started: the log of the NAT cannot be written to {}: {error}",
+                    file.display()
+                )
+            })?;
+        }
+        let collector = match log.collector {
+            None => None,
+            Some(collector) => Some((open(collector)?, collector)),
+        };
+        let instances = self.requests.len();
+        self.view.nat_ports.is_on.store(true, Ordering::Relaxed);
+        self.exports.ports = Some(PortLog {
+            stage,
+            file,
+            collector,
+            exporter: EventExporter::new(u32::from(self.member.0) + 1),
+            looked: Time::ZERO,
+            coming: (0..instances).map(|_| None).collect(),
+            known: vec![NatUse::default(); instances],
+        });
+        Ok(())
+    }
+
+    /// Asks the instances what they noted, and writes and sends it: a bounded part each time.
+    pub(super) fn watch_port_log(&mut self) {
+        let Some(mut log) = self.exports.ports.take() else {
+            return;
+        };
+        let (now, now_s) = (self.clock.now(), self.clock.wall());
+        if now >= log.looked + LOOK {
+            log.looked = now;
+            let question = log.stage.map_or(Some(0), |stage| Chain::question(stage, 0));
+            for (place, coming) in log.coming.iter_mut().enumerate() {
+                if coming.is_none()
+                    && let (Some(question), Some(requests)) = (question, self.requests.get(place))
+                {
+                    let (parts, receiver) = sync_channel(PARTS_MAX);
+                    let request = Request::Report { question, parts };
+                    *coming = requests.try_send(request).is_ok().then_some(receiver);
+                }
+            }
+        }
+        let (mut events, mut is_over) = (Vec::new(), false);
+        for (coming, known) in log.coming.iter_mut().zip(&mut log.known) {
+            for _ in 0..PARTS_PER_LOOK {
+                let Some(receiver) = coming else { break };
+                match receiver.try_recv() {
+                    Ok(part) => {
+                        NatNews::read_all(&part, |news| match news {
+                            NatNews::Use(counted) => *known = counted,
+                            NatNews::Event(event) => events.push(event),
+                        });
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        (*coming, is_over) = (None, true);
+                    }
+                }
+            }
+        }
+        if is_over {
+            self.view.nat_ports.show(&log.known);
+        }
+        if !events.is_empty() {
+            let host = (self.config.host.name.as_str(), now_s);
+            if let Some(why) = log.write(&events, host, &self.view.nat_ports) {
+                self.log(
+                    &Event::error("ports-not-logged")
+                        .with("why", why)
+                        .effect("who had these ports is not in this log")
+                        .cure("see that the disk has room and the collector listens"),
+                );
+            }
+        }
+        self.exports.ports = Some(log);
+    }
+}
+
+/// A socket to a collector.
+fn open(collector: SocketAddr) -> Result<UdpSocket, String> {
+    let any: SocketAddr = match collector {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    UdpSocket::bind(any)
+        .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+        .and_then(|socket| socket.connect(collector).map(|()| socket))
+        .map_err(|error| {
+            format!("the host was not started: nothing can be sent to the collector {collector}: {error}")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::{Endpoint, Protocol};
+
+    #[test]
+    fn lines_say_what_each_event_has() {
+        let event = NatEvent {
+            kind: NatEventKind::BlockFreed,
+            at: 20,
+            since: 10,
+            inside: Endpoint::new(Ipv4Addr::new(10, 0, 0, 5), 0, Protocol(0)),
+            outside: Ipv4Addr::new(203, 0, 113, 1),
+            ports: (1_024, 1_535),
+        };
+        let text = serde_json::to_string(&line(&event, "a")).unwrap();
+        assert_eq!(
+            text,
+            "{\"schema\":{\"name\":\"asterism.nat-log\",\"version\":1},\"at\":20,\"event\":\"block-freed\",\"host\":\"a\",\
+             \"inside\":\"10.0.0.5\",\"outside\":\"203.0.113.1\",\"first_port\":1024,\"last_port\":1535,\"since\":10}"
+        );
+        let event = NatEvent {
+            kind: NatEventKind::BindingMade,
+            inside: Endpoint::new(Ipv4Addr::new(10, 0, 0, 5), 7, Protocol::UDP),
+            ..event
+        };
+        let text = serde_json::to_string(&line(&event, "a")).unwrap();
+        assert!(text.contains("\"inside_port\":7,\"protocol\":\"udp\"") && !text.contains("since"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted() {
+        let folder = std::env::temp_dir().join(format!("asterism-port-log-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let event = NatEvent {
+            kind: NatEventKind::BlockAllocated,
+            at: 1,
+            since: 1,
+            inside: Endpoint::new(Ipv4Addr::new(10, 0, 0, 5), 0, Protocol(0)),
+            outside: Ipv4Addr::new(203, 0, 113, 1),
+            ports: (1_024, 1_535),
+        };
+        let mut log = PortLog {
+            stage: None,
+            file: Some(folder.join("nat.log")),
+            collector: None,
+            exporter: EventExporter::new(1),
+            looked: Time::ZERO,
+            coming: Vec::new(),
+            known: Vec::new(),
+        };
+        let counts = PortCounts::default();
+        assert_eq!(log.write(&[event, event], ("a", 1), &counts), None);
+        log.file = Some(folder.clone());
+        assert!(log.write(&[event], ("a", 1), &counts).is_some());
+        counts.is_on.store(true, Ordering::Relaxed);
+        let document = counts.document().unwrap();
+        assert_eq!((document.events, document.lines_lost), (3, 1));
+        let text = std::fs::read_to_string(folder.join("nat.log")).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,163 @@
+//! Messages of IPFIX (RFC 7011), for whatever a function exports. For the control plane: encodes, sends nothing. Imports nothing.
+//!
+//! A message is one UDP datagram: the header, templates where they are due, and one data set. What the records are is said by
+//! templates: `monitor/ipfix.rs` has those of flows, `nat/export.rs` those of ports.
+
+/// Bytes of a message at most: fits into one packet of an Ethernet with tunnels.
+pub const MESSAGE_BYTES_MAX: usize = 1_400;
+/// Messages between two that carry templates, which a collector that starts later needs (RFC 7011 §8.4).
+pub const TEMPLATE_EVERY: u32 = 16;
+/// The version in a message's header (RFC 7011 §3.1).
+const VERSION: u16 = 10;
+/// Bytes of a message's header, and of a set's.
+pub const HEADER: usize = 16;
+/// See [`HEADER`].
+pub const SET_HEADER: usize = 4;
+/// The set of templates (RFC 7011 §3.3.2).
+const TEMPLATES: u16 = 2;
+
+/// What records of a kind consist of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Template {
+    /// The number of the template and of sets of its records, 256 at least.
+    pub number: u16,
+    /// Information elements (IANA), each with its length in bytes.
+    pub elements: &'static [(u16, u16)],
+}
+
+impl Template {
+    /// Bytes of a record.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        let lengths = self.elements.iter().map(|(_, bytes)| usize::from(*bytes));
+        lengths.sum()
+    }
+}
+
+/// One exporting process: numbers its messages.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    /// The observation domain (RFC 7011 §3.1), which tells the hosts of a cluster apart.
+    domain: u32,
+    templates: &'static [Template],
+    /// Data records sent before.
+    sequence: u32,
+    messages: u32,
+    waiting: Vec<u8>,
+    set: u16,
+    records: u32,
+}
+
+impl Messages {
+    /// An exporting process of an observation domain, for records of these templates.
+    #[must_use]
+    pub fn new(domain: u32, templates: &'static [Template]) -> Self {
+        Self {
+            domain,
+            templates,
+            sequence: 0,
+            messages: 0,
+            waiting: Vec::with_capacity(MESSAGE_BYTES_MAX),
+            set: 0,
+            records: 0,
+        }
+    }
+
+    /// Data records sent so far, modulo 2³².
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Takes a record of a template, which `write` appends; `send` is given a message each time that one is full. `now_s` is the
+    /// time of the export since 1970.
+    pub fn add(
+        &mut self,
+        template: &Template,
+        now_s: u64,
+        mut send: impl FnMut(&[u8]),
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let is_full = self.waiting.len() + template.record_bytes() > MESSAGE_BYTES_MAX;
+        if self.records > 0 && (self.set != template.number || is_full) {
+            self.finish(now_s, &mut send);
+        }
+        if self.records == 0 {
+            self.begin(template.number);
+        }
+        let before = self.waiting.len();
+        write(&mut self.waiting);
+        debug_assert_eq!(
+            self.waiting.len() - before,
+            template.record_bytes(),
+            "a record is as its template says"
+        );
+        self.records += 1;
+    }
+
+    /// Sends what waits for a full message.
+    pub fn finish(&mut self, now_s: u64, mut send: impl FnMut(&[u8])) {
+        if self.records == 0 {
+            return;
+        }
+        let length = self.waiting.len();
+        let set_at = self.set_at();
+        put(&mut self.waiting, 2, length as u16);
+        put(&mut self.waiting, set_at + 2, (length - set_at) as u16);
+        self.waiting[4..8].copy_from_slice(&(now_s as u32).to_be_bytes());
+        send(&self.waiting);
+        self.sequence = self.sequence.wrapping_add(self.records);
+        self.messages = self.messages.wrapping_add(1);
+        self.records = 0;
+        self.waiting.clear();
+    }
+
+    fn has_templates(&self) -> bool {
+        self.messages.is_multiple_of(TEMPLATE_EVERY)
+    }
+
+    /// Where the data set begins.
+    fn set_at(&self) -> usize {
+        HEADER
+            + if self.has_templates() {
+                self.template_set_bytes()
+            } else {
+                0
+            }
+    }
+
+    /// Bytes of the set of all templates.
+    fn template_set_bytes(&self) -> usize {
+        let elements = self.templates.iter().map(|one| one.elements.len());
+        SET_HEADER + 4 * self.templates.len() + 4 * elements.sum::<usize>()
+    }
+
+    fn begin(&mut self, set: u16) {
+        self.waiting.clear();
+        self.set = set;
+        self.waiting.extend(VERSION.to_be_bytes());
+        self.waiting.extend([0; 6]);
+        self.waiting.extend(self.sequence.to_be_bytes());
+        self.waiting.extend(self.domain.to_be_bytes());
+        if self.has_templates() {
+            self.waiting.extend(TEMPLATES.to_be_bytes());
+            let bytes = self.template_set_bytes() as u16;
+            self.waiting.extend(bytes.to_be_bytes());
+            for template in self.templates {
+                self.waiting.extend(template.number.to_be_bytes());
+                let count = template.elements.len() as u16;
+                self.waiting.extend(count.to_be_bytes());
+                for (element, bytes) in template.elements {
+                    self.waiting.extend(element.to_be_bytes());
+                    self.waiting.extend(bytes.to_be_bytes());
+                }
+            }
+        }
+        self.waiting.extend(set.to_be_bytes());
+        self.waiting.extend([0; 2]);
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}

@@ -1,0 +1,642 @@
+//! Which outside ports are in use and whose they are, over all instances, as this one knows it: quotas, blocks and rests follow
+//! from it, and the log is written from it (RFC 6888).
+//!
+//! Imports `asterism_function`, and `config`, `ports`, `session` beside it. Nothing here travels: every instance hears of every
+//! session, and counts. `accounts.rs` is what a subscriber has, `blocks.rs` whose each block is, `events.rs` what the log is told.
+//! All of it changes when a session is opened, comes to live or is forgotten, never for a packet of a known session; all memory is
+//! taken at the start.
+//!
+//! Two instances never give one block to two subscribers. A free block is given out by who leases one certain port of it. An
+//! instance opens ports in a used block of a subscriber only while it knows a live session through it. A session is forgotten when
+//! all know that it ended, and whoever says so has told before what it opened until then; so when the last one through a block is
+//! forgotten at the lease's holder, no session through the block is on its way, and none can be opened.
+
+mod accounts;
+mod blocks;
+mod events;
+
+use core::cell::RefCell;
+use core::fmt;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use asterism_function::objects::{BLOCK_ITEMS, Context, Returns};
+use asterism_function::{
+    BadBytes, Endpoint, Pool, Protocol, Reader, Reason, Space, Tick, Wire, Writer,
+};
+
+use super::config::NatConfig;
+use super::limits::{PortRest, SubscriberLimits};
+use super::ports::OutsidePorts;
+use super::session::Session;
+use accounts::Accounts;
+use blocks::{Blocks, CHAIN_MAX, Standing};
+use events::Events;
+pub use events::{EVENTS_MAX, NatEvent, NatEventKind};
+
+/// Thousandths of a session in one.
+const WHOLE: u64 = 1_000;
+/// Rested ports that one look returns at most.
+const RESTS_PER_LOOK: usize = 256;
+/// Blocks that one look frees at most, and whose end one report says for others at most.
+const FREED_PER_LOOK: usize = 64;
+const SAID_PER_REPORT: u32 = 1_024;
+
+/// What one instance of a NAT counts for its carrier, in a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NatUse {
+    /// Subscribers with ports or blocks, of all instances.
+    pub subscribers: u32,
+    /// Blocks with ports in use, of all instances.
+    pub blocks_used: u32,
+    /// Blocks whose ports were all given back and that nobody else may have yet, of all instances.
+    pub blocks_resting: u32,
+    /// Ports that rest at this instance before they are granted again.
+    pub ports_resting: u32,
+    /// Ports that were granted again too early, because too many rested.
+    pub rests_cut_short: u64,
+    /// Events that found no room before the control plane took them.
+    pub events_lost: u64,
+}
+
+/// What a report of a NAT says: what it counts, then what happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NatNews {
+    /// What it counts.
+    Use(NatUse),
+    /// What happened.
+    Event(NatEvent),
+}
+
+/// The first byte of counts in a report; events have their kind there.
+const USE: u8 = 0xFF;
+
+impl NatNews {
+    /// Reads a part of a report; false if something else follows.
+    pub fn read_all(bytes: &[u8], mut each: impl FnMut(Self)) -> bool {
+        let mut left = bytes;
+        while let Some(&first) = left.first() {
+            let length = if first == USE {
+                USE_BYTES
+            } else {
+                events::EVENT_BYTES
+            };
+            let Some((record, rest)) = left.split_at_checked(length) else {
+                return false;
+            };
+            let Ok(news) = Self::read(first, record) else {
+                return false;
+            };
+            each(news);
+            left = rest;
+        }
+        true
+    }
+
+    fn read(first: u8, record: &[u8]) -> Result<Self, BadBytes> {
+        if first != USE {
+            return NatEvent::decode(&mut Reader::new(record, &[])).map(Self::Event);
+        }
+        let mut input = Reader::new(record.get(1..).unwrap_or(&[]), &[]);
+        Ok(Self::Use(NatUse {
+            subscribers: input.u32()?,
+            blocks_used: input.u32()?,
+            blocks_resting: input.u32()?,
+            ports_resting: input.u32()?,
+            rests_cut_short: input.u64()?,
+            events_lost: input.u64()?,
+        }))
+    }
+}
+
+const USE_BYTES: usize = 1 + 4 * 4 + 2 * 8;
+
+impl NatUse {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut out = Writer::new(out, &[]);
+        out.u8(USE);
+        out.u32(self.subscribers);
+        out.u32(self.blocks_used);
+        out.u32(self.blocks_resting);
+        out.u32(self.ports_resting);
+        out.u64(self.rests_cut_short);
+        out.u64(self.events_lost);
+    }
+}
+
+/// Who uses which outside port.
+pub(super) struct Census {
+    space: OutsidePorts,
+    context: Rc<Context>,
+    mask: u32,
+    limits: SubscriberLimits,
+    rest_s: Tick,
+    /// Ports that rest at most.
+    resting_max: usize,
+    counts: RefCell<Counts>,
+}
+
+struct Counts {
+    /// A bit for each port, shelf by shelf, that some session has.
+    used: Vec<u64>,
+    accounts: Accounts,
+    blocks: Option<Blocks>,
+    /// Ports that nobody uses and that are not granted yet, the oldest first, with when they may be.
+    resting: VecDeque<(u32, Tick)>,
+    rests_cut_short: u64,
+    events: Events,
+    /// The block that the next report looks at first, for those that others were to say the end of.
+    said_next: u32,
+}
+
+impl fmt::Debug for Census {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Census")
+    }
+}
+
+/// The blocks that a subscriber has in use, as far as they are looked at.
+pub(super) struct UsedBlocks {
+    numbers: [u32; CHAIN_MAX],
+    count: usize,
+}
+
+impl UsedBlocks {
+    pub(super) fn all(&self) -> &[u32] {
+        &self.numbers[..self.count]
+    }
+}
+
+impl Census {
+    /// Of a NAT that has granted nothing yet.
+    pub(super) fn new(config: &NatConfig, space: OutsidePorts, context: Rc<Context>) -> Self {
+        let items = (space.shelves() * space.items()) as usize;
+        let PortRest { seconds, ports_max } = config.port_rest;
+        let resting_max = if seconds == 0 {
+            0
+        } else {
+            items.min(ports_max as usize)
+        };
+        // Without quotas and blocks nobody asks for accounts.
+        let subscribers = if config.counts_subscribers() {
+            config.subscribers.count_max
+        } else {
+            1
+        };
+        let counts = Counts {
+            used: vec![0; items.div_ceil(64)],
+            accounts: Accounts::new(subscribers, context.seed()),
+            blocks: Blocks::new(config),
+            resting: VecDeque::with_capacity(resting_max),
+            rests_cut_short: 0,
+            events: Events::new(config.log),
+            said_next: 0,
+        };
+        Self {
+            space,
+            context,
+            mask: config.subscribers.mask(),
+            limits: config.subscribers,
+            rest_s: seconds,
+            resting_max,
+            counts: RefCell::new(counts),
+        }
+    }
+
+    /// Whose an inside address is.
+    pub(super) fn subscriber(&self, inside: Endpoint) -> u32 {
+        inside.address.to_bits() & self.mask
+    }
+
+    /// Why a subscriber may have no further port, if so.
+    pub(super) fn refuses(&self, subscriber: u32) -> Option<Reason> {
+        let most = self.limits.ports_max;
+        let counts = self.counts.borrow();
+        let ports = || counts.accounts.get(subscriber).map_or(0, |own| own.ports);
+        if most != 0 && ports() >= most {
+            return Some(Reason::SubscriberQuota);
+        }
+        let is_counted = most != 0 || self.limits.sessions_per_second != 0;
+        let has_room =
+            !is_counted && counts.blocks.is_none() || counts.accounts.has_room_for(subscriber);
+        (!has_room).then_some(Reason::TableFull)
+    }
+
+    /// Whether a subscriber may open a session now, by how many it opened lately.
+    pub(super) fn may_open(&self, subscriber: u32, arrived_us: u64) -> bool {
+        let SubscriberLimits {
+            sessions_per_second,
+            sessions_burst,
+            ..
+        } = self.limits;
+        let account = || self.counts.borrow().accounts.get(subscriber);
+        sessions_per_second == 0
+            || account().is_none_or(|account| {
+                let spent = account.spent_at(arrived_us, sessions_per_second);
+                spent + WHOLE <= u64::from(sessions_burst) * WHOLE
+            })
+    }
+
+    /// Returns ports and frees blocks that have rested, a bounded number. That they have is said by the clock alone, so it is
+    /// the same whenever this is called.
+    pub(super) fn wake(&self, now: Tick, pool: &Pool<OutsidePorts>) {
+        let counts = &mut *self.counts.borrow_mut();
+        let is_due = |until: Tick| now >= until;
+        if counts.resting.front().is_some_and(|rest| is_due(rest.1)) {
+            let returns = pool.returns();
+            for _ in 0..RESTS_PER_LOOK {
+                match counts.resting.front() {
+                    Some(&(number, until)) if is_due(until) => {
+                        counts.resting.pop_front();
+                        self.give_back(counts, number, &returns);
+                    }
+                    _ => break,
+                }
+            }
+        }
+        for _ in 0..FREED_PER_LOOK {
+            let Some(blocks) = &mut counts.blocks else {
+                return;
+            };
+            let Some(number) = blocks.next_rested(now) else {
+                return;
+            };
+            if self.leads(blocks, number, pool) {
+                self.note_block(counts, NatEventKind::BlockFreed, number, now);
+            } else {
+                blocks.all[number as usize].unsaid = true;
+            }
+            self.free(counts, number);
+        }
+    }
+
+    fn give_back(&self, counts: &Counts, number: u32, returns: &Returns<OutsidePorts>) {
+        // Who was given the lease meanwhile may have granted it.
+        let is_used = counts.used[number as usize / 64] & 1 << (number % 64) != 0;
+        if !is_used {
+            let items = self.space.items();
+            returns.item(&self.space.item(number / items, number % items));
+        }
+    }
+
+    // --- blocks
+
+    /// The blocks that a subscriber uses.
+    pub(super) fn used_blocks(&self, subscriber: u32) -> UsedBlocks {
+        let mut used = UsedBlocks {
+            numbers: [0; CHAIN_MAX],
+            count: 0,
+        };
+        let counts = self.counts.borrow();
+        let account = counts.accounts.get(subscriber);
+        if let (Some(blocks), Some(account)) = (&counts.blocks, account) {
+            for number in blocks.chain(account.first_block) {
+                if blocks.all[number as usize].standing == Standing::Used {
+                    used.numbers[used.count] = number;
+                    used.count += 1;
+                }
+            }
+        }
+        used
+    }
+
+    /// The place of a block's address, and its ports.
+    pub(super) fn block(&self, number: u32) -> Option<(u32, (u16, u16))> {
+        let counts = self.counts.borrow();
+        let blocks = counts.blocks.as_ref()?;
+        Some((blocks.place(number).0, blocks.ports(number)))
+    }
+
+    /// Whether a port may be a subscriber's: it lies in a block that is the subscriber's, or that this instance may give to it.
+    pub(super) fn fits(
+        &self,
+        outside: Endpoint,
+        subscriber: u32,
+        now: Tick,
+        pool: &Pool<OutsidePorts>,
+    ) -> bool {
+        let counts = self.counts.borrow();
+        let Some((blocks, number)) = self.block_of(&counts, outside) else {
+            return false;
+        };
+        let block = &blocks.all[number as usize];
+        match block.standing {
+            Standing::Used => block.owner == subscriber,
+            _ => self.may_give(blocks, number, subscriber, now, pool),
+        }
+    }
+
+    /// A block of an address that this instance may give to a subscriber: one that was the subscriber's, else a free one.
+    pub(super) fn vacant_block(
+        &self,
+        subscriber: u32,
+        (address, turn): (u32, u32),
+        now: Tick,
+        pool: &Pool<OutsidePorts>,
+    ) -> Option<u32> {
+        let counts = self.counts.borrow();
+        let blocks = counts.blocks.as_ref()?;
+        let account = counts.accounts.get(subscriber);
+        let first = account.map_or(0, |account| account.first_block);
+        let may = |number: u32| self.may_give(blocks, number, subscriber, now, pool);
+        blocks
+            .chain(first)
+            .find(|&number| blocks.place(number).0 == address && may(number))
+            .or_else(|| blocks.vacant((address, turn), now, may))
+    }
+
+    /// Whether this instance may give a block to a subscriber: nobody uses it, nobody else's rest goes on, and the lease that
+    /// decides is this instance's.
+    fn may_give(
+        &self,
+        blocks: &Blocks,
+        number: u32,
+        subscriber: u32,
+        now: Tick,
+        pool: &Pool<OutsidePorts>,
+    ) -> bool {
+        let block = &blocks.all[number as usize];
+        let rests_for_it =
+            matches!(block.standing, Standing::Resting { .. }) && block.owner == subscriber;
+        (rests_for_it || blocks.is_vacant(number, now)) && self.leads(blocks, number, pool)
+    }
+
+    /// Whether this instance gives a block out, and says when it is free: it leases a certain port of it.
+    fn leads(&self, blocks: &Blocks, number: u32, pool: &Pool<OutsidePorts>) -> bool {
+        let address = blocks.address(number, self.space.all_addresses());
+        let lead = blocks.lead(number, BLOCK_ITEMS);
+        pool.is_own(&Endpoint::new(address, lead, Protocol::TCP))
+    }
+
+    fn block_of<'c>(&self, counts: &'c Counts, outside: Endpoint) -> Option<(&'c Blocks, u32)> {
+        let blocks = counts.blocks.as_ref()?;
+        let address = self.space.place_of_address(outside.address)?;
+        Some((blocks, blocks.of(address, outside.port)?))
+    }
+
+    // --- what happens to sessions
+
+    /// This instance opened a session.
+    pub(super) fn opened(&self, session: &Session, arrived_us: u64) {
+        self.begin(session, true, arrived_us);
+    }
+
+    /// A session came to live that this instance did not open now.
+    pub(super) fn adopted(&self, session: &Session) {
+        self.begin(session, false, self.context.now_us());
+    }
+
+    fn begin(&self, session: &Session, is_own: bool, now_us: u64) {
+        let counts = &mut *self.counts.borrow_mut();
+        let (inside, outside) = (session.inside(), session.outside());
+        let subscriber = self.subscriber(inside);
+        let is_new = self.number(&outside).is_some_and(|number| {
+            let (word, bit) = (number as usize / 64, 1 << (number % 64));
+            let is_new = counts.used[word] & bit == 0;
+            counts.used[word] |= bit;
+            is_new
+        });
+        if is_new {
+            self.port_begins(counts, (inside, outside), subscriber, is_own);
+        }
+        let per_second = self.limits.sessions_per_second;
+        if per_second != 0 && counts.accounts.get(subscriber).is_some() {
+            let most = u64::from(self.limits.sessions_burst) * WHOLE;
+            counts.accounts.change(subscriber, |account| {
+                account.spent = (account.spent_at(now_us, per_second) + WHOLE).min(most);
+                account.reckoned_us = account.reckoned_us.max(now_us);
+            });
+        }
+    }
+
+    fn port_begins(
+        &self,
+        counts: &mut Counts,
+        (inside, outside): (Endpoint, Endpoint),
+        subscriber: u32,
+        is_own: bool,
+    ) {
+        let now = self.context.tick();
+        let is_counted = self.limits.is_counted() || counts.blocks.is_some();
+        let has_account = is_counted
+            && counts
+                .accounts
+                .change(subscriber, |account| account.ports += 1);
+        if counts.blocks.is_none() {
+            if is_own {
+                self.note_binding(counts, NatEventKind::BindingMade, (inside, outside), now);
+            }
+            return;
+        }
+        let number = self.block_of(counts, outside).map(|(_, number)| number);
+        let Some(number) = number else {
+            return;
+        };
+        self.free_anothers(counts, number, subscriber);
+        let Some(blocks) = &mut counts.blocks else {
+            return;
+        };
+        if blocks.begin(number, subscriber, now) {
+            // Others may have opened it for one more subscriber than are counted: the block is taken all the same.
+            if has_account {
+                counts.accounts.change(subscriber, |account| {
+                    blocks.all[number as usize].next = account.first_block;
+                    account.first_block = number + 1;
+                });
+            }
+            if is_own {
+                self.note_block(counts, NatEventKind::BlockAllocated, number, now);
+            }
+        }
+    }
+
+    /// Takes a block that rests from its owner if that is somebody else.
+    fn free_anothers(&self, counts: &mut Counts, number: u32, subscriber: u32) {
+        let Some(blocks) = &counts.blocks else {
+            return;
+        };
+        let block = blocks.all[number as usize];
+        if matches!(block.standing, Standing::Resting { .. }) && block.owner != subscriber {
+            self.free(counts, number);
+        }
+    }
+
+    /// A block that rested is nobody's any more.
+    fn free(&self, counts: &mut Counts, number: u32) {
+        let Some(blocks) = &mut counts.blocks else {
+            return;
+        };
+        let (owner, after) = {
+            let block = &blocks.all[number as usize];
+            (block.owner, block.next)
+        };
+        counts.accounts.change(owner, |account| {
+            if account.first_block == number + 1 {
+                account.first_block = after;
+                return;
+            }
+            let mut at = account.first_block;
+            for _ in 0..blocks.all.len() {
+                let Some(place) = at.checked_sub(1) else {
+                    return;
+                };
+                let next = blocks.all[place as usize].next;
+                if next == number + 1 {
+                    blocks.all[place as usize].next = after;
+                    return;
+                }
+                at = next;
+            }
+        });
+        blocks.free(number);
+    }
+
+    /// The last session through an outside port was forgotten by everybody.
+    pub(super) fn left(&self, session: &Session, returns: &Returns<OutsidePorts>) {
+        let counts = &mut *self.counts.borrow_mut();
+        let (inside, outside) = (session.inside(), session.outside());
+        let now = self.context.tick();
+        let Some(number) = self.number(&outside) else {
+            return;
+        };
+        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        if counts.used[word] & bit != 0 {
+            counts.used[word] &= !bit;
+            self.port_ends(counts, (inside, outside), now);
+        }
+        // Connections of TCP are followed to their end (RFC 6888 REQ-8 A).
+        if self.resting_max == 0 || outside.protocol == Protocol::TCP {
+            returns.item(&outside);
+            return;
+        }
+        if counts.resting.len() >= self.resting_max
+            && let Some((oldest, _)) = counts.resting.pop_front()
+        {
+            counts.rests_cut_short += 1;
+            self.give_back(counts, oldest, returns);
+        }
+        let until = now.saturating_add(self.rest_s);
+        counts.resting.push_back((number, until));
+    }
+
+    fn port_ends(&self, counts: &mut Counts, ends: (Endpoint, Endpoint), now: Tick) {
+        let subscriber = self.subscriber(ends.0);
+        let number = self.block_of(counts, ends.1).map(|(_, number)| number);
+        match (&mut counts.blocks, number) {
+            (Some(blocks), Some(number)) => {
+                blocks.end(number, now.saturating_add(self.rest_s));
+            }
+            (Some(_), None) => {}
+            (None, _) => self.note_binding(counts, NatEventKind::BindingEnded, ends, now),
+        }
+        if counts.accounts.get(subscriber).is_some() {
+            counts.accounts.change(subscriber, |account| {
+                account.ports = account.ports.saturating_sub(1);
+            });
+        }
+    }
+
+    fn number(&self, outside: &Endpoint) -> Option<u32> {
+        let (shelf, place) = self.space.place(outside)?;
+        Some(shelf * self.space.items() + place)
+    }
+
+    // --- the log
+
+    fn note_binding(
+        &self,
+        counts: &mut Counts,
+        kind: NatEventKind,
+        (inside, outside): (Endpoint, Endpoint),
+        now: Tick,
+    ) {
+        let since = if kind == NatEventKind::BindingMade {
+            now
+        } else {
+            0
+        };
+        counts.events.note(NatEvent {
+            kind,
+            at: now,
+            since,
+            inside,
+            outside: outside.address,
+            ports: (outside.port, outside.port),
+        });
+    }
+
+    fn note_block(&self, counts: &mut Counts, kind: NatEventKind, number: u32, now: Tick) {
+        let Some(blocks) = &counts.blocks else {
+            return;
+        };
+        let block = blocks.all[number as usize];
+        counts.events.note(NatEvent {
+            kind,
+            at: now,
+            since: block.since,
+            inside: Endpoint::new(block.owner.into(), 0, Protocol(0)),
+            outside: blocks.address(number, self.space.all_addresses()),
+            ports: blocks.ports(number),
+        });
+    }
+
+    /// What the control plane is told: what is counted, then what happened. Takes the events.
+    pub(super) fn report(
+        &self,
+        pool: &Pool<OutsidePorts>,
+        (cursor, count): (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        self.wake(self.context.tick(), pool);
+        let counts = &mut *self.counts.borrow_mut();
+        if cursor == 0 {
+            self.say_for_others(counts, pool);
+            let (used, resting) = counts
+                .blocks
+                .as_ref()
+                .map_or((0, 0), |blocks| (blocks.used, blocks.resting));
+            let counted = NatUse {
+                subscribers: counts.accounts.len(),
+                blocks_used: used,
+                blocks_resting: resting,
+                ports_resting: counts.resting.len() as u32,
+                rests_cut_short: counts.rests_cut_short,
+                events_lost: counts.events.lost,
+            };
+            counted.write(out);
+        }
+        let mut writer = Writer::new(out, &[]);
+        for _ in 0..count {
+            let event = counts.events.take()?;
+            // The end of a binding is said by who leases the port.
+            let outside = Endpoint::new(event.outside, event.ports.0, event.inside.protocol);
+            if event.kind != NatEventKind::BindingEnded || pool.is_own(&outside) {
+                event.encode(&mut writer);
+            }
+        }
+        (!counts.events.is_empty()).then(|| cursor.saturating_add(1))
+    }
+
+    /// Says of blocks that are free what another instance was to say, of those whose lease was dealt to this one: the other may
+    /// have died before it said so. A bounded number of blocks is looked at.
+    fn say_for_others(&self, counts: &mut Counts, pool: &Pool<OutsidePorts>) {
+        let now = self.context.tick();
+        let Some(blocks) = &counts.blocks else {
+            return;
+        };
+        let count = blocks.all.len() as u32;
+        for _ in 0..SAID_PER_REPORT.min(count) {
+            let number = counts.said_next % count;
+            counts.said_next = (number + 1) % count;
+            let Some(blocks) = &mut counts.blocks else {
+                return;
+            };
+            if blocks.all[number as usize].unsaid && self.leads(blocks, number, pool) {
+                if let Some(blocks) = &mut counts.blocks {
+                    blocks.all[number as usize].unsaid = false;
+                }
+                self.note_block(counts, NatEventKind::BlockFreed, number, now);
+            }
+        }
+    }
+}

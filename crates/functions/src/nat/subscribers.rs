@@ -1,0 +1,199 @@
+//! Outside ports for subscribers: from the pool of their network, within their quota, in blocks where there are some (RFC 6888).
+//! Imports `asterism_function` and what lies beside it. Only for packets that open a session.
+
+use core::net::Ipv4Addr;
+
+use asterism_forwarding::Prefix;
+use asterism_function::objects::BLOCK_ITEMS;
+use asterism_function::{Ask, Endpoint, Grant, Late, Reason, Space};
+
+use super::census::Census;
+use super::config::NatConfig;
+use super::open::ADDRESSES_TRIED_MAX;
+use super::{Nat, NatState};
+
+/// Grants that are asked for in a block: one that a late packet has had since may lie elsewhere by now.
+const GRANTS_TRIED_MAX: u32 = 2;
+
+/// Which outside addresses an inside address may appear with.
+#[derive(Debug)]
+pub(super) struct Pools {
+    /// Networks, the longest prefix first, with the place of their pool.
+    networks: Vec<(Prefix, usize)>,
+    /// For each pool the places of its addresses; that of everybody else last.
+    addresses: Vec<Vec<u32>>,
+}
+
+impl Pools {
+    /// The pools of a configuration that was found right.
+    pub(super) fn new(config: &NatConfig) -> Self {
+        let places = |wanted: &dyn Fn(&Ipv4Addr) -> bool| {
+            let all = (0..).zip(&config.outside_addresses);
+            all.filter(|(_, address)| wanted(address))
+                .map(|(place, _)| place)
+                .collect::<Vec<u32>>()
+        };
+        let pools = config.pools.iter();
+        let mut addresses: Vec<Vec<u32>> = pools
+            .clone()
+            .map(|pool| places(&|address| pool.outside.contains(address)))
+            .collect();
+        let is_named =
+            |address: &Ipv4Addr| pools.clone().any(|pool| pool.outside.contains(address));
+        addresses.push(places(&|address| !is_named(address)));
+        let mut networks: Vec<(Prefix, usize)> = pools
+            .clone()
+            .enumerate()
+            .flat_map(|(place, pool)| pool.inside.iter().map(move |prefix| (*prefix, place)))
+            .collect();
+        networks.sort_by_key(|(prefix, _)| core::cmp::Reverse(prefix.length));
+        Self {
+            networks,
+            addresses,
+        }
+    }
+
+    /// The places of the addresses for an inside address; none where everybody else has none.
+    pub(super) fn of(&self, inside: Ipv4Addr) -> &[u32] {
+        let mut networks = self.networks.iter();
+        let found = networks.find(|(prefix, _)| prefix.contains(inside));
+        let pool = found.map_or(self.addresses.len() - 1, |(_, pool)| *pool);
+        &self.addresses[pool]
+    }
+
+    /// What all members must have alike.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        for (prefix, pool) in &self.networks {
+            bytes.extend((prefix.address.to_bits() & prefix.mask()).to_be_bytes());
+            bytes.push(prefix.length);
+            bytes.extend((*pool as u32).to_be_bytes());
+        }
+        for pool in &self.addresses {
+            bytes.extend((pool.len() as u32).to_be_bytes());
+            bytes.extend(pool.iter().flat_map(|place| place.to_be_bytes()));
+        }
+    }
+}
+
+impl Nat {
+    /// The pool of an inside endpoint, and which of its addresses the subscriber is paired with (RFC 6888 REQ-2).
+    pub(super) fn paired(&self, ask: &Ask<'_, NatState>, inside: Endpoint) -> (&[u32], u32) {
+        let pool = self.pools.of(inside.address);
+        let subscriber = inside.address.to_bits() & self.config.subscribers.mask();
+        (pool, ask.choose(subscriber.into(), pool.len() as u32))
+    }
+
+    /// Why the subscriber of an inside endpoint may open no session, if so; one that `is_bound` needs no further port.
+    pub(super) fn refuses(
+        &self,
+        ask: &Ask<'_, NatState>,
+        inside: Endpoint,
+        is_bound: bool,
+    ) -> Option<Reason> {
+        let census = ask.ports.space().census()?;
+        let subscriber = census.subscriber(inside);
+        census.wake(ask.now(), &ask.ports);
+        if !census.may_open(subscriber, ask.arrived_us()) {
+            return Some(Reason::RateLimited);
+        }
+        if is_bound {
+            return None;
+        }
+        census.refuses(subscriber)
+    }
+
+    /// A port in a block of the subscriber's, or else in a further one, on the address that its blocks are of; or why there is
+    /// none.
+    pub(super) fn grant_in_block(
+        &self,
+        ask: &Ask<'_, NatState>,
+        inside: Endpoint,
+    ) -> Result<Result<Grant<Endpoint>, Reason>, Late> {
+        let (Some(census), Some(settings)) = (ask.ports.space().census(), self.config.blocks)
+        else {
+            return Ok(Err(Reason::PortsExhausted));
+        };
+        let subscriber = census.subscriber(inside);
+        let used = census.used_blocks(subscriber);
+        for &block in used.all() {
+            if let Some(granted) = grant_of(ask, census, inside, block)? {
+                return Ok(Ok(granted));
+            }
+        }
+        if used.all().len() >= usize::from(settings.per_subscriber_max) {
+            return Ok(Err(Reason::SubscriberQuota));
+        }
+        let (pool, paired) = self.paired(ask, inside);
+        let addresses = pool.len() as u32;
+        // All its blocks are of one address (RFC 6888 REQ-2); the first may be of any that has one left.
+        let only = used.all().first().and_then(|&block| census.block(block));
+        let tried = if only.is_some() {
+            1
+        } else {
+            addresses.min(ADDRESSES_TRIED_MAX)
+        };
+        for address in 0..tried {
+            let address = match only {
+                Some((address, _)) => address,
+                None => pool[((paired + address) % addresses) as usize],
+            };
+            let turn = ask.random(u64::from(address)) as u32;
+            let place = (address, turn);
+            let block = census.vacant_block(subscriber, place, ask.now(), &ask.ports);
+            if let Some(block) = block
+                && let Some(granted) = grant_of(ask, census, inside, block)?
+            {
+                return Ok(Ok(granted));
+            }
+        }
+        Ok(Err(Reason::PortsExhausted))
+    }
+}
+
+/// A free port of a block that this instance leases, at random.
+fn grant_of(
+    ask: &Ask<'_, NatState>,
+    census: &Census,
+    inside: Endpoint,
+    block: u32,
+) -> Result<Option<Grant<Endpoint>>, Late> {
+    let Some((address, (first, last))) = census.block(block) else {
+        return Ok(None);
+    };
+    let space = ask.ports.space();
+    let Some(&outside) = space.all_addresses().get(address as usize) else {
+        return Ok(None);
+    };
+    let shelf = space.shelf(address, inside.protocol);
+    let (size, part) = (u32::from(last - first) + 1, BLOCK_ITEMS);
+    let draw = ask.random(1 << 40 | u64::from(block));
+    let (turn, step) = (draw as u32, (draw >> 32) as u32);
+    let at = |offset: u32| Endpoint::new(outside, first + (offset % size) as u16, inside.protocol);
+    // Leases are of so many ports together, so most of a block is passed over in a few steps.
+    for number in 0..size / part {
+        let begin = (turn % (size / part) + number) * part;
+        let ends = [at(begin), at(begin + part - 1)];
+        if !ends.iter().any(|port| ask.ports.is_own(port)) {
+            continue;
+        }
+        let free = (0..part)
+            .map(|place| at(begin + (step.wrapping_add(place)) % part))
+            .find(|port| ask.ports.is_own(port) && !ask.ports.is_used(port));
+        let Some(port) = free else {
+            continue;
+        };
+        let Some((_, place)) = space.place(&port) else {
+            continue;
+        };
+        for _ in 0..GRANTS_TRIED_MAX {
+            let Some(granted) = ask.ports.grant(shelf, place)? else {
+                return Ok(None);
+            };
+            let subscriber = census.subscriber(inside);
+            if census.fits(granted.item(), subscriber, ask.now(), &ask.ports) {
+                return Ok(Some(granted));
+            }
+        }
+    }
+    Ok(None)
+}
