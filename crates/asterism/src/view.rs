@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
+use crate::eve::sink::{Counts, EveDocument};
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::exports::{Exported, ExportsDocument};
 use crate::run::requests::Request;
@@ -46,6 +47,8 @@ pub struct View {
     suppressed: AtomicU64,
     /// What was exported, where the function exports.
     pub exports: Exported,
+    /// What lines of alerts were written, where they are.
+    pub eve: Arc<Counts>,
 }
 
 /// What a host is called, and what belongs to it.
@@ -121,6 +124,7 @@ impl View {
             phase: AtomicU8::new(Phase::Listening as u8),
             suppressed: AtomicU64::new(0),
             exports: Exported::default(),
+            eve: Arc::default(),
         }
     }
 
@@ -327,6 +331,7 @@ impl View {
             audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
             exports: self.exports.document(),
+            eve: self.eve.document(),
         }
     }
 
@@ -475,6 +480,9 @@ pub struct StatusDocument {
     /// What it exported to a collector; absent where nothing is exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exports: Option<ExportsDocument>,
+    /// Alerts that it wrote as lines of JSON; absent where none are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eve: Option<EveDocument>,
 }
 
 /// A life of a member that an epoch ended.

@@ -5,6 +5,7 @@ pub mod host;
 pub mod limiter;
 pub mod monitor;
 pub mod nat;
+pub mod notice;
 pub mod pass_through;
 pub mod port_scan;
 pub mod signature;

@@ -23,6 +23,7 @@ use asterism_function::{
 };
 
 pub use crate::host::Host;
+use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
 pub use note::{Block, Datagram, Event, Subject};
@@ -303,6 +304,27 @@ impl NetworkFunction for Firewall {
             None if matches!(kind, Kind::Opens(..)) => self.open(ask, link, flow, direction),
             None => self.refuse(&ask, Reason::NoConnection),
         }
+    }
+
+    /// What rules with `log` decided on, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it.
+    fn report(
+        &self,
+        state: &FirewallState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if question != notice::QUESTION {
+            return None;
+        }
+        let rules = self.config.rules.rules();
+        state.events.for_each_from(range, |row, event, member| {
+            // Few rules log, and few sources meet them within a minute.
+            let rule = rules.iter().find(|rule| rule.number == row.0.rule);
+            event
+                .notice(&row.0, rule.map(|rule| rule.action), member)
+                .write(out);
+        })
     }
 
     /// Rules are left out: hosts may have different ones for as long as a change takes.

@@ -1,10 +1,13 @@
-//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`.
+//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `track`.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Tick, Value, Wire, Writer};
 
-use super::flow::Flow;
+use super::flow::{Direction, Flow};
+use super::rules::Action;
+use super::track::has_ports;
 use crate::host::Host;
+use crate::notice::{End, Notice, Outcome};
 
 /// A source that is blocked. Joins: the latest end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +71,37 @@ pub struct Event {
     pub line: u32,
     /// The flow.
     pub flow: Flow,
+}
+
+impl Event {
+    /// The event as a notice; `action` is that of the rule now, `None` if there is none of this number any more.
+    pub(super) fn notice(&self, subject: &Subject, action: Option<Action>, member: u16) -> Notice {
+        let forth = self.flow.end(Direction::Forth);
+        let (source, destination) = match forth.0 == subject.source {
+            true => (forth, self.flow.end(Direction::Back)),
+            false => (self.flow.end(Direction::Back), forth),
+        };
+        let protocol = self.flow.protocol().0;
+        let end = |end: (Host, u16)| match has_ports(protocol) {
+            true => End::endpoint(end),
+            false => End::host(end.0),
+        };
+        let (id, outcome) = match action {
+            Some(Action::Allow) => (40, Outcome::Passed),
+            Some(Action::Drop | Action::Block(_)) => (41, Outcome::Dropped),
+            None => (41, Outcome::Unknown),
+        };
+        Notice {
+            first: Some(self.first),
+            source: end(source),
+            destination: end(destination),
+            protocol: Some(protocol),
+            outcome,
+            flow: Some(self.flow.hash(0)),
+            detail: format!("rule of line {}", self.line),
+            ..Notice::built_in(id, member)
+        }
+    }
 }
 
 impl Value for Event {
