@@ -30,7 +30,7 @@ pub struct Kind {
 }
 
 /// All kinds, by their identifiers.
-pub const KINDS: [Kind; 11] = [
+pub const KINDS: [Kind; 13] = [
     kind(1, "TCP port scan", SCAN, 3),
     kind(2, "TCP host sweep", SCAN, 3),
     kind(3, "UDP port scan", SCAN, 3),
@@ -42,6 +42,8 @@ pub const KINDS: [Kind; 11] = [
     kind(31, "Too many others send to host", DENIAL, 2),
     kind(40, "Flow allowed by a firewall rule", MISC, 3),
     kind(41, "Flow denied by a firewall rule", UNUSUAL, 2),
+    kind(42, "Source has too many half-open connections", DENIAL, 2),
+    kind(43, "Too many half-open connections: SYN flood", DENIAL, 1),
 ];
 
 const SCAN: &str = "Detection of a Network Scan";

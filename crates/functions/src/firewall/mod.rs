@@ -26,7 +26,7 @@ pub use crate::host::Host;
 use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
-pub use note::{Block, Datagram, Event, Subject};
+pub use note::{Block, Datagram, Event, HALF_OPEN, Subject};
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
 pub use track::{IdleTimes, Track};
@@ -48,7 +48,7 @@ pub struct FirewallState {
     pub blocked: Map<Host, Block>,
     /// New flows by the number of the rule that decided on them; 0 is the default.
     pub hits: Counters<u32>,
-    /// What rules with `log` decided on: one entry for each rule and source within a minute.
+    /// What rules with `log` decided on, and who met a limit: one entry for each rule and source within a minute.
     pub events: Map<Subject, Event>,
 }
 
@@ -306,7 +306,7 @@ impl NetworkFunction for Firewall {
         }
     }
 
-    /// What rules with `log` decided on, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it.
+    /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it.
     fn report(
         &self,
         state: &FirewallState,

@@ -34,12 +34,15 @@ impl Wire for Block {
     }
 }
 
+/// The number of no rule, but of the limits on half-open connections: the default has it, which is never noted.
+pub const HALF_OPEN: u32 = 0;
+
 /// What an event is about: one for each source and rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Subject {
-    /// The rule, by [`Rule::number`](super::Rule::number).
+    /// The rule, by [`Rule::number`](super::Rule::number), or [`HALF_OPEN`].
     pub rule: u32,
-    /// The source of the packet.
+    /// The source of the packet; of [`HALF_OPEN`] [`Host::default`] if all sources together have too many.
     pub source: Host,
 }
 
@@ -62,12 +65,12 @@ impl Wire for Subject {
     }
 }
 
-/// A flow that a rule with `log` decided on. Joins: the earlier one.
+/// A flow that a rule with `log` decided on, or that a limit refused. Joins: the earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Event {
     /// When, in seconds of the cluster's time.
     pub first: Tick,
-    /// The rule's line in the file at that time.
+    /// The rule's line in the file at that time; 0 of [`HALF_OPEN`].
     pub line: u32,
     /// The flow.
     pub flow: Flow,
@@ -86,20 +89,46 @@ impl Event {
             true => End::endpoint(end),
             false => End::host(end.0),
         };
+        let known = Notice {
+            first: Some(self.first),
+            source: end(source),
+            destination: end(destination),
+            protocol: Some(protocol),
+            ..Notice::built_in(43, member)
+        };
+        match (subject.rule == HALF_OPEN, subject.source == Host::default()) {
+            (true, true) => {
+                // Forged sources say nothing. Of SYNs the lower port is the service's.
+                let (first, second) = (forth, self.flow.end(Direction::Back));
+                let target = if first.1 <= second.1 { first } else { second };
+                return Notice {
+                    source: End::default(),
+                    destination: End::endpoint(target),
+                    outcome: Outcome::Dropped,
+                    ..known
+                };
+            }
+            (true, false) => {
+                return Notice {
+                    id: 42,
+                    source: End::host(source.0),
+                    outcome: Outcome::Dropped,
+                    ..known
+                };
+            }
+            _ => {}
+        }
         let (id, outcome) = match action {
             Some(Action::Allow) => (40, Outcome::Passed),
             Some(Action::Drop | Action::Block(_)) => (41, Outcome::Dropped),
             None => (41, Outcome::Unknown),
         };
         Notice {
-            first: Some(self.first),
-            source: end(source),
-            destination: end(destination),
-            protocol: Some(protocol),
+            id,
             outcome,
             flow: Some(self.flow.hash(0)),
             detail: format!("rule of line {}", self.line),
-            ..Notice::built_in(id, member)
+            ..known
         }
     }
 }
