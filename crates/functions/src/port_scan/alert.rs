@@ -239,7 +239,7 @@ impl PortScan {
                 Response::Block { .. } => Outcome::Dropped,
             },
             detail: format!(
-                "{} ports unanswered, {} hosts silent or refusing; by {}",
+                "ports without an answer: {}; hosts silent or refusing: {}; by {}",
                 alert.ports,
                 alert.hosts,
                 methods.join(" ")
