@@ -26,6 +26,9 @@ use crate::eve::sink::{Sink, Writer};
 const LOOK: Duration = Duration::from_millis(200);
 /// A host that was not heard for so long writes no alerts.
 const SILENCE: Duration = Duration::from_secs(3);
+/// Alerts that others found up to so many seconds before this process began may not have been written: they leave them to this host once
+/// they hear it, which may be before it takes part, and their clocks may be ahead.
+const BEFORE_START_S: Tick = 5;
 /// Parts on their way between an instance and the main thread at most.
 const PARTS_MAX: usize = 4;
 /// Parts of up to 128 alerts that are looked at each time that the main thread looks, every 10 ms.
@@ -124,7 +127,7 @@ impl Service<'_, '_> {
             coming: None,
             is_first_walk: true,
             is_mine: self.writes_alerts(now),
-            started: self.tick(now),
+            started: self.clock.wall_at_zero().saturating_sub(BEFORE_START_S),
             looked: now,
             stats_due: now,
             told: (
