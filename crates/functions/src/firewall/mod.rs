@@ -317,13 +317,10 @@ impl NetworkFunction for Firewall {
         if question != notice::QUESTION {
             return None;
         }
-        let rules = self.config.rules.rules();
+        let rules = &self.config.rules;
         state.events.for_each_from(range, |row, event, member| {
-            // Few rules log, and few sources meet them within a minute.
-            let rule = rules.iter().find(|rule| rule.number == row.0.rule);
-            event
-                .notice(&row.0, rule.map(|rule| rule.action), member)
-                .write(out);
+            let action = rules.action_of(row.0.rule);
+            event.notice(&row.0, action, member).write(out);
         })
     }
 

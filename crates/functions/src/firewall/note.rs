@@ -70,7 +70,7 @@ impl Wire for Subject {
 pub struct Event {
     /// When, in seconds of the cluster's time.
     pub first: Tick,
-    /// The rule's line in the file at that time; 0 of [`HALF_OPEN`].
+    /// The rule's line in the file at that time; of [`HALF_OPEN`] which end opens the flow, by [`Direction`].
     pub line: u32,
     /// The flow.
     pub flow: Flow,
@@ -79,10 +79,15 @@ pub struct Event {
 impl Event {
     /// The event as a notice; `action` is that of the rule now, `None` if there is none of this number any more.
     pub(super) fn notice(&self, subject: &Subject, action: Option<Action>, member: u16) -> Notice {
-        let forth = self.flow.end(Direction::Forth);
-        let (source, destination) = match forth.0 == subject.source {
-            true => (forth, self.flow.end(Direction::Back)),
-            false => (self.flow.end(Direction::Back), forth),
+        let is_half_open = subject.rule == HALF_OPEN;
+        let ends = [Direction::Forth, Direction::Back].map(|way| self.flow.end(way));
+        let is_forth = match is_half_open {
+            true => self.line == Direction::Forth as u32,
+            false => ends[0].0 == subject.source,
+        };
+        let (source, destination) = match is_forth {
+            true => (ends[0], ends[1]),
+            false => (ends[1], ends[0]),
         };
         let protocol = self.flow.protocol().0;
         let end = |end: (Host, u16)| match has_ports(protocol) {
@@ -94,29 +99,22 @@ impl Event {
             source: end(source),
             destination: end(destination),
             protocol: Some(protocol),
-            ..Notice::built_in(43, member)
+            outcome: Outcome::Dropped,
+            ..Notice::built_in(42, member)
         };
-        match (subject.rule == HALF_OPEN, subject.source == Host::default()) {
-            (true, true) => {
-                // Forged sources say nothing. Of SYNs the lower port is the service's.
-                let (first, second) = (forth, self.flow.end(Direction::Back));
-                let target = if first.1 <= second.1 { first } else { second };
-                return Notice {
+        if is_half_open {
+            // Of all together the sources are forged, and say nothing.
+            return match subject.source == Host::default() {
+                true => Notice {
+                    id: 43,
                     source: End::default(),
-                    destination: End::endpoint(target),
-                    outcome: Outcome::Dropped,
                     ..known
-                };
-            }
-            (true, false) => {
-                return Notice {
-                    id: 42,
+                },
+                false => Notice {
                     source: End::host(source.0),
-                    outcome: Outcome::Dropped,
                     ..known
-                };
-            }
-            _ => {}
+                },
+            };
         }
         let (id, outcome) = match action {
             Some(Action::Allow) => (40, Outcome::Passed),

@@ -85,7 +85,7 @@ impl Firewall {
         let handshakes = if track.is_half_open() {
             match self.handshakes(&ask, source)? {
                 Ok(handshakes) => handshakes,
-                Err(who) => return Self::over_half_open(ask, flow, who),
+                Err(who) => return Self::over_half_open(ask, (flow, direction), who),
             }
         } else {
             [None, None]
@@ -139,7 +139,11 @@ impl Firewall {
 
     /// A packet that would open one half-open connection too many: noted once a minute.
     #[inline(never)]
-    fn over_half_open(ask: Ask<'_, FirewallState>, flow: Flow, who: Host) -> Result<Verdict, Late> {
+    fn over_half_open(
+        ask: Ask<'_, FirewallState>,
+        (flow, direction): (Flow, Direction),
+        who: Host,
+    ) -> Result<Verdict, Late> {
         let subject = Subject {
             rule: HALF_OPEN,
             source: who,
@@ -149,7 +153,7 @@ impl Firewall {
         {
             let event = Event {
                 first: ask.now(),
-                line: 0,
+                line: direction as u32,
                 flow,
             };
             ask.act()?.events.insert(vacancy, subject, event);
