@@ -305,8 +305,11 @@ pub fn words(file: &str, config: &Config) -> String {
         let metrics = host
             .metrics
             .map_or("not served".to_owned(), |at| format!("http://{at}/metrics"));
+        let alerts = host.eve.as_ref().map_or(String::new(), |eve| {
+            format!("; alerts written to {}", eve.file.display())
+        });
         text.push_str(&format!(
-            "Service   metrics {metrics}; state saved {}\n",
+            "Service   metrics {metrics}; state saved {}{alerts}\n",
             file(&host.state)
         ));
     }

@@ -11,6 +11,7 @@ pub mod control;
 pub mod decrypt;
 pub mod demo;
 pub mod epochs;
+pub mod eve;
 pub mod fleet;
 pub mod key_file;
 pub mod keys;

@@ -79,6 +79,7 @@ pub fn run<F: NetworkFunction>(
         input: arguments.input,
         input_outside: None,
         output: arguments.output,
+        eve: None,
         cluster: config.cluster,
         instances: 1,
         spread_packets: true,

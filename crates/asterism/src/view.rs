@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
+use crate::eve::sink::{Counts, EveDocument};
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::exports::{Exported, ExportsDocument};
 use crate::run::port_log::{PortCounts, PortsDocument};
@@ -49,6 +50,8 @@ pub struct View {
     pub exports: Exported,
     /// What is known of outside ports, where the function is a NAT.
     pub nat_ports: PortCounts,
+    /// What lines of alerts were written, where they are.
+    pub eve: Arc<Counts>,
 }
 
 /// What a host is called, and what belongs to it.
@@ -125,6 +128,7 @@ impl View {
             suppressed: AtomicU64::new(0),
             exports: Exported::default(),
             nat_ports: PortCounts::default(),
+            eve: Arc::default(),
         }
     }
 
@@ -332,6 +336,7 @@ impl View {
             log_lines_suppressed: self.suppressed(),
             exports: self.exports.document(),
             nat_ports: self.nat_ports.document(),
+            eve: self.eve.document(),
         }
     }
 
@@ -483,6 +488,9 @@ pub struct StatusDocument {
     /// What is known of outside ports; absent where the function is no NAT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nat_ports: Option<PortsDocument>,
+    /// Alerts that it wrote as lines of JSON; absent where none are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eve: Option<EveDocument>,
 }
 
 /// A life of a member that an epoch ended.

@@ -6,6 +6,7 @@ pub mod ipfix;
 pub mod limiter;
 pub mod monitor;
 pub mod nat;
+pub mod notice;
 pub mod pass_through;
 pub mod port_scan;
 pub mod signature;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::cluster::members;
 use super::diagnostic::{Diagnostic, Report};
+use super::eve::{EVE, Eve, eve};
 use super::kind::{Kind, Value, Word};
 use super::section::{Default, Field, Section, Values};
 use super::suggestion;
@@ -32,6 +33,8 @@ pub struct Host {
     pub metrics: Option<SocketAddr>,
     /// Where the state is saved, as written.
     pub state: Option<PathBuf>,
+    /// What alerts are written to.
+    pub eve: Option<Eve>,
     /// How long the host listens for others before it reads packets.
     pub join_wait: Duration,
     /// How long a graceful stop may take.
@@ -116,6 +119,12 @@ pub static HOST: Section = Section {
             meaning: "The file that the shared state is saved to at a graceful stop, and restored from when the whole cluster starts anew.",
         },
         Field {
+            name: "eve",
+            kind: Kind::Table(&EVE),
+            default: Default::Unset("alerts are in the state alone"),
+            meaning: "What alerts are written to.",
+        },
+        Field {
             name: "join_wait",
             kind: Kind::Duration {
                 least: Duration::ZERO,
@@ -174,6 +183,10 @@ pub(super) fn host(
         control: values.text("control").map(PathBuf::from),
         metrics: values.socket("metrics"),
         state: values.text("state").map(PathBuf::from),
+        eve: match values.table("eve") {
+            None => values.place("eve").is_none().then_some(None)?,
+            Some(table) => Some(eve(&table)?),
+        },
         join_wait: values.duration("join_wait")?,
         drain_max: values.duration("drain_max")?,
     })

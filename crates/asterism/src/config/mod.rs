@@ -7,6 +7,7 @@
 mod chain;
 mod cluster;
 pub mod diagnostic;
+mod eve;
 pub mod fields;
 pub mod functions;
 mod host;
@@ -21,6 +22,7 @@ mod suggestion;
 pub mod value;
 
 pub use cluster::{Channel, Cluster};
+pub use eve::{Eve, EveAlerts};
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, Sharing};

@@ -74,6 +74,7 @@ pub fn text(view: &View) -> String {
     objects(&mut page, &instances);
     exports(&mut page, view);
     nat_ports(&mut page, view);
+    eve(&mut page, view);
     channel(&mut page, view);
     audit(&mut page, view);
     peers(&mut page, view);
@@ -216,6 +217,25 @@ fn nat_ports(page: &mut Page, view: &View) {
     ] {
         page.one(name, "counter", help, value);
     }
+}
+
+/// Lines of alerts, where they are written.
+fn eve(page: &mut Page, view: &View) {
+    let Some(eve) = view.eve.document() else {
+        return;
+    };
+    page.one(
+        "asterism_eve_lines_total",
+        "counter",
+        "Lines of alerts and counts that were written.",
+        eve.lines,
+    );
+    page.one(
+        "asterism_eve_lines_lost_total",
+        "counter",
+        "Lines that could not be written, and are lost.",
+        eve.lines_lost,
+    );
 }
 
 fn packets(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {

@@ -4,6 +4,7 @@
 //! made by `asterism new` calls [`run`] with its own function.
 
 mod direction;
+mod eve;
 mod report;
 
 use std::collections::BTreeMap;
@@ -20,10 +21,13 @@ use asterism_state::ObjectSettings;
 use crate::command_line::End;
 use crate::config::functions::{FunctionSettings, WithFunction};
 use crate::config::{Cluster, Config};
+use crate::eve::line::Author;
 use crate::fleet::{Fleet, FleetConfig};
 use crate::output::Output;
 use crate::wiring;
 use crate::{check, config};
+
+use eve::Lines;
 
 pub use direction::{BalancerDirection, Direction, FirstSpeaker, NatDirection, Side, outside_of};
 pub use report::{HostReport, REPLAY, ReplayReport};
@@ -47,6 +51,8 @@ pub struct Plan {
     pub input_outside: Option<PathBuf>,
     /// Where what leaves goes.
     pub output: Option<PathBuf>,
+    /// Where alerts go, as lines of JSON.
+    pub eve: Option<PathBuf>,
     /// The cluster; its members are the hosts.
     pub cluster: Cluster,
     /// Packet loops of each host.
@@ -66,6 +72,8 @@ pub struct Plan {
 pub enum ReplayError {
     /// Reading or writing a capture failed; the report says what was done until then.
     Capture(CaptureError, Box<ReplayReport>),
+    /// Writing alerts failed; the report says what was done.
+    Alerts(String, Box<ReplayReport>),
     /// Nothing was done.
     Nothing(String),
 }
@@ -85,6 +93,9 @@ pub struct Arguments {
     /// Where to write the packets that leave (pcap)
     #[arg(long = "out", value_name = "CAPTURE")]
     pub output: Option<PathBuf>,
+    /// Where to write the alerts, as lines of JSON in the form of Suricata's eve.json
+    #[arg(long = "eve", value_name = "FILE")]
+    pub eve: Option<PathBuf>,
     /// Run so many hosts instead of the configuration's members
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub hosts: Option<u16>,
@@ -133,6 +144,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         input: arguments.input.clone(),
         input_outside: arguments.input_outside.clone(),
         output: arguments.output.clone(),
+        eve: arguments.eve.clone(),
         cluster: config.cluster.clone(),
         instances: config.host.instances,
         spread_packets: arguments.spread == Spread::Packets,
@@ -159,6 +171,10 @@ pub fn finish(result: Result<ReplayReport, ReplayError>, output: &mut Output<'_>
         }
         Err(ReplayError::Capture(error, report)) => {
             output.say(&format!("error: {error}\n"));
+            (*report, End::File)
+        }
+        Err(ReplayError::Alerts(error, report)) => {
+            output.say(&format!("error: alerts were lost: {error}\n"));
             (*report, End::File)
         }
         Err(ReplayError::Nothing(error)) => return output.fail(End::File, &error),
@@ -221,24 +237,35 @@ pub fn run<F: NetworkFunction>(
     progress: &mut dyn FnMut(u64),
 ) -> Result<ReplayReport, ReplayError> {
     let mut inputs = Inputs::open(plan).map_err(|error| ReplayError::Nothing(error.to_string()))?;
-    let mut writer = match &plan.output {
-        Some(path) => {
-            if is_same_file(path, &plan.input)
-                || plan
-                    .input_outside
-                    .as_deref()
-                    .is_some_and(|input| is_same_file(path, input))
-            {
-                return Err(ReplayError::Nothing(format!(
-                    "{} is read: name another file for what leaves",
-                    path.display()
-                )));
-            }
-            Some(
-                CaptureWriter::create(path)
-                    .map_err(|error| ReplayError::Nothing(error.to_string()))?,
-            )
+    for (path, what) in [(&plan.output, "what leaves"), (&plan.eve, "alerts")] {
+        let mut inputs = [Some(&plan.input), plan.input_outside.as_ref()]
+            .into_iter()
+            .flatten();
+        if let Some(path) = path
+            && inputs.any(|input| is_same_file(path, input))
+        {
+            return Err(ReplayError::Nothing(format!(
+                "{} is read: name another file for {what}",
+                path.display()
+            )));
         }
+    }
+    let author = Author {
+        host: "replay".to_owned(),
+        cluster: plan.cluster.name.clone(),
+        members: plan.cluster.members.clone(),
+        stages: function
+            .stages()
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect(),
+    };
+    let lines = plan.eve.as_deref().map(|path| Lines::create(path, author));
+    let lines = lines.transpose().map_err(ReplayError::Nothing)?;
+    let mut writer = match &plan.output {
+        Some(path) => Some(
+            CaptureWriter::create(path).map_err(|error| ReplayError::Nothing(error.to_string()))?,
+        ),
         None => None,
     };
     let fleet_config = FleetConfig {
@@ -250,6 +277,7 @@ pub fn run<F: NetworkFunction>(
     };
     let fleet = Fleet::start(&fleet_config, function, objects).map_err(ReplayError::Nothing)?;
     let mut replay = Replay {
+        lines,
         first_ns: 0,
         started: fleet.now(),
         fleet,
@@ -263,6 +291,7 @@ pub fn run<F: NetworkFunction>(
             Ok(Some((packet, outside))) => {
                 replay.packet(plan, direction, packet, outside, &mut bytes);
                 replay.write(&mut writer);
+                replay.look();
                 if replay.report.packets_read.is_multiple_of(PROGRESS_PACKETS) {
                     progress(replay.report.packets_read);
                 }
@@ -274,6 +303,7 @@ pub fn run<F: NetworkFunction>(
     replay.fleet.run_until(replay.fleet.now() + SETTLE);
     replay.report.quiet = replay.fleet.run_until_quiet(QUIET_LIMIT);
     replay.write(&mut writer);
+    let lost = replay.end_lines();
     let mut failure = failure;
     if let Some(writer) = &mut writer {
         if let Err(error) = writer.flush() {
@@ -285,13 +315,15 @@ pub fn run<F: NetworkFunction>(
         .report
         .complete(&replay.fleet, &plan.cluster.members, replay.started);
     replay.report.flows = replay.flows.len() as u64;
-    match failure {
-        None => Ok(replay.report),
-        Some(error) => Err(ReplayError::Capture(error, Box::new(replay.report))),
+    match (failure, lost) {
+        (None, None) => Ok(replay.report),
+        (None, Some(error)) => Err(ReplayError::Alerts(error, Box::new(replay.report))),
+        (Some(error), _) => Err(ReplayError::Capture(error, Box::new(replay.report))),
     }
 }
 
 struct Replay<F: NetworkFunction> {
+    lines: Option<Lines>,
     fleet: Fleet<F>,
     /// The capture's time at the fleet's `started`.
     first_ns: u64,
@@ -368,6 +400,28 @@ impl<F: NetworkFunction> Replay<F> {
         }
         self.fleet
             .run_until(self.fleet.now() + gap.min(plan.gap_max));
+    }
+
+    /// Writes the alerts that there are by now.
+    fn look(&mut self) {
+        if let Some(lines) = &mut self.lines {
+            let since = self.fleet.now() - self.started + self.shortened;
+            let at_us = self.first_ns / 1_000 + u64::try_from(since.as_micros()).unwrap_or(0);
+            lines.look(&self.fleet, at_us);
+        }
+    }
+
+    /// Writes those that are left; why any was lost.
+    fn end_lines(&mut self) -> Option<String> {
+        if let Some(lines) = &mut self.lines {
+            // Whatever was looked at last, this is another time.
+            lines.forget_look();
+        }
+        self.look();
+        let lines = self.lines.as_mut()?;
+        lines.finish();
+        self.report.alerts_written = lines.written;
+        lines.failure.take()
     }
 
     /// A number that spreads flows, and the packet's number in its flow.

@@ -32,6 +32,8 @@ pub struct ReplayReport {
     pub packets_left: u64,
     /// Of those, written to the output.
     pub packets_written: u64,
+    /// Alerts that were written as lines of JSON.
+    pub alerts_written: u64,
     /// Flows of the capture.
     pub flows: u64,
     /// Seconds that passed on the hosts' clock.
@@ -137,6 +139,12 @@ impl ReplayReport {
             0 => "\n".to_owned(),
             written => format!(", {} written\n", show_count(written)),
         });
+        if self.alerts_written > 0 {
+            text.push_str(&format!(
+                "  alerts written: {}\n",
+                show_count(self.alerts_written)
+            ));
+        }
         for (reason, count) in &self.skipped {
             text.push_str(&format!(
                 "  not replayed: {} ({reason})\n",

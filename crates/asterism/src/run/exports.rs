@@ -209,7 +209,7 @@ impl Service<'_, '_> {
     }
 
     /// The cluster's common seconds at a time of this host's clock: since 1970.
-    fn tick(&self, at: Time) -> Tick {
+    pub(super) fn tick(&self, at: Time) -> Tick {
         self.clock
             .wall_at_zero()
             .saturating_add((at.as_micros() / 1_000_000) as u32)

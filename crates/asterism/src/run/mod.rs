@@ -8,6 +8,7 @@
 
 pub mod board;
 mod epochs;
+pub mod eve;
 pub mod exports;
 mod health;
 pub mod journal;

@@ -66,6 +66,7 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
         ("state", a.state != b.state),
         ("join_wait", a.join_wait != b.join_wait),
         ("drain_max", a.drain_max != b.drain_max),
+        ("eve", a.eve != b.eve),
     ];
     Ok(changes
         .into_iter()

@@ -2,6 +2,7 @@
 //! and ends everything in order.
 
 mod backends;
+mod others;
 mod state;
 
 use std::sync::Arc;
@@ -11,15 +12,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
-use asterism_engine::transport::{
-    self, ChannelSnapshot, Notice, RunConfig, RunMode, StateChannelThread,
-};
+use asterism_engine::transport::{self, Notice, RunConfig, RunMode, StateChannelThread};
 use asterism_engine::{HostConfig, host};
 use asterism_function::NetworkFunction;
-use asterism_placement::replicated::{Refused, Standing};
+use asterism_placement::replicated::Refused;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::epochs::Watch;
+use super::eve::Eve;
 use super::exports::Exporting;
 use super::health::{Checking, Teller};
 use super::journal::{Event, Journal};
@@ -36,6 +36,7 @@ use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
 use crate::metrics;
 use crate::output::Output;
 use crate::view::View;
+use others::{EARLIER_LIFE, knows_earlier_life, others};
 
 /// Events that wait to be written at most; more are left out and counted.
 const EVENTS_MAX: usize = 256;
@@ -66,6 +67,7 @@ pub struct Service<'a, 'o> {
     epochs: Option<Watch>,
     pub(super) keys: Option<keys::Watch>,
     pub(super) exports: Exporting,
+    pub(super) eve: Option<Eve>,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
@@ -253,6 +255,7 @@ impl Service<'_, '_> {
             }),
             keys: keys::Watch::of(prepared),
             exports: Exporting::default(),
+            eve: None,
             stop,
             hang_up,
             stop_asked: false,
@@ -278,6 +281,7 @@ impl Service<'_, '_> {
         let cold = self.listen()?;
         self.take_up_state(cold)?;
         self.begin_exports().map_err(Interrupted::Failed)?;
+        self.begin_eve().map_err(Interrupted::Failed)?;
         self.set_phase(Phase::Running);
         let heard = others(&self.channel.snapshot(), self.member)
             .filter(|other| other.heard)
@@ -418,6 +422,7 @@ impl Service<'_, '_> {
         self.watch_epochs();
         self.watch_keys();
         self.watch_exports();
+        self.watch_eve();
         let refused = self
             .channel
             .snapshot()
@@ -510,6 +515,7 @@ impl Service<'_, '_> {
         })?;
         let changes =
             reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
+        let eve = self.open_eve(wanted.host.eve.as_ref())?;
         let (now, then) = (&self.config.function, &wanted.function);
         let is_other = now.settings.change_to(&then.settings) != Some(Vec::new());
         if is_other {
@@ -526,6 +532,7 @@ impl Service<'_, '_> {
             shared.spins.store(spins, Ordering::Relaxed);
         }
         self.config = wanted;
+        self.use_eve(eve)?;
         if is_other && self.view.phase() == Phase::Running {
             self.check_backends()?;
         }
@@ -557,6 +564,7 @@ impl Service<'_, '_> {
             // A panic was said on standard error when it happened.
             let _ = worker.join();
         }
+        self.end_eve();
         let member = self.member;
         let Service {
             channel,
@@ -602,6 +610,8 @@ impl Service<'_, '_> {
                 .flatten()
                 .all(|instance| instance.parked == 0)
         });
+        self.hurry_eve();
+        self.wait(until, Self::is_eve_told);
         let is_acknowledged = |service: &Self| {
             let snapshot = service.channel.snapshot();
             others(&snapshot, service.member)
@@ -647,53 +657,4 @@ impl Service<'_, '_> {
             .write(self.clock.now(), self.clock.wall(), event);
         self.view.note_suppressed(self.journal.suppressed());
     }
-}
-
-/// Why a host does not start beside members that know its earlier life.
-const EARLIER_LIFE: &str = "the host was not started: other members still run that know an earlier life of it, and without [cluster] epochs they let no other life in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
-
-/// Whether members speak of what this life of the host never said: they have not noticed that it is another.
-fn knows_earlier_life(snapshot: &ChannelSnapshot) -> bool {
-    let reasons = [Refused::AcknowledgesUnsent, Refused::EchoFromFuture];
-    reasons
-        .iter()
-        .any(|reason| snapshot.replication.refused(*reason) > 0)
-}
-
-/// Another member as far as starting and stopping care.
-struct Other {
-    member: MemberId,
-    /// Its session is admitted and something came of it.
-    heard: bool,
-    /// Something came from its address, whatever it was.
-    is_there: bool,
-    welcomes: bool,
-    is_alive: bool,
-    head: u64,
-    applied: u64,
-    acknowledged: u64,
-}
-
-fn others(snapshot: &ChannelSnapshot, own: MemberId) -> impl Iterator<Item = Other> + '_ {
-    let at = snapshot.at;
-    let others = snapshot
-        .members
-        .iter()
-        .filter(move |member| member.progress.member != own)
-        .filter(|member| member.progress.standing != Standing::Out);
-    others.map(move |member| Other {
-        member: member.progress.member,
-        heard: member.admitted.is_some() && member.progress.heard.is_some(),
-        is_there: member
-            .traffic
-            .is_some_and(|traffic| traffic.datagrams_received > 0),
-        welcomes: member.has_welcomed,
-        is_alive: member
-            .progress
-            .heard
-            .is_some_and(|heard| at.as_micros().saturating_sub(heard.as_micros()) < 1_000_000),
-        head: member.progress.head,
-        applied: member.progress.applied,
-        acknowledged: member.progress.acknowledged,
-    })
 }

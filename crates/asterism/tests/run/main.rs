@@ -2,6 +2,7 @@
 
 mod audit;
 mod epochs;
+mod eve;
 mod exports;
 mod host;
 mod keys;

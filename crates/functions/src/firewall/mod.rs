@@ -23,9 +23,10 @@ use asterism_function::{
 };
 
 pub use crate::host::Host;
+use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
-pub use note::{Block, Datagram, Event, Subject};
+pub use note::{Block, Datagram, Event, HALF_OPEN, Subject};
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
 pub use track::{IdleTimes, Track};
@@ -47,7 +48,7 @@ pub struct FirewallState {
     pub blocked: Map<Host, Block>,
     /// New flows by the number of the rule that decided on them; 0 is the default.
     pub hits: Counters<u32>,
-    /// What rules with `log` decided on: one entry for each rule and source within a minute.
+    /// What rules with `log` decided on, and who met a limit: one entry for each rule and source within a minute.
     pub events: Map<Subject, Event>,
 }
 
@@ -303,6 +304,24 @@ impl NetworkFunction for Firewall {
             None if matches!(kind, Kind::Opens(..)) => self.open(ask, link, flow, direction),
             None => self.refuse(&ask, Reason::NoConnection),
         }
+    }
+
+    /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it.
+    fn report(
+        &self,
+        state: &FirewallState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if question != notice::QUESTION {
+            return None;
+        }
+        let rules = &self.config.rules;
+        state.events.for_each_from(range, |row, event, member| {
+            let action = rules.action_of(row.0.rule);
+            event.notice(&row.0, action, member).write(out);
+        })
     }
 
     /// Rules are left out: hosts may have different ones for as long as a change takes.

@@ -1,10 +1,13 @@
-//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`.
+//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `track`.
 
 use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Tick, Value, Wire, Writer};
 
-use super::flow::Flow;
+use super::flow::{Direction, Flow};
+use super::rules::Action;
+use super::track::has_ports;
 use crate::host::Host;
+use crate::notice::{End, Notice, Outcome};
 
 /// A source that is blocked. Joins: the latest end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +34,15 @@ impl Wire for Block {
     }
 }
 
+/// The number of no rule, but of the limits on half-open connections: the default has it, which is never noted.
+pub const HALF_OPEN: u32 = 0;
+
 /// What an event is about: one for each source and rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Subject {
-    /// The rule, by [`Rule::number`](super::Rule::number).
+    /// The rule, by [`Rule::number`](super::Rule::number), or [`HALF_OPEN`].
     pub rule: u32,
-    /// The source of the packet.
+    /// The source of the packet; of [`HALF_OPEN`] [`Host::default`] if all sources together have too many.
     pub source: Host,
 }
 
@@ -59,15 +65,70 @@ impl Wire for Subject {
     }
 }
 
-/// A flow that a rule with `log` decided on. Joins: the earlier one.
+/// A flow that a rule with `log` decided on, or that a limit refused. Joins: the earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Event {
     /// When, in seconds of the cluster's time.
     pub first: Tick,
-    /// The rule's line in the file at that time.
+    /// The rule's line in the file at that time; of [`HALF_OPEN`] which end opens the flow, by [`Direction`].
     pub line: u32,
     /// The flow.
     pub flow: Flow,
+}
+
+impl Event {
+    /// The event as a notice; `action` is that of the rule now, `None` if there is none of this number any more.
+    pub(super) fn notice(&self, subject: &Subject, action: Option<Action>, member: u16) -> Notice {
+        let is_half_open = subject.rule == HALF_OPEN;
+        let ends = [Direction::Forth, Direction::Back].map(|way| self.flow.end(way));
+        let is_forth = match is_half_open {
+            true => self.line == Direction::Forth as u32,
+            false => ends[0].0 == subject.source,
+        };
+        let (source, destination) = match is_forth {
+            true => (ends[0], ends[1]),
+            false => (ends[1], ends[0]),
+        };
+        let protocol = self.flow.protocol().0;
+        let end = |end: (Host, u16)| match has_ports(protocol) {
+            true => End::endpoint(end),
+            false => End::host(end.0),
+        };
+        let known = Notice {
+            first: Some(self.first),
+            source: end(source),
+            destination: end(destination),
+            protocol: Some(protocol),
+            outcome: Outcome::Dropped,
+            ..Notice::built_in(42, member)
+        };
+        if is_half_open {
+            // Of all together the sources are forged, and say nothing.
+            return match subject.source == Host::default() {
+                true => Notice {
+                    id: 43,
+                    source: End::default(),
+                    ..known
+                },
+                false => Notice {
+                    source: End::host(source.0),
+                    ..known
+                },
+            };
+        }
+        let (id, outcome) = match action {
+            Some(Action::Allow) => (40, Outcome::Passed),
+            Some(Action::Drop | Action::Block(_)) => (41, Outcome::Dropped),
+            None => (41, Outcome::Unknown),
+        };
+        Notice {
+            id,
+            outcome,
+            flow: Some(self.flow.hash(0)),
+            detail: format!("rule of line {}", self.line),
+            ..known
+        }
+    }
 }
 
 impl Value for Event {

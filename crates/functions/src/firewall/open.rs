@@ -3,7 +3,7 @@
 use asterism_function::{Act, Ask, At, Late, Reason, Single, Tally, Vacancy, Verdict};
 
 use super::flow::{Direction, Flow};
-use super::note::{Block, Event, Subject};
+use super::note::{Block, Event, HALF_OPEN, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
 use super::{BEGUN, Firewall, FirewallState, SETTLED, first_fragment, other, remember};
@@ -84,8 +84,8 @@ impl Firewall {
         let (source, _) = flow.end(direction);
         let handshakes = if track.is_half_open() {
             match self.handshakes(&ask, source)? {
-                Some(handshakes) => handshakes,
-                None => return Ok(Verdict::Drop(Reason::HalfOpenLimit)),
+                Ok(handshakes) => handshakes,
+                Err(who) => return Self::over_half_open(ask, (flow, direction), who),
             }
         } else {
             [None, None]
@@ -106,13 +106,13 @@ impl Firewall {
         Ok(Verdict::Forward(out))
     }
 
-    /// The counters of connections that a source begins; `None`: it has, or all have, too many half-open ones. A source for
-    /// which there is no counter left is bound by the limit of all.
+    /// The counters of connections that a source begins. `Err`: who has too many half-open ones, the source or [`Host::default`] for
+    /// all. A source for which there is no counter left is bound by the limit of all.
     fn handshakes(
         &self,
         ask: &Ask<'_, FirewallState>,
         source: Host,
-    ) -> Result<Option<Handshakes>, Late> {
+    ) -> Result<Result<Handshakes, Host>, Late> {
         let all = Host::default();
         let begun = (
             ask.handshakes.find(&(source, BEGUN)),
@@ -128,9 +128,37 @@ impl Firewall {
             let begun = begun.as_ref().map_or(0, |tally| tally.total);
             begun.saturating_sub(settled)
         };
-        let within = half_open(&own_begun, own_settled) < self.config.half_open_per_source.into()
-            && half_open(&all_begun, all_settled) < self.config.half_open_total.into();
-        Ok(within.then_some([own_begun, all_begun]))
+        let is_own = half_open(&own_begun, own_settled) >= self.config.half_open_per_source.into();
+        let is_all = half_open(&all_begun, all_settled) >= self.config.half_open_total.into();
+        Ok(match (is_own, is_all) {
+            (true, _) => Err(source),
+            (_, true) => Err(all),
+            _ => Ok([own_begun, all_begun]),
+        })
+    }
+
+    /// A packet that would open one half-open connection too many: noted once a minute.
+    #[inline(never)]
+    fn over_half_open(
+        ask: Ask<'_, FirewallState>,
+        (flow, direction): (Flow, Direction),
+        who: Host,
+    ) -> Result<Verdict, Late> {
+        let subject = Subject {
+            rule: HALF_OPEN,
+            source: who,
+        };
+        if ask.events.get(&subject)?.is_none()
+            && let Some(vacancy) = ask.events.vacancy()?
+        {
+            let event = Event {
+                first: ask.now(),
+                line: direction as u32,
+                flow,
+            };
+            ask.act()?.events.insert(vacancy, subject, event);
+        }
+        Ok(Verdict::Drop(Reason::HalfOpenLimit))
     }
 
     fn notes(

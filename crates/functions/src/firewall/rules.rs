@@ -102,6 +102,8 @@ impl core::fmt::Display for TooMany {
 #[derive(Clone, Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
+    /// What the rules do, by their numbers, in order.
+    actions: Vec<(u32, Action)>,
     default: Action,
     words: usize,
     addresses: [Dimension<u128>; 2],
@@ -231,6 +233,11 @@ impl Rules {
             let ranges: Vec<Vec<(u16, u16)>> = rules.iter().map(|rule| of(rule).clone()).collect();
             Dimension::new(&ranges, 0, words, |last: u16| last.checked_add(1))
         };
+        let mut actions: Vec<_> = rules
+            .iter()
+            .map(|rule| (rule.number, rule.action))
+            .collect();
+        actions.sort_by_key(|(number, _)| *number);
         let kinds: Vec<Vec<(u16, u16)>> = rules
             .iter()
             .map(|rule| match (rule.link, &rule.protocols[..]) {
@@ -260,6 +267,7 @@ impl Rules {
             kinds: Dimension::new(&kinds, 0, words, |last: u16| last.checked_add(1)),
             words,
             default,
+            actions,
             rules,
         })
     }
@@ -288,6 +296,15 @@ impl Rules {
         (self.default, None)
     }
 
+    /// What the rule of a number does, by halving; `None` if there is none.
+    #[must_use]
+    pub fn action_of(&self, number: u32) -> Option<Action> {
+        let place = self
+            .actions
+            .binary_search_by_key(&number, |(number, _)| *number);
+        place.ok().map(|place| self.actions[place].1)
+    }
+
     /// The rules, in order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
@@ -305,7 +322,8 @@ impl Rules {
     pub fn bytes(&self) -> usize {
         let addresses: usize = self.addresses.iter().map(Dimension::bytes).sum();
         let ports: usize = self.ports.iter().map(Dimension::bytes).sum();
-        addresses + ports + self.kinds.bytes()
+        let actions = self.actions.len() * size_of::<(u32, Action)>();
+        addresses + ports + self.kinds.bytes() + actions
     }
 }
 
@@ -406,6 +424,9 @@ mod tests {
                     source_port: [next(42) as u16, u16::MAX - 3 + next(4) as u16][next(2) as usize],
                     destination_port: next(42) as u16,
                 };
+                let numbered = rules.get(next(200) as usize);
+                let action = numbered.and_then(|rule| compiled.action_of(rule.number));
+                assert_eq!(action, numbered.map(|rule| rule.action));
                 let expected = rules.iter().find(|rule| matches(rule, &query));
                 let (action, rule) = compiled.decide(&query);
                 assert_eq!(rule, expected, "seed {seed}, {query:?}");

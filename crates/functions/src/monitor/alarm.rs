@@ -6,6 +6,7 @@ use asterism_function::{
 
 use super::MonitorState;
 use crate::host::Host;
+use crate::notice::{End, Notice};
 
 /// Which degree it is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,6 +56,24 @@ pub struct Alarm {
     pub first: Tick,
     /// The degree, brought up to date each time that it has doubled.
     pub degree: u32,
+}
+
+impl Alarm {
+    /// The alarm as a notice.
+    pub(super) fn notice(&self, suspect: &Suspect, member: u16) -> Notice {
+        let host = End::host(suspect.host);
+        let (id, source, destination) = match suspect.degree {
+            Degree::Out => (30, host, End::default()),
+            Degree::In => (31, End::default(), host),
+        };
+        Notice {
+            first: Some(self.first),
+            source,
+            destination,
+            detail: format!("{} others", self.degree),
+            ..Notice::built_in(id, member)
+        }
+    }
 }
 
 impl Value for Alarm {

@@ -18,10 +18,11 @@ mod sizes;
 
 use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, Graph, Key, Late, Map, NetworkFunction, PortNumber,
-    Reader, Tick, TopK, Verdict, Window, WindowedCounters, Wire, Writer, state,
+    Reader, Single, Tick, TopK, Verdict, Window, WindowedCounters, Wire, Writer, state,
 };
 
 use crate::host::Host;
+use crate::notice;
 
 pub use alarm::{Alarm, Degree, Suspect};
 pub use config::MonitorConfig;
@@ -307,7 +308,8 @@ impl NetworkFunction for Monitor {
         Ok(Verdict::Forward(out))
     }
 
-    /// Of an interval by its number, flows as [`FlowRecord::read_all`] reads them.
+    /// Of an interval by its number, flows as [`FlowRecord::read_all`] reads them; alarms as
+    /// [`Notice::read_all`](crate::notice::Notice::read_all) does.
     fn report(
         &self,
         state: &MonitorState,
@@ -315,6 +317,12 @@ impl NetworkFunction for Monitor {
         (cursor, count): (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
+        if interval == notice::QUESTION {
+            let each = |row: &Single<Suspect>, alarm: &Alarm, member| {
+                alarm.notice(&row.0, member).write(out);
+            };
+            return state.alarms.for_each_from((cursor, count), each);
+        }
         let tick = interval.saturating_mul(self.config.interval_s);
         state.flows_at(tick, (cursor, count), |record| record.write(out))
     }

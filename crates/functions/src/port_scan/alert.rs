@@ -1,11 +1,13 @@
-//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `host`, `trail`.
+//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `host`, `notice`, `trail`.
 
 use core::cmp::Ordering;
 
-use asterism_function::{BadBytes, Key, Reader, Tick, Value, Wire, Writer};
+use asterism_function::{BadBytes, Key, Protocol, Reader, Tick, Value, Wire, Writer};
 
 use super::trail::{Class, Methods, Shape};
+use super::{PortScan, PortScanState, Response};
 use crate::host::Host;
+use crate::notice::{End, Notice, Outcome};
 
 /// What an alert is about: there is one for each source, class and shape.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -63,11 +65,13 @@ impl Key for Subject {
     }
 }
 
-/// A scan that was found. Joins: the earliest time, the largest counts, all methods.
+/// A scan that was found. Joins: the earliest time with what was probed then, the largest counts, all methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alert {
     /// When it was first found.
     pub first: Tick,
+    /// Host and port of the probe that it was found by; the port is 0 for ICMP.
+    pub target: (Host, u16),
     /// Distinct ports without an answer within two windows, estimated; 300 stands for more than can be told. Brought
     /// up to date each time that a count has doubled.
     pub ports: u16,
@@ -80,7 +84,9 @@ pub struct Alert {
 impl Value for Alert {
     const JOINS: bool = true;
     fn join(&mut self, other: &Self) {
-        self.first = self.first.min(other.first);
+        if (other.first, other.target) < (self.first, self.target) {
+            (self.first, self.target) = (other.first, other.target);
+        }
         self.ports = self.ports.max(other.ports);
         self.hosts = self.hosts.max(other.hosts);
         self.methods |= other.methods;
@@ -90,6 +96,8 @@ impl Value for Alert {
 impl Wire for Alert {
     fn encode(&self, out: &mut Writer<'_>) {
         out.u32(self.first);
+        self.target.0.encode(out);
+        out.u16(self.target.1);
         out.u16(self.ports);
         out.u16(self.hosts);
         out.u8(self.methods.0);
@@ -97,6 +105,7 @@ impl Wire for Alert {
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(Self {
             first: input.u32()?,
+            target: (Host::decode(input)?, input.u16()?),
             ports: input.u16()?,
             hosts: input.u16()?,
             methods: Methods(input.u8()?),
@@ -171,6 +180,93 @@ impl Wire for Watch {
     }
 }
 
+/// Cursors from here on are of watched ports.
+const WATCHED_FROM: u32 = 1 << 31;
+
+impl PortScan {
+    /// A part of the notices of a state, and where to go on.
+    pub(super) fn notices(
+        &self,
+        state: &PortScanState,
+        (cursor, count): (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if cursor < WATCHED_FROM {
+            let more = state
+                .alerts
+                .for_each_from((cursor, count), |row, alert, member| {
+                    self.of_scan(&row.0, alert, member).write(out);
+                });
+            return more.or(Some(WATCHED_FROM));
+        }
+        let from = cursor - WATCHED_FROM;
+        let more = state
+            .watched
+            .for_each_from((from, count), |row, watch, member| {
+                if watch.blocked_until > 0 {
+                    self.of_volume(row.0, watch, member).write(out);
+                }
+            });
+        more.map(|next| next + WATCHED_FROM)
+    }
+
+    fn of_scan(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
+        let id = match (subject.class, subject.shape) {
+            (Class::Tcp, Shape::Ports) => 1,
+            (Class::Tcp, Shape::Hosts) => 2,
+            (Class::Udp, Shape::Ports) => 3,
+            (Class::Udp, Shape::Hosts) => 4,
+            (Class::Icmp, _) => 5,
+        };
+        let (target, port) = alert.target;
+        let protocol = match (subject.class, subject.source.address().is_ipv4()) {
+            (Class::Tcp, _) => Protocol::TCP,
+            (Class::Udp, _) => Protocol::UDP,
+            (Class::Icmp, true) => Protocol::ICMP,
+            (Class::Icmp, false) => Protocol::ICMPV6,
+        };
+        let methods: Vec<_> = alert.methods.names().collect();
+        Notice {
+            first: Some(alert.first),
+            source: End::host(subject.source),
+            destination: match subject.class {
+                Class::Icmp => End::host(target),
+                _ => End::endpoint((target, port)),
+            },
+            protocol: Some(protocol.0),
+            outcome: match self.config().response {
+                Response::Detect => Outcome::Passed,
+                Response::Block { .. } => Outcome::Dropped,
+            },
+            detail: format!(
+                "ports without an answer: {}; hosts silent or refusing: {}; by {}",
+                alert.ports,
+                alert.hosts,
+                methods.join(" ")
+            ),
+            ..Notice::built_in(id, member)
+        }
+    }
+
+    fn of_volume(&self, port: u16, watch: &Watch, member: u16) -> Notice {
+        let block_s = self.config().volume.map_or(0, |policy| policy.block_s);
+        let for_ever = watch.blocked_until == Tick::MAX;
+        Notice {
+            first: (!for_ever).then(|| watch.blocked_until.saturating_sub(block_s)),
+            destination: End {
+                host: None,
+                port: Some(port),
+            },
+            outcome: Outcome::Dropped,
+            detail: match for_ever {
+                true => "blocked for ever".to_owned(),
+                false => format!("blocked for {block_s} s"),
+            },
+            ..Notice::built_in(10, member)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +278,10 @@ mod tests {
         let number = |draw: u64, place: u64, below: u64| hash::words(draw, place, 5) % below;
         let alert = |draw: u64| Alert {
             first: number(draw, 0, 5) as u32,
+            target: (
+                core::net::Ipv4Addr::from_bits(number(draw, 8, 2) as u32).into(),
+                number(draw, 9, 2) as u16,
+            ),
             ports: number(draw, 1, 5) as u16,
             hosts: number(draw, 2, 5) as u16,
             methods: Methods(number(draw, 3, 128) as u8),
@@ -220,6 +320,7 @@ mod tests {
         }
         back(Alert {
             first: 7,
+            target: (core::net::Ipv6Addr::LOCALHOST.into(), 443),
             ports: 300,
             hosts: 2,
             methods: Methods::ACK,

@@ -114,6 +114,7 @@ impl PortScan {
             ask.all((ask.alerts.get(&subject), ask.blocked.get(&clue.prober)))?;
         let found = Alert {
             first: now,
+            target: (clue.target, clue.port),
             ports: finding.ports,
             hosts: finding.hosts,
             methods: trail.methods(),

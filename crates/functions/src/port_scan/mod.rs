@@ -28,6 +28,8 @@ pub use alert::{Alert, Block, Subject, Watch};
 pub use config::{PortScanConfig, Response, VolumePolicy};
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
+use crate::notice;
+
 use clue::{Clue, What};
 use trail::{Set, Thresholds};
 use volume::Traffic;
@@ -285,12 +287,24 @@ impl NetworkFunction for PortScan {
         }
     }
 
+    /// Alerts, then ports that are blocked for their volume, as [`Notice::read_all`](crate::notice::Notice::read_all) reads them.
+    fn report(
+        &self,
+        state: &PortScanState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        (question == notice::QUESTION).then(|| self.notices(state, range, out))?
+    }
+
     fn schema(&self) -> u64 {
         let volume_s = self
             .config
             .volume
             .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
-        hash::words(self.config.window_s.into(), volume_s, 0)
+        // The last number stands for how alerts are written.
+        hash::words(self.config.window_s.into(), volume_s, 1)
     }
 }
 

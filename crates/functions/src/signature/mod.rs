@@ -20,8 +20,8 @@ mod pieces;
 mod record;
 
 use asterism_function::{
-    Ask, Builder, Counter, Fragment, Late, Map, NetworkFunction, PortNumber, Reason, TcpFlags,
-    Verdict, objects::hash, state,
+    Ask, Builder, Counter, Fragment, Key, Late, Map, NetworkFunction, PortNumber, Reason, Single,
+    TcpFlags, Verdict, objects::hash, state,
 };
 
 pub use alert::{Alert, Block, Subject};
@@ -33,6 +33,7 @@ pub use flow::{Place, Stream, Target};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 
 use crate::host::Host;
+use crate::notice::{self, End, Notice, Outcome};
 use finder::{Finder, Found};
 
 /// What the instances share.
@@ -99,6 +100,34 @@ impl Signatures {
             .signatures
             .iter()
             .find(|signature| signature.id == id)
+    }
+
+    fn notice(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
+        let known = match subject.id {
+            0 => Notice::built_in(20, member),
+            id => Notice {
+                generator: notice::OPERATOR,
+                id,
+                text: self
+                    .signature(id)
+                    .map_or_else(String::new, |signature| signature.message.clone()),
+                member,
+                ..Notice::default()
+            },
+        };
+        let stream = &subject.stream;
+        Notice {
+            first: Some(alert.first),
+            source: End::endpoint(stream.source),
+            destination: End::endpoint(stream.destination),
+            protocol: Some(stream.protocol().0),
+            outcome: match alert.blocked {
+                true => Outcome::Dropped,
+                false => Outcome::Passed,
+            },
+            flow: Some(stream.connection().hash(0)),
+            ..known
+        }
     }
 
     /// Bytes of memory of the automaton and the lists beside it, about; each host has one.
@@ -248,6 +277,23 @@ impl NetworkFunction for Signatures {
             return Ok(Verdict::Forward(forward(&ask)));
         }
         self.conclude(ask, stream, record::Changes::default(), found)
+    }
+
+    /// Alerts, as [`Notice::read_all`] reads them.
+    fn report(
+        &self,
+        state: &SignatureState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if question != notice::QUESTION {
+            return None;
+        }
+        let each = |row: &Single<Subject>, alert: &Alert, member| {
+            self.notice(&row.0, alert, member).write(out);
+        };
+        state.alerts.for_each_from(range, each)
     }
 
     /// Pieces name bytes by their place in the list: hosts with different lists would read them differently.

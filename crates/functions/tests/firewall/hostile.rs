@@ -1,8 +1,9 @@
 //! Floods, fragments and garbage.
 
 use asterism_function::testkit::Testkit;
-use asterism_function::{Reason, Verdict};
+use asterism_function::{NetworkFunction, Reason, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig};
+use asterism_functions::notice::{End, Notice, Outcome, QUESTION};
 
 use crate::packets::*;
 
@@ -31,6 +32,11 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
     }
     assert_eq!(refused, 20_000 - PER_SOURCE);
     assert_eq!(kit.state().flows.len() as u32, 1 + PER_SOURCE);
+    let noted = told(&kit);
+    assert_eq!(noted.len(), 1, "once a minute: {noted:?}");
+    assert_eq!((noted[0].id, noted[0].outcome), (42, Outcome::Dropped));
+    assert_eq!(noted[0].source, End::host(host(2_000_001).into()));
+    assert_eq!(noted[0].destination, End::endpoint((host(9).into(), 80)));
     let held = |kit: &Testkit<Firewall>| kit.entries();
     let mut bound = None;
     for source in 0..180_000u32 {
@@ -41,6 +47,11 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
         }
     }
     assert_eq!(kit.state().flows.len() as u32, 1 + TOTAL);
+    let noted = told(&kit);
+    assert_eq!(noted.len(), 2, "one more, of all together: {noted:?}");
+    let all = noted.iter().find(|notice| notice.id == 43).unwrap();
+    assert_eq!(all.source, End::default(), "forged sources are not named");
+    assert_eq!(all.destination, End::endpoint((host(9).into(), 80)));
     assert_eq!(
         Some(held(&kit)),
         bound,
@@ -57,6 +68,19 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
     kit.advance(100);
     passes(&mut kit, INSIDE, &tcp((6, 1), server, SYN, (1, 0), 0));
     assert_eq!(kit.state().flows.len(), 2);
+}
+
+/// What it tells of what it noted.
+fn told(kit: &Testkit<Firewall>) -> Vec<Notice> {
+    let (mut bytes, mut notices) = (Vec::new(), Vec::new());
+    let function = Firewall::new(config());
+    let all = (0, u32::MAX);
+    assert_eq!(
+        function.report(kit.state(), QUESTION, all, &mut bytes),
+        None
+    );
+    assert!(Notice::read_all(&bytes, |notice| notices.push(notice)));
+    notices
 }
 
 /// Handshakes that end are not half open: a busy client meets no limit.
@@ -81,6 +105,7 @@ fn a_source_that_completes_its_handshakes_is_not_limited() {
             );
         }
     }
+    assert_eq!(told(&kit), [], "nor is it noted");
 }
 
 #[test]

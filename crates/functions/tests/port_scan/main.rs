@@ -6,4 +6,5 @@ mod hostile;
 mod labelled;
 mod ordinary;
 mod packets;
+mod slow;
 mod volume;

@@ -1,7 +1,8 @@
 //! The volume policy, on one instance.
 
 use asterism_function::testkit::Testkit;
-use asterism_function::{PortNumber, Reason, Verdict};
+use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_functions::notice::{Notice, QUESTION};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, VolumePolicy};
 
 use crate::capture::detect;
@@ -77,4 +78,59 @@ fn a_window_starts_anew_and_a_block_ends() {
     assert_eq!(flood(&mut kit), 0);
     kit.advance(6);
     assert_eq!(flood(&mut kit), 18, "the block is over and a window began");
+}
+
+/// A flood of one port beside a hundred others: none of those is blocked, and without the flood nothing is.
+#[test]
+fn a_flood_of_one_port_blocks_that_port_alone_and_ordinary_traffic_none() {
+    let policy = VolumePolicy {
+        bits: 1_000 * 8_000,
+        window_s: 10,
+        block_s: 30,
+    };
+    for floods in [false, true] {
+        let mut kit = kit(policy);
+        let mut dropped = std::collections::BTreeMap::new();
+        for turn in 0..300u32 {
+            let ordinary = (0..100u16).map(|port| (9_000 + port, 1));
+            let flood = floods.then_some((53, 200));
+            for (port, count) in ordinary.chain(flood) {
+                // One frame of a hundred bytes a second to each of a hundred ports, and two hundred of a thousand to the flooded one.
+                let payload = if port == 53 { 958 } else { 58 };
+                let frame = udp(
+                    (20_000 + (turn % 7) as u16, 5_000),
+                    (2, port),
+                    &[0; 958][..payload],
+                );
+                for _ in 0..count {
+                    if kit.packet(PortNumber(0), &frame).verdict != FORWARD {
+                        *dropped.entry(port).or_insert(0) += 1;
+                    }
+                }
+            }
+            kit.advance(1);
+        }
+        let blocked: Vec<u16> = dropped.keys().copied().collect();
+        assert_eq!(blocked, if floods { vec![53] } else { vec![] });
+        let function = PortScan::new(PortScanConfig {
+            volume: Some(policy),
+            ..detect()
+        });
+        let (mut bytes, mut notices) = (Vec::new(), Vec::new());
+        let mut cursor = Some(0);
+        while let Some(from) = cursor {
+            cursor = function.report(kit.state(), QUESTION, (from, 16), &mut bytes);
+        }
+        assert!(Notice::read_all(&bytes, |notice| notices.push(notice)));
+        notices.retain(|notice| notice.id == 10);
+        let ports: Vec<_> = notices
+            .iter()
+            .map(|notice| notice.destination.port)
+            .collect();
+        assert_eq!(ports, if floods { vec![Some(53)] } else { vec![] });
+        // A thousand frames are too many: they come in five seconds, then all is dropped for thirty.
+        if floods {
+            assert!(dropped[&53] > 300 * 200 / 2, "{dropped:?}");
+        }
+    }
 }

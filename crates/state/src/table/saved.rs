@@ -68,6 +68,24 @@ impl<R: Row, V: Value> Table<R, V> {
         Ok(restored)
     }
 
+    /// Looks at up to `count` records from the `cursor`th on, and calls `each` for every live entry with the number of the member
+    /// that wrote it last. Gives where to go on, `None` at the end; what is inserted meanwhile may be missed, and is there the next
+    /// time. For control-plane use.
+    pub fn for_each_from(
+        &self,
+        (cursor, count): (u32, u32),
+        mut each: impl FnMut(&R, &V, u16),
+    ) -> Option<u32> {
+        let end = cursor.saturating_add(count).min(self.used);
+        for record in &self.records[cursor.min(end) as usize..end as usize] {
+            if record.header.flags & LIVE != 0 {
+                let origin = self.context.origin_name(record.header.stamp().origin);
+                each(&record.row, &record.value, origin.member);
+            }
+        }
+        (end < self.used).then_some(end)
+    }
+
     /// Shows up to `records` records from `cursor` on; where to go on, `None` at the end.
     pub(crate) fn show(
         &self,

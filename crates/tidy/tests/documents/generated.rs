@@ -312,6 +312,11 @@ fn bounds() -> String {
             "counted alone",
         ),
         ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
+        (
+            "lines of alerts that wait to be written",
+            asterism::eve::sink::QUEUE_LINES_MAX.to_string(),
+            "lost: `lines_lost` of `status`",
+        ),
     ];
     let mut out = String::from("| what | bound | beyond it |\n|---|---|---|\n");
     for (what, bound, beyond) in rows {

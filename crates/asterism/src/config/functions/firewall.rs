@@ -122,7 +122,7 @@ object!(
 object!(
     EVENTS,
     "function.firewall.state.events",
-    "What rules with `log` decided on, once for each rule, source and minute.",
+    "What rules with `log` decided on and limits on half-open connections refused, once for each rule, source and minute.",
     [
         placement(REPLICATED),
         delay(),

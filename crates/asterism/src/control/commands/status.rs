@@ -53,6 +53,12 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             ports.events_lost + ports.lines_lost + ports.messages_lost,
         ));
     }
+    if let Some(eve) = &status.eve {
+        text.push_str(&format!(
+            "alerts written: {} lines, {} lines lost\n",
+            eve.lines, eve.lines_lost
+        ));
+    }
     for instance in &status.instances {
         let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
         text.push_str(&format!(

@@ -1,0 +1,92 @@
+//! What a host writes alerts to, the table `[host.eve]`.
+
+use core::time::Duration;
+use std::path::PathBuf;
+
+use super::kind::{Kind, Word};
+use super::section::{Default, Field, Section, Values};
+
+/// What alerts are written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eve {
+    /// The file, as written; `-` is standard output.
+    pub file: PathBuf,
+    /// Which alerts.
+    pub alerts: EveAlerts,
+    /// Bytes of a file at most.
+    pub size_max: u64,
+    /// How often what the host counted is written.
+    pub stats: Option<Duration>,
+}
+
+/// Which alerts a host writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EveAlerts {
+    /// All of the cluster's, while no host before it in the list of members lives.
+    Once,
+    /// All of the cluster's.
+    All,
+}
+
+/// The table `[host.eve]`.
+pub(super) static EVE: Section = Section {
+    path: "host.eve",
+    meaning: "Alerts as lines of JSON, in the form of Suricata's `eve.json`.",
+    fields: &[
+        Field {
+            name: "file",
+            kind: Kind::File,
+            default: Default::Required("\"eve.json\""),
+            meaning: "Where lines go: a file, which is appended to and opened anew by `asterism reload`; a named pipe; a Unix socket that somebody listens at; `-` is standard output.",
+        },
+        Field {
+            name: "alerts",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "once",
+                        meaning: "Of all hosts the first living one of `members` writes them.",
+                    },
+                    Word {
+                        word: "all",
+                        meaning: "Every host writes all that it hears of.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"once\""),
+            meaning: "Which of the cluster's alerts this host writes.",
+        },
+        Field {
+            name: "size_max",
+            kind: Kind::Size {
+                least: 1 << 16,
+                most: 1 << 40,
+            },
+            default: Default::Is("\"1GiB\""),
+            meaning: "The most that a file may have; further lines are lost and counted until it is opened anew or cut. Pipes and sockets have no bound.",
+        },
+        Field {
+            name: "stats",
+            kind: Kind::Duration {
+                least: Duration::from_secs(1),
+                most: Duration::from_secs(24 * 3600),
+            },
+            default: Default::Unset("no such line is written"),
+            meaning: "How often a line of what the host counted is written.",
+        },
+    ],
+};
+
+/// Builds it; `None` if anything is wrong.
+pub(super) fn eve(values: &Values) -> Option<Eve> {
+    Some(Eve {
+        file: values.text("file")?.into(),
+        alerts: match values.choice("alerts")? {
+            "all" => EveAlerts::All,
+            _ => EveAlerts::Once,
+        },
+        size_max: values.size("size_max")?,
+        stats: values.duration("stats"),
+    })
+}
