@@ -3,6 +3,7 @@
 //! Names are `asterism_SUBJECT_UNIT`, counters end in `_total`, times are in seconds. Reasons are labels, from the one list of
 //! each layer, all of them at all times, so that a rate never begins with a hole. Reads snapshots only.
 
+mod outputs;
 mod peers;
 mod stages;
 
@@ -72,9 +73,9 @@ pub fn text(view: &View) -> String {
     ports(&mut page, view, &instances);
     stages::stages(&mut page, &view.names.stages, &instances);
     objects(&mut page, &instances);
-    exports(&mut page, view);
-    nat_ports(&mut page, view);
-    eve(&mut page, view);
+    outputs::exports(&mut page, view);
+    outputs::nat_ports(&mut page, view);
+    outputs::eve(&mut page, view);
     channel(&mut page, view);
     audit(&mut page, view);
     peers(&mut page, view);
@@ -119,122 +120,6 @@ fn host(page: &mut Page, view: &View) {
         "counter",
         "Lines that the log left out because there were too many of their kind.",
         view.suppressed(),
-    );
-}
-
-/// What was exported, where there is a collector.
-fn exports(page: &mut Page, view: &View) {
-    let Some(exports) = view.exports.document() else {
-        return;
-    };
-    let counts = [
-        (
-            "asterism_export_intervals_total",
-            "Intervals of flows that this host exported.",
-            exports.intervals,
-        ),
-        (
-            "asterism_export_records_total",
-            "Flow records sent to the collector.",
-            exports.records,
-        ),
-        (
-            "asterism_export_messages_total",
-            "IPFIX messages sent to the collector.",
-            exports.messages,
-        ),
-        (
-            "asterism_export_messages_lost_total",
-            "IPFIX messages that could not be sent; their records are lost.",
-            exports.messages_lost,
-        ),
-    ];
-    for (name, help, value) in counts {
-        page.one(name, "counter", help, value);
-    }
-}
-
-/// What is known of outside ports, where the function is a NAT.
-fn nat_ports(page: &mut Page, view: &View) {
-    let Some(ports) = view.nat_ports.document() else {
-        return;
-    };
-    for (name, help, value) in [
-        (
-            "asterism_nat_subscribers",
-            "Subscribers with outside ports, of all hosts; 0 where none are counted.",
-            ports.subscribers,
-        ),
-        (
-            "asterism_nat_blocks_used",
-            "Blocks of ports in use, of all hosts.",
-            ports.blocks_used,
-        ),
-        (
-            "asterism_nat_blocks_resting",
-            "Blocks of ports that nobody uses and nobody else may have yet, of all hosts.",
-            ports.blocks_resting,
-        ),
-        (
-            "asterism_nat_ports_resting",
-            "Ports that rest at this host before they are granted again.",
-            ports.ports_resting,
-        ),
-    ] {
-        page.one(name, "gauge", help, value);
-    }
-    for (name, help, value) in [
-        (
-            "asterism_nat_rests_cut_short_total",
-            "Ports that were granted again too early, because too many rested.",
-            ports.rests_cut_short,
-        ),
-        (
-            "asterism_nat_log_events_total",
-            "Events of ports and blocks that this host logged.",
-            ports.events,
-        ),
-        (
-            "asterism_nat_log_events_lost_total",
-            "Events that were noted faster than they were taken, and are lost.",
-            ports.events_lost,
-        ),
-        (
-            "asterism_nat_log_lines_lost_total",
-            "Lines that could not be written to the log.",
-            ports.lines_lost,
-        ),
-        (
-            "asterism_nat_log_messages_total",
-            "IPFIX messages of the log that were sent.",
-            ports.messages,
-        ),
-        (
-            "asterism_nat_log_messages_lost_total",
-            "IPFIX messages of the log that could not be sent; their events are lost.",
-            ports.messages_lost,
-        ),
-    ] {
-        page.one(name, "counter", help, value);
-    }
-}
-
-/// Lines of alerts, where they are written.
-fn eve(page: &mut Page, view: &View) {
-    let Some(eve) = view.eve.document() else {
-        return;
-    };
-    page.one(
-        "asterism_eve_lines_total",
-        "counter",
-        "Lines of alerts and counts that were written.",
-        eve.lines,
-    );
-    page.one(
-        "asterism_eve_lines_lost_total",
-        "counter",
-        "Lines that could not be written, and are lost.",
-        eve.lines_lost,
     );
 }
 
