@@ -18,7 +18,7 @@ use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 
 use crate::command_line::End;
-use crate::config::functions::{FunctionSettings, WithFunction};
+use crate::config::functions::{FunctionSettings, Outside, WithFunction};
 use crate::config::{Cluster, Config};
 use crate::fleet::{Fleet, FleetConfig};
 use crate::output::Output;
@@ -118,7 +118,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// `asterism replay`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let (config, report) = match check::load(&arguments.config) {
+    let (config, report) = match check::load(&arguments.config, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -184,7 +184,7 @@ fn configured(
 }
 
 /// Replays through the function that is configured.
-struct Configured<'a> {
+pub(crate) struct Configured<'a> {
     config: &'a Config,
     plan: &'a Plan,
     progress: &'a mut dyn FnMut(u64),
@@ -206,6 +206,10 @@ impl WithFunction for Configured<'_> {
             &mut *direction,
             self.progress,
         )
+    }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        settings.replay(self)
     }
 }
 

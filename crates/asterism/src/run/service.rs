@@ -35,7 +35,7 @@ use crate::control::place::Place;
 use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
 use crate::metrics;
 use crate::output::Output;
-use crate::view::View;
+use crate::view::{Own, View};
 
 /// Events that wait to be written at most; more are left out and counted.
 const EVENTS_MAX: usize = 256;
@@ -213,7 +213,7 @@ impl Service<'_, '_> {
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
-            (function.objects(), function.stages()),
+            (function.objects(), function.stages(), Own::of(&**function)),
             clock,
             incarnation,
             shared.clone(),
@@ -499,7 +499,11 @@ impl Service<'_, '_> {
 
     fn try_reload(&mut self) -> Result<String, String> {
         let arguments = &self.prepared.arguments;
-        let (wanted, report) = check::load_for(&arguments.config, arguments.member.as_deref())?;
+        let (wanted, report) = check::load_for(
+            &arguments.config,
+            arguments.member.as_deref(),
+            self.prepared.functions,
+        )?;
         let wanted = wanted.ok_or_else(|| {
             let first = report.diagnostics.first();
             let first = first.map_or_else(String::new, |one| one.title.clone());

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use asterism::config::fields;
+use asterism::config::functions::Functions;
 use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
@@ -322,7 +323,7 @@ fn bounds() -> String {
 
 fn configuration() -> String {
     let mut out = String::new();
-    for section in fields::reference() {
+    for section in fields::reference(Functions::default()) {
         writeln!(out, "### `[{}]`\n\n{}\n", section.table, section.meaning).unwrap();
         writeln!(
             out,
