@@ -1,6 +1,9 @@
 //! A function of another crate in a program of its own: everything that a configuration can ask of the library's functions it can ask
 //! of this one. The function lets each source send so many packets.
 
+#[path = "validator/mod.rs"]
+mod validator;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
@@ -448,6 +451,7 @@ fn a_host_runs_it_and_shows_its_reasons_and_metrics() {
                 wait("the drops", || {
                     let (end, stdout, _) = run(&["status", "--socket", socket, "--format", "json"]);
                     let status: serde_json::Value = serde_json::from_str(&stdout).ok()?;
+                    validator::validate(&status);
                     let instance = &status["instances"][0];
                     let label = format!("{stage}share-used-up");
                     let is_so = instance["dropped"][label] == count;

@@ -44,9 +44,10 @@ fn named(items: Vec<Documented>) -> Vec<(String, String)> {
 }
 
 fn reasons() -> String {
-    let rows = Reason::ALL
+    let shared = Reason::ALL
         .iter()
-        .map(|reason| (format!("`{}`", reason.label()), reason.meaning().to_owned()));
+        .filter(|reason| reason.own_number().is_none());
+    let rows = shared.map(|reason| (format!("`{}`", reason.label()), reason.meaning().to_owned()));
     table(["reason", "meaning"], rows)
 }
 
