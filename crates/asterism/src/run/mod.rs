@@ -30,6 +30,7 @@ use clap::Args;
 
 use crate::command_line::End;
 use crate::config::Config;
+use crate::config::diagnostic::Report;
 use crate::config::functions::{FunctionSettings, Functions, Outside, WithFunction};
 use crate::control::place::Place;
 use crate::output::Output;
@@ -65,6 +66,17 @@ pub struct Prepared {
     pub config: Config,
     /// The cluster's keys.
     pub keys: KeyRing,
+}
+
+impl Prepared {
+    /// Reads the configuration's file anew.
+    ///
+    /// # Errors
+    /// The file could not be read; says why.
+    pub(crate) fn read_again(&self) -> Result<(Option<Config>, Report), String> {
+        let Arguments { config, member, .. } = &self.arguments;
+        check::load_for(config, member.as_deref(), self.functions)
+    }
 }
 
 /// `asterism run CONFIG`.

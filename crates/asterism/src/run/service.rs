@@ -29,7 +29,6 @@ use super::saved::Identity;
 use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random, reload};
-use crate::check;
 use crate::config::{Config, Idle};
 use crate::control::place::Place;
 use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
@@ -498,12 +497,7 @@ impl Service<'_, '_> {
     }
 
     fn try_reload(&mut self) -> Result<String, String> {
-        let arguments = &self.prepared.arguments;
-        let (wanted, report) = check::load_for(
-            &arguments.config,
-            arguments.member.as_deref(),
-            self.prepared.functions,
-        )?;
+        let (wanted, report) = self.prepared.read_again()?;
         let wanted = wanted.ok_or_else(|| {
             let first = report.diagnostics.first();
             let first = first.map_or_else(String::new, |one| one.title.clone());

@@ -127,7 +127,7 @@ impl<F: NetworkFunction> Contract<F> {
                 (Reached::Otherwise(_), true) => {
                     faults.push(format!("{} is reached by packets: say so", name(reason)));
                 }
-                (Reached::Otherwise(why), false) if why.is_empty() => {
+                (Reached::Otherwise(""), false) => {
                     faults.push(format!("why is {} not reached?", name(reason)));
                 }
                 _ => {}
