@@ -24,7 +24,8 @@ use asterism_state::{Absence, ObjectSettings};
 use super::nat_bench::nat;
 use super::nat_churn::Source;
 use super::paper_figure_4::{
-    MEMORY_BYTES, PASS, PASS_TIME_MAX, PASS_TIME_MIN, as_drawn, local_instance, turns,
+    MEMORY_BYTES, PASS, PASS_TIME_MAX, PASS_TIME_MIN, WARM_UP, WARM_UP_PASS, as_drawn,
+    local_instance, turns,
 };
 use super::replication_hosts::{Host, Hosts, Start, fed_ports, provide_memory};
 use super::{Context, Measure};
@@ -42,6 +43,9 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
 
 /// Members that all take packets.
 const MEMBERS: usize = 3;
+/// Set-ups of each function, each with memory of its own: where tables and buffers happen to lie is worth much to short paths, the
+/// same for all pairs of one.
+const SET_UPS: u64 = 5;
 /// Flows of each.
 const KNOWN: usize = 2_000;
 /// Passes of a window, and how many of them are not timed.
@@ -49,6 +53,8 @@ const PASSES: u32 = 7;
 const WARM_PASSES: u32 = 2;
 /// Rounds before those that count.
 const WARM_ROUNDS: usize = 3;
+/// Packets of a burst: members open so many flows in turn.
+const BURST: usize = 32;
 /// Backends of the balancer.
 const BACKENDS: u8 = 10;
 /// Where the balancer's service is.
@@ -59,16 +65,16 @@ const PLENTY: TokenRate = TokenRate {
     burst_tokens: 1_000_000_000,
 };
 
-/// The first members' packets, and the ends that they are fed by.
+/// A member's packets, and the end that it is fed by.
 struct Fed {
     source: Source,
     feed: RingWriter,
 }
 
 impl Fed {
-    fn pass(&mut self) -> Result<(), Failure> {
+    fn pass(&mut self, packets: usize) -> Result<(), Failure> {
         // None of these opens a flow.
-        self.source.pass(PASS, usize::MAX, &mut self.feed)
+        self.source.pass(packets, usize::MAX, &mut self.feed)
     }
 }
 
@@ -86,10 +92,13 @@ impl<F: NetworkFunction> Local<F> {
         let (ports, mut feed) = fed_ports();
         let mut instance = local_instance(function, ports, seed)?;
         let mut now = Time::ZERO;
-        for source in &mut sources {
-            source.open(KNOWN, &mut feed)?;
-            turns(&mut instance, now, Duration::from_millis(1));
-            now = now + Duration::from_millis(1);
+        // In the order in which members come to know them: a burst of each in turn.
+        for from in (0..KNOWN).step_by(BURST) {
+            for source in &mut sources {
+                source.open(BURST.min(KNOWN - from), &mut feed)?;
+                instance.turn(now);
+            }
+            now = now + Duration::from_micros(100);
         }
         let source = sources.swap_remove(0);
         Ok(Self {
@@ -101,9 +110,9 @@ impl<F: NetworkFunction> Local<F> {
     }
 
     /// On-CPU ns per packet.
-    fn window(&mut self, time: Duration) -> Result<f64, Failure> {
+    fn window(&mut self, packets: usize, time: Duration) -> Result<f64, Failure> {
         for pass in 0..PASSES {
-            self.fed.pass()?;
+            self.fed.pass(packets)?;
             let (instance, now) = (&mut self.instance, self.now);
             self.watch.window(|| turns(instance, now, time));
             self.now = self.now + time;
@@ -111,7 +120,7 @@ impl<F: NetworkFunction> Local<F> {
                 self.watch.take_cpu_ns();
             }
         }
-        Ok(self.watch.take_cpu_ns() as f64 / timed_packets())
+        Ok(self.watch.take_cpu_ns() as f64 / timed(packets))
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -127,8 +136,8 @@ impl<F: NetworkFunction> Local<F> {
     }
 }
 
-fn timed_packets() -> f64 {
-    ((PASSES - WARM_PASSES) as usize * PASS) as f64
+fn timed(packets: usize) -> f64 {
+    ((PASSES - WARM_PASSES) as usize * packets) as f64
 }
 
 /// Three hosts, of which the first is timed.
@@ -159,7 +168,7 @@ impl<F: NetworkFunction> Shared<F> {
             source.open(KNOWN, feed)?;
         }
         // One burst at each step.
-        hosts.rest(Duration::from_micros(100) * KNOWN.div_ceil(32) as u32);
+        hosts.rest(Duration::from_micros(100) * KNOWN.div_ceil(BURST) as u32);
         hosts.settle()?;
         Ok(Self {
             hosts,
@@ -170,7 +179,7 @@ impl<F: NetworkFunction> Shared<F> {
     }
 
     /// On-CPU ns per packet of the first member's packet loop, and of its state channel.
-    fn window(&mut self, time: Duration) -> Result<(f64, f64), Failure> {
+    fn window(&mut self, packets: usize, time: Duration) -> Result<(f64, f64), Failure> {
         let Self {
             hosts,
             fed,
@@ -187,7 +196,7 @@ impl<F: NetworkFunction> Shared<F> {
             }
             for pass in 0..PASSES {
                 let now = start + time * pass;
-                fed.pass()?;
+                fed.pass(packets)?;
                 turns(&mut host.instance, now, time);
                 let some = host.mail.waiting().div_ceil((PASSES - pass) as usize);
                 host.mail.pass(now, some);
@@ -196,7 +205,7 @@ impl<F: NetworkFunction> Shared<F> {
         let (Host { instance, mail, .. }, fed) = first.expect("there are three");
         for pass in 0..PASSES {
             let now = start + time * pass;
-            fed.pass()?;
+            fed.pass(packets)?;
             // What came with the last delivery, evenly over the window.
             let some = mail.waiting().div_ceil((PASSES - pass) as usize);
             channel.window(|| mail.pass(now, some));
@@ -210,7 +219,7 @@ impl<F: NetworkFunction> Shared<F> {
         }
         hosts.deliver();
         hosts.now = start + time * PASSES;
-        let packets = timed_packets();
+        let packets = timed(packets);
         Ok((
             self.watch.take_cpu_ns() as f64 / packets,
             self.channel.take_cpu_ns() as f64 / packets,
@@ -235,54 +244,34 @@ impl Found {
         frames: fn(&Flows) -> Vec<SmallFrame>,
     ) -> Result<Self, Failure> {
         let function = Arc::new(function);
-        let source = |member: u64| {
-            let seed = context.seed + 100 * member;
-            let flows = Flows::of(traffic::Protocol::Udp, KNOWN as u32, seed);
-            Source::of(frames(&flows), seed)
-        };
-        let sources = || (0..MEMBERS as u64).map(source).collect::<Vec<_>>();
-        let mut local = Local::new(function.clone(), sources(), context.seed)?;
-        let mut shared = Shared::new(&function, sources())?;
-        let mut time = Duration::from_micros(300);
-        for _ in 0..WARM_ROUNDS {
-            let ns = (local.window(time)? * PASS as f64) as u64;
-            time = Duration::from_nanos(ns).clamp(PASS_TIME_MIN, PASS_TIME_MAX);
-            shared.window(time)?;
+        let mut pairs = Pairs::default();
+        // Kept until the end, or the next one would lie where the one before lay.
+        let mut set_ups = Vec::new();
+        for set_up in 0..SET_UPS {
+            let seed = context.seed + 1_000 * set_up;
+            let source = |member: u64| {
+                let seed = seed + 100 * member;
+                let flows = Flows::of(traffic::Protocol::Udp, KNOWN as u32, seed);
+                Source::of(frames(&flows), seed)
+            };
+            let sources = || (0..MEMBERS as u64).map(source).collect::<Vec<_>>();
+            let mut local = Local::new(function.clone(), sources(), seed)?;
+            let mut shared = Shared::new(&function, sources())?;
+            pairs.measure(context, &mut local, &mut shared)?;
+            self.lost = self.lost.and(local.watch.lost()).and(shared.watch.lost());
+            set_ups.push((local, shared));
         }
-        let rounds = if context.full { 31 } else { 11 };
-        let (mut ratios, mut locals, mut owns, mut channels) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (measured, taken) = counted(|| -> Result<(), Failure> {
-            for _ in 0..rounds {
-                // A B B A.
-                let before = local.window(time)?;
-                let (first, channel) = shared.window(time)?;
-                let (second, _) = shared.window(time)?;
-                let alone = (before + local.window(time)?) / 2.0;
-                let own = (first + second) / 2.0;
-                ratios.push(alone / own);
-                locals.push(alone);
-                owns.push(own);
-                channels.push(channel);
-            }
-            Ok(())
-        });
-        measured?;
-        local.check()?;
-        shared.hosts.rest(Duration::from_millis(1));
-        shared.hosts.settle()?;
-        shared.hosts.check()?;
-        let spread = Spread::of(&ratios);
+        let spread = Spread::of(&pairs.ratios);
         context.say(&format!("{name}: {:.3}", spread.median));
+        let median = |of: &[f64]| Spread::of(of).median;
         self.outcome = self
             .outcome
             .variant(name, spread.median)
-            .variant(format!("{name}-local-ns"), Spread::of(&locals).median)
-            .variant(format!("{name}-replicated-ns"), Spread::of(&owns).median)
-            .variant(format!("{name}-channel-ns"), Spread::of(&channels).median)
-            .variant(format!("{name}-allocations"), taken.allocations as f64)
-            .samples(name, ratios);
-        self.lost = self.lost.and(local.watch.lost()).and(shared.watch.lost());
+            .variant(format!("{name}-local-ns"), median(&pairs.locals))
+            .variant(format!("{name}-replicated-ns"), median(&pairs.owns))
+            .variant(format!("{name}-channel-ns"), median(&pairs.channels))
+            .variant(format!("{name}-allocations"), pairs.allocations as f64)
+            .samples(name, pairs.ratios);
         if self
             .worst
             .as_ref()
@@ -291,6 +280,59 @@ impl Found {
             self.worst = Some(spread);
         }
         Ok(self)
+    }
+}
+
+/// Pairs of windows of all set-ups of a function.
+#[derive(Default)]
+struct Pairs {
+    ratios: Vec<f64>,
+    locals: Vec<f64>,
+    owns: Vec<f64>,
+    channels: Vec<f64>,
+    allocations: u64,
+}
+
+impl Pairs {
+    fn measure<F: NetworkFunction>(
+        &mut self,
+        context: &Context,
+        local: &mut Local<F>,
+        shared: &mut Shared<F>,
+    ) -> Result<(), Failure> {
+        let mut time = Duration::from_micros(300);
+        for _ in 0..WARM_ROUNDS {
+            let ns = (local.window(PASS, time)? * PASS as f64) as u64;
+            time = Duration::from_nanos(ns).clamp(PASS_TIME_MIN, PASS_TIME_MAX);
+            shared.window(PASS, time)?;
+        }
+        // So long that an instance has learnt whether prefetching pays.
+        for _ in 0..WARM_UP.as_nanos().div_ceil((time * PASSES).as_nanos()) {
+            local.window(WARM_UP_PASS, time)?;
+            shared.window(WARM_UP_PASS, time)?;
+        }
+        let rounds = if context.full { 15 } else { 5 };
+        let (measured, taken) = counted(|| -> Result<(), Failure> {
+            for _ in 0..rounds {
+                // A B B A.
+                let before = local.window(PASS, time)?;
+                let (first, channel) = shared.window(PASS, time)?;
+                let (second, _) = shared.window(PASS, time)?;
+                let alone = f64::midpoint(before, local.window(PASS, time)?);
+                let own = f64::midpoint(first, second);
+                self.ratios.push(alone / own);
+                self.locals.push(alone);
+                self.owns.push(own);
+                self.channels.push(channel);
+            }
+            Ok(())
+        });
+        measured?;
+        self.allocations += taken.allocations;
+        local.check()?;
+        shared.hosts.rest(Duration::from_millis(1));
+        shared.hosts.settle()?;
+        shared.hosts.check()
     }
 }
 
