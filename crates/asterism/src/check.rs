@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::command_line::End;
 use crate::config::diagnostic::{Diagnostic, DiagnosticDocument, Report};
 use crate::config::fields::{self, SectionDocument};
-use crate::config::functions::ObjectKind;
+use crate::config::functions::{Functions, ObjectKind};
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
 use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind};
@@ -100,18 +100,18 @@ pub fn fields(output: &mut Output<'_>) -> End {
         output.document(
             FIELDS,
             &FieldsDocument {
-                tables: fields::reference(),
+                tables: fields::reference(output.functions()),
             },
         );
     } else {
-        output.text(&fields::reference_text());
+        output.text(&fields::reference_text(output.functions()));
     }
     output.end(End::Done)
 }
 
 /// `asterism check CONFIG`.
 pub fn run(path: &Path, member: Option<&str>, output: &mut Output<'_>) -> End {
-    let (config, report) = match load_for(path, member) {
+    let (config, report) = match load_for(path, member, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -160,15 +160,19 @@ pub fn show(report: &Report, output: &mut Output<'_>) {
 ///
 /// # Errors
 /// The file could not be read; says why.
-pub fn load(path: &Path) -> Result<(Option<Config>, Report), String> {
-    load_for(path, None)
+pub fn load(path: &Path, functions: Functions) -> Result<(Option<Config>, Report), String> {
+    load_for(path, None, functions)
 }
 
 /// As [`load`], for the host that is `member`.
 ///
 /// # Errors
 /// The file could not be read; says why.
-pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Report), String> {
+pub fn load_for(
+    path: &Path,
+    member: Option<&str>,
+    functions: Functions,
+) -> Result<(Option<Config>, Report), String> {
     let name = path.display().to_string();
     let metadata = std::fs::metadata(path)
         .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
@@ -189,7 +193,7 @@ pub fn load_for(path: &Path, member: Option<&str>) -> Result<(Option<Config>, Re
             + 1;
         format!("{name}:{line}: byte {at} is not UTF-8, as TOML must be: save the file as UTF-8")
     })?;
-    let (mut config, mut report) = Config::read_for(&name, &text, member);
+    let (mut config, mut report) = Config::read_for(&name, &text, member, functions);
     if let Some(key) = config
         .as_ref()
         .and_then(|config| config.cluster.key.as_deref())

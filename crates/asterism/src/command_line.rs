@@ -5,9 +5,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::config::functions::Functions;
 use crate::control::client::Which;
 use crate::control::{Ask, audit, commands};
 use crate::output::Output;
@@ -24,6 +25,9 @@ Exit codes:
   5  the system refused something, such as a right or a program that is absent (lab)
   `lab up --exec` ends with the exit code of what it ran.
 ";
+
+/// The program's name.
+const NAME: &str = "asterism";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ pub enum End {
 
 /// Stateful network functions as a cluster that behaves like one box.
 #[derive(Parser, Debug)]
-#[command(name = "asterism", version, about, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = NAME, version, about, after_help = EXIT_CODES, propagate_version = true)]
 #[command(arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct CommandLine {
     /// What standard output is written as: text to read, or one JSON document. Progress goes to standard error.
@@ -162,11 +166,25 @@ pub fn run(
     stderr: &mut dyn Write,
     coloured: bool,
 ) -> End {
-    let command_line = match CommandLine::try_parse_from(arguments) {
+    let program = (NAME, Functions::default());
+    run_with(program, arguments, stdout, stderr, coloured)
+}
+
+/// As [`run`], in a program of this name and with these functions.
+pub(crate) fn run_with(
+    (name, functions): (&'static str, Functions),
+    arguments: impl IntoIterator<Item = OsString>,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+    coloured: bool,
+) -> End {
+    let parsed = definition(name).try_get_matches_from(arguments);
+    let command_line = match parsed.and_then(|found| CommandLine::from_arg_matches(&found)) {
         Ok(command_line) => command_line,
         Err(error) => return refuse(&error, stdout, stderr, coloured),
     };
-    let mut output = Output::new(command_line.format, stdout, stderr, coloured);
+    let output = Output::new(command_line.format, stdout, stderr, coloured);
+    let mut output = output.for_functions(functions);
     match command_line.command {
         Command::Check { fields: true, .. } => check::fields(&mut output),
         Command::Check { config, member, .. } => {
@@ -195,15 +213,20 @@ pub fn run(
         Command::Epoch(arguments) => epochs::command::run(&arguments, &mut output),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), "asterism", &mut script);
+            clap_complete::generate(shell, &mut definition(name), name, &mut script);
             output.text(&String::from_utf8_lossy(&script));
             output.end(End::Done)
         }
     }
 }
 
+/// The command line of a program of this name.
+fn definition(name: &'static str) -> clap::Command {
+    CommandLine::command().name(name)
+}
+
 /// Shows what the parser has to say: help and version that were asked for, or a mistake.
-pub(crate) fn refuse(
+fn refuse(
     error: &clap::Error,
     stdout: &mut dyn Write,
     stderr: &mut dyn Write,

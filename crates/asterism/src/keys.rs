@@ -14,6 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::command_line::End;
+use crate::config::functions::Functions;
 use crate::control::Ask;
 use crate::control::client::{Which, ask};
 use crate::control::commands::WITHIN;
@@ -109,7 +110,7 @@ pub const KEY: Schema = Schema {
 
 /// `asterism key CONFIG|FILE`.
 pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    match step(arguments) {
+    match step(arguments, output.functions()) {
         Ok(document) => {
             if output.json() {
                 output.document(KEY, &document);
@@ -122,11 +123,11 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
     }
 }
 
-fn step(arguments: &Arguments) -> Result<KeyDocument, String> {
+fn step(arguments: &Arguments, functions: Functions) -> Result<KeyDocument, String> {
     let (path, running) = if is_key_file(&arguments.file) {
         (arguments.file.clone(), None)
     } else {
-        of_configuration(arguments)?
+        of_configuration(arguments, functions)?
     };
     let before = key_file::read(&path)?;
     let after = match (arguments.new, arguments.use_id, arguments.drop_id) {
@@ -176,9 +177,12 @@ fn is_key_file(path: &Path) -> bool {
 }
 
 /// The configuration's key file, and its host if that runs here.
-fn of_configuration(arguments: &Arguments) -> Result<(PathBuf, Option<RunningDocument>), String> {
+fn of_configuration(
+    arguments: &Arguments,
+    functions: Functions,
+) -> Result<(PathBuf, Option<RunningDocument>), String> {
     let file = &arguments.file;
-    let (config, report) = check::load_for(file, arguments.member.as_deref())?;
+    let (config, report) = check::load_for(file, arguments.member.as_deref(), functions)?;
     let name = file.display();
     let Some(config) = config else {
         let first = report.diagnostics.first();
@@ -201,7 +205,7 @@ fn of_configuration(arguments: &Arguments) -> Result<(PathBuf, Option<RunningDoc
         socket: None,
     };
     let status = which
-        .socket()
+        .socket(functions)
         .and_then(|socket| ask::<StatusDocument>(&socket, &Ask::Status { digests: false }, WITHIN));
     let running = status.ok().map(|status| RunningDocument {
         host: status.host,

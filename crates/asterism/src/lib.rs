@@ -1,8 +1,8 @@
 //! The one binary: command line, configuration, wiring.
 //!
 //! Layer 6; may import every layer below. `main.rs` only calls [`command_line::run`]; everything is here so that tests reach
-//! it, and so that programs made by `asterism new` can replay captures. Read first: `command_line.rs`, then `config/mod.rs`,
-//! then `fleet.rs`.
+//! it, and so that programs around functions of other crates (`program.rs`) have the same command line. Read first:
+//! `command_line.rs`, then `config/mod.rs`, then `fleet.rs`.
 
 pub mod check;
 pub mod command_line;
@@ -18,6 +18,7 @@ pub mod keys;
 pub mod lab;
 pub mod metrics;
 pub mod output;
+pub mod outside;
 pub mod program;
 pub mod replay;
 pub mod run;
@@ -25,3 +26,5 @@ pub mod scaffold;
 pub mod table;
 pub mod view;
 pub mod wiring;
+
+pub use program::Program;

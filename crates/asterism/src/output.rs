@@ -5,9 +5,11 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::command_line::{End, Format};
+use crate::config::functions::Functions;
 
-/// Where a command's words go.
+/// Where a command's words go, and the functions that they may be about.
 pub struct Output<'a> {
+    functions: Functions,
     format: Format,
     stdout: &'a mut dyn Write,
     stderr: &'a mut dyn Write,
@@ -60,12 +62,25 @@ impl<'a> Output<'a> {
         coloured: bool,
     ) -> Output<'a> {
         Output {
+            functions: Functions::default(),
             format,
             stdout,
             stderr,
             coloured,
             broken: false,
         }
+    }
+
+    /// The same for a program that brings functions along.
+    #[must_use]
+    pub fn for_functions(self, functions: Functions) -> Output<'a> {
+        Output { functions, ..self }
+    }
+
+    /// The functions that a configuration may name.
+    #[must_use]
+    pub fn functions(&self) -> Functions {
+        self.functions
     }
 
     /// Whether a JSON document is wanted.

@@ -1,106 +1,159 @@
-//! The program around one network function: what `asterism new` writes calls [`main`].
+//! A program that runs network functions of other crates: the whole command line of `asterism`, whose configuration may name
+//! these functions beside those of this crate, alone or as stages of a chain. What `asterism new` writes makes one.
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
-use asterism_function::NetworkFunction;
-use asterism_state::ObjectSettings;
-use clap::{Parser, ValueEnum};
+use asterism_function::{NetworkFunction, State};
 
-use crate::command_line::{self, End, Format};
-use crate::config::Config;
-use crate::output::Output;
-use crate::replay::{self, FirstSpeaker, Plan};
+use crate::command_line::{self, End};
+use crate::config::fields;
+use crate::config::functions::{Described, Functions, OutsideFunction};
+use crate::config::section::Default;
 
-/// Runs captures through a network function
-#[derive(Parser, Debug)]
-#[command(after_help = command_line::EXIT_CODES)]
-struct Arguments {
-    /// The capture to replay (pcap or pcapng, Ethernet)
-    #[arg(long = "in", value_name = "CAPTURE")]
-    input: PathBuf,
-    /// Where to write the packets that leave (pcap)
-    #[arg(long = "out", value_name = "CAPTURE")]
-    output: Option<PathBuf>,
-    /// Run so many hosts; packets of one flow go through all of them in turn
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    hosts: u16,
-    /// Where the function's state lives
-    #[arg(long, value_enum, default_value_t = Placement::Replicated)]
-    placement: Placement,
-    /// The delay between hosts, one way, in microseconds
-    #[arg(long, default_value_t = 100)]
-    delay_us: u32,
-    /// What standard output is written as
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+/// A program around network functions. See the module.
+#[derive(Clone, Debug)]
+pub struct Program {
+    name: &'static str,
+    functions: Vec<Described>,
+    /// What each function's state has, in order.
+    objects: Vec<&'static [&'static str]>,
 }
 
-/// Where all of the function's state lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Placement {
-    /// Each host has its own
-    Local,
-    /// Every host has a replica
-    Replicated,
-    /// As local, with each read late by a millisecond: for tests
-    Late,
+impl Program {
+    /// A program of this name, as its help and completions call it, with the functions of this crate.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Program {
+        Program {
+            name,
+            functions: Vec::new(),
+            objects: Vec::new(),
+        }
+    }
+
+    /// The same with one function more, told by its settings.
+    #[must_use]
+    pub fn with<S: OutsideFunction>(mut self) -> Program {
+        self.functions.push(Described::outside::<S>());
+        self.objects
+            .push(<S::Function as NetworkFunction>::State::OBJECTS);
+        self
+    }
+
+    /// Whether the functions are described as they must be: names that nobody else has, sections where they belong, defaults that can
+    /// be read, and the objects that the state has. A program says so at its start; a test that asks says so earlier.
+    ///
+    /// # Errors
+    /// The first thing that is not, and how it should be.
+    pub fn check(&self) -> Result<(), String> {
+        for (place, function) in self.functions.iter().enumerate() {
+            let before = self.functions[..place].iter().map(|other| other.name);
+            if let Some(name) = before
+                .chain(Functions::default().names())
+                .find(|name| *name == function.name)
+            {
+                return Err(format!(
+                    "two functions are called {name:?}: give yours another name"
+                ));
+            }
+            check_described(function, self.objects[place])
+                .map_err(|error| format!("the function {:?}: {error}", function.name))?;
+        }
+        Ok(())
+    }
+
+    /// The `main` of the program.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let mut stdout = anstream::AutoStream::auto(std::io::stdout());
+        let mut stderr = anstream::AutoStream::auto(std::io::stderr());
+        let coloured = std::io::stderr().is_terminal()
+            && stderr.current_choice() != anstream::ColorChoice::Never;
+        self.run_with(std::env::args_os(), &mut stdout, &mut stderr, coloured)
+            .into()
+    }
+
+    /// Runs a command line of the program. What it says goes to `stdout` and `stderr`; nothing else does. The functions' descriptions
+    /// stay in memory until the process ends.
+    pub fn run_with(
+        self,
+        arguments: impl IntoIterator<Item = OsString>,
+        stdout: &mut dyn Write,
+        stderr: &mut dyn Write,
+        coloured: bool,
+    ) -> End {
+        if let Err(error) = self.check() {
+            // Nobody is left to tell when writing fails.
+            let _ = writeln!(stderr, "error: {error}");
+            return End::CommandLine;
+        }
+        let functions = Functions::with(self.functions.leak());
+        command_line::run_with((self.name, functions), arguments, stdout, stderr, coloured)
+    }
 }
 
-/// The `main` of a program around one function.
-pub fn main<F: NetworkFunction>(function: F) -> ExitCode {
-    let (mut stdout, mut stderr) = (std::io::stdout(), std::io::stderr());
-    run(function, std::env::args_os(), &mut stdout, &mut stderr).into()
-}
-
-/// Runs a command line of such a program.
-pub fn run<F: NetworkFunction>(
-    function: F,
-    arguments: impl IntoIterator<Item = OsString>,
-    stdout: &mut dyn Write,
-    stderr: &mut dyn Write,
-) -> End {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return command_line::refuse(&error, stdout, stderr, false),
-    };
-    let mut output = Output::new(arguments.format, stdout, stderr, false);
-    let (Some(mut config), _) = Config::read("defaults", "[function.pass-through]") else {
-        return output.fail(End::Configuration, "the defaults are refused");
-    };
-    config.cluster.members = (1..=arguments.hosts)
-        .map(|number| format!("host-{number}"))
-        .collect();
-    let plan = Plan {
-        input: arguments.input,
-        input_outside: None,
-        output: arguments.output,
-        eve: None,
-        cluster: config.cluster,
-        instances: 1,
-        spread_packets: true,
-        delay: Duration::from_micros(arguments.delay_us.into()),
-        gap_max: Duration::from_secs(10),
-        seed: 1,
-    };
-    let settings = match arguments.placement {
-        Placement::Local => ObjectSettings::LOCAL,
-        Placement::Replicated => ObjectSettings::REPLICATED,
-        Placement::Late => ObjectSettings {
-            late_us: 1_000,
-            ..ObjectSettings::LOCAL
-        },
-    };
-    let result = replay::run(
-        &Arc::new(function),
-        move |_: &str| settings,
-        &plan,
-        &mut FirstSpeaker::default(),
-        &mut |packets| output.say(&format!("{packets} packets\n")),
-    );
-    replay::finish(result, &mut output)
+/// Whether a function is described as it must be, given the objects of its state.
+fn check_described(function: &Described, objects: &[&str]) -> Result<(), String> {
+    let words = function.name.split('-');
+    let mut letters = words.clone().flat_map(str::bytes);
+    if !function
+        .name
+        .starts_with(|letter: char| letter.is_ascii_lowercase())
+        || words.clone().any(str::is_empty)
+        || !letters.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    {
+        return Err("its name is to be words of a-z and 0-9 joined by hyphens".to_owned());
+    }
+    let path = format!("function.{}", function.name);
+    if function.settings.path != path {
+        let found = function.settings.path;
+        return Err(format!("its section is called {found:?}, not {path:?}"));
+    }
+    let described: Vec<_> = function.objects.iter().map(|object| object.name).collect();
+    if described != objects {
+        return Err(format!(
+            "it describes the objects {described:?}, and its state has {objects:?}"
+        ));
+    }
+    for object in function.objects {
+        let path = format!("function.{}.state.{}", function.name, object.name);
+        let section = object.section;
+        if section.path != path {
+            let found = section.path;
+            return Err(format!(
+                "an object's section is called {found:?}, not {path:?}"
+            ));
+        }
+        for needed in ["placement", "delay"] {
+            if !section.fields.iter().any(|field| field.name == needed) {
+                return Err(format!("the section {path:?} has no field `{needed}`"));
+            }
+        }
+    }
+    for section in fields::of_function(function) {
+        for (place, field) in section.fields.iter().enumerate() {
+            let (path, name) = (section.path, field.name);
+            if section.fields[..place]
+                .iter()
+                .any(|other| other.name == name)
+            {
+                return Err(format!("[{path}] has two fields `{name}`"));
+            }
+            if name == "state" && section.path == function.settings.path {
+                return Err(format!(
+                    "[{path}] has a field `state`, where its objects are placed"
+                ));
+            }
+            let (Default::Is(text) | Default::Required(text)) = field.default else {
+                continue;
+            };
+            if let Err(report) = field.read_default(text) {
+                return Err(format!(
+                    "the default or example of `{name}` in [{path}] is not good:\n{report}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }

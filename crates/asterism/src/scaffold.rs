@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::command_line::End;
+use crate::config::functions::Functions;
 use crate::output::{Output, Schema};
 
 /// Files of the crate: their names, and what they hold before names are put in.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 9] = [
     ("Cargo.toml", include_str!("../templates/new/Cargo.toml.in")),
     ("README.md", include_str!("../templates/new/README.md.in")),
     (".gitignore", include_str!("../templates/new/gitignore.in")),
@@ -18,6 +19,12 @@ const FILES: [(&str, &str); 6] = [
         "src/main.rs",
         include_str!("../templates/new/src/main.rs.in"),
     ),
+    (
+        "src/settings.rs",
+        include_str!("../templates/new/src/settings.rs.in"),
+    ),
+    ("one.toml", include_str!("../templates/new/one.toml.in")),
+    ("three.toml", include_str!("../templates/new/three.toml.in")),
     (
         "tests/function.rs",
         include_str!("../templates/new/tests/function.rs.in"),
@@ -78,7 +85,7 @@ pub fn run(name: &str, into: &Path, asterism: Option<&Path>, output: &mut Output
         );
     } else {
         output.text(&format!(
-            "Wrote {0}. Next:\n\n  cd {0}\n  cargo test\n  cargo run -- --in capture.pcap --out left.pcap --hosts 3\n\nThe function is in src/lib.rs.\n",
+            "Wrote {0}. Next:\n\n  cd {0}\n  cargo test\n  cargo run -- check three.toml\n  cargo run -- replay three.toml --in capture.pcap --out left.pcap\n\nThe function is in src/lib.rs, what the operator chooses of it in src/settings.rs.\n",
             folder.display()
         ));
     }
@@ -167,6 +174,11 @@ fn check_name(name: &str) -> Result<(), String> {
             "{name:?} cannot be a crate's name: use 1 to 63 of a-z, 0-9 and single hyphens, beginning with a letter, such as rate-monitor"
         ));
     }
+    if let Some(name) = Functions::default().names().find(|taken| *taken == name) {
+        return Err(format!(
+            "a function of the library is called {name:?}: choose another name, such as my-{name}"
+        ));
+    }
     if TAKEN.contains(&name) {
         return Err(format!(
             "{name:?} is taken: choose another name, such as my-{name}"
@@ -186,6 +198,7 @@ mod tests {
         }
         for bad in [
             "", "-a", "a-", "a--b", "2a", "Rate", "a_b", "../a", "a/b", "fn", "asterism", "ä",
+            "nat",
         ] {
             assert!(check_name(bad).is_err(), "{bad}");
         }

@@ -3,6 +3,7 @@
 //! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
 //! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
 
+mod own;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
-use asterism_function::Reason;
 use asterism_placement::replicated::{Ended, Standing};
 use asterism_placement::seal::Versions;
 use asterism_placement::{Incarnation, MemberId};
@@ -30,6 +30,7 @@ use crate::run::exports::{Exported, ExportsDocument};
 use crate::run::port_log::{PortCounts, PortsDocument};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
+pub use own::Own;
 pub use stages::StageDocument;
 
 /// How long an instance has to answer: it does between two bursts.
@@ -71,6 +72,8 @@ pub struct Names {
     pub objects: &'static [&'static str],
     /// The stages of a chain, in order.
     pub stages: Vec<&'static str>,
+    /// The function's own reasons and metrics.
+    pub own: Own,
     /// The ports: name, kind and interface or file.
     pub ports: Vec<(&'static str, &'static str, String)>,
     /// This start of the host.
@@ -84,7 +87,7 @@ impl View {
     #[must_use]
     pub fn new(
         config: &Config,
-        (objects, stages): (&'static [&'static str], &[&'static str]),
+        (objects, stages, own): (&'static [&'static str], &[&'static str], Own),
         clock: MonotonicClock,
         incarnation: Incarnation,
         shared: Vec<Arc<Shared>>,
@@ -113,6 +116,7 @@ impl View {
                 function: config.function.name,
                 objects,
                 stages: stages.to_vec(),
+                own,
                 ports: ports.collect(),
                 incarnation,
                 log: (
@@ -136,8 +140,8 @@ impl View {
     #[must_use]
     pub fn snapshots(&self) -> Vec<Option<InstanceSnapshot>> {
         let read = |shared: &Arc<Shared>| {
-            let stages = self.names.stages.len();
-            InstanceSnapshot::read(&shared.board.read()?, self.names.objects, stages)
+            let more = (self.names.stages.len(), self.names.own.metrics.len());
+            InstanceSnapshot::read(&shared.board.read()?, self.names.objects, more)
         };
         self.shared.iter().map(read).collect()
     }
@@ -250,12 +254,8 @@ impl View {
                         .zip(&snapshot.counts)
                         .map(|(count, value)| (count.name.to_owned(), *value))
                         .collect(),
-                    dropped: nonzero(
-                        Reason::ALL
-                            .iter()
-                            .map(|reason| reason.label())
-                            .zip(snapshot.dropped.iter().copied()),
-                    ),
+                    dropped: nonzero(self.names.own.labelled(&snapshot.dropped)),
+                    own: self.names.own.measured(&snapshot.own),
                     parked: snapshot.parked,
                     parked_most: snapshot.parked_most,
                     frames_in_use: snapshot.frames_in_use,
@@ -530,6 +530,9 @@ pub struct InstanceDocument {
     /// The stages of a chain, in order; absent of other functions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageDocument>,
+    /// Values of the function's own metrics; absent of functions without.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<String, u64>,
     /// Its state objects.
     pub objects: Vec<ObjectDocument>,
 }

@@ -1,71 +1,131 @@
-//! What `asterism new` writes builds, passes its tests, and runs a capture on one host and on three.
+//! The page "Write your first network function", its section of a program of its own, run as it stands there: `asterism new`, the
+//! tests, the contract, configurations and captures.
 
 use std::path::Path;
 use std::process::Command;
 
-use asterism::command_line::{self, End};
+/// The shell blocks of the page, in order.
+fn blocks(page: &str) -> String {
+    let mut script = String::from("set -eu\n");
+    let mut inside = false;
+    for line in page.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            // Each is shown before what it says.
+            line if inside => script.push_str(&format!("echo '+ {line}'\n{line}\n")),
+            _ => {}
+        }
+    }
+    script
+}
 
 #[test]
-fn a_new_function_builds_is_tested_and_runs() {
+fn a_new_function_does_what_the_tutorial_says() {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = crate_folder.join("../..");
-    let into = tempfile::tempdir().unwrap();
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let arguments = [
-        "asterism",
-        "new",
-        "rate-monitor",
-        "--into",
-        into.path().to_str().unwrap(),
-        "--asterism",
-        sources.to_str().unwrap(),
-    ];
-    let end = command_line::run(arguments.map(Into::into), &mut stdout, &mut stderr, false);
-    assert_eq!(end, End::Done, "{}", String::from_utf8_lossy(&stderr));
+    let sources = crate_folder.join("../..").canonicalize().unwrap();
+    let page = std::fs::read_to_string(sources.join("docs/src/tutorial.md")).unwrap();
+    let script = blocks(&page);
+    for command in [
+        "asterism new",
+        "cargo test",
+        "check three.toml",
+        "replay three.toml",
+    ] {
+        assert!(script.contains(command), "the page has no `{command}`");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The page's `asterism new` takes the sources from the internet: here from this folder, with the versions that this workspace is
+    // built with, so that nothing is fetched. Nothing else differs.
+    let asterism = format!(
+        "#!/bin/bash\nset -eu\n\"{}\" \"$@\" --asterism \"{}\"\ncp \"{}\" \"$2/\"\n",
+        env!("CARGO_BIN_EXE_asterism"),
+        sources.display(),
+        sources.join("Cargo.lock").display(),
+    );
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::write(bin.join("asterism"), asterism).unwrap();
+    let capture = crate_folder.join("data/trex-http_get_0.pcap");
+    let began = asterism_engine::clock::MonotonicClock::new();
+    let output = Command::new("bash")
+        .args(["-c", &format!("chmod +x bin/asterism\n{script}")])
+        .current_dir(folder.path())
+        .env(
+            "PATH",
+            format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()),
+        )
+        .env("CAPTURE", &capture)
+        .env("CARGO_TARGET_DIR", target_folder())
+        .env("CARGO_NET_OFFLINE", "true")
+        .env("CARGO_BUILD_JOBS", "2")
+        // As the workspace builds its dependencies; what an author builds for the first time needs no more.
+        .env("CARGO_PROFILE_DEV_DEBUG", "false")
+        .env("CARGO_INCREMENTAL", "0")
+        .output()
+        .unwrap();
+    println!(
+        "the commands of the page took {} s",
+        began.now().as_micros() / 1_000_000
+    );
+    let said = format!(
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{said}");
+    // Two tests of the function, and one for each clause of the contract.
+    assert_eq!(said.matches("9 passed").count(), 1, "{said}");
+    // The compiler sums up its warnings so; that three hosts of one process have no key is a warning of the program.
+    assert!(!said.contains(") generated "), "{said}");
+    let after = |line: &str| {
+        let (_, rest) = said
+            .split_once(&format!("+ cargo run -- {line}\n"))
+            .unwrap();
+        rest.split("\n+ ").next().unwrap().to_owned()
+    };
+    let fields = after("check --fields");
+    assert!(fields.contains("[function.rate-monitor]") && fields.contains("[function.nat]"));
+    assert!(after("check one.toml").contains("each source may send 100 packets"));
+    let one = after("replay one.toml --in $CAPTURE --out left.pcap");
+    assert!(said.contains("44 packets of 1 flows"), "{one}");
+    let made = folder.path().join("rate-monitor");
+    assert_eq!(
+        std::fs::read(made.join("left.pcap")).unwrap().len(),
+        std::fs::read(&capture).unwrap().len()
+    );
+    assert!(after("check three.toml").contains("rate-monitor.packets"));
+    assert!(said.contains("all hosts agree"), "{said}");
 
-    let folder = into.path().join("rate-monitor");
-    // The versions that this workspace is built with: nothing is fetched.
-    std::fs::copy(sources.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
-    let cargo = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO"))
+    // A mistake is shown at its line; a share that is used up is dropped by its own name.
+    let program = target_folder().join("debug/rate-monitor");
+    let config = made.join("one.toml");
+    let run = |text: &str, arguments: &[&str]| {
+        std::fs::write(&config, text).unwrap();
+        let output = Command::new(&program)
             .args(arguments)
-            .current_dir(&folder)
-            .env("CARGO_TARGET_DIR", target_folder())
-            // As the workspace builds its dependencies; what an author builds for the first time needs no more.
-            .env("CARGO_PROFILE_DEV_DEBUG", "false")
-            .env("CARGO_INCREMENTAL", "0")
+            .arg(&config)
+            .args(
+                ["--in", capture.to_str().unwrap()]
+                    .iter()
+                    .filter(|_| arguments == ["replay"]),
+            )
             .output()
             .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "cargo {arguments:?}:\n{text}");
-        text
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
+        )
     };
-    let tested = cargo(&["test", "--offline", "-j2"]);
-    assert_eq!(tested.matches("2 passed").count(), 1, "{tested}");
-    assert!(!tested.contains("warning:"), "{tested}");
-
-    let program = target_folder().join("debug/rate-monitor");
-    let run = |arguments: &[&str]| {
-        let output = Command::new(&program).args(arguments).output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let capture = crate_folder.join("data/trex-http_get_0.pcap");
-    let capture = capture.to_str().unwrap();
-    let left = folder.join("left.pcap");
-    let one = run(&["--in", capture, "--out", left.to_str().unwrap()]);
-    assert!(one.starts_with("44 packets of 1 flows"), "{one}");
-    assert_eq!(
-        std::fs::read(&left).unwrap().len(),
-        std::fs::read(capture).unwrap().len()
+    let (code, text) = run("[function.rate-monitor]\n\npacket_max = 3\n", &["check"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(
+        text.contains("one.toml:3:") && text.contains("did you mean `packets_max`?"),
+        "{text}"
     );
-    let three = run(&["--in", capture, "--hosts", "3"]);
-    assert!(three.contains("all hosts agree"), "{three}");
+    let (code, text) = run("[function.rate-monitor]\npackets_max = 3\n", &["replay"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("share-used-up"), "{text}");
 }
 
 /// The target folder of this very test, so that dependencies are not built again.

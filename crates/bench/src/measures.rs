@@ -15,6 +15,7 @@ mod counters_pair;
 mod due_packets;
 mod firewall;
 mod floor;
+mod functions_cost;
 mod host_process;
 mod idps_leaked;
 mod idps_scans;
@@ -85,6 +86,7 @@ const MEASURES: &[&[Measure]] = &[
     nat_latency::MEASURES,
     nat_oracle::MEASURES,
     paper_figure_7::MEASURES,
+    functions_cost::MEASURES,
     paper_figure_4::MEASURES,
     paper_figure_5::MEASURES,
     paper_figure_6::MEASURES,

@@ -8,6 +8,7 @@ use asterism_state::{Builder, Context, Late, State};
 use crate::ask::Ask;
 use crate::chain::StageTally;
 use crate::emissions::Emissions;
+use crate::own::{OwnMetric, OwnReason};
 use crate::reason::Reason;
 
 /// One of the ports that an instance reads from and writes to, by its place in the configuration.
@@ -60,6 +61,24 @@ pub trait NetworkFunction: 'static {
     ) -> Option<u32> {
         let _ = (state, question, cursor, count, out);
         None
+    }
+
+    /// Reasons to drop packets that the [one list](Reason) does not have, in the order of their numbers; at most
+    /// [`OWN_REASONS_MAX`](crate::OWN_REASONS_MAX). Always the same list: numbers stand for names while the host runs.
+    fn reasons(&self) -> &[OwnReason] {
+        &[]
+    }
+
+    /// What it measures of its state, beside the entries that are counted of every object; at most
+    /// [`OWN_METRICS_MAX`](crate::OWN_METRICS_MAX). Always the same list.
+    fn metrics(&self) -> &[OwnMetric] {
+        &[]
+    }
+
+    /// Appends a value for each of [`NetworkFunction::metrics`], in order. Called between bursts, some times a second, never for a
+    /// packet: it may allocate, and must not walk a table.
+    fn measure(&self, state: &Self::State, values: &mut Vec<u64>) {
+        let _ = (state, values);
     }
 
     /// Names of the state's objects, in order: known before a state is built.

@@ -14,6 +14,7 @@ pub mod chain;
 mod does_not_compile;
 mod emissions;
 mod function;
+mod own;
 mod reason;
 pub mod testkit;
 
@@ -34,4 +35,5 @@ pub use asterism_state::{
 pub use asterism_state_macro::state;
 pub use emissions::Emissions;
 pub use function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
+pub use own::{MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnMetric, OwnReason, check_own};
 pub use reason::Reason;

@@ -2,6 +2,8 @@
 
 use asterism_packet::Malformed;
 
+use crate::own::{OWN_REASONS_MAX, OwnReason};
+
 macro_rules! reasons {
     ($($name:ident $label:literal $meaning:literal;)*) => {
         /// Why a packet was dropped.
@@ -79,6 +81,14 @@ reasons! {
     ConnectionBlocked "connection-blocked" "The connection is blocked for a signature that was found in it.";
     FragmentNotInspected "fragment-not-inspected" "An IP fragment, in which no signature is looked for, where these are to be dropped.";
     SubscriberQuota "subscriber-quota" "The subscriber has as many outside ports, or port blocks, as its quota allows; it was told by ICMP where that is allowed.";
+    Own0 "own-0" "The function's own reason 0.";
+    Own1 "own-1" "The function's own reason 1.";
+    Own2 "own-2" "The function's own reason 2.";
+    Own3 "own-3" "The function's own reason 3.";
+    Own4 "own-4" "The function's own reason 4.";
+    Own5 "own-5" "The function's own reason 5.";
+    Own6 "own-6" "The function's own reason 6.";
+    Own7 "own-7" "The function's own reason 7.";
 }
 
 impl Reason {
@@ -90,7 +100,40 @@ impl Reason {
             Self::PortsExhausted | Self::TableFull | Self::StageLate
         )
     }
+
+    /// The function's own reason of this number, by its place in [`NetworkFunction::reasons`](crate::NetworkFunction::reasons).
+    ///
+    /// # Panics
+    /// From [`OWN_REASONS_MAX`] on; as the value of a constant it does not compile then.
+    #[must_use]
+    pub const fn own(number: usize) -> Self {
+        assert!(
+            number < OWN_REASONS_MAX,
+            "there are not so many own reasons"
+        );
+        Self::ALL[Self::FIRST_OWN + number]
+    }
+
+    const FIRST_OWN: usize = Self::Own0 as usize;
+
+    /// Its place among the function's own reasons, if it is one.
+    #[inline]
+    #[must_use]
+    pub const fn own_number(self) -> Option<usize> {
+        (self as usize).checked_sub(Self::FIRST_OWN)
+    }
+
+    /// Its name where a function with these reasons of its own runs; `None` of an own one that it does not have.
+    #[must_use]
+    pub fn label_among(self, own: &[OwnReason]) -> Option<&'static str> {
+        match self.own_number() {
+            None => Some(self.label()),
+            Some(number) => own.get(number).map(|reason| reason.label),
+        }
+    }
 }
+
+const _: () = assert!(Reason::ALL.len() == Reason::FIRST_OWN + OWN_REASONS_MAX);
 
 impl From<Malformed> for Reason {
     fn from(malformed: Malformed) -> Self {
@@ -135,5 +178,20 @@ mod tests {
             );
             assert!(reason.meaning().ends_with('.'));
         }
+    }
+
+    #[test]
+    fn own_reasons_have_the_functions_names() {
+        let own = [OwnReason {
+            label: "share-used-up",
+            meaning: "It is.",
+        }];
+        assert_eq!(Reason::own(0).label_among(&own), Some("share-used-up"));
+        assert_eq!(Reason::own(1).label_among(&own), None);
+        assert_eq!(Reason::TableFull.label_among(&own), Some("table-full"));
+        for number in 0..OWN_REASONS_MAX {
+            assert_eq!(Reason::own(number).own_number(), Some(number));
+        }
+        assert_eq!(Reason::FragmentNotInspected.own_number(), None);
     }
 }

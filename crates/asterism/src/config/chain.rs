@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::functions::{self, ChainSettings, Described, StageSettings};
+use super::functions::{ChainSettings, Described, StageSettings};
 use super::kind::{Kind, Word};
 use super::objects::{ObjectChoice, Sharing};
 use super::section::{Default, Field, Section, Values};
@@ -254,8 +254,9 @@ fn read_stage(
 fn described(named: &Named, values: &Values, report: &mut Report) -> Option<&'static Described> {
     let written = values.text("function");
     let kind = written.as_deref().unwrap_or(&named.name);
-    let names = || functions::ALL.iter().map(|function| function.name);
-    if let Some(function) = functions::ALL.iter().find(|function| function.name == kind) {
+    let functions = report.functions;
+    let names = || functions.names();
+    if let Some(function) = functions.find(kind) {
         return Some(function);
     }
     let span = match values.place("function") {

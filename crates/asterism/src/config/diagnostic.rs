@@ -5,6 +5,7 @@ use core::ops::Range;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::Serialize;
 
+use super::functions::Functions;
 use super::value::Mistake;
 
 /// How bad it is.
@@ -95,6 +96,8 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// What is wrong with files that this one names.
     pub others: Vec<Report>,
+    /// The functions that it may name: who says what is wrong also says what could have been written.
+    pub functions: Functions,
 }
 
 /// A diagnostic as data.
@@ -129,6 +132,7 @@ impl Report {
             text: text.to_owned(),
             diagnostics: Vec::new(),
             others: Vec::new(),
+            functions: Functions::default(),
         }
     }
 

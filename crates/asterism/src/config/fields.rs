@@ -5,12 +5,13 @@ use core::time::Duration;
 use asterism_placement::replicated;
 use serde::Serialize;
 
+use super::functions::{Described, Functions};
 pub use super::host::HOST;
 use super::kind::{Kind, Word};
 pub use super::port::PORTS;
 use super::section::{Default, Field, Section};
 use super::value;
-use super::{chain, cluster, functions};
+use super::{chain, cluster};
 
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
@@ -298,18 +299,25 @@ pub static CHANNEL: Section = Section {
 };
 
 /// All tables, in the order of the reference.
-pub fn sections() -> impl Iterator<Item = &'static Section> {
+pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> {
     let mut all = Vec::new();
     for section in [&CLUSTER, &HOST, &PORTS] {
         with_inner(section, &mut all);
     }
     all.push(&ON);
     all.push(&chain::STAGE);
-    for function in functions::ALL {
-        with_inner(function.settings, &mut all);
-        all.extend(function.objects.iter().map(|object| object.section));
+    for function in functions.all() {
+        all.extend(of_function(function));
     }
     all.into_iter()
+}
+
+/// The tables of a function.
+pub fn of_function(function: &Described) -> Vec<&'static Section> {
+    let mut all = Vec::new();
+    with_inner(function.settings, &mut all);
+    all.extend(function.objects.iter().map(|object| object.section));
+    all
 }
 
 fn with_inner(section: &'static Section, all: &mut Vec<&'static Section>) {
@@ -328,8 +336,8 @@ fn with_inner(section: &'static Section, all: &mut Vec<&'static Section>) {
 
 /// The first table with a field of this name, to tell where it belongs; those of state objects are much alike and left out.
 #[must_use]
-pub fn section_with(field: &str) -> Option<&'static Section> {
-    sections()
+pub fn section_with(field: &str, functions: Functions) -> Option<&'static Section> {
+    sections(functions)
         .filter(|section| !section.path.contains(".state."))
         .find(|section| section.fields.iter().any(|one| one.name == field))
 }
@@ -375,8 +383,8 @@ pub struct ChoiceDocument {
 
 /// The reference of all tables and fields.
 #[must_use]
-pub fn reference() -> Vec<SectionDocument> {
-    sections()
+pub fn reference(functions: Functions) -> Vec<SectionDocument> {
+    sections(functions)
         .map(|section| SectionDocument {
             table: section.path,
             meaning: section.meaning,
@@ -412,9 +420,9 @@ fn field_document(field: &Field) -> FieldDocument {
 
 /// The reference as text.
 #[must_use]
-pub fn reference_text() -> String {
+pub fn reference_text(functions: Functions) -> String {
     let mut text = String::new();
-    for section in reference() {
+    for section in reference(functions) {
         text.push_str(&format!("[{}]\n  {}\n\n", section.table, section.meaning));
         for field in section.fields {
             let required = if field.required {
@@ -450,12 +458,14 @@ mod tests {
 
     #[test]
     fn every_field_says_what_it_means_and_names_are_unique() {
-        let mut paths: Vec<_> = sections().map(|section| section.path).collect();
+        let mut paths: Vec<_> = sections(Functions::default())
+            .map(|section| section.path)
+            .collect();
         let count = paths.len();
         paths.sort_unstable();
         paths.dedup();
         assert_eq!(paths.len(), count);
-        for section in sections() {
+        for section in sections(Functions::default()) {
             assert!(section.meaning.ends_with('.'), "{}", section.path);
             for field in section.fields {
                 assert!(

@@ -35,7 +35,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use diagnostic::{Diagnostic, Report};
-use functions::Described;
+use functions::{Described, Functions};
 use section::Section;
 
 /// The longest configuration file that is read, in bytes.
@@ -80,14 +80,20 @@ impl Config {
     /// Reads a configuration. The report has all that is wrong; the configuration is there exactly if it has no errors.
     #[must_use]
     pub fn read(file: &str, text: &str) -> (Option<Config>, Report) {
-        Config::read_for(file, text, None)
+        Config::read_for(file, text, None, Functions::default())
     }
 
-    /// As [`Config::read`], for the host that is `member`. Without one the file says which host it is, or it is the first;
+    /// As [`Config::read`], for the host that is `member`, and with these functions. Without one the file says which host it is, or it is the first;
     /// then what is written for other hosts alone is looked at too.
     #[must_use]
-    pub fn read_for(file: &str, text: &str, member: Option<&str>) -> (Option<Config>, Report) {
+    pub fn read_for(
+        file: &str,
+        text: &str,
+        member: Option<&str>,
+        functions: Functions,
+    ) -> (Option<Config>, Report) {
         let mut report = Report::new(file, text);
+        report.functions = functions;
         if text.len() > FILE_BYTES_MAX {
             report.text = String::new();
             report.add(
@@ -187,6 +193,7 @@ fn read_hosts(document: &DeTable<'_>, member: Option<&str>, report: &mut Report)
     let mut first = config;
     for host in &hosts {
         let mut other = Report::new(&report.file, &report.text);
+        other.functions = report.functions;
         let laid = overlay::lay(document, host);
         let known = members_of(&first).iter().any(|name| name == host);
         let config = read_document(&laid, known.then_some(host), &mut other);
@@ -216,7 +223,8 @@ fn read_document(
     for (key, value) in document {
         let name = key.get_ref().as_ref();
         if !TABLES.contains(&name) {
-            report.add(unknown_table(name, key.span(), value));
+            let functions = report.functions;
+            report.add(unknown_table(name, key.span(), value, functions));
         }
     }
     let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
@@ -299,21 +307,27 @@ fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
     });
 }
 
-fn unknown_table(name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>) -> Diagnostic {
+fn unknown_table(
+    name: &str,
+    span: Range<usize>,
+    value: &Spanned<DeValue<'_>>,
+    functions: Functions,
+) -> Diagnostic {
     let tables = ["cluster", "host", "port", "function", "stage", "on"];
     let unknown = Diagnostic::error(
         format!("unknown field `{name}` at the top of the file"),
         span,
     )
     .label("not known here");
-    let names = || functions::ALL.iter().map(|function| function.name);
-    if let Some(function) = names().find(|function| *function == name) {
+    if let Some(function) = functions.names().find(|function| *function == name) {
         return unknown.help(format!("functions are written [function.{function}]"));
     }
     if let Some(near) = suggestion::nearest(name, tables.into_iter()) {
         return unknown.help(format!("did you mean [{near}]?"));
     }
-    if let Some(section) = fields::section_with(name).filter(|_| !value.get_ref().is_table()) {
+    if let Some(section) =
+        fields::section_with(name, functions).filter(|_| !value.get_ref().is_table())
+    {
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }
     unknown.help("the tables of a configuration are [cluster], [host], [port], [function.NAME] and [on.HOST]")
@@ -348,7 +362,8 @@ fn read_function(
     sharing: Sharing,
     report: &mut Report,
 ) -> Option<Function> {
-    let names = || functions::ALL.iter().map(|function| function.name);
+    let functions = report.functions;
+    let names = || functions.names();
     let end = report.text.len();
     let entry = document
         .iter()
@@ -366,10 +381,7 @@ fn read_function(
     };
     let mut known = Vec::new();
     for (name, value) in table {
-        match functions::ALL
-            .iter()
-            .find(|function| function.name == name.get_ref().as_ref())
-        {
+        match functions.find(name.get_ref().as_ref()) {
             Some(function) => known.push((function, name.span(), value)),
             None => {
                 let mut unknown = Diagnostic::error(

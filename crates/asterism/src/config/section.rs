@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
 use super::fields;
+use super::functions::Functions;
 use super::kind::{Absent, Kind, NamedValues, Value};
 use super::network::{Ports, Prefix};
 use super::suggestion;
@@ -90,7 +91,8 @@ impl Section {
                 .iter()
                 .any(|field| field.name == key.get_ref().as_ref())
             {
-                report.add(self.unknown(name, key.get_ref(), key.span()));
+                let functions = report.functions;
+                report.add(self.unknown(name, key.get_ref(), key.span(), functions));
             }
         }
         let entries = self
@@ -149,7 +151,13 @@ impl Section {
         }
     }
 
-    fn unknown(&self, table: &str, key: &str, span: Range<usize>) -> Diagnostic {
+    fn unknown(
+        &self,
+        table: &str,
+        key: &str,
+        span: Range<usize>,
+        functions: Functions,
+    ) -> Diagnostic {
         let names = || self.fields.iter().map(|field| field.name);
         let mut unknown = Diagnostic::error(format!("unknown field `{key}` in `{table}`"), span)
             .label("not known here");
@@ -157,7 +165,7 @@ impl Section {
             unknown = unknown.help("`chain` stands at the top of the file, before all tables");
         } else if let Some(near) = suggestion::nearest(key, names()) {
             unknown = unknown.help(format!("did you mean `{near}`?"));
-        } else if let Some(other) = fields::section_with(key) {
+        } else if let Some(other) = fields::section_with(key, functions) {
             unknown = unknown.help(format!("`{key}` belongs in [{}]", other.path));
         }
         match self.fields {
@@ -171,22 +179,28 @@ impl Section {
     }
 }
 
-/// Reads a default, which is written as an operator would.
+impl Field {
+    /// Reads a default or an example, which is written as an operator would.
+    ///
+    /// # Errors
+    /// What is wrong with it, as text.
+    pub(crate) fn read_default(&self, text: &str) -> Result<Value, String> {
+        let document = format!("{} = {text}", self.name);
+        let mut report = Report::new("default", &document);
+        let table = DeTable::parse(&document).ok().map(Spanned::into_inner);
+        table
+            .as_ref()
+            .and_then(|table| table.get(self.name))
+            .and_then(|value: &Spanned<DeValue<'_>>| self.kind.read(self.name, value, &mut report))
+            .ok_or_else(|| report.render(false))
+    }
+}
+
+/// The value of a default.
 fn default_value(field: &Field, text: &str) -> Value {
-    let document = format!("{} = {text}", field.name);
-    let mut report = Report::new("default", &document);
-    let table = DeTable::parse(&document).ok().map(Spanned::into_inner);
-    table
-        .as_ref()
-        .and_then(|table| table.get(field.name))
-        .and_then(|value: &Spanned<DeValue<'_>>| field.kind.read(field.name, value, &mut report))
-        .unwrap_or_else(|| {
-            panic!(
-                "the default of `{}` is not good: {}",
-                field.name,
-                report.render(false)
-            )
-        })
+    field
+        .read_default(text)
+        .unwrap_or_else(|report| panic!("the default of `{}` is not good: {report}", field.name))
 }
 
 macro_rules! getters {

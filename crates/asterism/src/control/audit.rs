@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Ask;
 use super::client::{Which, ask};
 use crate::command_line::End;
+use crate::config::functions::Functions;
 use crate::output::{Output, Schema};
 use crate::view::{Names, StatusDocument};
 
@@ -191,7 +192,7 @@ pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
 
 /// `asterism audit`.
 pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
-    match ask_audit(arguments) {
+    match ask_audit(arguments, output.functions()) {
         Ok((status, repaired)) => {
             if let Some(Repaired { entries }) = repaired {
                 output.say(&format!("{entries} entries were written again\n"));
@@ -210,8 +211,11 @@ pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
     }
 }
 
-fn ask_audit(arguments: &AuditArguments) -> Result<(StatusDocument, Option<Repaired>), String> {
-    let socket = arguments.which.socket()?;
+fn ask_audit(
+    arguments: &AuditArguments,
+    functions: Functions,
+) -> Result<(StatusDocument, Option<Repaired>), String> {
+    let socket = arguments.which.socket(functions)?;
     let mut repaired = None;
     if let Some(repair) = &arguments.repair {
         let (object, parts) = parse_parts(repair)?;

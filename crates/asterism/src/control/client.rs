@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::place::FOLDER;
 use super::{ANSWER_BYTES_MAX, Answer, Ask};
+use crate::config::functions::Functions;
 use crate::{check, run};
 
 /// Which running host is meant.
@@ -31,12 +32,12 @@ impl Which {
     ///
     /// # Errors
     /// There is none or more than one, in words.
-    pub fn socket(&self) -> Result<PathBuf, String> {
+    pub fn socket(&self, functions: Functions) -> Result<PathBuf, String> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
         }
         if let Some(file) = &self.config {
-            let (config, report) = check::load_for(file, self.member.as_deref())?;
+            let (config, report) = check::load_for(file, self.member.as_deref(), functions)?;
             let config = config.ok_or_else(|| {
                 format!(
                     "{} is refused: {} mistakes; see `asterism check`",

@@ -203,8 +203,9 @@ pub fn status(arguments: &StatusArguments, output: &mut Output<'_>) -> End {
 /// `asterism top`.
 pub fn top(arguments: &TopArguments, output: &mut Output<'_>) -> End {
     let interval = Duration::from_secs(arguments.interval);
+    let functions = output.functions();
     let look = || {
-        let socket = arguments.which.socket()?;
+        let socket = arguments.which.socket(functions)?;
         ask::<StatusDocument>(&socket, &Ask::Status { digests: false }, WITHIN)
     };
     let mut before = match look() {
@@ -309,7 +310,7 @@ pub fn tell(which: &Which, request: &Ask, output: &mut Output<'_>) -> End {
         _ => WITHIN,
     };
     with_answer(which, request, within, output, |done: String, output| {
-        if let (Ask::Stop, Ok(socket)) = (request, which.socket()) {
+        if let (Ask::Stop, Ok(socket)) = (request, which.socket(output.functions())) {
             place::wait_until_free(&socket);
         }
         if output.json() {
@@ -328,7 +329,7 @@ fn with_answer<T: serde::de::DeserializeOwned>(
     show: impl FnOnce(T, &mut Output<'_>),
 ) -> End {
     match which
-        .socket()
+        .socket(output.functions())
         .and_then(|socket| ask(&socket, request, within))
     {
         Ok(answer) => {

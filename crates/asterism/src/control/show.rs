@@ -5,7 +5,7 @@ use asterism_function::Reason;
 use asterism_packet::Packet;
 use serde::{Deserialize, Serialize};
 
-use crate::view::Names;
+use crate::view::{Names, Own};
 
 /// A packet that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,10 +46,14 @@ pub fn traced(packets: &[TracedPacket], names: &Names) -> Vec<TracedDocument> {
             length: packet.length,
             packet: summary(&packet.before),
             left_as: (!packet.after.is_empty()).then(|| summary(&packet.after)),
-            steps: packet.steps.iter().map(step).collect(),
+            steps: packet
+                .steps
+                .iter()
+                .map(|one| step(one, &names.own))
+                .collect(),
             end: match packet.end {
                 TracedEnd::Forwarded(to) => format!("forwarded by {}", port(to.0)),
-                TracedEnd::Dropped(reason) => format!("dropped: {}", reason.label()),
+                TracedEnd::Dropped(reason) => format!("dropped: {}", names.own.label(reason)),
                 TracedEnd::Consumed => "consumed".to_owned(),
                 TracedEnd::Parked => "parked: an answer is late".to_owned(),
             },
@@ -60,7 +64,7 @@ pub fn traced(packets: &[TracedPacket], names: &Names) -> Vec<TracedDocument> {
         .collect()
 }
 
-fn step(step: &TracedStep) -> String {
+fn step(step: &TracedStep, own: &Own) -> String {
     match step {
         TracedStep::Ask {
             object,
@@ -82,12 +86,12 @@ fn step(step: &TracedStep) -> String {
             stage,
             end,
             cost_ns,
-        } => format!("stage {stage}: {}, {cost_ns} ns", stage_end(end)),
+        } => format!("stage {stage}: {}, {cost_ns} ns", stage_end(end, own)),
     }
 }
 
-fn stage_end(end: &TracedStageEnd) -> String {
-    let label = |reason: &Option<Reason>| reason.map_or("unknown", Reason::label);
+fn stage_end(end: &TracedStageEnd, own: &Own) -> String {
+    let label = |reason: &Option<Reason>| reason.map_or("unknown", |reason| own.label(reason));
     match end {
         TracedStageEnd::Forwarded(port) => format!("forward by its port {}", port.0),
         TracedStageEnd::Dropped(reason) => format!("drop, {}", label(reason)),

@@ -54,7 +54,8 @@ pub const EPOCH: Schema = Schema {
 
 /// `asterism epoch CONFIG`.
 pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let read = |member: Option<&str>| check::load_for(&arguments.config, member);
+    let read =
+        |member: Option<&str>| check::load_for(&arguments.config, member, output.functions());
     // What is said of the cluster is the same for every member; a file may say of no member alone what its ports are.
     let first = first_member(&arguments.config);
     let both = read(None).and_then(|(config, report)| match (config, &first) {

@@ -4,6 +4,7 @@
 //! each layer, all of them at all times, so that a rate never begins with a hole. Reads snapshots only.
 
 mod outputs;
+mod own;
 mod peers;
 mod stages;
 
@@ -11,11 +12,10 @@ use std::fmt::Write;
 
 use asterism_engine::ChannelTally;
 use asterism_engine::port::{PortDrop, PortStatistics};
-use asterism_function::Reason;
 
 use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
-use crate::view::{View, phase_word};
+use crate::view::{Own, View, phase_word};
 use peers::{peers, sites};
 
 /// The type of what [`text`] gives.
@@ -69,9 +69,10 @@ pub fn text(view: &View) -> String {
         .enumerate()
         .filter_map(|(number, snapshot)| Some((number.to_string(), snapshot?)))
         .collect();
-    packets(&mut page, &instances);
+    packets(&mut page, &view.names.own, &instances);
+    own::own(&mut page, &view.names.own.metrics, &instances);
     ports(&mut page, view, &instances);
-    stages::stages(&mut page, &view.names.stages, &instances);
+    stages::stages(&mut page, &view.names, &instances);
     objects(&mut page, &instances);
     outputs::exports(&mut page, view);
     outputs::nat_ports(&mut page, view);
@@ -123,7 +124,7 @@ fn host(page: &mut Page, view: &View) {
     );
 }
 
-fn packets(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
+fn packets(page: &mut Page, own: &Own, instances: &[(String, InstanceSnapshot)]) {
     for (place, count) in COUNTS.iter().enumerate() {
         let name = format!("asterism_{}_total", count.name);
         page.family(&name, "counter", count.meaning);
@@ -135,12 +136,8 @@ fn packets(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
     let name = "asterism_packets_dropped_total";
     page.family(name, "counter", "Packets dropped, by reason.");
     for (instance, snapshot) in instances {
-        for (reason, value) in Reason::ALL.iter().zip(&snapshot.dropped) {
-            page.sample(
-                name,
-                &[("instance", instance), ("reason", reason.label())],
-                value,
-            );
+        for (reason, value) in own.labelled(&snapshot.dropped) {
+            page.sample(name, &[("instance", instance), ("reason", reason)], value);
         }
     }
     type Read = fn(&InstanceSnapshot) -> u64;

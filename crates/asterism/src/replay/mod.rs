@@ -19,7 +19,7 @@ use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 
 use crate::command_line::End;
-use crate::config::functions::{FunctionSettings, WithFunction};
+use crate::config::functions::{FunctionSettings, Outside, WithFunction};
 use crate::config::{Cluster, Config};
 use crate::eve::line::Author;
 use crate::fleet::{Fleet, FleetConfig};
@@ -129,7 +129,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// `asterism replay`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let (config, report) = match check::load(&arguments.config) {
+    let (config, report) = match check::load(&arguments.config, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -200,7 +200,7 @@ fn configured(
 }
 
 /// Replays through the function that is configured.
-struct Configured<'a> {
+pub(crate) struct Configured<'a> {
     config: &'a Config,
     plan: &'a Plan,
     progress: &'a mut dyn FnMut(u64),
@@ -222,6 +222,10 @@ impl WithFunction for Configured<'_> {
             &mut *direction,
             self.progress,
         )
+    }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        settings.replay(self)
     }
 }
 

@@ -114,7 +114,9 @@ impl ReplayReport {
                 host.late += tally.late;
                 host.parked_most = host.parked_most.max(tally.parked_most);
                 for (reason, count) in tally.drops() {
-                    *host.dropped.entry(reason.label()).or_default() += count;
+                    let label = reason.label_among(instance.function().reasons());
+                    let label = label.unwrap_or_else(|| reason.label());
+                    *host.dropped.entry(label).or_default() += count;
                 }
                 for (object, live, _) in instance.entries() {
                     let entries = host.entries.entry(object).or_default();

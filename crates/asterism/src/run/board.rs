@@ -12,7 +12,7 @@ use asterism_function::chain::StageTally;
 use asterism_placement::Time;
 
 /// Words that a loop may publish: more than any has.
-const WORDS_MAX: usize = 1_024;
+const WORDS_MAX: usize = 2_048;
 /// Times that a reader begins again before it gives up: a loop writes for about a microsecond.
 const READS_MAX: usize = 10_000;
 
@@ -194,6 +194,8 @@ pub struct InstanceSnapshot {
     pub objects: Vec<ObjectUse>,
     /// Its stages, in order, if it runs a chain.
     pub stages: Vec<StageSnapshot>,
+    /// Values of the function's own metrics, in order.
+    pub own: Vec<u64>,
 }
 
 impl InstanceSnapshot {
@@ -261,14 +263,15 @@ impl InstanceSnapshot {
             ]);
             words.extend(&stage.dropped);
         }
+        words.extend(&self.own);
     }
 
-    /// From the words of a [`Board`]; `objects` are the function's, and `stages` how many it has.
+    /// From the words of a [`Board`]; `objects` are the function's, and it has so many stages and metrics of its own.
     #[must_use]
     pub fn read(
         words: &[u64],
         objects: &'static [&'static str],
-        stages: usize,
+        (stages, own): (usize, usize),
     ) -> Option<InstanceSnapshot> {
         let mut words = words.iter().copied();
         let mut next = || words.next();
@@ -323,6 +326,7 @@ impl InstanceSnapshot {
             })
         };
         let stages = (0..stages).map(stage).collect::<Option<_>>()?;
+        let own = (0..own).map(|_| next()).collect::<Option<_>>()?;
         Some(InstanceSnapshot {
             at,
             turns,
@@ -337,6 +341,7 @@ impl InstanceSnapshot {
             ports,
             objects,
             stages,
+            own,
         })
     }
 }
@@ -404,17 +409,18 @@ mod tests {
                 dropped: (200..200 + Reason::ALL.len() as u64).collect(),
                 ..StageSnapshot::default()
             }],
+            own: vec![11, 12],
         };
         let mut words = Vec::new();
         snapshot.write(&mut words);
         assert!(words.len() < WORDS_MAX);
         assert_eq!(
-            InstanceSnapshot::read(&words, &["sessions"], 1),
+            InstanceSnapshot::read(&words, &["sessions"], (1, 2)),
             Some(snapshot.clone())
         );
         assert_eq!(snapshot.count("packets_forwarded"), 1);
         for cut in 0..words.len() {
-            let read = InstanceSnapshot::read(&words[..cut], &["sessions"], 1);
+            let read = InstanceSnapshot::read(&words[..cut], &["sessions"], (1, 2));
             assert_eq!(read, None);
         }
     }

@@ -32,7 +32,8 @@ use clap::Args;
 
 use crate::command_line::End;
 use crate::config::Config;
-use crate::config::functions::{FunctionSettings, WithFunction};
+use crate::config::diagnostic::Report;
+use crate::config::functions::{FunctionSettings, Functions, Outside, WithFunction};
 use crate::control::place::Place;
 use crate::output::Output;
 use crate::{check, key_file};
@@ -61,15 +62,29 @@ pub struct Arguments {
 pub struct Prepared {
     /// What the command line says.
     pub arguments: Arguments,
+    /// The functions that it may name.
+    pub functions: Functions,
     /// The configuration.
     pub config: Config,
     /// The cluster's keys.
     pub keys: KeyRing,
 }
 
+impl Prepared {
+    /// Reads the configuration's file anew.
+    ///
+    /// # Errors
+    /// The file could not be read; says why.
+    pub(crate) fn read_again(&self) -> Result<(Option<Config>, Report), String> {
+        let Arguments { config, member, .. } = &self.arguments;
+        check::load_for(config, member.as_deref(), self.functions)
+    }
+}
+
 /// `asterism run CONFIG`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let (config, report) = match check::load_for(&arguments.config, arguments.member.as_deref()) {
+    let (file, member) = (&arguments.config, arguments.member.as_deref());
+    let (config, report) = match check::load_for(file, member, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -95,6 +110,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     };
     let prepared = Prepared {
         arguments: arguments.clone(),
+        functions: output.functions(),
         config,
         keys,
     };
@@ -110,7 +126,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
 }
 
 /// Runs the function that is configured.
-struct Run<'a, 'o> {
+pub(crate) struct Run<'a, 'o> {
     prepared: &'a Prepared,
     place: Place,
     output: &'a mut Output<'o>,
@@ -125,6 +141,10 @@ impl WithFunction for Run<'_, '_> {
         let function = Arc::new(function.map_err(|error| (End::Configuration, error))?);
         Service::run(self.prepared, &function, self.place, self.output)
             .map_err(|error| (End::DoesNotHold, error))
+    }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        settings.run(self)
     }
 }
 

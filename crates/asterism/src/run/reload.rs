@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::config::functions::{FunctionSettings, WithFunction};
+use crate::config::functions::{FunctionSettings, Outside, WithFunction};
 use crate::config::{Config, ObjectChoice};
 
 /// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
@@ -77,7 +77,7 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
 }
 
 /// The function that is configured, once for each instance of a running one.
-pub(super) struct Copies<'a>(pub(super) &'a [ObjectChoice], pub(super) usize);
+pub(crate) struct Copies<'a>(pub(super) &'a [ObjectChoice], pub(super) usize);
 
 impl WithFunction for Copies<'_> {
     type Output = Result<Vec<Box<dyn Any + Send>>, String>;
@@ -86,6 +86,10 @@ impl WithFunction for Copies<'_> {
         let function = Arc::new(settings.function(self.0)?);
         let copy = |_| Box::new(function.clone()) as Box<dyn Any + Send>;
         Ok((0..self.1).map(copy).collect())
+    }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        settings.copies(self)
     }
 }
 

@@ -29,13 +29,12 @@ use super::saved::Identity;
 use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random, reload};
-use crate::check;
 use crate::config::{Config, Idle};
 use crate::control::place::Place;
 use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
 use crate::metrics;
 use crate::output::Output;
-use crate::view::View;
+use crate::view::{Own, View};
 use others::{EARLIER_LIFE, knows_earlier_life, others};
 
 /// Events that wait to be written at most; more are left out and counted.
@@ -215,7 +214,7 @@ impl Service<'_, '_> {
         let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
-            (function.objects(), function.stages()),
+            (function.objects(), function.stages(), Own::of(&**function)),
             clock,
             incarnation,
             shared.clone(),
@@ -503,8 +502,7 @@ impl Service<'_, '_> {
     }
 
     fn try_reload(&mut self) -> Result<String, String> {
-        let arguments = &self.prepared.arguments;
-        let (wanted, report) = check::load_for(&arguments.config, arguments.member.as_deref())?;
+        let (wanted, report) = self.prepared.read_again()?;
         let wanted = wanted.ok_or_else(|| {
             let first = report.diagnostics.first();
             let first = first.map_or_else(String::new, |one| one.title.clone());

@@ -600,6 +600,10 @@ impl<F: NetworkFunction> Worker<F> {
             }
         }
         let (ring_bytes, ring_capacity) = self.instance.log_use();
+        let function = self.instance.function();
+        let mut own = Vec::new();
+        function.measure(self.instance.state(), &mut own);
+        own.resize(function.metrics().len(), 0);
         let tally = self.instance.tally();
         let snapshot = InstanceSnapshot {
             at: now,
@@ -630,6 +634,7 @@ impl<F: NetworkFunction> Worker<F> {
                 .stage_tallies()
                 .map(StageSnapshot::new)
                 .collect(),
+            own,
         };
         self.words.clear();
         snapshot.write(&mut self.words);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use asterism_function::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::{Names, nonzero};
@@ -40,12 +39,7 @@ pub(super) fn documents(snapshot: &InstanceSnapshot, names: &Names) -> Vec<Stage
             bypassed: stage.bypassed,
             mirrored: stage.mirrored,
             mirror_lost: stage.mirror_lost,
-            dropped: nonzero(
-                Reason::ALL
-                    .iter()
-                    .map(|reason| reason.label())
-                    .zip(stage.dropped.iter().copied()),
-            ),
+            dropped: nonzero(names.own.labelled(&stage.dropped)),
         })
         .collect()
 }

@@ -59,8 +59,8 @@ pub(super) const WARM_PASSES: u32 = 2;
 const WARM_ROUNDS: usize = 2;
 /// Before those that count all members run for so long, with so many packets a pass: ten steps of a sweep, in which an instance
 /// learns whether prefetching pays.
-const WARM_UP: Duration = Duration::from_millis(40);
-const WARM_UP_PASS: usize = 500;
+pub(super) const WARM_UP: Duration = Duration::from_millis(40);
+pub(super) const WARM_UP_PASS: usize = 500;
 /// Destination ports whose bits the IDPS counts.
 const SERVICES: u16 = 100;
 /// The first of them.

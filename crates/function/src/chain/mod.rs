@@ -25,6 +25,7 @@ use asterism_state::{
 use crate::ask::Ask;
 use crate::emissions::Emissions;
 use crate::function::{NetworkFunction, PortNumber, Verdict};
+use crate::own::{OwnMetric, OwnReason, check_counts};
 pub use place::Place;
 use stage::Running;
 pub use stage::{OnFailure, Stage, StageTally};
@@ -43,6 +44,8 @@ pub enum ChainError {
     NameTwice(&'static str),
     /// Its stages have more objects together than a state may have.
     Objects(usize),
+    /// Its stages have too many reasons or metrics of their own together; says of what.
+    Own(String),
 }
 
 impl core::fmt::Display for ChainError {
@@ -59,6 +62,7 @@ impl core::fmt::Display for ChainError {
                 formatter,
                 "the stages have {count} state objects together, of at most {OBJECTS_MAX}"
             ),
+            Self::Own(what) => write!(formatter, "the stages have together {what}"),
         }
     }
 }
@@ -71,11 +75,14 @@ pub struct Chain {
     stages: Vec<Stage>,
     names: Vec<&'static str>,
     objects: &'static [&'static str],
+    /// Its stages' own, one after the other.
+    reasons: Vec<OwnReason>,
+    metrics: Vec<OwnMetric>,
 }
 
 impl Chain {
-    /// A chain of these stages, in the order in which packets from port 0 pass them. Its objects are called `stage.object`; their
-    /// names stay in memory until the process ends.
+    /// A chain of these stages, in the order in which packets from port 0 pass them. Its objects are called `stage.object`, its
+    /// stages' own reasons and metrics likewise; their names stay in memory until the process ends.
     ///
     /// # Errors
     /// See [`ChainError`]; nothing was made.
@@ -99,10 +106,17 @@ impl Chain {
         if objects.len() > OBJECTS_MAX {
             return Err(ChainError::Objects(objects.len()));
         }
+        let own: Vec<_> = stages.iter().map(Stage::own).collect();
+        let count = |of: fn(&(Vec<_>, Vec<_>)) -> usize| own.iter().map(of).sum();
+        check_counts(count(|own| own.0.len()), count(|own| own.1.len()))
+            .map_err(ChainError::Own)?;
+        let (reasons, metrics): (Vec<_>, Vec<_>) = own.into_iter().unzip();
         Ok(Self {
             stages,
             names,
             objects: objects.leak(),
+            reasons: reasons.concat(),
+            metrics: metrics.concat(),
         })
     }
 
@@ -268,11 +282,13 @@ impl NetworkFunction for Chain {
     type State = ChainState;
 
     fn state(&self, builder: &Builder) -> ChainState {
-        let stages: Vec<_> = self
-            .stages
-            .iter()
-            .map(|stage| stage.start(builder))
-            .collect();
+        let mut own_from = 0;
+        let start = |stage: &Stage| {
+            let running = stage.start(builder, own_from);
+            own_from += stage.own_reasons();
+            running
+        };
+        let stages: Vec<_> = self.stages.iter().map(start).collect();
         let found = (0u8..).zip(&self.stages).flat_map(|(number, stage)| {
             let objects = 0..stage.objects().len() as u8;
             objects.map(move |object| (number, object))
@@ -323,6 +339,20 @@ impl NetworkFunction for Chain {
     ) -> Option<u32> {
         let stage = state.stages.get((question >> QUESTION_BITS) as usize)?;
         stage.report(question & ((1 << QUESTION_BITS) - 1), range, out)
+    }
+
+    fn reasons(&self) -> &[OwnReason] {
+        &self.reasons
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &self.metrics
+    }
+
+    fn measure(&self, state: &ChainState, values: &mut Vec<u64>) {
+        for stage in &state.stages {
+            stage.measure(values);
+        }
     }
 
     fn objects(&self) -> &'static [&'static str] {

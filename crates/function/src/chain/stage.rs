@@ -12,6 +12,7 @@ use super::place::Place;
 use super::stage_step;
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
+use crate::own::{OWN_REASONS_MAX, OwnMetric, OwnReason};
 use crate::reason::Reason;
 
 /// What becomes of a packet when a stage fails: when it is late for longer than its bound, or says a reason that
@@ -88,8 +89,25 @@ impl Stage {
     pub(super) fn schema(&self) -> u64 {
         self.function.schema()
     }
-    pub(super) fn start(&self, builder: &Builder) -> Running {
+    /// Its function's own reasons and metrics, as the chain calls them.
+    pub(super) fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>) {
+        let within = |name: &str| &*format!("{}.{name}", self.name).leak();
+        let (mut reasons, mut metrics) = self.function.own();
+        for reason in &mut reasons {
+            reason.label = within(reason.label);
+        }
+        for metric in &mut metrics {
+            metric.name = within(metric.name);
+        }
+        (reasons, metrics)
+    }
+    pub(super) fn own_reasons(&self) -> usize {
+        self.function.own().0.len()
+    }
+    /// `own_from`: the first of its function's own reasons among the chain's.
+    pub(super) fn start(&self, builder: &Builder, own_from: usize) -> Running {
         Running {
+            own_from,
             function: self.function.start(&builder.within(self.name)),
             on_failure: self.on_failure,
             wait_us: self.wait_us,
@@ -145,6 +163,7 @@ impl StageTally {
 #[derive(Debug)]
 pub(super) struct Running {
     function: Box<dyn AnyRunning>,
+    own_from: usize,
     on_failure: OnFailure,
     wait_us: u64,
     mirrors: bool,
@@ -198,7 +217,23 @@ impl Running {
         if context.needs_attention() {
             self.function.end(context);
         }
-        result
+        match result {
+            Ok(Verdict::Drop(reason)) => Ok(Verdict::Drop(self.of_chain(reason))),
+            result => result,
+        }
+    }
+
+    /// The chain's number of what may be a function's own reason; one that the function does not have says nothing anywhere.
+    #[cold]
+    fn of_chain(&self, reason: Reason) -> Reason {
+        match reason.own_number() {
+            Some(number) => Reason::own((self.own_from + number).min(OWN_REASONS_MAX - 1)),
+            None => reason,
+        }
+    }
+
+    pub(super) fn measure(&self, values: &mut Vec<u64>) {
+        self.function.measure(values);
     }
 
     #[cold]
@@ -281,6 +316,7 @@ trait AnyFunction: Send + Sync + core::fmt::Debug {
     fn objects(&self) -> &'static [&'static str];
     fn addresses(&self) -> Vec<Ipv4Addr>;
     fn schema(&self) -> u64;
+    fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>);
 }
 
 struct Kind<F>(Arc<F>);
@@ -308,6 +344,9 @@ impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
     fn schema(&self) -> u64 {
         self.0.schema()
     }
+    fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>) {
+        (self.0.reasons().to_vec(), self.0.metrics().to_vec())
+    }
 }
 
 /// A function of whatever type with an instance's state.
@@ -323,6 +362,8 @@ trait AnyRunning {
     fn end(&self, context: &Context);
     fn state(&self) -> &dyn Any;
     fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32>;
+    /// Appends a value for each of the function's metrics, no more and no fewer.
+    fn measure(&self, values: &mut Vec<u64>);
     fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)>;
     fn object_mut(&mut self, number: u8) -> Option<&mut (dyn AnyObject + 'static)>;
 }
@@ -371,6 +412,11 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
     }
     fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
         self.function.report(&self.state, question, range, out)
+    }
+    fn measure(&self, values: &mut Vec<u64>) {
+        let until = values.len() + self.function.metrics().len();
+        self.function.measure(&self.state, values);
+        values.resize(until, 0);
     }
     fn object(&self, number: u8) -> Option<&(dyn AnyObject + 'static)> {
         self.state.object(number)

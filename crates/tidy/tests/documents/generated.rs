@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use asterism::config::fields;
+use asterism::config::functions::Functions;
 use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{
     DATAGRAM_BYTES_MIN, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
@@ -43,9 +44,10 @@ fn named(items: Vec<Documented>) -> Vec<(String, String)> {
 }
 
 fn reasons() -> String {
-    let rows = Reason::ALL
+    let shared = Reason::ALL
         .iter()
-        .map(|reason| (format!("`{}`", reason.label()), reason.meaning().to_owned()));
+        .filter(|reason| reason.own_number().is_none());
+    let rows = shared.map(|reason| (format!("`{}`", reason.label()), reason.meaning().to_owned()));
     table(["reason", "meaning"], rows)
 }
 
@@ -327,7 +329,7 @@ fn bounds() -> String {
 
 fn configuration() -> String {
     let mut out = String::new();
-    for section in fields::reference() {
+    for section in fields::reference(Functions::default()) {
         writeln!(out, "### `[{}]`\n\n{}\n", section.table, section.meaning).unwrap();
         writeln!(
             out,

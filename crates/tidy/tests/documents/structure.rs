@@ -87,6 +87,29 @@ fn pages_begin_with_their_title() {
     must_be_empty(&faults);
 }
 
+/// The last clause of the contract: every function has its section in the library's page and its line in the contract's tests.
+#[test]
+fn every_function_has_its_section_and_its_contract() {
+    let page = read("docs/src/functions.md");
+    let contracts = read("crates/functions/tests/contract/main.rs");
+    let mut faults = Vec::new();
+    for name in asterism::config::functions::Functions::default().names() {
+        let words = name.replace('-', " ");
+        let has_section = page.lines().any(|line| {
+            let title = line.strip_prefix("## ").map(str::to_lowercase);
+            title.is_some_and(|title| title.replace('-', " ").contains(&words))
+        });
+        if !has_section {
+            faults.push(format!("docs/src/functions.md has no section on {name}"));
+        }
+        let line = format!("\n    {}: ", name.replace('-', "_"));
+        if !contracts.contains(&line) {
+            faults.push(format!("crates/functions/tests/contract has no {name}"));
+        }
+    }
+    must_be_empty(&faults);
+}
+
 /// The parts that the test command runs are those that have a budget.
 #[test]
 fn every_part_of_the_test_command_has_a_budget() {

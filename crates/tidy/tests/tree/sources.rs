@@ -17,6 +17,7 @@ const UNSAFE: &[&str] = &[
     "crates/engine/src/ring/record.rs",
     "crates/engine/src/transport/kernel/",
     "crates/engine/tests/",
+    "crates/function/src/testkit/allocations.rs",
     "crates/lab/src/clock.rs",
     "crates/lab/src/interface.rs",
     "crates/lab/src/namespace.rs",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
 use asterism_function::{NetworkFunction, State};
 
-use super::{FunctionSettings, ReadFile, Settings, WithFunction};
+use super::{FunctionSettings, Outside, ReadFile, Settings, WithFunction};
 use crate::config::diagnostic::Report;
 use crate::config::objects::ObjectChoice;
 use crate::config::value::show_duration;
@@ -103,7 +103,7 @@ impl FunctionSettings for ChainSettings {
     }
 }
 
-struct MakeStage<'a>(&'a StageSettings);
+pub(super) struct MakeStage<'a>(&'a StageSettings);
 
 impl WithFunction for MakeStage<'_> {
     type Output = Result<Stage, String>;
@@ -120,10 +120,14 @@ impl WithFunction for MakeStage<'_> {
             stage
         })
     }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        settings.stage(self)
+    }
 }
 
 /// Where packets come in, as a stage of this number tells.
-struct StageDirection(usize);
+pub(super) struct StageDirection(usize);
 
 impl WithFunction for StageDirection {
     type Output = Box<dyn Direction<Chain>>;
@@ -133,6 +137,10 @@ impl WithFunction for StageDirection {
             number: self.0,
             direction: settings.direction(),
         })
+    }
+
+    fn with_outside(self, settings: &Outside) -> Self::Output {
+        settings.stage_direction(self)
     }
 }
 

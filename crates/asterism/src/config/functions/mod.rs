@@ -1,7 +1,7 @@
 //! The network functions that a configuration can name: their settings, their state objects, and what can be chosen for
 //! each object.
 //!
-//! A function is a file here and a line in the list `functions!`. The file has its fields, and what is made of them
+//! A function is a file here and a line in the list `functions!`; one of another crate is an [`OutsideFunction`] (`outside.rs`). The file has its fields, and what is made of them
 //! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
 mod balancer;
@@ -10,6 +10,7 @@ mod firewall;
 mod limiter;
 mod monitor;
 mod nat;
+mod outside;
 mod pass_through;
 mod port_scan;
 mod signature;
@@ -28,6 +29,7 @@ pub use monitor::MonitorSettings;
 pub use nat::{
     CarrierSettings, Filtering, Forward, IdleTimes, Link, LogSettings, NatSettings, PoolSettings,
 };
+pub use outside::{Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
 pub use signature::{Blocked, SignatureSettings, Wanted};
@@ -48,9 +50,11 @@ macro_rules! functions {
             $($(#[$meaning])* $kind($settings),)*
             /// Several of them in a row.
             Chain(ChainSettings),
+            /// A function of another crate.
+            Outside(Outside),
         }
 
-        /// All functions.
+        /// All functions of this crate.
         pub static ALL: &[Described] = &[$($described,)*];
 
         impl Settings {
@@ -59,6 +63,7 @@ macro_rules! functions {
                 match self {
                     $(Settings::$kind(settings) => what.with(settings),)*
                     Settings::Chain(settings) => what.with(settings),
+                    Settings::Outside(settings) => what.with_outside(settings),
                 }
             }
             /// What the function does, in words.
@@ -67,6 +72,7 @@ macro_rules! functions {
                 match self {
                     $(Settings::$kind(settings) => settings.words(),)*
                     Settings::Chain(settings) => settings.words(),
+                    Settings::Outside(settings) => settings.words(),
                 }
             }
             pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
@@ -74,12 +80,14 @@ macro_rules! functions {
                     $(Settings::$kind(settings) => settings.on_real_links(is_written),)*
                     // Its stages are told each by itself.
                     Settings::Chain(_) => {}
+                    Settings::Outside(settings) => settings.on_real_links(is_written),
                 }
             }
             pub(super) fn why_not_passed_by(&self) -> Option<&'static str> {
                 match self {
                     $(Settings::$kind(settings) => settings.why_not_passed_by(),)*
                     Settings::Chain(_) => None,
+                    Settings::Outside(settings) => settings.why_not_passed_by(),
                 }
             }
             /// Reads the files that the settings name, by `read`, which gives a file's name and text. Mistakes go to the report.
@@ -87,6 +95,7 @@ macro_rules! functions {
                 match self {
                     $(Settings::$kind(settings) => settings.read_files(read, report),)*
                     Settings::Chain(settings) => settings.read_files(read, report),
+                    Settings::Outside(settings) => settings.read_files(read, report),
                 }
             }
             /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
@@ -95,6 +104,7 @@ macro_rules! functions {
                 match (self, wanted) {
                     $((Settings::$kind(now), Settings::$kind(wanted)) => now.change_to(wanted),)*
                     (Settings::Chain(now), Settings::Chain(wanted)) => now.change_to(wanted),
+                    (Settings::Outside(now), Settings::Outside(wanted)) => now.change_to(wanted),
                     _ => None,
                 }
             }
@@ -102,6 +112,7 @@ macro_rules! functions {
                 match self {
                     $(Settings::$kind(settings) => settings.tells_sides(),)*
                     Settings::Chain(_) => false,
+                    Settings::Outside(settings) => settings.tells_sides(),
                 }
             }
             pub(super) fn check(
@@ -114,6 +125,7 @@ macro_rules! functions {
                 match self {
                     $(Settings::$kind(settings) => settings.check(objects, sharing, values, report),)*
                     Settings::Chain(_) => {}
+                    Settings::Outside(settings) => settings.check(objects, sharing, values, report),
                 }
             }
         }
@@ -138,6 +150,41 @@ functions! {
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
+
+/// The functions that a configuration may name: those of this crate, and those that the program brings along.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Functions {
+    outside: &'static [Described],
+}
+
+impl Functions {
+    /// Those of this crate and these.
+    #[must_use]
+    pub const fn with(outside: &'static [Described]) -> Functions {
+        Functions { outside }
+    }
+    /// All of them.
+    pub fn all(self) -> impl Iterator<Item = &'static Described> + Clone {
+        ALL.iter().chain(self.outside)
+    }
+    /// The one of a name.
+    #[must_use]
+    pub fn find(self, name: &str) -> Option<&'static Described> {
+        self.all().find(|function| function.name == name)
+    }
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
+        self.all().map(|function| function.name)
+    }
+}
+
+impl PartialEq for Functions {
+    fn eq(&self, other: &Functions) -> bool {
+        self.names().eq(other.names())
+    }
+}
+
+impl Eq for Functions {}
 
 /// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
 pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
@@ -194,6 +241,8 @@ pub trait WithFunction {
     type Output;
     /// Does it.
     fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output;
+    /// Does it with an outside function: calls the method of `settings` that is made for this.
+    fn with_outside(self, settings: &Outside) -> Self::Output;
 }
 
 /// A network function that a configuration can name.
@@ -244,7 +293,9 @@ pub struct Together {
     pub otherwise: &'static str,
 }
 
-const fn placement(default: &'static str) -> Field {
+/// Where an object lives: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
+#[must_use]
+pub const fn placement(default: &'static str) -> Field {
     Field {
         name: "placement",
         kind: Kind::Choice {
@@ -282,7 +333,9 @@ const fn placement(default: &'static str) -> Field {
     }
 }
 
-const fn delay() -> Field {
+/// How late reads are with the placement `late`: a field of an object's section.
+#[must_use]
+pub const fn delay() -> Field {
     Field {
         name: "delay",
         kind: Kind::Duration {
@@ -294,7 +347,9 @@ const fn delay() -> Field {
     }
 }
 
-const fn absent(default: &'static str) -> Field {
+/// What an absent entry means: a field of the section of a table or pool. `default` is TOML: [`DROP`] or [`WAIT`].
+#[must_use]
+pub const fn absent(default: &'static str) -> Field {
     Field {
         name: "absent",
         kind: Kind::Absent {
@@ -305,7 +360,9 @@ const fn absent(default: &'static str) -> Field {
     }
 }
 
-const fn capacity(default: &'static str) -> Field {
+/// The most entries: a field of an object's section. `default` is TOML, such as `"65_536"`.
+#[must_use]
+pub const fn capacity(default: &'static str) -> Field {
     Field {
         name: "capacity",
         kind: Kind::Count {
@@ -335,7 +392,9 @@ const fn allocation() -> Field {
     }
 }
 
-const fn described(
+/// An object of a function, of which the section tells what can be chosen.
+#[must_use]
+pub const fn described(
     name: &'static str,
     kind: ObjectKind,
     section: &'static Section,
@@ -348,7 +407,8 @@ const fn described(
 }
 
 /// A time in whole seconds, a week at most; who takes it calls [`check_whole_seconds`].
-const fn seconds(
+#[must_use]
+pub const fn seconds(
     name: &'static str,
     least: u64,
     default: &'static str,
@@ -366,7 +426,7 @@ const fn seconds(
 }
 
 /// Refuses a time with parts of a second, where times are ticks.
-fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
+pub fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
     if values
         .duration(field)
         .is_some_and(|time| time.subsec_nanos() != 0)
@@ -379,10 +439,14 @@ fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
     }
 }
 
-const LOCAL: &str = "\"local\"";
-const REPLICATED: &str = "\"replicated\"";
-const DROP: &str = "\"drop\"";
-const WAIT: &str = "\"wait 20ms\"";
+/// The placement `local`.
+pub const LOCAL: &str = "\"local\"";
+/// The placement `replicated`.
+pub const REPLICATED: &str = "\"replicated\"";
+/// An absent entry is absent.
+pub const DROP: &str = "\"drop\"";
+/// An absent entry is waited for, 20 ms at most.
+pub const WAIT: &str = "\"wait 20ms\"";
 
 /// What can be chosen for one object of a function.
 macro_rules! object {
@@ -419,6 +483,9 @@ mod tests {
         fn with<S: FunctionSettings>(self, settings: &S) -> Self::Output {
             settings.function(self.0).unwrap();
             <S::Function as NetworkFunction>::State::OBJECTS
+        }
+        fn with_outside(self, settings: &Outside) -> Self::Output {
+            settings.objects()
         }
     }
 

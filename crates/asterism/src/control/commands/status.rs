@@ -79,6 +79,9 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         for stage in &instance.stages {
             text.push_str(&stage_text(stage));
         }
+        for (metric, value) in &instance.own {
+            text.push_str(&format!("  {metric} {value}\n"));
+        }
         for object in &instance.objects {
             let of = match object.capacity {
                 0 => String::new(),

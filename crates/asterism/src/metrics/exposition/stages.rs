@@ -1,9 +1,8 @@
 //! What the stages of a chain counted. Families without a sample where no chain runs, so that nothing is missing.
 
-use asterism_function::Reason;
-
 use super::Page;
 use crate::run::board::{InstanceSnapshot, StageSnapshot};
+use crate::view::Names;
 
 type Read = fn(&StageSnapshot) -> u64;
 
@@ -40,10 +39,10 @@ const COUNTERS: [(&str, &str, Read); 6] = [
     ),
 ];
 
-pub(super) fn stages(page: &mut Page, names: &[&str], instances: &[(String, InstanceSnapshot)]) {
+pub(super) fn stages(page: &mut Page, names: &Names, instances: &[(String, InstanceSnapshot)]) {
     let each = |visit: &mut dyn FnMut(&str, &str, &StageSnapshot)| {
         for (instance, snapshot) in instances {
-            for (stage, name) in snapshot.stages.iter().zip(names) {
+            for (stage, name) in snapshot.stages.iter().zip(&names.stages) {
                 visit(instance, name, stage);
             }
         }
@@ -62,12 +61,8 @@ pub(super) fn stages(page: &mut Page, names: &[&str], instances: &[(String, Inst
         "Packets that a chain's stage said to drop, by reason; bypassed ones went on all the same.",
     );
     each(&mut |instance, stage, snapshot| {
-        for (reason, value) in Reason::ALL.iter().zip(&snapshot.dropped) {
-            let labels = [
-                ("instance", instance),
-                ("stage", stage),
-                ("reason", reason.label()),
-            ];
+        for (reason, value) in names.own.labelled(&snapshot.dropped) {
+            let labels = [("instance", instance), ("stage", stage), ("reason", reason)];
             page.sample(name, &labels, value);
         }
     });

@@ -1,0 +1,48 @@
+//! What the function measures of its state. No family where it has none.
+
+use asterism_function::OwnMetric;
+
+use super::Page;
+use crate::run::board::InstanceSnapshot;
+
+/// In front of the names that functions give.
+const PREFIX: &str = "asterism_function_";
+
+pub(super) fn own(
+    page: &mut Page,
+    metrics: &[OwnMetric],
+    instances: &[(String, InstanceSnapshot)],
+) {
+    let mut shown: Vec<&str> = Vec::new();
+    for metric in metrics {
+        let (_, name) = of_stage(metric.name);
+        // Stages of one kind share a family.
+        if shown.contains(&name) {
+            continue;
+        }
+        shown.push(name);
+        let family = format!("{PREFIX}{name}");
+        page.family(&family, metric.kind.word(), metric.meaning);
+        for (instance, snapshot) in instances {
+            for (one, value) in metrics.iter().zip(&snapshot.own) {
+                let (stage, other) = of_stage(one.name);
+                if other != name {
+                    continue;
+                }
+                let instance = ("instance", instance.as_str());
+                match stage {
+                    Some(stage) => page.sample(&family, &[instance, ("stage", stage)], value),
+                    None => page.sample(&family, &[instance], value),
+                }
+            }
+        }
+    }
+}
+
+/// A metric's stage, of a chain, and its name there.
+fn of_stage(name: &str) -> (Option<&str>, &str) {
+    match name.rsplit_once('.') {
+        Some((stage, name)) => (Some(stage), name),
+        None => (None, name),
+    }
+}
