@@ -9,6 +9,10 @@ pub struct Emissions {
     used: usize,
     frames: Vec<(PortNumber, usize, usize)>,
     refused: u64,
+    copies: u64,
+    copies_lost: u64,
+    /// Copies, and those lost, that nobody has asked for yet.
+    untold: (u64, u64),
 }
 
 /// Bytes of an emitted frame at most.
@@ -23,6 +27,9 @@ impl Default for Emissions {
             used: 0,
             frames: Vec::with_capacity(EMITTED_FRAMES_MAX),
             refused: 0,
+            copies: 0,
+            copies_lost: 0,
+            untold: (0, 0),
         }
     }
 }
@@ -47,6 +54,34 @@ impl Emissions {
         true
     }
 
+    /// Adds a copy of a packet, if it is no longer than a frame may be and leaves room for what functions have to say. False if
+    /// not; both counted.
+    pub(crate) fn copy(&mut self, port: PortNumber, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= EMITTED_BYTES_MAX && self.has_room_for_copies();
+        if !fits {
+            self.copies_lost += 1;
+            self.untold.1 += 1;
+            return false;
+        }
+        self.copies += 1;
+        self.untold.0 += 1;
+        self.emit(port, |room| {
+            room[..bytes.len()].copy_from_slice(bytes);
+            Some(bytes.len())
+        })
+    }
+
+    /// Copies ever, and those for which there was no room.
+    #[inline(always)]
+    pub(crate) fn copies(&self) -> (u64, u64) {
+        (self.copies, self.copies_lost)
+    }
+
+    /// Copies since the last time, and those for which there was no room.
+    pub fn take_copies(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.untold)
+    }
+
     /// Says anew by which ports the frames after the first `kept` leave.
     pub(crate) fn redirect(&mut self, kept: usize, to: impl Fn(PortNumber) -> PortNumber) {
         for (port, ..) in self.frames.iter_mut().skip(kept) {
@@ -62,10 +97,10 @@ impl Emissions {
         }
     }
 
-    /// Whether there is nothing to send.
+    /// Whether there is nothing to send, and nothing to tell of copies.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.frames.is_empty() && self.untold.1 == 0
     }
 
     /// Whether there is room for a copy beside what functions may have to say.

@@ -8,3 +8,4 @@ pub mod nat;
 pub mod pass_through;
 pub mod port_scan;
 pub mod signature;
+pub mod span;
