@@ -9,16 +9,21 @@ pub struct Emissions {
     used: usize,
     frames: Vec<(PortNumber, usize, usize)>,
     refused: u64,
-    copies: u64,
-    copies_lost: u64,
-    /// Copies, and those lost, that nobody has asked for yet.
+    /// Copies, and those lost, that the loop has not asked for yet, and that a chain has not.
     untold: (u64, u64),
+    made: (u64, u64),
+    /// How many frames there are, below; copies lost ever, above.
+    mark: u64,
 }
 
 /// Bytes of an emitted frame at most.
 pub(crate) const EMITTED_BYTES_MAX: usize = 1_600;
 /// Frames emitted during one burst at most.
 pub(crate) const EMITTED_FRAMES_MAX: usize = 128;
+
+/// What a lost copy adds to the mark: more than there are frames.
+const LOST: u64 = 1 << 8;
+const _: () = assert!((EMITTED_FRAMES_MAX as u64) < LOST);
 
 impl Default for Emissions {
     fn default() -> Self {
@@ -27,9 +32,9 @@ impl Default for Emissions {
             used: 0,
             frames: Vec::with_capacity(EMITTED_FRAMES_MAX),
             refused: 0,
-            copies: 0,
-            copies_lost: 0,
             untold: (0, 0),
+            made: (0, 0),
+            mark: 0,
         }
     }
 }
@@ -50,6 +55,7 @@ impl Emissions {
             let length = length.min(EMITTED_BYTES_MAX);
             self.frames.push((port, self.used, length));
             self.used += length;
+            self.mark += 1;
         }
         true
     }
@@ -59,22 +65,34 @@ impl Emissions {
     pub(crate) fn copy(&mut self, port: PortNumber, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= EMITTED_BYTES_MAX && self.has_room_for_copies();
         if !fits {
-            self.copies_lost += 1;
             self.untold.1 += 1;
+            self.made.1 += 1;
+            self.mark = self.mark.wrapping_add(LOST);
             return false;
         }
-        self.copies += 1;
         self.untold.0 += 1;
+        self.made.0 += 1;
         self.emit(port, |room| {
             room[..bytes.len()].copy_from_slice(bytes);
             Some(bytes.len())
         })
     }
 
-    /// Copies ever, and those for which there was no room.
+    /// A number that is another one after a frame was added or a copy was lost; [`Emissions::kept`] tells how many frames there
+    /// were.
     #[inline(always)]
-    pub(crate) fn copies(&self) -> (u64, u64) {
-        (self.copies, self.copies_lost)
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// How many frames there were when the mark was this.
+    pub(crate) fn kept(mark: u64) -> usize {
+        (mark % LOST) as usize
+    }
+
+    /// Copies since a chain asked last, and those for which there was no room.
+    pub(crate) fn take_made(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.made)
     }
 
     /// Copies since the last time, and those for which there was no room.
@@ -94,6 +112,7 @@ impl Emissions {
         if let Some(&(_, start, _)) = self.frames.get(kept) {
             self.used = start;
             self.frames.truncate(kept);
+            self.mark = self.mark - self.mark % LOST + kept as u64;
         }
     }
 
@@ -119,6 +138,7 @@ impl Emissions {
             send(port, &self.bytes[start..start + length]);
         }
         self.frames.clear();
+        self.mark -= self.mark % LOST;
         self.used = 0;
     }
 

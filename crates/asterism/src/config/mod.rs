@@ -7,6 +7,7 @@
 mod chain;
 mod cluster;
 pub mod diagnostic;
+pub mod differences;
 pub mod fields;
 pub mod functions;
 mod host;
@@ -24,7 +25,7 @@ pub use cluster::{Channel, Cluster};
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, Sharing};
-pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode};
+pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 
 use core::ops::Range;
 
@@ -248,6 +249,9 @@ fn read_document(
             Diagnostic::error("there is no chain that could have stages", key.span())
                 .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
         );
+    }
+    if let (Some(function), Some(values)) = (&function, port_values.as_ref().filter(|_| written)) {
+        port::check_span(&function.settings, values, report);
     }
     if let Some(function) = function.as_mut().filter(|_| written) {
         on_real_links(document, function);

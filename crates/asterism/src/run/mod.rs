@@ -61,6 +61,8 @@ pub struct Prepared {
     pub arguments: Arguments,
     /// The configuration.
     pub config: Config,
+    /// The text that it was read from.
+    pub text: String,
     /// The cluster's keys.
     pub keys: KeyRing,
 }
@@ -94,6 +96,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let prepared = Prepared {
         arguments: arguments.clone(),
         config,
+        text: report.text,
         keys,
     };
     let run = Run {

@@ -163,20 +163,19 @@ impl ChainState {
                 }
                 straight
             } else {
-                let (before, copies) = (emissions.len(), emissions.copies());
+                let before = emissions.mark();
                 let result = if context.is_traced() {
                     stage.call_traced(packet.reborrow(), here, context, emissions)
                 } else {
                     stage.call(packet.reborrow(), here, context, emissions)
                 };
-                if emissions.len() != before {
+                if emissions.mark() != before {
+                    let kept = Emissions::kept(before);
                     match is_copy {
-                        true => emissions.truncate(before),
-                        false => emissions.redirect(before, |port| at.leave(port, last)),
+                        true => emissions.truncate(kept),
+                        false => emissions.redirect(kept, |port| at.leave(port, last)),
                     }
-                }
-                if emissions.copies() != copies {
-                    stage.copied(copies, emissions.copies());
+                    stage.copied(emissions.take_made());
                 }
                 match result {
                     Err(late) => {

@@ -262,11 +262,11 @@ impl Running {
         bypasses
     }
 
-    /// Counts copies that the stage itself sent: how many there were before it was called, and are now.
+    /// Counts copies that the stage itself sent, and those for which there was no room.
     #[cold]
-    pub(super) fn copied(&mut self, before: (u64, u64), now: (u64, u64)) {
-        self.tally.mirrored += now.0 - before.0;
-        self.tally.mirror_lost += now.1 - before.1;
+    pub(super) fn copied(&mut self, (made, lost): (u64, u64)) {
+        self.tally.mirrored += made;
+        self.tally.mirror_lost += lost;
     }
 
     /// Sends a copy of the packet to this stage, if there is room for it.
