@@ -67,6 +67,10 @@ impl Refusals<'_> {
         let takes_up = a.settings.change_to(&b.settings, a.name).is_some();
         let same = a.name == b.name && takes_up && a.objects == b.objects;
         let (Settings::Chain(chain), Settings::Chain(then)) = (&a.settings, &b.settings) else {
+            let is_chain = |settings: &Settings| matches!(settings, Settings::Chain(_));
+            if is_chain(&a.settings) || is_chain(&b.settings) {
+                return self.unless(false, &["chain"], &[], ALL_ANEW);
+            }
             let path = ["function", b.name];
             let but = match a.name == b.name {
                 true => a.settings.changeable(),
@@ -280,8 +284,14 @@ mod tests {
         let said = refused(&chained(&turned, "default drop"));
         assert!(said[0].starts_with("test.toml:1: chain cannot"), "{said:?}");
         let alone = "\n[function.firewall]\nrules = \"a.rules\"\n";
-        let said = refused(&chained(alone, "default drop"));
-        assert_eq!(said.len(), 1, "{said:?}");
+        let alone = chained(alone, "default drop");
+        let said = refused(&alone);
+        assert!(
+            said.len() == 1 && said[0].starts_with("test.toml: chain, which is not"),
+            "{said:?}"
+        );
+        let said = changes(&alone, &now).unwrap_err();
+        assert!(said[0].starts_with("test.toml:1: chain cannot"), "{said:?}");
         // What is no longer written has no line.
         let without = text.replace("[function.firewall]", "[function.firewall]\npick_up = true");
         let said = changes(&chained(&without, "default drop"), &now).unwrap_err();
