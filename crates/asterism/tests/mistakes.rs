@@ -75,3 +75,33 @@ fn the_examples_are_good() {
         assert!(stdout.contains(expected), "{stdout}");
     }
 }
+
+/// One of several hosts, whose key is not shipped.
+#[test]
+fn the_example_of_a_chain_is_good() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["chain.toml", "chain.rules"] {
+        std::fs::copy(examples.join(file), folder.path().join(file)).unwrap();
+    }
+    let path = folder.path().join("chain.toml");
+    let path = path.to_str().unwrap();
+    let (end, _, stderr) = check(&["check", path]);
+    assert!(
+        end != End::Done && stderr.contains("cluster.key"),
+        "{stderr}"
+    );
+    asterism::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
+    for member in ["a", "b"] {
+        let (end, stdout, stderr) = check(&["check", path, "--member", member]);
+        assert_eq!(end, End::Done, "{stderr}");
+        for expected in [
+            "firewall: 3 rules of chain.rules",
+            "then nat: ",
+            "then port-scan: ",
+            "bypassed when it is full, or late for 20ms",
+        ] {
+            assert!(stdout.contains(expected), "{expected} is not in {stdout}");
+        }
+    }
+}

@@ -50,6 +50,9 @@ pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, Trace
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 8;
 
+/// Ports that packets pass between; those behind them only get copies.
+const SIDES: usize = 2;
+
 /// One packet loop and its state. See the module.
 pub struct Instance<F: NetworkFunction> {
     #[allow(
@@ -121,6 +124,7 @@ impl<F: NetworkFunction> Instance<F> {
     /// Goes on with another function, whose state must be of the same shape: between two bursts, so that no packet meets both.
     /// Packets that are parked are called again with the new one. Costs an allocation.
     pub fn replace_function(&mut self, function: Arc<F>) {
+        function.take_up(&mut self.state);
         self.function = Rc::new(function);
     }
 
@@ -474,26 +478,38 @@ impl<F: NetworkFunction> Instance<F> {
             within,
             ..
         } = self;
+        let (copies, copies_lost) = emissions.take_copies();
+        tally.copies += copies;
+        tally.copies_lost += copies_lost;
         emissions.take(|port, bytes| {
             if Place::of(port).is_some() {
                 return take_within(within, pool, tally, (port, bytes));
             }
-            let (Some(outgoing), Some(port)) = (
-                outgoing.get_mut(usize::from(port.0)),
-                ports.get_mut(usize::from(port.0)),
-            ) else {
+            let number = usize::from(port.0);
+            if number >= ports.len().min(outgoing.len()) {
                 tally.drop(Reason::PortDown);
                 return;
-            };
+            }
             let Some(frame) = pool.allocate_copy(bytes) else {
                 tally.drop(Reason::NoBuffer);
                 return;
             };
-            if outgoing.room() == 0 {
-                tally.forwarded += outgoing.len() as u64;
-                port.send(pool, outgoing);
+            if outgoing[number].room() == 0 {
+                // A port that copies go to is not waited for: what they are copies of has left before it is asked.
+                let first = if number < SIDES { number } else { 0 };
+                for (port, outgoing) in ports
+                    .iter_mut()
+                    .zip(&mut *outgoing)
+                    .take(number + 1)
+                    .skip(first)
+                {
+                    if !outgoing.is_empty() {
+                        tally.forwarded += outgoing.len() as u64;
+                        port.send(pool, outgoing);
+                    }
+                }
             }
-            match outgoing.push(frame) {
+            match outgoing[number].push(frame) {
                 Ok(()) => tally.emitted += 1,
                 Err(frame) => {
                     tally.drop(Reason::PortDown);

@@ -11,6 +11,10 @@ pub struct Tally {
     pub forwarded: u64,
     /// Packets that functions emitted.
     pub emitted: u64,
+    /// Copies of packets that functions sent by a port of their own, counted in `emitted` too.
+    pub copies: u64,
+    /// Copies that were not made: too long, or too many in a turn.
+    pub copies_lost: u64,
     /// Packets that were for the function itself.
     pub consumed: u64,
     /// Calls that were late, the prefetch pass not counted.
@@ -56,6 +60,8 @@ impl Default for Tally {
             received: 0,
             forwarded: 0,
             emitted: 0,
+            copies: 0,
+            copies_lost: 0,
             consumed: 0,
             late: 0,
             prefetched: 0,

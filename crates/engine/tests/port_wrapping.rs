@@ -4,7 +4,7 @@ use asterism_engine::frame::{BURST, Burst, FramePool};
 use asterism_engine::link::SeededRandom;
 use asterism_engine::port::{
     CaptureReader, CaptureWriter, CapturingPort, DelayedPort, Direction, LossyPort, MemoryPort,
-    Port, PortDrop,
+    Port, PortDrop, SendingPort,
 };
 use asterism_placement::Time;
 use std::io::Cursor;
@@ -173,6 +173,27 @@ fn a_capturing_port_writes_the_directions_asked_for() {
         }
         assert_eq!(count, expected);
     }
+}
+
+#[test]
+fn a_sending_port_hands_out_nothing_and_keeps_no_buffer() {
+    let mut pool = FramePool::new(64).unwrap();
+    let mut port = SendingPort::new(numbered(100));
+    let mut burst = Burst::new();
+    while !port.exhausted() {
+        assert_eq!(port.receive(&mut pool, &mut burst), 0);
+        assert!(burst.is_empty());
+        assert_eq!(pool.in_use(), 0);
+    }
+    burst.push(pool.allocate_copy(&[7; 64]).unwrap()).unwrap();
+    assert_eq!(port.send(&mut pool, &mut burst), 1);
+    let statistics = port.statistics();
+    assert_eq!(statistics.dropped(PortDrop::SendsOnly), 100);
+    assert_eq!(
+        (statistics.received_packets, statistics.received_bytes),
+        (0, 0)
+    );
+    assert_eq!((statistics.sent_packets, pool.in_use()), (1, 0));
 }
 
 #[test]

@@ -165,6 +165,13 @@ impl<S: State> Act<'_, S> {
         let packet = &self.packet;
         self.emissions.emit(port, |room| write(packet, room))
     }
+
+    /// Sends a copy of the packet by `port`, as it is now; the packet itself goes where the verdict says. False, and nothing is
+    /// sent, if it is longer than 1,600 bytes or 96 packets wait to be sent already: copies never take the room of what a function
+    /// has to say. Counted either way. Costs two copies of the packet's bytes.
+    pub fn copy(&mut self, port: PortNumber) -> bool {
+        self.emissions.copy(port, self.packet.bytes())
+    }
 }
 
 /// A tuple of answers, each of which may be late.

@@ -9,12 +9,21 @@ pub struct Emissions {
     used: usize,
     frames: Vec<(PortNumber, usize, usize)>,
     refused: u64,
+    /// Copies, and those lost, that the loop has not asked for yet, and that a chain has not.
+    untold: (u64, u64),
+    made: (u64, u64),
+    /// How many frames there are, below; copies lost ever, above.
+    mark: u64,
 }
 
 /// Bytes of an emitted frame at most.
 pub(crate) const EMITTED_BYTES_MAX: usize = 1_600;
 /// Frames emitted during one burst at most.
 pub(crate) const EMITTED_FRAMES_MAX: usize = 128;
+
+/// What a lost copy adds to the mark: more than there are frames.
+const LOST: u64 = 1 << 8;
+const _: () = assert!((EMITTED_FRAMES_MAX as u64) < LOST);
 
 impl Default for Emissions {
     fn default() -> Self {
@@ -23,6 +32,9 @@ impl Default for Emissions {
             used: 0,
             frames: Vec::with_capacity(EMITTED_FRAMES_MAX),
             refused: 0,
+            untold: (0, 0),
+            made: (0, 0),
+            mark: 0,
         }
     }
 }
@@ -43,8 +55,49 @@ impl Emissions {
             let length = length.min(EMITTED_BYTES_MAX);
             self.frames.push((port, self.used, length));
             self.used += length;
+            self.mark += 1;
         }
         true
+    }
+
+    /// Adds a copy of a packet, if it is no longer than a frame may be and leaves room for what functions have to say. False if
+    /// not; both counted.
+    pub(crate) fn copy(&mut self, port: PortNumber, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= EMITTED_BYTES_MAX && self.has_room_for_copies();
+        if !fits {
+            self.untold.1 += 1;
+            self.made.1 += 1;
+            self.mark = self.mark.wrapping_add(LOST);
+            return false;
+        }
+        self.untold.0 += 1;
+        self.made.0 += 1;
+        self.emit(port, |room| {
+            room[..bytes.len()].copy_from_slice(bytes);
+            Some(bytes.len())
+        })
+    }
+
+    /// A number that is another one after a frame was added or a copy was lost; [`Emissions::kept`] tells how many frames there
+    /// were.
+    #[inline(always)]
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// How many frames there were when the mark was this.
+    pub(crate) fn kept(mark: u64) -> usize {
+        (mark % LOST) as usize
+    }
+
+    /// Copies since a chain asked last, and those for which there was no room.
+    pub(crate) fn take_made(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.made)
+    }
+
+    /// Copies since the last time, and those for which there was no room.
+    pub fn take_copies(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.untold)
     }
 
     /// Says anew by which ports the frames after the first `kept` leave.
@@ -59,13 +112,14 @@ impl Emissions {
         if let Some(&(_, start, _)) = self.frames.get(kept) {
             self.used = start;
             self.frames.truncate(kept);
+            self.mark = self.mark - self.mark % LOST + kept as u64;
         }
     }
 
-    /// Whether there is nothing to send.
+    /// Whether there is nothing to send, and nothing to tell of copies.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.frames.is_empty() && self.untold.1 == 0
     }
 
     /// Whether there is room for a copy beside what functions may have to say.
@@ -84,6 +138,7 @@ impl Emissions {
             send(port, &self.bytes[start..start + length]);
         }
         self.frames.clear();
+        self.mark -= self.mark % LOST;
         self.used = 0;
     }
 

@@ -43,6 +43,13 @@ pub trait NetworkFunction: 'static {
     /// called again with the same packet, `now` and `random`. After [`Ask::act`] nothing returns `Err`.
     fn packet(&self, ask: Ask<'_, Self::State>) -> Result<Verdict, Late>;
 
+    /// Takes up a state that another function of this type worked on, whose shape is the same: renews what of the function
+    /// stands in it. Between two bursts, when a host reloads its configuration; may allocate. Functions keep nothing of
+    /// themselves in their state; a [`Chain`](crate::chain::Chain) keeps its stages' functions there.
+    fn take_up(&self, state: &mut Self::State) {
+        let _ = state;
+    }
+
     /// Addresses that occur in most operations (a NAT's outside ones): one byte each on the wire instead
     /// of four. Must be the same list on every member.
     fn addresses(&self) -> Vec<core::net::Ipv4Addr> {

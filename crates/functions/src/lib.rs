@@ -10,3 +10,4 @@ pub mod notice;
 pub mod pass_through;
 pub mod port_scan;
 pub mod signature;
+pub mod span;

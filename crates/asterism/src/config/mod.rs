@@ -7,6 +7,7 @@
 mod chain;
 mod cluster;
 pub mod diagnostic;
+pub mod differences;
 mod eve;
 pub mod fields;
 pub mod functions;
@@ -26,7 +27,7 @@ pub use eve::{Eve, EveAlerts};
 pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use objects::{ObjectChoice, Placement, Sharing};
-pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode};
+pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 
 use core::ops::Range;
 
@@ -258,6 +259,9 @@ fn read_document(
             Diagnostic::error("there is no chain that could have stages", key.span())
                 .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
         );
+    }
+    if let (Some(function), Some(values)) = (&function, port_values.as_ref().filter(|_| written)) {
+        port::check_span(&function.settings, values, report);
     }
     if let Some(function) = function.as_mut().filter(|_| written) {
         on_real_links(document, function);

@@ -4,16 +4,20 @@ use core::ops::Range;
 use std::path::PathBuf;
 
 use super::diagnostic::{Diagnostic, Report};
+use super::functions::Settings;
 use super::kind::{Kind, Word};
 use super::section::{Default, Field, Section, Values};
 
 /// The ports of a host, in the order of their numbers: every network function here has these two.
 pub const NAMES: [&str; 2] = ["inside", "outside"];
 
+/// The port that copies go to, if there is one: its number is the one behind those.
+pub const SPAN: &str = "span";
+
 /// A port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name, one of [`NAMES`].
+    /// Its name, one of [`NAMES`], or [`SPAN`].
     pub name: &'static str,
     /// What it is.
     pub kind: PortKind,
@@ -99,6 +103,12 @@ pub static PORTS: Section = Section {
             default: Default::Unset("`asterism run` needs it"),
             meaning: "The other side.",
         },
+        Field {
+            name: SPAN,
+            kind: Kind::Table(&SPAN_FIELDS),
+            default: Default::Unset("nothing is copied"),
+            meaning: "Where copies go that [function.span] makes: to an intrusion detection system or a recorder. What comes in by it is dropped.",
+        },
     ],
 };
 
@@ -110,6 +120,12 @@ static INSIDE: Section = Section {
 static OUTSIDE: Section = Section {
     path: "port.outside",
     meaning: "The port of the outside; fields as of the inside.",
+    fields: FIELDS,
+};
+
+static SPAN_FIELDS: Section = Section {
+    path: "port.span",
+    meaning: "The port that copies go to; fields as of the inside. It only sends.",
     fields: FIELDS,
 };
 
@@ -298,16 +314,49 @@ pub(super) fn ports(
             (None, Some(_)) => {}
         }
     }
-    if let [(first, place), (second, again)] = ports.as_slice()
-        && (&first.interface, &first.path) == (&second.interface, &second.path)
-    {
-        report.add(
-            Diagnostic::error("both ports are the same interface", again.clone())
-                .also(place.clone(), "the other port")
-                .help("write the interface of the other side in one of them"),
-        );
+    if let Some(table) = values.table(SPAN) {
+        let place = values.place(SPAN);
+        let span = place.map_or(table.span.clone(), |place| place.key.clone());
+        if let Some(port) = port(SPAN, &table, &span, instances, report) {
+            ports.push((port, span));
+        }
+    }
+    for (number, (second, again)) in ports.iter().enumerate() {
+        let same = |(first, _): &&(Port, _)| {
+            (&first.interface, &first.path) == (&second.interface, &second.path)
+        };
+        if let Some((_, place)) = ports[..number].iter().find(same) {
+            report.add(
+                Diagnostic::error("both ports are the same interface", again.clone())
+                    .also(place.clone(), "the other port")
+                    .help("write the interface of the other side in one of them"),
+            );
+        }
     }
     (report.errors() == before).then(|| ports.into_iter().map(|(port, _)| port).collect())
+}
+
+/// Refuses a port for copies that nothing makes, and copies that have no port.
+pub(super) fn check_span(settings: &Settings, values: &Values, report: &mut Report) {
+    let makes_copies = match settings {
+        Settings::Chain(chain) => {
+            let stages = &mut chain.stages.iter();
+            stages.any(|stage| matches!(stage.settings, Settings::Span(_)))
+        }
+        settings => matches!(settings, Settings::Span(_)),
+    };
+    match (makes_copies, values.place(SPAN)) {
+        (false, Some(place)) => report.add(
+            Diagnostic::error("no copies are made for the port `span`", place.key.clone())
+                .help("add the stage \"span\" to `chain` where packets are to be copied, or leave [port.span] out"),
+        ),
+        (true, None) => report.add(
+            Diagnostic::error("the port `span` is missing", values.span.clone())
+                .label("copies of packets need a port")
+                .help("add [port.span] with the interface that copies go to"),
+        ),
+        _ => {}
+    }
 }
 
 fn port(

@@ -97,6 +97,8 @@ counts! {
     "packets_received" received "Packets taken from ports.";
     "packets_forwarded" forwarded "Packets sent to ports, those that the function emitted included.";
     "packets_emitted" emitted "Packets that the function emitted.";
+    "copies" copies "Copies of packets that were sent to the port `span`.";
+    "copies_lost" copies_lost "Copies for the port `span` that were not made: longer than 1,600 bytes, or too many in a turn.";
     "packets_consumed" consumed "Packets that were for the function itself.";
     "calls_late" late "Calls of the function that ended late.";
     "packets_prefetched" prefetched "Packets handled in two passes, the first of which prefetches: most of them while packets read more of the tables than the cache holds.";

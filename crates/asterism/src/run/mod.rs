@@ -66,6 +66,8 @@ pub struct Prepared {
     pub functions: Functions,
     /// The configuration.
     pub config: Config,
+    /// The text that it was read from.
+    pub text: String,
     /// The cluster's keys.
     pub keys: KeyRing,
 }
@@ -112,6 +114,7 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         arguments: arguments.clone(),
         functions: output.functions(),
         config,
+        text: report.text,
         keys,
     };
     let run = Run {

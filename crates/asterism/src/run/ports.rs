@@ -5,7 +5,8 @@ use std::path::Path;
 use asterism_engine::frame::{FramePool, STRIDE_BYTES, STRIDE_BYTES_MAX};
 use asterism_engine::port::{
     AfPacketConfig, AfPacketMode, AfPacketPort, AfXdpConfig, AfXdpPort, Fanout, Offloads, Port,
-    PortError, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole, TapConfig, TapPort, XdpMode,
+    PortError, SendingPort, SharedMemoryConfig, SharedMemoryPort, SharedMemoryRole, TapConfig,
+    TapPort, XdpMode,
 };
 
 use crate::check;
@@ -39,7 +40,12 @@ pub fn open(
     for (number, port) in ports.iter().enumerate() {
         let group = (salt as u16).wrapping_mul(2).wrapping_add(number as u16);
         let opened = open_one(port, file, (instances > 1).then_some(group));
-        open.push(opened.map_err(|error| error.to_string())?);
+        let opened = opened.map_err(|error| error.to_string())?;
+        open.push(if port.name == config::SPAN_PORT {
+            Box::new(SendingPort::new(opened))
+        } else {
+            opened
+        });
     }
     Ok((pool, open))
 }
@@ -62,7 +68,7 @@ fn open_one(
                 _ => AfPacketMode::Ring,
             },
             ring_slots: port.ring_frames as u32,
-            promiscuous: port.promiscuous,
+            promiscuous: port.promiscuous && port.name != config::SPAN_PORT,
             merges_segments: port.merges,
             exclusive: port.exclusive,
             fanout: group.map(|group| Fanout { group }),

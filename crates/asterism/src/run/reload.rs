@@ -4,62 +4,137 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::config::diagnostic::{Report, Severity};
+use crate::config::differences::{self, Difference};
 use crate::config::functions::{FunctionSettings, Outside, WithFunction};
-use crate::config::{Config, ObjectChoice};
+use crate::config::{Config, ObjectChoice, Settings};
 
 /// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
 
-/// Compares what runs with what is wanted; tells what would change, for people.
+/// A configuration with the text that it was read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// What it means.
+    pub config: &'a Config,
+    /// The file's text.
+    pub text: &'a str,
+}
+
+/// What of it is refused, so far.
+struct Refusals<'a> {
+    file: &'a str,
+    differences: Vec<Difference>,
+    sentences: Vec<String>,
+}
+
+impl Refusals<'_> {
+    /// Refuses that something changes, unless it is the same: a sentence for each field at or below `path` that is written
+    /// otherwise, which says where; if none is (its meaning came from elsewhere), one without a line. Fields in `but` can change.
+    fn unless(&mut self, same: bool, path: &[&str], but: &[&str], why: &str) {
+        if same {
+            return;
+        }
+        let file = self.file;
+        let may = |one: &&Difference| {
+            but.iter()
+                .any(|field| one.is_below(&[path, &[field]].concat()))
+        };
+        let below = self.differences.iter().filter(|one| one.is_below(path));
+        let before = self.sentences.len();
+        self.sentences
+            .extend(below.filter(|one| !may(one)).map(|one| {
+                let (place, gone) = match one.line {
+                    Some(line) => (format!("{file}:{line}"), ""),
+                    None => (file.to_owned(), ", which is not written there any more,"),
+                };
+                format!("{place}: {one}{gone} cannot change while the host runs: {why}")
+            }));
+        if self.sentences.len() == before {
+            let what = match path {
+                [field] => format!("[{field}]"),
+                [tables @ .., field] => format!("[{}] {field}", tables.join(".")),
+                [] => String::new(),
+            };
+            self.sentences.push(format!(
+                "{file}: {what} cannot change while the host runs: {why}"
+            ));
+        }
+    }
+
+    fn of_function(&mut self, now: &Config, wanted: &Config) {
+        let (a, b) = (&now.function, &wanted.function);
+        let takes_up = a.settings.change_to(&b.settings, a.name).is_some();
+        let same = a.name == b.name && takes_up && a.objects == b.objects;
+        let (Settings::Chain(chain), Settings::Chain(then)) = (&a.settings, &b.settings) else {
+            let is_chain = |settings: &Settings| matches!(settings, Settings::Chain(_));
+            if is_chain(&a.settings) || is_chain(&b.settings) {
+                return self.unless(false, &["chain"], &[], ALL_ANEW);
+            }
+            let path = ["function", b.name];
+            let but = match a.name == b.name {
+                true => a.settings.changeable(),
+                false => &[],
+            };
+            return self.unless(same, &path, but, ALL_ANEW);
+        };
+        let kinds = |chain: &crate::config::functions::ChainSettings| -> Vec<_> {
+            let stages = chain.stages.iter();
+            stages.map(|stage| (stage.name, stage.function)).collect()
+        };
+        if kinds(chain) != kinds(then) {
+            return self.unless(false, &["chain"], &[], ALL_ANEW);
+        }
+        for (now, wanted) in chain.stages.iter().zip(&then.stages) {
+            let name = now.name;
+            let takes_up = now.settings.change_to(&wanted.settings, name).is_some();
+            let same = takes_up && now.objects == wanted.objects;
+            let but = now.settings.changeable();
+            self.unless(same, &["function", name], but, ALL_ANEW);
+        }
+    }
+}
+
+/// Compares what runs with what is wanted, in a file of this name; tells what would change, for people.
 ///
 /// # Errors
-/// A sentence for each change that needs a new start.
-pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>> {
-    let mut refused = Vec::new();
-    let mut refuse = |same: bool, what: &str, why: &str| {
-        if !same {
-            refused.push(format!("{what} cannot change while the host runs: {why}"));
-        }
+/// A sentence for each change that needs a new start, with its line in the file.
+pub fn changes(
+    now: Written<'_>,
+    wanted: Written<'_>,
+    file: &str,
+) -> Result<Vec<String>, Vec<String>> {
+    let mut refusals = Refusals {
+        file,
+        differences: differences::between(now.text, wanted.text, &now.config.host.name),
+        sentences: Vec::new(),
     };
+    let (now, wanted) = (now.config, wanted.config);
+    let mut refuse = |same: bool, path: &[&str], why: &str| refusals.unless(same, path, &[], why);
     let (a, b) = (&now.cluster, &wanted.cluster);
-    refuse(a.name == b.name, "[cluster] name", ALL_ANEW);
-    refuse(a.key == b.key, "[cluster] key", ALL_ANEW);
-    refuse(a.epochs == b.epochs, "[cluster] epochs", ALL_ANEW);
+    refuse(a.name == b.name, &["cluster", "name"], ALL_ANEW);
+    refuse(a.key == b.key, &["cluster", "key"], ALL_ANEW);
+    refuse(a.epochs == b.epochs, &["cluster", "epochs"], ALL_ANEW);
     refuse(
         a.members == b.members,
-        "[cluster] members",
+        &["cluster", "members"],
         "leases are dealt by place in the list; stop all hosts, then start them with it",
     );
-    refuse(
-        a.addresses == b.addresses,
-        "[cluster.member] addresses",
-        ALL_ANEW,
-    );
-    refuse(a.channel == b.channel, "[cluster.channel]", ALL_ANEW);
+    refuse(a.addresses == b.addresses, &["cluster", "member"], ALL_ANEW);
+    refuse(a.channel == b.channel, &["cluster", "channel"], ALL_ANEW);
     let (a, b) = (&now.host, &wanted.host);
-    refuse(a.name == b.name, "[host] name", ALL_ANEW);
-    refuse(a.instances == b.instances, "[host] instances", ALL_ANEW);
-    refuse(a.cores == b.cores, "[host] cores", ALL_ANEW);
-    refuse(a.control == b.control, "[host] control", ALL_ANEW);
-    refuse(a.metrics == b.metrics, "[host] metrics", ALL_ANEW);
-    refuse(now.ports == wanted.ports, "[port]", ALL_ANEW);
-    let (a, b) = (&now.function, &wanted.function);
-    let of_function = a.settings.change_to(&b.settings);
-    refuse(
-        a.name == b.name && of_function.is_some(),
-        &format!("[function.{}]", a.name),
-        ALL_ANEW,
-    );
-    refuse(
-        a.objects == b.objects,
-        &format!("[function.{}.state]", a.name),
-        ALL_ANEW,
-    );
-    if !refused.is_empty() {
-        return Err(refused);
+    refuse(a.name == b.name, &["host", "name"], ALL_ANEW);
+    refuse(a.instances == b.instances, &["host", "instances"], ALL_ANEW);
+    refuse(a.cores == b.cores, &["host", "cores"], ALL_ANEW);
+    refuse(a.control == b.control, &["host", "control"], ALL_ANEW);
+    refuse(a.metrics == b.metrics, &["host", "metrics"], ALL_ANEW);
+    refuse(now.ports == wanted.ports, &["port"], ALL_ANEW);
+    refusals.of_function(now, wanted);
+    if !refusals.sentences.is_empty() {
+        return Err(refusals.sentences);
     }
-    let name = now.function.name;
-    let of_function = of_function.into_iter().flatten();
+    let (a, b) = (&now.function, &wanted.function);
+    let of_function = a.settings.change_to(&b.settings, a.name);
     let (a, b) = (&now.host, &wanted.host);
     let changes = [
         ("idle", a.idle != b.idle),
@@ -72,8 +147,33 @@ pub fn changes(now: &Config, wanted: &Config) -> Result<Vec<String>, Vec<String>
         .into_iter()
         .filter(|(_, changed)| *changed)
         .map(|(field, _)| format!("[host] {field}"))
-        .chain(of_function.map(|field| format!("[function.{name}] {field}")))
+        .chain(of_function.into_iter().flatten())
         .collect())
+}
+
+/// What is wrong with a configuration that cannot be used, in a sentence: how much, and the first of it, with its line. Of a file
+/// that the configuration names, what is wrong there.
+pub(super) fn first_mistake(report: &Report) -> String {
+    let documents = report.documents();
+    let mut errors = documents
+        .iter()
+        .filter(|one| one.severity == Severity::Error);
+    let elsewhere = errors.clone().find(|one| one.file != report.file);
+    let first = elsewhere.or_else(|| errors.next());
+    let first = first.map_or_else(String::new, |one| {
+        let label = match one.label.as_str() {
+            "" => String::new(),
+            label => format!(", {label}"),
+        };
+        let help = one.help.first();
+        let help = help.map_or_else(String::new, |help| format!(": {help}"));
+        format!("{}:{}: {}{label}{help}", one.file, one.line, one.message)
+    });
+    let count = match report.errors() {
+        1 => "a mistake".to_owned(),
+        count => format!("{count} mistakes, the first"),
+    };
+    format!("the configuration has {count}: {first}; see `asterism check`")
 }
 
 /// The function that is configured, once for each instance of a running one.
@@ -97,19 +197,27 @@ impl WithFunction for Copies<'_> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Config {
+    /// What is read, and from what.
+    #[derive(Debug)]
+    struct Source(Config, String);
+
+    fn read(text: &str) -> Source {
         let (config, report) = Config::read("test.toml", text);
-        config.unwrap_or_else(|| panic!("{}", report.render(false)))
+        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+        Source(config, text.to_owned())
     }
 
-    use crate::config::Settings;
+    fn changes(now: &Source, wanted: &Source) -> Result<Vec<String>, Vec<String>> {
+        let [now, wanted] = [now, wanted].map(|Source(config, text)| Written { config, text });
+        super::changes(now, wanted, "test.toml")
+    }
 
     #[test]
     fn rules_of_a_firewall_may_change_and_nothing_else_of_it() {
         let text = "[function.firewall]\nrules = \"a.rules\"";
         let with = |text: &str, rules: &str| {
             let mut config = read(text);
-            let Settings::Firewall(settings) = &mut config.function.settings else {
+            let Settings::Firewall(settings) = &mut config.0.function.settings else {
                 panic!("a firewall")
             };
             settings.read_rules("a.rules", rules).unwrap();
@@ -128,23 +236,92 @@ mod tests {
         assert!(changes(&now, &wanted).unwrap_err()[0].contains("[function.firewall]"));
     }
 
+    /// With the rules of its firewall.
+    fn chained(text: &str, rules: &'static str) -> Source {
+        let mut config = read(text);
+        let mut report = Report::new("test.toml", text);
+        let read = |_: &std::path::Path| Ok(("a.rules".to_owned(), rules.to_owned()));
+        config.0.function.settings.read_files(&read, &mut report);
+        assert_eq!(report.errors(), 0);
+        config
+    }
+
     #[test]
-    fn nothing_of_a_chains_stages_changes() {
-        let text =
-            "chain = [\"firewall\", \"pass-through\"]\n[function.firewall]\nrules = \"a.rules\"";
-        let with = |text: &str, rules: &'static str| {
-            let mut config = read(text);
-            let mut report = crate::config::diagnostic::Report::new("test.toml", text);
-            let read = |_: &std::path::Path| Ok(("a.rules".to_owned(), rules.to_owned()));
-            config.function.settings.read_files(&read, &mut report);
-            assert_eq!(report.errors(), 0);
-            config
-        };
-        let now = with(text, "default drop");
-        let moved = with(&format!("# a comment\n{text}"), "default drop");
+    fn of_a_chains_stages_changes_what_changes_of_their_functions_alone() {
+        let text = "chain = [\"guard\", \"monitor\", \"count\"]\n\
+            [stage.guard]\nfunction = \"firewall\"\n[function.guard]\nrules = \"a.rules\"\n\
+            [stage.count]\nfunction = \"pass-through\"\n";
+        let now = chained(text, "default drop");
+        let moved = chained(&format!("# a comment\n{text}"), "default drop");
         assert_eq!(changes(&now, &moved), Ok(Vec::new()));
-        let wanted = with(text, "allow tcp on inside");
-        assert_eq!(changes(&now, &wanted).unwrap_err().len(), 1);
+        let wanted = chained(text, "allow tcp on inside");
+        assert_eq!(
+            changes(&now, &wanted),
+            Ok(vec!["[function.guard] rules".to_owned()])
+        );
+        let more = "on_failure = \"bypass\"\nwait = \"5ms\"\n[stage.monitor]\nmirror = true\n[function.monitor]\nout_degree = 7\n";
+        let wanted = chained(&format!("{text}{more}"), "default drop");
+        assert_eq!(
+            changes(&now, &wanted).unwrap(),
+            [
+                "[function.monitor] out_degree",
+                "[stage.monitor] mirror",
+                "[stage.count] on_failure",
+                "[stage.count] wait",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_of_a_chain_cannot_change_is_pointed_at() {
+        let text = "chain = [\"firewall\", \"monitor\"]\n[function.firewall]\nrules = \"a.rules\"\n[function.monitor]\nout_degree = 9\n";
+        let now = chained(text, "default drop");
+        let refused = |wanted: &Source| changes(&now, wanted).unwrap_err();
+        let more = "interval = \"70s\"\nin_degree = 5\n[function.monitor.state]\nlinks = { placement = \"local\" }\n";
+        assert_eq!(
+            refused(&chained(&format!("{text}{more}"), "allow tcp on inside")),
+            [
+                "test.toml:6: [function.monitor] interval cannot change while the host runs: stop all hosts, then start them with it",
+                "test.toml:9: [function.monitor.state.links] placement cannot change while the host runs: stop all hosts, then start them with it",
+            ]
+        );
+        let turned = text.replace("\"firewall\", \"monitor\"", "\"monitor\", \"firewall\"");
+        let said = refused(&chained(&turned, "default drop"));
+        assert!(said[0].starts_with("test.toml:1: chain cannot"), "{said:?}");
+        let alone = "\n[function.firewall]\nrules = \"a.rules\"\n";
+        let alone = chained(alone, "default drop");
+        let said = refused(&alone);
+        assert!(
+            said.len() == 1 && said[0].starts_with("test.toml: chain, which is not"),
+            "{said:?}"
+        );
+        let said = changes(&alone, &now).unwrap_err();
+        assert!(said[0].starts_with("test.toml:1: chain cannot"), "{said:?}");
+        // What is no longer written has no line.
+        let without = text.replace("[function.firewall]", "[function.firewall]\npick_up = true");
+        let said = changes(&chained(&without, "default drop"), &now).unwrap_err();
+        assert!(
+            said[0].contains("test.toml: [function.firewall] pick_up, which is not"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn a_mistake_is_told_where_it_is() {
+        let text = "[function.firewall]\nrules = \"a.rules\"";
+        let (config, mut report) = Config::read("test.toml", text);
+        let read =
+            |_: &std::path::Path| Ok(("a.rules".to_owned(), "default drop\nalow tcp\n".to_owned()));
+        let mut settings = config.unwrap().function.settings;
+        settings.read_files(&read, &mut report);
+        let said = first_mistake(&report);
+        assert!(said.contains("a.rules:2: "), "{said}");
+        let (_, report) = Config::read("test.toml", "\n[function.pass-through]\naccess = 3\nx = 1");
+        let said = first_mistake(&report);
+        assert!(
+            said.contains("2 mistakes") && said.contains("test.toml:3: "),
+            "{said}"
+        );
     }
 
     #[test]
@@ -180,6 +357,10 @@ mod tests {
         );
         let refused = changes(&now, &wanted).unwrap_err();
         assert_eq!(refused.len(), 3, "{refused:?}");
-        assert!(refused[0].contains("[cluster] name") && refused[2].contains("pass-through"));
+        assert!(
+            refused[0].starts_with("test.toml:2: [cluster] name")
+                && refused[2].starts_with("test.toml:7: [function.pass-through] access"),
+            "{refused:?}"
+        );
     }
 }

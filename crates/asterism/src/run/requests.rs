@@ -52,6 +52,8 @@ pub enum Request {
     Replace {
         /// The function.
         function: Box<dyn Any + Send>,
+        /// Told once the instance goes on with it.
+        taken: SyncSender<()>,
     },
     /// A digest of each object.
     Digests {

@@ -3,6 +3,7 @@
 
 mod backends;
 mod others;
+mod reloading;
 mod state;
 
 use std::sync::Arc;
@@ -26,9 +27,9 @@ use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::requests::Request;
 use super::saved::Identity;
-use super::surroundings::{digest_of, monotonic_us, pin, signals, udp_config};
+use super::surroundings::{digest_of, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
-use super::{Prepared, keys, notices, ports, random, reload};
+use super::{Prepared, keys, notices, ports, random};
 use crate::config::{Config, Idle};
 use crate::control::place::Place;
 use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
@@ -52,6 +53,8 @@ const FLUSH_US: u64 = 1_000;
 pub struct Service<'a, 'o> {
     pub(super) prepared: &'a Prepared,
     pub(super) config: Config,
+    /// The text that it was read from.
+    text: String,
     pub(super) clock: MonotonicClock,
     pub(super) member: MemberId,
     identity: Identity,
@@ -237,6 +240,7 @@ impl Service<'_, '_> {
         Ok(Service {
             prepared,
             config,
+            text: prepared.text.clone(),
             clock,
             member,
             identity,
@@ -483,63 +487,6 @@ impl Service<'_, '_> {
                 self.reply = Some(command);
             }
         }
-    }
-
-    fn reload(&mut self) -> Result<String, String> {
-        self.manager.reloading(monotonic_us());
-        let result = self.try_reload();
-        match &result {
-            Ok(changes) => self.log(&Event::info("reloaded").with("changed", changes)),
-            Err(error) => self.log(
-                &Event::warning("reload-refused")
-                    .with("why", error)
-                    .effect("nothing changed")
-                    .cure("correct the file, or do as the reason says"),
-            ),
-        }
-        self.manager.ready("running");
-        result
-    }
-
-    fn try_reload(&mut self) -> Result<String, String> {
-        let (wanted, report) = self.prepared.read_again()?;
-        let wanted = wanted.ok_or_else(|| {
-            let first = report.diagnostics.first();
-            let first = first.map_or_else(String::new, |one| one.title.clone());
-            format!(
-                "the configuration has {} mistakes, the first: {first}; see `asterism check`",
-                report.errors()
-            )
-        })?;
-        let changes =
-            reload::changes(&self.config, &wanted).map_err(|refused| refused.join("; "))?;
-        let eve = self.open_eve(wanted.host.eve.as_ref())?;
-        let (now, then) = (&self.config.function, &wanted.function);
-        let is_other = now.settings.change_to(&then.settings) != Some(Vec::new());
-        if is_other {
-            let copies = reload::Copies(&then.objects, self.requests.len());
-            let functions = then.settings.with(copies)?;
-            for (requests, function) in self.requests.iter().zip(functions) {
-                requests
-                    .send(Request::Replace { function })
-                    .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
-            }
-        }
-        let spins = wanted.host.idle == Idle::Spin;
-        for shared in &self.shared {
-            shared.spins.store(spins, Ordering::Relaxed);
-        }
-        self.config = wanted;
-        self.use_eve(eve)?;
-        if is_other && self.view.phase() == Phase::Running {
-            self.check_backends()?;
-        }
-        self.read_keys_anew();
-        Ok(if changes.is_empty() {
-            "nothing".to_owned()
-        } else {
-            changes.join(", ")
-        })
     }
 
     // --- the end

@@ -1,6 +1,8 @@
 //! The thread of one instance: turns while there is work, sleep while there is none, and between bursts the answers to what
 //! others ask of its state. Nobody else touches its tables.
 
+use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
@@ -138,6 +140,8 @@ pub struct Worker<F: NetworkFunction> {
     instance: Instance<F>,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
+    /// Those that came while another took its time, at most [`REQUESTS_MAX`].
+    waiting: VecDeque<Request>,
     events: SyncSender<Event>,
     bell: Bell,
     clock: MonotonicClock,
@@ -170,6 +174,7 @@ impl<F: NetworkFunction> Worker<F> {
             instance,
             shared,
             requests,
+            waiting: VecDeque::with_capacity(REQUESTS_MAX),
             events,
             bell,
             clock,
@@ -250,12 +255,36 @@ impl<F: NetworkFunction> Worker<F> {
     // --- what others ask
 
     fn serve(&mut self, now: Time) {
-        match self.work.take() {
-            None => match self.requests.try_recv() {
-                Ok(request) => self.begin(request, now),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
-            },
-            Some(work) => self.work = self.go_on(work, now),
+        if let Some(work) = self.work.take() {
+            self.replace_meanwhile();
+            self.work = self.go_on(work, now);
+            return;
+        }
+        let next = match self.waiting.pop_front() {
+            Some(request) => Ok(request),
+            None => self.requests.try_recv(),
+        };
+        match next {
+            Ok(request) => self.begin(request, now),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        }
+    }
+
+    /// Another function is not kept waiting by a request that takes long, as a trace of packets that do not come.
+    fn replace_meanwhile(&mut self) {
+        while self.waiting.len() < REQUESTS_MAX {
+            match self.requests.try_recv() {
+                Ok(Request::Replace { function, taken }) => self.replace(function, &taken),
+                Ok(request) => self.waiting.push_back(request),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+    }
+
+    fn replace(&mut self, function: Box<dyn Any + Send>, taken: &SyncSender<()>) {
+        if let Ok(function) = function.downcast::<Arc<F>>() {
+            self.instance.replace_function(*function);
+            let _ = taken.try_send(());
         }
     }
 
@@ -265,10 +294,8 @@ impl<F: NetworkFunction> Worker<F> {
                 let _ = reply.try_send(self.instance.digests());
                 None
             }
-            Request::Replace { function } => {
-                if let Ok(function) = function.downcast::<Arc<F>>() {
-                    self.instance.replace_function(*function);
-                }
+            Request::Replace { function, taken } => {
+                self.replace(function, &taken);
                 None
             }
             Request::Trace {

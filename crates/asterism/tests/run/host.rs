@@ -40,37 +40,17 @@ pub(crate) fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A cluster's files.
-pub(crate) struct Cluster {
-    pub(crate) folder: tempfile::TempDir,
-    names: Vec<String>,
-    parted: bool,
-}
-
-impl Cluster {
-    /// A cluster of NAT hosts named `a`, `b`, ... on loopback; `more` is put at the end of its configuration.
-    pub(crate) fn new(hosts: usize, more: &str) -> Cluster {
-        let folder = tempfile::tempdir().unwrap();
-        let names: Vec<String> = ('a'..).take(hosts).map(String::from).collect();
-        // Held all at once, so that they differ.
-        let sockets: Vec<_> = names
-            .iter()
-            .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let mut text = format!("[cluster]\nkey = \"cluster.key\"\nmembers = {names:?}\n");
-        for (name, socket) in names.iter().zip(&sockets) {
-            text.push_str(&format!(
-                "[cluster.member.{name}]\naddress = \"{}\"\n[on.{name}]\nhost = {{ control = \"{name}.sock\", state = \"{name}.state\" }}\nport.inside.path = \"{name}.inside\"\nport.outside.path = \"{name}.outside\"\n",
-                socket.local_addr().unwrap()
-            ));
-        }
-        text.push_str(
-            r#"
+/// The tables of hosts' ports.
+const PORTS: &str = r#"
 [host]
 join_wait = "400ms"
 [port]
 inside = { kind = "shared_memory", role = "listen" }
 outside = { kind = "shared_memory", role = "listen" }
+"#;
+
+/// The tables of a NAT.
+pub(crate) const NAT: &str = r#"
 [function.nat]
 outside = ["203.0.113.1"]
 [function.nat.inside_link]
@@ -83,9 +63,39 @@ promiscuous = true
 address = "198.51.100.1/24"
 next_hop = "198.51.100.2"
 next_hop_mac = "02:00:00:00:02:02"
-"#,
-        );
-        text.push_str(more);
+"#;
+
+/// A cluster's files.
+pub(crate) struct Cluster {
+    pub(crate) folder: tempfile::TempDir,
+    names: Vec<String>,
+    parted: bool,
+}
+
+impl Cluster {
+    /// A cluster of NAT hosts named `a`, `b`, ... on loopback; `more` is put at the end of its configuration.
+    pub(crate) fn new(hosts: usize, more: &str) -> Cluster {
+        Cluster::of(hosts, "", &format!("{NAT}{more}"))
+    }
+
+    /// The same of other functions: `top` is written in front of all tables, `tables` behind those of the hosts.
+    pub(crate) fn of(hosts: usize, top: &str, tables: &str) -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<String> = ('a'..).take(hosts).map(String::from).collect();
+        // Held all at once, so that they differ.
+        let sockets: Vec<_> = names
+            .iter()
+            .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let mut text = format!("{top}\n[cluster]\nkey = \"cluster.key\"\nmembers = {names:?}\n");
+        for (name, socket) in names.iter().zip(&sockets) {
+            text.push_str(&format!(
+                "[cluster.member.{name}]\naddress = \"{}\"\n[on.{name}]\nhost = {{ control = \"{name}.sock\", state = \"{name}.state\" }}\nport.inside.path = \"{name}.inside\"\nport.outside.path = \"{name}.outside\"\n",
+                socket.local_addr().unwrap()
+            ));
+        }
+        text.push_str(PORTS);
+        text.push_str(tables);
         std::fs::write(folder.path().join("asterism.toml"), text).unwrap();
         let key = folder.path().join("cluster.key");
         asterism::key_file::write_new(&key, 1).unwrap();

@@ -9,7 +9,9 @@ mod keys;
 mod metrics;
 mod ports;
 mod recipe;
+mod reload;
 mod sites;
+mod span;
 #[path = "../validator/mod.rs"]
 mod validator;
 
@@ -265,7 +267,7 @@ fn reload_changes_what_can_change_or_nothing() {
     cluster.edit("203.0.113.1", "203.0.113.2");
     let (end, text) = a.command(&["reload"]);
     assert!(
-        end == End::File && text.contains("[function.nat] cannot change"),
+        end == End::File && text.contains("[function.nat] outside cannot change"),
         "{text}"
     );
     a.signal(Signal::HUP);

@@ -1,8 +1,8 @@
 //! Ports: where packets come from and go to.
 //!
 //! A [`Port`] moves bursts of frames between the outside and the instance's [`FramePool`]. Ports to read first:
-//! [`MemoryPort`] (benches and tests) and [`CapturePort`] (capture files). [`CapturingPort`], [`LossyPort`] and
-//! [`DelayedPort`] wrap another port. On real interfaces: [`AfPacketPort`]; what ports of the kernel share is in `interface.rs`
+//! [`MemoryPort`] (benches and tests) and [`CapturePort`] (capture files). [`CapturingPort`], [`LossyPort`],
+//! [`DelayedPort`] and [`SendingPort`] wrap another port. On real interfaces: [`AfPacketPort`]; what ports of the kernel share is in `interface.rs`
 //! (the interface under a port), `offload` (checksums and segments left to do) and `system.rs` (system calls). Ports read no
 //! clock and draw no randomness that was not handed in. May import `frame`, `pages`, `ring`, `link`, `asterism-packet` and
 //! the `Time` of `asterism-placement`.
@@ -16,6 +16,7 @@ mod interface;
 mod lossy;
 mod memory;
 mod offload;
+mod sending;
 mod shared_memory;
 mod statistics;
 mod system;
@@ -42,6 +43,7 @@ pub use memory::MemoryPort;
 #[doc(hidden)]
 pub use offload::fuzz_offload;
 pub use offload::{Offload, Segmentation};
+pub use sending::SendingPort;
 #[doc(hidden)]
 pub use shared_memory::fuzz_shared_memory;
 pub use shared_memory::{

@@ -29,11 +29,13 @@ pub enum PortDrop {
     NotSegmented,
     /// The other side described it wrongly: an offload header or a shared ring's descriptor out of its bounds.
     BadDescriptor,
+    /// Received by a port that only sends.
+    SendsOnly,
 }
 
 impl PortDrop {
     /// How many reasons there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
     /// All reasons, in the order of their counters.
     pub const ALL: [PortDrop; PortDrop::COUNT] = [
         PortDrop::NoBuffer,
@@ -48,6 +50,7 @@ impl PortDrop {
         PortDrop::LinkDown,
         PortDrop::NotSegmented,
         PortDrop::BadDescriptor,
+        PortDrop::SendsOnly,
     ];
 
     /// The reason as a metric label.
@@ -65,6 +68,7 @@ impl PortDrop {
             PortDrop::LinkDown => "port-link-down",
             PortDrop::NotSegmented => "port-not-segmented",
             PortDrop::BadDescriptor => "port-bad-descriptor",
+            PortDrop::SendsOnly => "port-sends-only",
         }
     }
 }

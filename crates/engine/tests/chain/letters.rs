@@ -153,6 +153,33 @@ pub(crate) fn always(name: &'static str, port: u16) -> Stage {
     Stage::new(name, Arc::new(Always(PortNumber(port))))
 }
 
+/// Sends a copy of each packet by the third port.
+#[derive(Debug)]
+struct Copier;
+
+impl NetworkFunction for Copier {
+    type State = LetterState;
+    fn state(&self, builder: &Builder) -> LetterState {
+        LetterState {
+            seen: builder.table("seen", 64, &[300]),
+            handled: builder.counter("handled"),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, LetterState>) -> Result<Verdict, Late> {
+        let port = ask.port();
+        let mut act = ask.act()?;
+        if act.copy(PortNumber(2)) {
+            act.handled.add(1);
+        }
+        Ok(Verdict::Forward(PortNumber(port.0 ^ 1)))
+    }
+}
+
+/// A stage that sends copies by the third port.
+pub(crate) fn copier(name: &'static str) -> Stage {
+    Stage::new(name, Arc::new(Copier))
+}
+
 /// A packet of flow `flow`. What is to be done at which stage is said by two letters.
 pub(crate) fn packet(flow: u16, number: u16, order: &[u8; 2], back: bool) -> Vec<u8> {
     let inside = Endpoint::new([10, 0, 0, 1].into(), 1_000 + flow, Protocol::UDP);
@@ -192,6 +219,8 @@ struct Wire {
     number: u16,
     fed: Receiver<Vec<u8>>,
     left: Sender<Left>,
+    /// It takes nothing that is sent.
+    is_full: bool,
 }
 
 impl Port for Wire {
@@ -210,6 +239,10 @@ impl Port for Wire {
         burst.len() - before
     }
     fn send(&mut self, pool: &mut FramePool, burst: &mut Burst) -> usize {
+        if self.is_full {
+            pool.release_all(burst);
+            return 0;
+        }
         for frame in burst.iter() {
             let bytes = pool.bytes(frame);
             let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -234,7 +267,7 @@ impl Port for Wire {
 /// One instance with a chain, and the two ends of its ports.
 pub(crate) struct Bench {
     pub(crate) instance: Instance<Chain>,
-    feed: [Sender<Vec<u8>>; 2],
+    feed: Vec<Sender<Vec<u8>>>,
     left: Receiver<Left>,
     now_us: u64,
 }
@@ -255,13 +288,26 @@ impl Bench {
         stages: Vec<Stage>,
         settings: impl Fn(&str) -> ObjectSettings + 'static,
     ) -> Bench {
+        Bench::with_ports(stages, settings, &[false, false])
+    }
+
+    /// With so many ports, of which some take nothing that is sent.
+    pub(crate) fn with_ports(
+        stages: Vec<Stage>,
+        settings: impl Fn(&str) -> ObjectSettings + 'static,
+        are_full: &[bool],
+    ) -> Bench {
         let (sender, left) = channel();
-        let (inside, inside_fed) = channel();
-        let (outside, outside_fed) = channel();
-        let ports = [inside_fed, outside_fed].into_iter().zip(0..);
-        let ports = ports.map(|(fed, number)| {
+        let (feed, fed): (Vec<_>, Vec<_>) = are_full.iter().map(|_| channel()).unzip();
+        let ports = fed.into_iter().zip(are_full).zip(0..);
+        let ports = ports.map(|((fed, &is_full), number)| {
             let left = sender.clone();
-            Box::new(Wire { number, fed, left }) as Box<dyn Port>
+            Box::new(Wire {
+                number,
+                fed,
+                left,
+                is_full,
+            }) as Box<dyn Port>
         });
         let chain = Chain::new(stages).expect("a sound chain");
         let pool = FramePool::new(4_096).expect("memory for frames");
@@ -269,7 +315,7 @@ impl Bench {
         let instance = parts.start(Arc::new(chain), settings, pool, ports.collect());
         Bench {
             instance,
-            feed: [inside, outside],
+            feed,
             left,
             now_us: 0,
         }

@@ -1,5 +1,6 @@
 //! Chains of functions in the packet loop: order of stages, late stages, what is emitted, failures, copies.
 
+mod copies;
 mod failures;
 mod late_stages;
 mod letters;

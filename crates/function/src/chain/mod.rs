@@ -8,9 +8,11 @@
 //! A stage's call is a transaction of its own: it asks, acts and is committed before the next stage is called, so a call that is
 //! late is repeated alone. The packet is parked at its place in the chain ([`Place`]), which is a port number.
 //!
-//! This file holds the chain and the walk; `stage.rs` what one stage is, `place.rs` where packets are. Costs a call by address
+//! This file holds the chain and the walk; `stage.rs` what one stage is, `place.rs` where packets are, `names.rs` what
+//! objects are called. Costs a call by address
 //! and what surrounds it, some 110 instructions a stage.
 
+mod names;
 mod place;
 mod stage;
 
@@ -82,7 +84,8 @@ pub struct Chain {
 
 impl Chain {
     /// A chain of these stages, in the order in which packets from port 0 pass them. Its objects are called `stage.object`, its
-    /// stages' own reasons and metrics likewise; their names stay in memory until the process ends.
+    /// stages' own reasons and metrics likewise; their names stay in memory until the process ends, once for each thread that makes
+    /// chains.
     ///
     /// # Errors
     /// See [`ChainError`]; nothing was made.
@@ -99,7 +102,7 @@ impl Chain {
         let objects: Vec<&'static str> = stages
             .iter()
             .flat_map(|stage| {
-                let of = |object: &&str| &*format!("{}.{object}", stage.name()).leak();
+                let of = |object: &&str| names::kept(format!("{}.{object}", stage.name()));
                 stage.objects().iter().map(of).collect::<Vec<_>>()
             })
             .collect();
@@ -114,7 +117,7 @@ impl Chain {
         Ok(Self {
             stages,
             names,
-            objects: objects.leak(),
+            objects: names::kept_list(objects),
             reasons: reasons.concat(),
             metrics: metrics.concat(),
         })
@@ -175,17 +178,19 @@ impl ChainState {
                 }
                 straight
             } else {
-                let before = emissions.len();
+                let before = emissions.mark();
                 let result = if context.is_traced() {
                     stage.call_traced(packet.reborrow(), here, context, emissions)
                 } else {
                     stage.call(packet.reborrow(), here, context, emissions)
                 };
-                if emissions.len() != before {
+                if emissions.mark() != before {
+                    let kept = Emissions::kept(before);
                     match is_copy {
-                        true => emissions.truncate(before),
-                        false => emissions.redirect(before, |port| at.leave(port, last)),
+                        true => emissions.truncate(kept),
+                        false => emissions.redirect(kept, |port| at.leave(port, last)),
                     }
+                    stage.copied(emissions.take_made());
                 }
                 match result {
                     Err(late) => {
@@ -298,6 +303,12 @@ impl NetworkFunction for Chain {
             stages,
             objects: self.objects,
             late_at: Cell::default(),
+        }
+    }
+
+    fn take_up(&self, state: &mut ChainState) {
+        for (stage, running) in self.stages.iter().zip(&mut state.stages) {
+            stage.take_up(running);
         }
     }
 

@@ -9,7 +9,7 @@ use asterism_packet::Packet;
 use asterism_state::{AnyObject, Builder, Context, GiveBack, Late, Settle, StageEnd, State};
 
 use super::place::Place;
-use super::stage_step;
+use super::{names, stage_step};
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
 use crate::own::{OWN_REASONS_MAX, OwnMetric, OwnReason};
@@ -91,7 +91,7 @@ impl Stage {
     }
     /// Its function's own reasons and metrics, as the chain calls them.
     pub(super) fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>) {
-        let within = |name: &str| &*format!("{}.{name}", self.name).leak();
+        let within = |name: &str| names::kept(format!("{}.{name}", self.name));
         let (mut reasons, mut metrics) = self.function.own();
         for reason in &mut reasons {
             reason.label = within(reason.label);
@@ -115,6 +115,15 @@ impl Stage {
             tally: StageTally::default(),
         }
     }
+    /// Has a running stage go on with what is configured here: its function, and what is done when that fails. What it counted
+    /// and its state stay. One of another type of function stays as it is.
+    pub(super) fn take_up(&self, running: &mut Running) {
+        if running.function.take_up(self.function.as_any()) {
+            running.on_failure = self.on_failure;
+            running.wait_us = self.wait_us;
+            running.mirrors = self.mirrors;
+        }
+    }
 }
 
 /// What a stage counted since its instance was made.
@@ -126,9 +135,9 @@ pub struct StageTally {
     pub late: u64,
     /// Packets that went on although the stage had failed for them.
     pub bypassed: u64,
-    /// Copies that the stage got, if it gets copies.
+    /// Copies that the stage got, if it gets copies; of one that sends copies, those that it sent.
     pub mirrored: u64,
-    /// Copies for which there was no room.
+    /// Copies, of either kind, for which there was no room.
     pub mirror_lost: u64,
     dropped: [u64; Reason::ALL.len()],
 }
@@ -288,6 +297,13 @@ impl Running {
         bypasses
     }
 
+    /// Counts copies that the stage itself sent, and those for which there was no room.
+    #[cold]
+    pub(super) fn copied(&mut self, (made, lost): (u64, u64)) {
+        self.tally.mirrored += made;
+        self.tally.mirror_lost += lost;
+    }
+
     /// Sends a copy of the packet to this stage, if there is room for it.
     pub(super) fn send_copy(&mut self, packet: &Packet<'_>, at: Place, emissions: &mut Emissions) {
         let mut fits = true;
@@ -313,6 +329,8 @@ impl Running {
 /// A function of whatever type, from which each instance's is started.
 trait AnyFunction: Send + Sync + core::fmt::Debug {
     fn start(&self, builder: &Builder) -> Box<dyn AnyRunning>;
+    /// The shared function, an `Arc` of its type.
+    fn as_any(&self) -> &dyn Any;
     fn objects(&self) -> &'static [&'static str];
     fn addresses(&self) -> Vec<Ipv4Addr>;
     fn schema(&self) -> u64;
@@ -334,6 +352,9 @@ impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
             first_object: builder.next_object(),
             state: self.0.state(builder),
         })
+    }
+    fn as_any(&self) -> &dyn Any {
+        &self.0
     }
     fn objects(&self) -> &'static [&'static str] {
         self.0.objects()
@@ -360,6 +381,8 @@ trait AnyRunning {
     ) -> Result<Verdict, Late>;
     /// Closes the transaction: unspent grants return, its group takes no more operations.
     fn end(&self, context: &Context);
+    /// Goes on with another function, an `Arc` of its own type; false, and nothing changes, if it is of another.
+    fn take_up(&mut self, function: &dyn Any) -> bool;
     fn state(&self) -> &dyn Any;
     fn report(&self, question: u32, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32>;
     /// Appends a value for each of the function's metrics, no more and no fewer.
@@ -405,6 +428,15 @@ impl<F: NetworkFunction> AnyRunning for Called<F> {
         for object in 0..F::State::OBJECTS.len() as u8 {
             state.look(object, Settle);
         }
+    }
+
+    fn take_up(&mut self, function: &dyn Any) -> bool {
+        let Some(function) = function.downcast_ref::<Arc<F>>() else {
+            return false;
+        };
+        self.function = function.clone();
+        self.function.take_up(&mut self.state);
+        true
     }
 
     fn state(&self) -> &dyn Any {

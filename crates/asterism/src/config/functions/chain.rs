@@ -57,6 +57,29 @@ impl StageSettings {
     }
 }
 
+/// Fields of a stage's place that a running host can take up.
+pub const STAGE_CHANGEABLE: &[&str] = &["on_failure", "wait", "mirror"];
+
+impl StageSettings {
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let same = (self.name, self.function, &self.objects)
+            == (wanted.name, wanted.function, &wanted.objects);
+        let mut changes = self
+            .settings
+            .change_to(&wanted.settings, self.name)
+            .filter(|_| same)?;
+        let of_place = [
+            self.on_failure != wanted.on_failure,
+            self.wait != wanted.wait,
+            self.mirror != wanted.mirror,
+        ];
+        let fields = STAGE_CHANGEABLE.iter().zip(of_place);
+        let fields = fields.filter(|(_, differs)| *differs);
+        changes.extend(fields.map(|(field, _)| format!("[stage.{}] {field}", self.name)));
+        Some(changes)
+    }
+}
+
 impl FunctionSettings for ChainSettings {
     type Function = Chain;
 
@@ -77,20 +100,14 @@ impl FunctionSettings for ChainSettings {
         }
     }
 
-    /// Nothing: a stage's function is kept with its state.
+    /// What each stage's function can take up, and what holds for its place. Tells the tables too.
     fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
-        let same = |now: &StageSettings, wanted: &StageSettings| {
-            // Files are named at other places of a configuration that only moved.
-            let with_wanted = StageSettings {
-                settings: wanted.settings.clone(),
-                ..now.clone()
-            };
-            now.settings.change_to(&wanted.settings) == Some(Vec::new()) && with_wanted == *wanted
-        };
-        let mut stages = self.stages.iter().zip(&wanted.stages);
-        let all = self.stages.len() == wanted.stages.len()
-            && stages.all(|(now, wanted)| same(now, wanted));
-        all.then(Vec::new)
+        if self.stages.len() != wanted.stages.len() {
+            return None;
+        }
+        let stages = self.stages.iter().zip(&wanted.stages);
+        let changes: Option<Vec<_>> = stages.map(|(now, then)| now.change_to(then)).collect();
+        Some(changes?.into_iter().flatten().collect())
     }
 
     /// As its first stage tells that knows by addresses; else as functions alone.
@@ -157,5 +174,167 @@ where
         let number = self.number;
         let mut states = states.filter_map(|state| state.stage(number));
         self.direction.side(bytes, &mut states)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asterism_engine::InstanceParts;
+    use asterism_engine::frame::FramePool;
+    use asterism_engine::port::{MemoryPort, Port};
+    use asterism_function::chain::StageTally;
+    use asterism_function::{PortNumber, Reason};
+    use asterism_packet::{TcpFlags, build};
+    use asterism_placement::Time;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::functions::ALL;
+
+    /// What a stage of this kind is told to be made; the rules of a firewall are written apart.
+    fn needed(kind: &str) -> &'static str {
+        match kind {
+            "nat" => "outside = [\"203.0.113.1\"]",
+            "firewall" => "rules = \"rules\"",
+            "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
+            "balancer" => {
+                "services.web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] }"
+            }
+            "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
+            "pass-through" => "access = \"read-write\"",
+            _ => "",
+        }
+    }
+
+    /// A chain of one stage, all of whose objects answer so late. `None` if such a stage may not be bypassed.
+    fn chain(kind: &str, on_failure: &str, delay: &str) -> Option<(Chain, Vec<ObjectChoice>)> {
+        let described = ALL.iter().find(|one| one.name == kind).unwrap();
+        let mut text = format!(
+            "chain = [\"{kind}\"]\n[stage.{kind}]\non_failure = \"{on_failure}\"\nwait = \"2ms\"\n[function.{kind}]\n{}\n",
+            needed(kind)
+        );
+        for object in described.objects {
+            let may_be_late = object.section.fields.iter().any(|one| one.name == "delay");
+            if may_be_late {
+                let name = object.name;
+                text.push_str(&format!(
+                    "[function.{kind}.state.{name}]\nplacement = \"late\"\ndelay = \"{delay}\"\n"
+                ));
+            }
+        }
+        let (config, mut report) = Config::read("test.toml", &text);
+        let Some(mut config) = config else {
+            let said = report.render(false);
+            assert!(said.contains("packets cannot go past a stage"), "{said}");
+            return None;
+        };
+        let rules = |_: &std::path::Path| Ok(("rules".to_owned(), "default allow".to_owned()));
+        config.function.settings.read_files(&rules, &mut report);
+        assert_eq!(report.errors(), 0, "{}", report.render(false));
+        let Settings::Chain(settings) = &config.function.settings else {
+            panic!("a chain")
+        };
+        let made = settings.function(&config.function.objects).unwrap();
+        Some((made, config.function.objects))
+    }
+
+    /// A connection's first packet, to the balancer's service. For those that look at contents, it ends as a signature begins.
+    fn packet(kind: &str) -> Vec<u8> {
+        let payload: &[u8] = match kind {
+            "signature" => b"first GE",
+            _ => b"",
+        };
+        let mut bytes = vec![0; 256];
+        let between = build::Header4::between([10, 0, 0, 2].into(), [203, 0, 113, 10].into());
+        let segment = build::Segment::with_flags(TcpFlags::SYN);
+        let length = build::tcp4(&between, 4_000, 80, &segment, payload, &mut bytes);
+        bytes.truncate(length.unwrap());
+        bytes
+    }
+
+    /// What became of one packet that came from inside, 50 ms later.
+    struct Passed {
+        /// Bytes that left by `outside`.
+        left: u64,
+        dropped: u64,
+        parked: usize,
+        stage: StageTally,
+    }
+
+    fn pass(kind: &str, (chain, objects): (Chain, Vec<ObjectChoice>)) -> Passed {
+        let mut inside = MemoryPort::new("inside");
+        inside.feed(packet(kind));
+        let ports: Vec<Box<dyn Port>> =
+            vec![Box::new(inside), Box::new(MemoryPort::new("outside"))];
+        let settings = move |name: &str| {
+            let choice = objects.iter().find(|choice| choice.name == name);
+            choice.unwrap().settings()
+        };
+        let pool = FramePool::new(512).unwrap();
+        let mut instance = InstanceParts::alone(7).start(Arc::new(chain), settings, pool, ports);
+        for turn in 1..=100 {
+            instance.turn(Time::from_micros(turn * 500));
+        }
+        let outside = instance.port_mut(PortNumber(1)).unwrap().statistics();
+        let stage = instance.stage_tallies().next().unwrap().clone();
+        Passed {
+            left: outside.sent_bytes,
+            dropped: instance.tally().dropped(Reason::StageLate),
+            parked: instance.tally().parked,
+            stage,
+        }
+    }
+
+    /// A stage whose state does not answer holds a packet up for `wait` and no longer, whatever function it is: then it is dropped,
+    /// or goes on as it was where that is allowed.
+    #[test]
+    fn a_stage_of_any_kind_that_does_not_answer_fails() {
+        let (mut failed, mut bypassed) = (Vec::new(), Vec::new());
+        for kind in ALL.iter().map(|one| one.name) {
+            let passed = pass(kind, chain(kind, "drop", "900ms").unwrap());
+            assert_eq!(passed.parked, 0, "{kind}");
+            if passed.stage.late == 0 {
+                // It asks for nothing that could be late.
+                assert_eq!(passed.stage.acted, 1, "{kind}");
+                continue;
+            }
+            failed.push(kind);
+            assert_eq!((passed.left, passed.dropped), (0, 1), "{kind}");
+            assert_eq!(passed.stage.dropped(Reason::StageLate), 1, "{kind}");
+            assert_eq!(passed.stage.bypassed, 0, "{kind}");
+            // A little late is no failure.
+            let passed = pass(kind, chain(kind, "drop", "100us").unwrap());
+            assert_eq!(passed.stage.dropped(Reason::StageLate), 0, "{kind}");
+            assert_eq!((passed.stage.acted, passed.parked), (1, 0), "{kind}");
+
+            let Some(made) = chain(kind, "bypass", "900ms") else {
+                continue;
+            };
+            bypassed.push(kind);
+            let passed = pass(kind, made);
+            assert_eq!(passed.left, packet(kind).len() as u64, "{kind}");
+            assert_eq!((passed.dropped, passed.stage.bypassed), (0, 1), "{kind}");
+        }
+        let all = [
+            "nat",
+            "firewall",
+            "balancer",
+            "port-scan",
+            "signature",
+            "monitor",
+            "limiter",
+            "pass-through",
+        ];
+        assert_eq!(failed, all);
+        assert_eq!(
+            bypassed,
+            [
+                "port-scan",
+                "signature",
+                "monitor",
+                "limiter",
+                "pass-through"
+            ]
+        );
     }
 }

@@ -268,6 +268,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
 
 impl FunctionSettings for FirewallSettings {
     type Function = Firewall;
+    const CHANGEABLE: &'static [&'static str] = &["rules"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, String> {
         let of = |name| objects::capacity(objects, name);

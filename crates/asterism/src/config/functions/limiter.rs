@@ -368,6 +368,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
 
 impl FunctionSettings for LimiterSettings {
     type Function = Limiter;
+    const CHANGEABLE: &'static [&'static str] = &["from"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Limiter, String> {
         let keys = ["sources", "destinations", "services"].into_iter();

@@ -14,6 +14,7 @@ mod outside;
 mod pass_through;
 mod port_scan;
 mod signature;
+mod span;
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -22,7 +23,7 @@ use std::path::Path;
 use asterism_function::NetworkFunction;
 
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
-pub use chain::{ChainSettings, StageSettings};
+pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
@@ -33,6 +34,7 @@ pub use outside::{Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{PortScanSettings, Volume};
 pub use signature::{Blocked, SignatureSettings, Wanted};
+pub use span::{Copied, SpanSettings};
 
 use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Word};
@@ -98,14 +100,27 @@ macro_rules! functions {
                     Settings::Outside(settings) => settings.read_files(read, report),
                 }
             }
-            /// What of them a running host can take up as it is `wanted`, if they differ: fields. `None`: they differ in what it cannot.
+            /// What of them a running host can take up as it is `wanted`, if they differ: fields, with the tables that they are in
+            /// when these are those of a function of this `name`. `None`: they differ in what it cannot.
             #[must_use]
-            pub fn change_to(&self, wanted: &Settings) -> Option<Vec<String>> {
-                match (self, wanted) {
+            pub fn change_to(&self, wanted: &Settings, name: &str) -> Option<Vec<String>> {
+                let fields = match (self, wanted) {
                     $((Settings::$kind(now), Settings::$kind(wanted)) => now.change_to(wanted),)*
-                    (Settings::Chain(now), Settings::Chain(wanted)) => now.change_to(wanted),
                     (Settings::Outside(now), Settings::Outside(wanted)) => now.change_to(wanted),
+                    // Which tables they are in, it says itself.
+                    (Settings::Chain(now), Settings::Chain(wanted)) => return now.change_to(wanted),
                     _ => None,
+                };
+                let fields = fields?.into_iter();
+                Some(fields.map(|field| format!("[function.{name}] {field}")).collect())
+            }
+            /// Fields that a running host can take up.
+            #[must_use]
+            pub fn changeable(&self) -> &'static [&'static str] {
+                match self {
+                    $(Settings::$kind(_) => <$settings as FunctionSettings>::CHANGEABLE,)*
+                    Settings::Chain(_) => ChainSettings::CHANGEABLE,
+                    Settings::Outside(settings) => settings.changeable(),
                 }
             }
             fn tells_sides(&self) -> bool {
@@ -147,6 +162,8 @@ functions! {
     Monitor(MonitorSettings) = monitor::MONITOR;
     /// A rate limiter.
     Limiter(LimiterSettings) = limiter::LIMITER;
+    /// Copies packets to a port.
+    Span(SpanSettings) = span::SPAN;
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
@@ -193,6 +210,10 @@ pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), String> + 'a;
 pub trait FunctionSettings: Clone + Debug + PartialEq {
     /// The function that they are for.
     type Function: NetworkFunction + Send + Sync;
+
+    /// Fields that a running host can take up, as they are called in the function's table: what [`FunctionSettings::change_to`] may
+    /// tell.
+    const CHANGEABLE: &'static [&'static str] = &[];
 
     /// Makes the function.
     ///

@@ -270,6 +270,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
 
 impl FunctionSettings for MonitorSettings {
     type Function = Monitor;
+    const CHANGEABLE: &'static [&'static str] = &["out_degree", "in_degree"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Monitor, String> {
         let of = |name| objects::capacity(objects, name);

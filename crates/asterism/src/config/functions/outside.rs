@@ -76,6 +76,9 @@ impl Outside {
     pub(super) fn change_to(&self, wanted: &Outside) -> Option<Vec<String>> {
         self.0.change_to(&*wanted.0)
     }
+    pub(super) fn changeable(&self) -> &'static [&'static str] {
+        self.0.changeable()
+    }
     pub(super) fn tells_sides(&self) -> bool {
         self.0.tells_sides()
     }
@@ -148,6 +151,7 @@ trait AnySettings: Debug + Send + Sync {
     fn why_not_passed_by(&self) -> Option<&'static str>;
     fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report);
     fn change_to(&self, wanted: &dyn AnySettings) -> Option<Vec<String>>;
+    fn changeable(&self) -> &'static [&'static str];
     fn tells_sides(&self) -> bool;
     fn check(
         &self,
@@ -198,6 +202,9 @@ impl<S: OutsideFunction> AnySettings for S {
     }
     fn change_to(&self, wanted: &dyn AnySettings) -> Option<Vec<String>> {
         FunctionSettings::change_to(self, wanted.as_any().downcast_ref::<S>()?)
+    }
+    fn changeable(&self) -> &'static [&'static str] {
+        S::CHANGEABLE
     }
     fn tells_sides(&self) -> bool {
         FunctionSettings::tells_sides(self)

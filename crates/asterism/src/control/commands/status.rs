@@ -73,6 +73,10 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         for (reason, count) in &instance.dropped {
             text.push_str(&format!("  dropped {count} {reason}\n"));
         }
+        let (copies, lost) = (count("copies"), count("copies_lost"));
+        if copies + lost > 0 {
+            text.push_str(&format!("  {copies} copies sent, {lost} lost\n"));
+        }
         for port in &instance.ports {
             text.push_str(&port_text(port));
         }

@@ -13,6 +13,7 @@ use crate::wiring::{INSIDE, OUTSIDE};
 
 impl FunctionSettings for BalancerSettings {
     type Function = Balancer;
+    const CHANGEABLE: &'static [&'static str] = &["services", "checks"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Balancer, String> {
         let config = BalancerConfig {

@@ -1,0 +1,106 @@
+//! A host that reads its configuration anew while it runs: all that is wanted, or nothing, and an answer once it is in force.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use super::Service;
+use crate::config::{Config, Idle};
+use crate::run::journal::Event;
+use crate::run::reload::{self, Written};
+use crate::run::requests::Request;
+use crate::run::surroundings::monotonic_us;
+use crate::run::worker::Phase;
+
+/// How long instances may take to go on with another function: they look for requests once a turn, or every few.
+const TAKEN_UP_MAX: Duration = Duration::from_secs(2);
+
+impl Service<'_, '_> {
+    pub(super) fn reload(&mut self) -> Result<String, String> {
+        self.manager.reloading(monotonic_us());
+        let result = self.try_reload();
+        match &result {
+            Ok(changes) => self.log(&Event::info("reloaded").with("changed", changes)),
+            Err(error) => self.log(
+                &Event::warning("reload-refused")
+                    .with("why", error)
+                    .effect("nothing changed")
+                    .cure("correct the file, or do as the reason says"),
+            ),
+        }
+        self.manager.ready("running");
+        result
+    }
+
+    fn try_reload(&mut self) -> Result<String, String> {
+        let (wanted, report) = self.prepared.read_again()?;
+        let wanted = wanted.ok_or_else(|| reload::first_mistake(&report))?;
+        let now = Written {
+            config: &self.config,
+            text: &self.text,
+        };
+        let then = Written {
+            config: &wanted,
+            text: &report.text,
+        };
+        let changes =
+            reload::changes(now, then, &report.file).map_err(|refused| refused.join("; "))?;
+        let eve = self.open_eve(wanted.host.eve.as_ref())?;
+        let (now, then) = (&self.config.function, &wanted.function);
+        let is_other = now.settings.change_to(&then.settings, now.name) != Some(Vec::new());
+        let taken = match is_other {
+            true => Some(self.replace_function(&wanted)?),
+            false => None,
+        };
+        let spins = wanted.host.idle == Idle::Spin;
+        for shared in &self.shared {
+            shared.spins.store(spins, Ordering::Relaxed);
+        }
+        self.config = wanted;
+        self.text = report.text;
+        self.use_eve(eve)?;
+        if is_other && self.view.phase() == Phase::Running {
+            self.check_backends()?;
+        }
+        self.read_keys_anew();
+        if let Some(taken) = taken
+            && !self.is_taken_up(&taken)
+        {
+            self.log(
+                &Event::warning("reload-slow")
+                    .effect("an instance has not yet gone on with what was reloaded; it does before its next requests")
+                    .cure("see in `asterism top` whether it turns"),
+            );
+        }
+        Ok(if changes.is_empty() {
+            "nothing".to_owned()
+        } else {
+            changes.join(", ")
+        })
+    }
+
+    /// Has all instances go on with the function that is wanted. Each says once that it does.
+    fn replace_function(&self, wanted: &Config) -> Result<Receiver<()>, String> {
+        let copies = reload::Copies(&wanted.function.objects, self.requests.len());
+        let functions = wanted.function.settings.with(copies)?;
+        let (taken, answers) = sync_channel(self.requests.len());
+        for (requests, function) in self.requests.iter().zip(functions) {
+            let taken = taken.clone();
+            requests
+                .send(Request::Replace { function, taken })
+                .map_err(|_| "an instance has ended; start the host anew".to_owned())?;
+        }
+        Ok(answers)
+    }
+
+    /// Whether all instances have said so, within [`TAKEN_UP_MAX`].
+    fn is_taken_up(&self, taken: &Receiver<()>) -> bool {
+        let until = self.clock.now() + TAKEN_UP_MAX;
+        (0..self.requests.len()).all(|_| {
+            let left = until
+                .as_micros()
+                .saturating_sub(self.clock.now().as_micros());
+            taken.recv_timeout(Duration::from_micros(left)).is_ok()
+        })
+    }
+}
