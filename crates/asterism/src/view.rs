@@ -3,6 +3,7 @@
 //! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
 //! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
 
+mod reports;
 mod stages;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::config::Config;
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot};
+use crate::run::caches::{Caches, CachesDocument};
 use crate::run::exports::{Exported, ExportsDocument};
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
@@ -46,6 +48,8 @@ pub struct View {
     suppressed: AtomicU64,
     /// What was exported, where the function exports.
     pub exports: Exported,
+    /// What was fetched and served, where the function knows web caches.
+    pub caches: Caches,
 }
 
 /// What a host is called, and what belongs to it.
@@ -121,6 +125,7 @@ impl View {
             phase: AtomicU8::new(Phase::Listening as u8),
             suppressed: AtomicU64::new(0),
             exports: Exported::default(),
+            caches: Caches::new(&config.function.settings),
         }
     }
 
@@ -327,6 +332,7 @@ impl View {
             audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
             exports: self.exports.document(),
+            caches: self.caches.document(),
         }
     }
 
@@ -475,6 +481,9 @@ pub struct StatusDocument {
     /// What it exported to a collector; absent where nothing is exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exports: Option<ExportsDocument>,
+    /// What it fetched from web caches and served; absent where the function knows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<CachesDocument>,
 }
 
 /// A life of a member that an epoch ended.

@@ -34,7 +34,10 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
             match stream {
                 Ok(stream) => {
                     // A client that goes away is none of the host's troubles.
-                    let _ = serve(&stream, &|| exposition::text(&view));
+                    let text = || exposition::text(&view);
+                    let _ = serve(&stream, PATIENCE, &|request, whole| {
+                        answer(request, whole, &text)
+                    });
                 }
                 Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
             }
@@ -44,13 +47,25 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
     Ok(address)
 }
 
-fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<()> {
+/// An answer: its status, the type of what it holds, and that.
+pub(crate) type Answer = (&'static str, &'static str, Vec<u8>);
+
+/// Answers one request of a connection: `answer` is given what came, and whether it is a whole head. The client has `patience` to ask,
+/// and then to take the answer.
+///
+/// # Errors
+/// The client went away, or was too slow.
+pub(crate) fn serve(
+    mut stream: &TcpStream,
+    patience: Duration,
+    answer: &dyn Fn(&[u8], bool) -> Answer,
+) -> std::io::Result<()> {
     let clock = MonotonicClock::new();
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
     let mut whole = false;
     while !whole && request.len() <= REQUEST_BYTES_MAX {
-        stream.set_read_timeout(Some(left_of(PATIENCE, &clock)?))?;
+        stream.set_read_timeout(Some(left_of(patience, &clock)?))?;
         let length = match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,
@@ -60,7 +75,7 @@ fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<(
         request.extend_from_slice(&buffer[..length]);
         whole = request.windows(4).any(|window| window == b"\r\n\r\n");
     }
-    let (status, kind, body) = answer(&request, whole, text);
+    let (status, kind, body) = answer(&request, whole);
     let is_head = request.starts_with(b"HEAD ");
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -68,12 +83,12 @@ fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<(
     );
     let mut answer = head.into_bytes();
     if !is_head {
-        answer.extend_from_slice(body.as_bytes());
+        answer.extend_from_slice(&body);
     }
     let clock = MonotonicClock::new();
     let mut rest = &answer[..];
     while !rest.is_empty() {
-        stream.set_write_timeout(Some(left_of(PATIENCE, &clock)?))?;
+        stream.set_write_timeout(Some(left_of(patience, &clock)?))?;
         match stream.write(rest) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => rest = &rest[written..],
@@ -92,15 +107,8 @@ fn left_of(time: Duration, clock: &MonotonicClock) -> std::io::Result<Duration> 
         .ok_or_else(|| ErrorKind::TimedOut.into())
 }
 
-fn answer(
-    request: &[u8],
-    whole: bool,
-    text: &dyn Fn() -> String,
-) -> (&'static str, &'static str, String) {
-    const PLAIN: &str = "text/plain; charset=utf-8";
-    if !whole {
-        return ("400 Bad Request", PLAIN, "this is no request\n".to_owned());
-    }
+/// The method and the path that a request's head begins with.
+pub(crate) fn method_and_path(request: &[u8]) -> (&[u8], &[u8]) {
     let line = request
         .split(|byte| *byte == b'\r')
         .next()
@@ -110,19 +118,25 @@ fn answer(
         words.next().unwrap_or_default(),
         words.next().unwrap_or_default(),
     );
-    let path = target
-        .split(|byte| *byte == b'?')
-        .next()
-        .unwrap_or_default();
-    match (method, path) {
-        (b"GET" | b"HEAD", b"/metrics") => ("200 OK", exposition::CONTENT_TYPE, text()),
-        (b"GET" | b"HEAD", b"/") => ("200 OK", PLAIN, "metrics are at /metrics\n".to_owned()),
-        (b"GET" | b"HEAD", _) => (
-            "404 Not Found",
-            PLAIN,
-            "there is only /metrics\n".to_owned(),
-        ),
-        _ => ("405 Method Not Allowed", PLAIN, "only GET\n".to_owned()),
+    let path = target.split(|byte| *byte == b'?').next();
+    (method, path.unwrap_or_default())
+}
+
+/// What plain words are sent as.
+pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn answer(request: &[u8], whole: bool, text: &dyn Fn() -> String) -> Answer {
+    let said = |status, words: &str| (status, PLAIN, words.into());
+    if !whole {
+        return said("400 Bad Request", "this is no request\n");
+    }
+    match method_and_path(request) {
+        (b"GET" | b"HEAD", b"/metrics") => {
+            ("200 OK", exposition::CONTENT_TYPE, text().into_bytes())
+        }
+        (b"GET" | b"HEAD", b"/") => said("200 OK", "metrics are at /metrics\n"),
+        (b"GET" | b"HEAD", _) => said("404 Not Found", "there is only /metrics\n"),
+        _ => said("405 Method Not Allowed", "only GET\n"),
     }
 }
 
@@ -145,7 +159,9 @@ mod tests {
             }
         });
         let (stream, _) = listener.accept().unwrap();
-        let _ = serve(&stream, &|| "asterism_up 1\n".to_owned());
+        let _ = serve(&stream, PATIENCE, &|request, whole| {
+            answer(request, whole, &|| "asterism_up 1\n".to_owned())
+        });
         drop(stream);
         client.join().unwrap()
     }
@@ -179,7 +195,8 @@ mod tests {
                     std::thread::park_timeout(Duration::from_millis(20));
                 }
             });
-            assert!(serve(&stream, &String::new).is_err());
+            let nothing = |_: &[u8], _| ("200 OK", PLAIN, Vec::new());
+            assert!(serve(&stream, PATIENCE, &nothing).is_err());
             drop(stream);
         });
         let spent = Duration::from_micros(clock.now().as_micros());

@@ -117,13 +117,13 @@ fn crates_import_only_layers_below() {
 }
 
 /// What a network function may import: nothing that could show it a port, a clock or a placement. `aho-corasick` finds
-/// bytes in bytes.
+/// bytes in bytes, `md-5` is what web caches know objects by.
 #[test]
 fn functions_import_function_alone() {
     let manifest = manifest("crates/functions/Cargo.toml");
     assert_eq!(
         names(&manifest, "dependencies"),
-        ["aho-corasick", "asterism-function"]
+        ["aho-corasick", "asterism-function", "md-5"]
     );
 }
 

@@ -5,6 +5,7 @@
 //! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
 mod balancer;
+mod cache_digests;
 mod chain;
 mod firewall;
 mod limiter;
@@ -21,6 +22,7 @@ use std::path::Path;
 use asterism_function::NetworkFunction;
 
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
+pub use cache_digests::{CacheDigestsSettings, CacheSettings};
 pub use chain::{ChainSettings, StageSettings};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
@@ -133,6 +135,8 @@ functions! {
     Monitor(MonitorSettings) = monitor::MONITOR;
     /// A rate limiter.
     Limiter(LimiterSettings) = limiter::LIMITER;
+    /// Web-cache digests.
+    CacheDigests(CacheDigestsSettings) = cache_digests::CACHE_DIGESTS;
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
@@ -429,6 +433,7 @@ mod tests {
                 "firewall" => "rules = \"rules\"",
                 "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
                 "balancer" => BALANCED,
+                "cache-digests" => "caches.a = { address = \"10.0.0.1\" }",
                 "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
                 _ => "",
             };
