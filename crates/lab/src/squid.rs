@@ -31,7 +31,7 @@ pub fn is_installed() -> bool {
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("--enable-cache-digests"))
 }
 
-/// A web server that answers every GET with an object which caches may keep for a day.
+/// A web server that answers every GET with an object which caches may keep.
 #[derive(Debug)]
 pub struct Origin {
     address: SocketAddr,
@@ -85,13 +85,13 @@ fn answer(mut stream: TcpStream) -> Result<()> {
         }
     }
     let said = format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: {OBJECT_BYTES}\r\nCache-Control: public, max-age=86400\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 200 OK\r\nContent-Length: {OBJECT_BYTES}\r\nExpires: Thu, 31 Dec 2099 23:59:59 GMT\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(said.as_bytes())?;
     stream.write_all(&[b'x'; OBJECT_BYTES])
 }
 
-/// A running Squid with a cache in memory, which makes a new digest every second. It is ended when this is dropped.
+/// A running Squid, which makes a new digest every second: so it needs a cache on disk. It is ended when this is dropped.
 #[derive(Debug)]
 pub struct Squid {
     child: Child,
@@ -133,7 +133,8 @@ impl Squid {
                  icp_port 0\n\
                  shutdown_lifetime 0 seconds\n\
                  cache_mem 64 MB\n\
-                 memory_cache_shared off\n\
+                 cache_dir ufs {at}/cache 64 4 4\n\
+                 refresh_pattern . 0 20% 4320\n\
                  http_access allow all\n\
                  minimum_direct_rtt 0\n\
                  minimum_direct_hops 0\n\
@@ -143,14 +144,26 @@ impl Squid {
                  {more}\n"
             ),
         )?;
-        let child = Command::new("squid")
-            .arg("-N")
-            .arg("-f")
-            .arg(&path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+        // Its segments of shared memory are named after the service: two of one name would share them.
+        let service = format!("{name}{}", std::process::id());
+        let squid = |arguments: &[&str]| {
+            let mut command = Command::new("squid");
+            command
+                .args(["-N", "-n", &service])
+                .args(arguments)
+                .arg("-f")
+                .arg(&path);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            command
+        };
+        // Makes the folders of the cache, and ends.
+        if !squid(&["-z"]).status()?.success() {
+            return Err(Error::other(format!("squid -z {name} failed")));
+        }
+        let child = squid(&[]).spawn()?;
         let mut squid = Squid {
             child,
             port,
@@ -217,7 +230,15 @@ impl Squid {
 
 impl Drop for Squid {
     fn drop(&mut self) {
-        // It has no children of its own: there are no helpers in its configuration.
+        // Asked to end it takes its helper and its shared memory with it.
+        if let Some(id) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        }
+        let mut waited = Duration::ZERO;
+        while matches!(self.child.try_wait(), Ok(None)) && waited < PATIENCE {
+            clock::pause(LOOK_AGAIN);
+            waited += LOOK_AGAIN;
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use asterism_functions::cache_digests::icp::{read_answer, write_query};
@@ -16,6 +16,9 @@ use crate::host::{Cluster, Host, wait};
 
 const ASKER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 const CACHE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// The same cache, as one that reports, and where to.
+const REPORTS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+const COLLECTOR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 const OBJECTS: u32 = 200;
 
 /// A port of loopback that nobody uses.
@@ -46,7 +49,9 @@ fn cluster(caches: &str) -> (Cluster, [u16; 2]) {
 
 fn start(cluster: &Cluster) -> [Host; 2] {
     let mut hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
-    hosts.each_mut().map(|host| host.wait_for("READY=1"));
+    for host in &mut hosts {
+        host.wait_for("READY=1");
+    }
     hosts
 }
 
@@ -79,16 +84,25 @@ fn a_squid_finds_its_siblings_objects_by_a_digest_that_another_host_fetched() {
     }
     let origin = Origin::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let first = Squid::start(folder.path(), "first", "").unwrap();
+    // It also reports what it stores, as a cache of its own.
+    let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
+    reports.set_nonblocking(true).unwrap();
+    let address = reports.local_addr().unwrap();
+    let log = format!("cache_store_log udp://{address}");
+    let first = Squid::start(folder.path(), "first", &log).unwrap();
+    let (mut reported, mut room) = (Vec::new(), [0; 2_000]);
     for number in 0..OBJECTS {
         assert_eq!(first.get(&origin.url(number)).unwrap(), 200);
+        while let Ok(length) = reports.recv(&mut room) {
+            reported.push(room[..length].to_vec());
+        }
     }
     assert_eq!(origin.asked(), u64::from(OBJECTS));
-    let cache = format!(
-        "caches.first = {{ address = \"{CACHE}\", http = {} }}",
+    let caches = format!(
+        "caches.first = {{ address = \"{CACHE}\", http = {} }}\ncaches.reports = {{ address = \"{REPORTS}\", reports = 1_000 }}\nreports = \"{COLLECTOR}:5140\"",
         first.port()
     );
-    let (cluster, ports) = cluster(&cache);
+    let (cluster, ports) = cluster(&caches);
     let [a, b] = start(&cluster);
     // Squid's icons are in it too.
     wait("the digest at the other host", || {
@@ -141,10 +155,30 @@ fn a_squid_finds_its_siblings_objects_by_a_digest_that_another_host_fetched() {
         "{probed} requests before the first hit"
     );
     assert_eq!(origin.asked(), before.1, "nothing was asked of the origin");
+    // Reports pass through one host, and the other knows what they told.
+    while let Ok(length) = reports.recv(&mut room) {
+        reported.push(room[..length].to_vec());
+    }
+    let mut insides = ["a", "b"].map(|name| cluster.end(name, "inside"));
+    let mut outsides = ["a", "b"].map(|name| cluster.end(name, "outside"));
+    for report in &reported {
+        let mut frame = [0; 2_000];
+        let header = build::Header4::between(REPORTS, COLLECTOR);
+        let length = build::udp4(&header, 40_000, 5_140, report, &mut frame).unwrap();
+        outsides[0].send_frame(&frame[..length]);
+        let passed = wait("the report to go on", || insides[0].take_frames().pop());
+        assert_eq!(passed, &frame[..length]);
+    }
+    wait("all reports at the other host", || {
+        let stored = known(&b, 1, None)["counts"]["stored"].as_u64();
+        (stored >= Some(OBJECTS.into())).then_some(())
+    });
+    for number in 0..OBJECTS {
+        let known = known(&b, 1, Some(&origin.url(number)));
+        assert_eq!(known["holds"], true, "{number}");
+    }
     // Queries on the way to the cache are answered by either host in its name.
-    for (host, name) in [(&a, "a"), (&b, "b")] {
-        let mut inside = cluster.end(name, "inside");
-        let mut outside = cluster.end(name, "outside");
+    for (inside, outside) in insides.iter_mut().zip(&mut outsides) {
         let (mut payload, mut frame) = ([0; 200], [0; 300]);
         let length = write_query(77, origin.url(3).as_bytes(), &mut payload).unwrap();
         let header = build::Header4::between(ASKER, CACHE);
@@ -153,12 +187,7 @@ fn a_squid_finds_its_siblings_objects_by_a_digest_that_another_host_fetched() {
         let mut answer = wait("the answer", || inside.take_frames().pop());
         let packet = Packet::parse(&mut answer).unwrap();
         assert_eq!(packet.flow4().unwrap().source, CACHE);
-        assert_eq!(
-            read_answer(packet.payload()),
-            Some((77, true)),
-            "{}",
-            host.name
-        );
+        assert_eq!(read_answer(packet.payload()), Some((77, true)));
         assert!(
             outside.take_frames().is_empty(),
             "it went on to the cache too"

@@ -33,6 +33,8 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 const HEAD_BYTES_MAX: usize = 8_192;
 /// Times that a digest is written until the state has it.
 const ROUNDS_MAX: usize = 3;
+/// Times that the state is asked whether it has it.
+const READS_MAX: usize = 40;
 
 /// The fetching of a host; it ends when this is dropped.
 #[derive(Debug)]
@@ -55,8 +57,8 @@ struct Target {
     at: SocketAddrV4,
     /// Before that it is not asked again.
     again: Time,
-    /// Why its last digest was refused.
-    refused: Option<Refusal>,
+    /// What came of the last fetch, where there was one: why it was refused, if it was.
+    last: Option<Option<Refusal>>,
 }
 
 impl Fetching {
@@ -78,7 +80,7 @@ impl Fetching {
                 name: one.name.clone(),
                 at: SocketAddrV4::new(one.address, one.http),
                 again: Time::ZERO,
-                refused: None,
+                last: None,
             })
             .collect();
         let fetcher = Fetcher {
@@ -165,12 +167,12 @@ impl Fetcher {
             }
         };
         // Each time that it goes otherwise than before, and the first one.
-        let refused = fetched.err();
-        if refused != target.refused || self.view.caches.fetched.load(Ordering::Relaxed) == 1 {
+        let last = Some(fetched.err());
+        if last != target.last {
             let event = event.with("cache", &target.name).with("at", target.at);
             let _ = self.teller.events.try_send(event);
         }
-        target.refused = refused;
+        target.last = last;
     }
 
     /// Writes a digest into the state, until it is there.
@@ -191,12 +193,23 @@ impl Fetcher {
                     return Err(Refusal::NotKept);
                 }
             }
-            let kept = digest(&self.view, cache.into());
-            if kept.is_ok_and(|kept| kept.is_some_and(|(_, kept)| kept == *mask)) {
+            if self.kept(cache).as_ref() == Some(mask) {
                 return Ok(());
             }
         }
         Err(Refusal::NotKept)
+    }
+
+    /// The bits of a cache's digest as the state has them.
+    fn kept(&self, cache: u16) -> Option<Vec<u8>> {
+        for _ in 0..READS_MAX {
+            match digest(&self.view, cache.into()) {
+                Ok(kept) => return kept.map(|(_, mask)| mask),
+                // What was written is still waiting to be taken: it goes first.
+                Err(_) => std::thread::park_timeout(NOTICE),
+            }
+        }
+        None
     }
 }
 
