@@ -75,7 +75,12 @@ fn sealed_refusals() -> String {
 fn digest_refusals() -> String {
     let rows = asterism_functions::cache_digests::Refusal::ALL
         .iter()
-        .map(|refusal| (format!("`{}`", refusal.label()), refusal.meaning().to_owned()));
+        .map(|refusal| {
+            (
+                format!("`{}`", refusal.label()),
+                refusal.meaning().to_owned(),
+            )
+        });
     table(["reason", "meaning"], rows)
 }
 
