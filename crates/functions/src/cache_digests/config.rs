@@ -48,7 +48,7 @@ impl Cache {
 /// What an operator chooses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheDigestsConfig {
-    /// The caches, at most [`CACHES_MAX`]; one's number is its place.
+    /// The caches, at most 64; one's number is its place.
     pub caches: Vec<Cache>,
     /// Where caches send their reports to.
     pub reports: Option<(Ipv4Addr, u16)>,

@@ -106,7 +106,7 @@ enum Purpose {
 }
 
 impl CacheDigests {
-    /// The function. Of caches with one address the first counts; filters past [`config::FILTER_BITS_MAX`] bits in all have none.
+    /// The function. Of caches with one address the first counts; filters past 2²¹ bits in all have none.
     #[must_use]
     pub fn new(config: CacheDigestsConfig) -> Self {
         let config = config.bounded();
