@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::config::functions::Functions;
 use crate::control::client::Which;
-use crate::control::{Ask, audit, commands};
+use crate::control::{Ask, audit, commands, digests};
 use crate::output::Output;
 use crate::{check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold};
 
@@ -108,6 +108,8 @@ pub enum Command {
     /// Look at a running host's state
     #[command(subcommand)]
     State(commands::StateCommand),
+    /// Show what a running host knows of web caches, and which of them hold an object
+    Digests(digests::DigestsArguments),
     /// Have a running host read no more packets; it stays a member until it is stopped
     Drain(Which),
     /// Have a running host read its configuration anew
@@ -196,6 +198,7 @@ pub(crate) fn run_with(
         Command::Top(arguments) => commands::top(&arguments, &mut output),
         Command::Trace(arguments) => commands::trace(&arguments, &mut output),
         Command::State(command) => commands::state(&command, &mut output),
+        Command::Digests(arguments) => digests::digests(&arguments, &mut output),
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),
         Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),
         Command::Stop(which) => commands::tell(&which, &Ask::Stop, &mut output),

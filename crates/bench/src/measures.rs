@@ -12,6 +12,7 @@ mod chains;
 mod count_packets;
 mod counters;
 mod counters_pair;
+mod digests_squid;
 mod due_packets;
 mod firewall;
 mod floor;
@@ -68,6 +69,7 @@ const MEASURES: &[&[Measure]] = &[
     chain_order::MEASURES,
     chains::MEASURES,
     counters::MEASURES,
+    digests_squid::MEASURES,
     firewall::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,

@@ -130,6 +130,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nginx", "nginx-light"),
     ("ping", "iputils-ping"),
     ("redis-server", "redis-server"),
+    ("squid", "squid"),
     ("stun", "stun-client"),
     ("tcpdump", "tcpdump"),
     ("traceroute", "traceroute"),

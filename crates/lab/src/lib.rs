@@ -17,6 +17,7 @@ mod namespace;
 pub mod nat;
 mod node;
 mod program;
+pub mod squid;
 pub mod wire;
 
 pub use clock::pause;

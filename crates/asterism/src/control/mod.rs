@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod client;
 pub mod commands;
+pub mod digests;
 pub mod place;
 pub mod server;
 pub mod show;
@@ -49,6 +50,12 @@ pub enum Ask {
         /// Of which packet loop.
         #[serde(default)]
         instance: usize,
+    },
+    /// What is known of web caches.
+    Digests {
+        /// And which hold the object of this URL.
+        #[serde(default)]
+        url: Option<String>,
     },
     /// To write what it has of an object anew, for all others.
     Repair {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::audit::Repaired;
 use super::place::Place;
 use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
+use crate::run::caches;
 use crate::run::requests::Request;
 use crate::run::worker::TRACED_MAX;
 use crate::view::View;
@@ -222,6 +223,7 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
             })?;
             value(serde_json::to_value(found))
         }
+        Ask::Digests { url } => value(serde_json::to_value(caches::look(view, url.as_deref())?)),
         Ask::Drain => command(CommandKind::Drain, commands, COMMAND_MAX),
         Ask::Reload => command(CommandKind::Reload, commands, COMMAND_MAX),
         // As long as the longest `drain_max`, and what follows it.

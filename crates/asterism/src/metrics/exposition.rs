@@ -3,6 +3,7 @@
 //! Names are `asterism_SUBJECT_UNIT`, counters end in `_total`, times are in seconds. Reasons are labels, from the one list of
 //! each layer, all of them at all times, so that a rate never begins with a hole. Reads snapshots only.
 
+mod caches;
 mod outputs;
 mod own;
 mod peers;
@@ -77,6 +78,7 @@ pub fn text(view: &View) -> String {
     outputs::exports(&mut page, view);
     outputs::nat_ports(&mut page, view);
     outputs::eve(&mut page, view);
+    caches::counts(&mut page, view);
     channel(&mut page, view);
     audit(&mut page, view);
     peers(&mut page, view);

@@ -16,6 +16,11 @@ const REQUEST_BYTES_MAX: usize = 8_192;
 /// How long a client may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+const MANNER: Manner = Manner {
+    patience: PATIENCE,
+    pause: None,
+};
+
 /// Starts the thread that serves. It ends with the process.
 ///
 /// # Errors
@@ -34,7 +39,10 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
             match stream {
                 Ok(stream) => {
                     // A client that goes away is none of the host's troubles.
-                    let _ = serve(&stream, &|| exposition::text(&view));
+                    let text = || exposition::text(&view);
+                    let _ = serve(&stream, MANNER, &|request, whole| {
+                        answer(request, whole, &text)
+                    });
                 }
                 Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
             }
@@ -44,13 +52,33 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
     Ok(address)
 }
 
-fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<()> {
+/// An answer: its status, the type of what it holds, and that.
+pub(crate) type Answer = (&'static str, &'static str, Vec<u8>);
+
+/// How answers go out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// How long a client may take to ask, and then to take the answer.
+    pub(crate) patience: Duration,
+    /// Bytes of what an answer holds that go with its head, and how long the rest waits then.
+    pub(crate) pause: Option<(usize, Duration)>,
+}
+
+/// Answers one request of a connection: `answer` is given what came, and whether it is a whole head.
+///
+/// # Errors
+/// The client went away, or was too slow.
+pub(crate) fn serve(
+    mut stream: &TcpStream,
+    manner: Manner,
+    answer: &dyn Fn(&[u8], bool) -> Answer,
+) -> std::io::Result<()> {
     let clock = MonotonicClock::new();
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
     let mut whole = false;
     while !whole && request.len() <= REQUEST_BYTES_MAX {
-        stream.set_read_timeout(Some(left_of(PATIENCE, &clock)?))?;
+        stream.set_read_timeout(Some(left_of(manner.patience, &clock)?))?;
         let length = match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,
@@ -60,20 +88,33 @@ fn serve(mut stream: &TcpStream, text: &dyn Fn() -> String) -> std::io::Result<(
         request.extend_from_slice(&buffer[..length]);
         whole = request.windows(4).any(|window| window == b"\r\n\r\n");
     }
-    let (status, kind, body) = answer(&request, whole, text);
     let is_head = request.starts_with(b"HEAD ");
+    let (status, kind, body) = answer(&request, whole);
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
+    let first = manner
+        .pause
+        .map_or(body.len(), |(first, _)| first.min(body.len()));
     let mut answer = head.into_bytes();
     if !is_head {
-        answer.extend_from_slice(body.as_bytes());
+        answer.extend_from_slice(&body[..first]);
     }
+    write(stream, &answer, manner.patience)?;
+    if let (Some((_, pause)), false) = (manner.pause, is_head || first == body.len()) {
+        stream.set_nodelay(true)?;
+        std::thread::park_timeout(pause);
+        write(stream, &body[first..], manner.patience)?;
+    }
+    Ok(())
+}
+
+/// Writes all of it, in this time.
+fn write(mut stream: &TcpStream, mut rest: &[u8], patience: Duration) -> std::io::Result<()> {
     let clock = MonotonicClock::new();
-    let mut rest = &answer[..];
     while !rest.is_empty() {
-        stream.set_write_timeout(Some(left_of(PATIENCE, &clock)?))?;
+        stream.set_write_timeout(Some(left_of(patience, &clock)?))?;
         match stream.write(rest) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => rest = &rest[written..],
@@ -92,15 +133,8 @@ fn left_of(time: Duration, clock: &MonotonicClock) -> std::io::Result<Duration> 
         .ok_or_else(|| ErrorKind::TimedOut.into())
 }
 
-fn answer(
-    request: &[u8],
-    whole: bool,
-    text: &dyn Fn() -> String,
-) -> (&'static str, &'static str, String) {
-    const PLAIN: &str = "text/plain; charset=utf-8";
-    if !whole {
-        return ("400 Bad Request", PLAIN, "this is no request\n".to_owned());
-    }
+/// The method and the path that a request's head begins with.
+pub(crate) fn method_and_path(request: &[u8]) -> (&[u8], &[u8]) {
     let line = request
         .split(|byte| *byte == b'\r')
         .next()
@@ -110,19 +144,25 @@ fn answer(
         words.next().unwrap_or_default(),
         words.next().unwrap_or_default(),
     );
-    let path = target
-        .split(|byte| *byte == b'?')
-        .next()
-        .unwrap_or_default();
-    match (method, path) {
-        (b"GET" | b"HEAD", b"/metrics") => ("200 OK", exposition::CONTENT_TYPE, text()),
-        (b"GET" | b"HEAD", b"/") => ("200 OK", PLAIN, "metrics are at /metrics\n".to_owned()),
-        (b"GET" | b"HEAD", _) => (
-            "404 Not Found",
-            PLAIN,
-            "there is only /metrics\n".to_owned(),
-        ),
-        _ => ("405 Method Not Allowed", PLAIN, "only GET\n".to_owned()),
+    let path = target.split(|byte| *byte == b'?').next();
+    (method, path.unwrap_or_default())
+}
+
+/// What plain words are sent as.
+pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn answer(request: &[u8], whole: bool, text: &dyn Fn() -> String) -> Answer {
+    let said = |status, words: &str| (status, PLAIN, words.into());
+    if !whole {
+        return said("400 Bad Request", "this is no request\n");
+    }
+    match method_and_path(request) {
+        (b"GET" | b"HEAD", b"/metrics") => {
+            ("200 OK", exposition::CONTENT_TYPE, text().into_bytes())
+        }
+        (b"GET" | b"HEAD", b"/") => said("200 OK", "metrics are at /metrics\n"),
+        (b"GET" | b"HEAD", _) => said("404 Not Found", "there is only /metrics\n"),
+        _ => said("405 Method Not Allowed", "only GET\n"),
     }
 }
 
@@ -145,7 +185,9 @@ mod tests {
             }
         });
         let (stream, _) = listener.accept().unwrap();
-        let _ = serve(&stream, &|| "asterism_up 1\n".to_owned());
+        let _ = serve(&stream, MANNER, &|request, whole| {
+            answer(request, whole, &|| "asterism_up 1\n".to_owned())
+        });
         drop(stream);
         client.join().unwrap()
     }
@@ -167,6 +209,33 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_an_answer_may_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let pause = Duration::from_millis(300);
+        let manner = Manner {
+            pause: Some((3, pause)),
+            ..MANNER
+        };
+        let clock = MonotonicClock::new();
+        let server = std::thread::spawn(move || {
+            serve(&stream, manner, &|_, _| {
+                ("200 OK", PLAIN, b"abcdef".to_vec())
+            })
+        });
+        let mut first = [0; 1_000];
+        let length = client.read(&mut first).unwrap();
+        assert!(first[..length].ends_with(b"\r\n\r\nabc"));
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"def");
+        assert!(clock.now().as_micros() >= pause.as_micros() as u64);
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
     fn a_client_that_sends_byte_by_byte_is_left_after_its_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -179,7 +248,8 @@ mod tests {
                     std::thread::park_timeout(Duration::from_millis(20));
                 }
             });
-            assert!(serve(&stream, &String::new).is_err());
+            let nothing = |_: &[u8], _| ("200 OK", PLAIN, Vec::new());
+            assert!(serve(&stream, MANNER, &nothing).is_err());
             drop(stream);
         });
         let spent = Duration::from_micros(clock.now().as_micros());

@@ -143,7 +143,7 @@ fn check_all(mut targets: Vec<Target>, checks: &Checks, teller: &Teller, ends: &
                     is_down,
                 };
                 let _ = teller.requests.try_send(Request::Tell {
-                    frame: finding.frame(),
+                    frame: finding.frame().into(),
                 });
             }
         }

@@ -68,7 +68,7 @@ pub enum Request {
     /// Something that the control side tells the function, by a frame.
     Tell {
         /// The frame, as from the port [`CONTROL`](asterism_functions::balancer::CONTROL).
-        frame: [u8; 60],
+        frame: Box<[u8]>,
     },
     /// A saved state, in parts.
     Restore {

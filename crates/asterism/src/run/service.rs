@@ -22,7 +22,7 @@ use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use super::epochs::Watch;
 use super::eve::Eve;
 use super::exports::Exporting;
-use super::health::{Checking, Teller};
+use super::health::Teller;
 use super::journal::{Event, Journal};
 use super::notify::Manager;
 use super::requests::Request;
@@ -78,8 +78,8 @@ pub struct Service<'a, 'o> {
     watched: Time,
     pub(super) view: Arc<View>,
     teller: Teller,
-    /// What checks backends, of a balancer that runs.
-    checking: Option<Checking>,
+    /// What looks at backends or caches beside the packets.
+    aside: Option<backends::Aside>,
     reply: Option<Command>,
     /// The member is this process's until it ends.
     _place: Place,
@@ -271,7 +271,7 @@ impl Service<'_, '_> {
                 requests: first,
                 events: event_sender,
             },
-            checking: None,
+            aside: None,
             reply: None,
             _place: place,
         })

@@ -299,31 +299,36 @@ impl PortEnd {
     pub(crate) fn send(&mut self, flow: &Flow4) {
         let mut bytes = [0; 256];
         let length = build::flow4(flow, b"hello", &mut bytes).unwrap();
+        self.send_frame(&bytes[..length]);
+    }
+
+    pub(crate) fn send_frame(&mut self, bytes: &[u8]) {
         let mut burst = Burst::default();
-        burst
-            .push(self.pool.allocate_copy(&bytes[..length]).unwrap())
-            .unwrap();
+        burst.push(self.pool.allocate_copy(bytes).unwrap()).unwrap();
         self.port.advance(self.clock.now());
         assert_eq!(self.port.send(&mut self.pool, &mut burst), 1);
         let _ = self.port.flush(&mut self.pool);
     }
 
-    /// The flows of the packets that came.
-    pub(crate) fn take(&mut self) -> Vec<Flow4> {
+    /// The frames that came.
+    pub(crate) fn take_frames(&mut self) -> Vec<Vec<u8>> {
         let mut burst = Burst::default();
         self.port.advance(self.clock.now());
         self.port.receive(&mut self.pool, &mut burst);
-        let mut flows = Vec::new();
-        for frame in burst.iter() {
-            let mut bytes = self.pool.bytes(frame).to_vec();
-            flows.extend(
-                Packet::parse(&mut bytes)
-                    .ok()
-                    .and_then(|packet| packet.flow4()),
-            );
-        }
+        let frames = burst.iter();
+        let frames = frames
+            .map(|frame| self.pool.bytes(frame).to_vec())
+            .collect();
         self.pool.release_all(&mut burst);
-        flows
+        frames
+    }
+
+    /// The flows of the packets that came.
+    pub(crate) fn take(&mut self) -> Vec<Flow4> {
+        let frames = self.take_frames().into_iter();
+        frames
+            .filter_map(|mut bytes| Packet::parse(&mut bytes).ok()?.flow4())
+            .collect()
     }
 
     pub(crate) fn next(&mut self) -> Flow4 {

@@ -74,6 +74,18 @@ fn sealed_refusals() -> String {
     )
 }
 
+fn digest_refusals() -> String {
+    let rows = asterism_functions::cache_digests::Refusal::ALL
+        .iter()
+        .map(|refusal| {
+            (
+                format!("`{}`", refusal.label()),
+                refusal.meaning().to_owned(),
+            )
+        });
+    table(["reason", "meaning"], rows)
+}
+
 fn state_refusals() -> String {
     let documented = items(
         "crates/placement/src/replicated/refused.rs",
@@ -413,6 +425,7 @@ const PARTS: &[Part] = &[
     ("docs/src/reasons.md", "reasons", reasons),
     ("docs/src/reasons.md", "port drops", port_drops),
     ("docs/src/reasons.md", "sealed refusals", sealed_refusals),
+    ("docs/src/reasons.md", "digest refusals", digest_refusals),
     ("docs/src/reasons.md", "state refusals", state_refusals),
     (
         "docs/src/counters.md",

@@ -119,13 +119,18 @@ fn crates_import_only_layers_below() {
 }
 
 /// What a network function may import: nothing that could show it a port, a clock or a placement. `aho-corasick` finds
-/// bytes in bytes; `asterism-forwarding` imports no more than a function may.
+/// bytes in bytes, `md-5` is what web caches know objects by; `asterism-forwarding` imports no more than a function may.
 #[test]
 fn functions_import_function_alone() {
     let functions = manifest("crates/functions/Cargo.toml");
     assert_eq!(
         names(&functions, "dependencies"),
-        ["aho-corasick", "asterism-forwarding", "asterism-function"]
+        [
+            "aho-corasick",
+            "asterism-forwarding",
+            "asterism-function",
+            "md-5"
+        ]
     );
     let forwarding = manifest("crates/forwarding/Cargo.toml");
     assert_eq!(names(&forwarding, "dependencies"), ["asterism-function"]);

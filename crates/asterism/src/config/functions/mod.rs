@@ -5,6 +5,7 @@
 //! ([`FunctionSettings`]); whoever needs a function of whatever kind comes with a [`WithFunction`].
 
 mod balancer;
+mod cache_digests;
 mod chain;
 mod firewall;
 mod limiter;
@@ -23,6 +24,7 @@ use std::path::Path;
 use asterism_function::NetworkFunction;
 
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
+pub use cache_digests::{CacheDigestsSettings, CacheSettings};
 pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
 pub use limiter::{LimitSettings, LimiterSettings};
@@ -164,6 +166,8 @@ functions! {
     Limiter(LimiterSettings) = limiter::LIMITER;
     /// Copies packets to a port.
     Span(SpanSettings) = span::SPAN;
+    /// Web-cache digests.
+    CacheDigests(CacheDigestsSettings) = cache_digests::CACHE_DIGESTS;
     /// A function that changes nothing.
     PassThrough(PassThroughSettings) = pass_through::PASS_THROUGH;
 }
@@ -519,6 +523,7 @@ mod tests {
                 "firewall" => "rules = \"rules\"",
                 "signature" => "signatures.example = { id = 7, bytes = \"GET /\" }",
                 "balancer" => BALANCED,
+                "cache-digests" => "caches.a = { address = \"10.0.0.1\" }",
                 "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
                 _ => "",
             };

@@ -59,6 +59,15 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             eve.lines, eve.lines_lost
         ));
     }
+    if let Some(caches) = &status.caches {
+        text.push_str(&format!(
+            "digests of web caches: {} fetched, {} served, {} asked for in vain\n",
+            caches.fetched, caches.served, caches.not_served
+        ));
+        for (reason, count) in &caches.refused {
+            text.push_str(&format!("  refused {count} {reason}\n"));
+        }
+    }
     for instance in &status.instances {
         let count = |name: &str| instance.counts.get(name).copied().unwrap_or(0);
         text.push_str(&format!(

@@ -1,0 +1,158 @@
+//! Serving: caches fetch digests from any host, in Squid's own format, by HTTP. What is served is what this host's state has.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
+
+use super::digest;
+use crate::metrics::server::{Answer, Manner, PLAIN, method_and_path, serve};
+use crate::view::View;
+
+/// Connections at a time; further ones are closed.
+const CONNECTIONS_MAX: usize = 8;
+/// How long a cache may take to ask, and then to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Squid up to 7.1 reads a digest through a buffer of 4,096 bytes and, when it has taken the digest's header out of it, moves no more of
+/// the rest than it took (its bug 5510): bits go astray, and objects are missed. They do not if the header comes alone.
+const PAUSE: Duration = Duration::from_millis(250);
+const MANNER: Manner = Manner {
+    patience: PATIENCE,
+    pause: Some((HEADER_BYTES, PAUSE)),
+};
+/// Where Squid looks for a digest by itself.
+const ALL: &[u8] = b"/squid-internal-periodic/store_digest";
+const EACH: &[u8] = b"/digests/";
+const DIGEST: &str = "application/cache-digest";
+
+/// Starts the thread that serves. It ends with the process.
+///
+/// # Errors
+/// The address cannot be listened at; in words.
+pub(crate) fn start(address: SocketAddr, view: Arc<View>) -> Result<(), String> {
+    let failed = |error| {
+        format!(
+            "digests cannot be served at {address}: {error}; name another address with `serve` in [function.cache-digests]"
+        )
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let open = Arc::new(AtomicUsize::new(0));
+    let thread = std::thread::Builder::new().name("serve-digests".into());
+    let spawned = thread.spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // No descriptors are left, most likely: not a whole core for that.
+                std::thread::park_timeout(Duration::from_millis(100));
+                continue;
+            };
+            let before = open.fetch_add(1, Ordering::AcqRel);
+            let counted = Open(open.clone());
+            if before >= CONNECTIONS_MAX {
+                continue;
+            }
+            let view = view.clone();
+            let thread = std::thread::Builder::new().name("serve-digest".into());
+            // A thread that cannot be made drops what it was to have: the connection is closed and not counted any more.
+            let _ = thread.spawn(move || {
+                let _counted = counted;
+                // A cache that goes away is none of the host's troubles.
+                let _ = serve(&stream, MANNER, &|request, whole| {
+                    answer(&view, request, whole)
+                });
+            });
+        }
+    });
+    spawned.map(drop).map_err(failed)
+}
+
+/// A connection that is counted as open until this is dropped.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn answer(view: &View, request: &[u8], whole: bool) -> Answer {
+    if !whole {
+        return said("400 Bad Request", "this is no request\n");
+    }
+    let (method, target) = method_and_path(request);
+    if !matches!(method, b"GET" | b"HEAD") {
+        return said("405 Method Not Allowed", "only GET\n");
+    }
+    let path = path_of(target);
+    let found = if path == ALL {
+        all(view)
+    } else {
+        let names = &view.caches.names;
+        let name = path.strip_prefix(EACH);
+        let place = names.iter().position(|one| Some(one.as_bytes()) == name);
+        match place {
+            Some(place) => digest(view, place),
+            None => {
+                view.caches.not_served.fetch_add(1, Ordering::Relaxed);
+                return said("404 Not Found", "there is /digests/NAME for each cache\n");
+            }
+        }
+    };
+    match found {
+        Ok(Some((header, mask))) => {
+            view.caches.served.fetch_add(1, Ordering::Relaxed);
+            ("200 OK", DIGEST, [&header.bytes()[..], &mask].concat())
+        }
+        Ok(None) => {
+            view.caches.not_served.fetch_add(1, Ordering::Relaxed);
+            said(
+                "404 Not Found",
+                "this digest is not known, or of all together: they differ in size\n",
+            )
+        }
+        Err(error) => {
+            view.caches.not_served.fetch_add(1, Ordering::Relaxed);
+            said("503 Service Unavailable", &format!("{error}\n"))
+        }
+    }
+}
+
+fn said(status: &'static str, words: &str) -> Answer {
+    (status, PLAIN, words.into())
+}
+
+/// The path of a request's target, which a cache may write with the host before it (RFC 9112 section 3.2.2).
+fn path_of(target: &[u8]) -> &[u8] {
+    let Some(rest) = target.strip_prefix(b"http://") else {
+        return target;
+    };
+    let slash = rest.iter().position(|byte| *byte == b'/');
+    slash.map_or(b"/", |slash| &rest[slash..])
+}
+
+/// The digests of all caches together, of those that are known.
+fn all(view: &View) -> Result<Option<(Header, Vec<u8>)>, String> {
+    let mut digests = Vec::new();
+    for place in 0..view.caches.names.len() {
+        digests.extend(digest(view, place)?);
+    }
+    Ok(union(&digests))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_paths_with_a_host_or_without() {
+        for (target, path) in [
+            (&b"/digests/a"[..], &b"/digests/a"[..]),
+            (b"http://a:80/digests/a", b"/digests/a"),
+            (b"http://a:80", b"/"),
+            (b"", b""),
+        ] {
+            assert_eq!(path_of(target), path);
+        }
+    }
+}

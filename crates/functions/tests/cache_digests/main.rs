@@ -1,0 +1,6 @@
+//! Web-cache digests: queries are answered from what caches' digests say, reports are counted, and any instance knows what one of
+//! them learnt.
+
+mod cluster;
+mod hostile;
+mod packets;

@@ -1,0 +1,340 @@
+//! Queries and reports as frames, and what becomes of them at one instance.
+
+use core::net::Ipv4Addr;
+
+use asterism_function::NetworkFunction;
+use asterism_function::testkit::{Testkit, late_everywhere};
+use asterism_function::{Packet, PortNumber, Reason, Verdict, build};
+use asterism_functions::cache_digests::icp::{read_answer, write_query};
+use asterism_functions::cache_digests::squid::{Header, StoreKey};
+use asterism_functions::cache_digests::{
+    BLOCK_BYTES, CONTROL, Cache, CacheDigests, CacheDigestsConfig, FRAME_BLOCKS_MAX, Head, Known,
+    Source, block_frame, head_frame, read_directory, read_mask,
+};
+
+pub(crate) const INSIDE: PortNumber = PortNumber(0);
+pub(crate) const OUTSIDE: PortNumber = PortNumber(1);
+/// Who asks.
+pub(crate) const ASKER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
+/// A cache whose digest is fetched, and one that reports.
+pub(crate) const FETCHED: (u16, Ipv4Addr) = (0, Ipv4Addr::new(10, 0, 0, 1));
+pub(crate) const REPORTS: (u16, Ipv4Addr) = (1, Ipv4Addr::new(10, 0, 0, 2));
+const COLLECTOR: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 9), 5_140);
+
+pub(crate) fn function() -> CacheDigests {
+    CacheDigests::new(config())
+}
+
+pub(crate) fn config() -> CacheDigestsConfig {
+    let cache = |address, source| Cache {
+        address,
+        icp_port: 3_130,
+        source,
+    };
+    CacheDigestsConfig {
+        caches: vec![
+            cache(FETCHED.1, Source::Digest),
+            cache(REPORTS.1, Source::Reports(1_000)),
+        ],
+        reports: Some(COLLECTOR),
+        ..CacheDigestsConfig::default()
+    }
+}
+
+pub(crate) fn url(number: u32) -> String {
+    format!("http://origin.example/objects/{number}")
+}
+
+/// A query about an object, from a port of the asker's.
+pub(crate) fn query(cache: Ipv4Addr, number: u32) -> Vec<u8> {
+    let mut payload = [0; 1_500];
+    let length = write_query(number, url(number).as_bytes(), &mut payload).unwrap();
+    datagram((ASKER, 3_130), (cache, 3_130), &payload[..length])
+}
+
+pub(crate) fn datagram(
+    (from, from_port): (Ipv4Addr, u16),
+    (to, to_port): (Ipv4Addr, u16),
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut frame = [0; 1_600];
+    let header = build::Header4::between(from, to);
+    let length = build::udp4(&header, from_port, to_port, payload, &mut frame).unwrap();
+    frame[..length].to_vec()
+}
+
+/// A line of Squid's log of its store.
+pub(crate) fn line(action: &str, number: u32) -> String {
+    format!(
+        "1795423463.329 {action} 00 00000000 52FAF89614672CA3DA5D82478E9D788F  200 1795423463 1795337063 1795509863 unknown 512/512 GET {}\n",
+        url(number)
+    )
+}
+
+pub(crate) fn report(text: &str) -> Vec<u8> {
+    datagram((REPORTS.1, 40_000), COLLECTOR, text.as_bytes())
+}
+
+/// A digest of these objects, as a cache makes it.
+pub(crate) fn digest(numbers: core::ops::Range<u32>, capacity: u32) -> (Header, Vec<u8>) {
+    let mut header = Header::sized(capacity, 5);
+    let mut mask = vec![0; header.mask_bytes as usize];
+    for number in numbers {
+        header.count += 1;
+        for place in StoreKey::of_get(url(number).as_bytes()).places(header.bits()) {
+            mask[(place / 8) as usize] |= 1 << (place % 8);
+        }
+    }
+    (header, mask)
+}
+
+/// The frames by which the control side writes a digest.
+pub(crate) fn told(cache: u16, (header, mask): &(Header, Vec<u8>), fetched: u32) -> Vec<Vec<u8>> {
+    let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
+    let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
+    let frames = blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
+    let head = Head {
+        header: *header,
+        fetched,
+    };
+    frames.chain([head_frame(cache, &head)]).collect()
+}
+
+/// The answer among what was emitted: whether it is a hit. Checks that it is from the cache and goes back to who asked.
+pub(crate) fn hit(emitted: &[(PortNumber, Vec<u8>)], cache: Ipv4Addr, number: u32) -> bool {
+    let [(port, frame)] = emitted else {
+        panic!("one answer, not {}", emitted.len())
+    };
+    assert_eq!(*port, INSIDE);
+    let mut frame = frame.clone();
+    let packet = Packet::parse(&mut frame).unwrap();
+    let flow = packet.flow4().unwrap();
+    assert_eq!((flow.source, flow.destination), (cache, ASKER));
+    assert_eq!((flow.source_port, flow.destination_port), (3_130, 3_130));
+    assert_eq!(packet.verify_transport_checksum(), Some(true));
+    let (answered, hit) = read_answer(packet.payload()).unwrap();
+    assert_eq!(answered, number);
+    hit
+}
+
+/// What the state tells of a question.
+pub(crate) fn reported(kit: &Testkit<CacheDigests>, question: u32) -> Vec<u8> {
+    let (mut bytes, mut cursor) = (Vec::new(), Some(0));
+    while let Some(from) = cursor {
+        cursor = kit
+            .function()
+            .report(kit.state(), question, (from, 3), &mut bytes);
+    }
+    bytes
+}
+
+#[test]
+fn queries_are_answered_from_a_digest_in_the_caches_name() {
+    let mut kit = Testkit::new(function());
+    // Nothing is known: the cache itself is to say.
+    let outcome = kit.packet(INSIDE, &query(FETCHED.1, 1));
+    assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE));
+    assert!(outcome.emitted.is_empty());
+    assert_eq!(outcome.packet, query(FETCHED.1, 1));
+    let digest = digest(0..1_000, 1_000);
+    for frame in told(FETCHED.0, &digest, 7) {
+        assert_eq!(kit.packet(CONTROL, &frame).verdict, Verdict::Consumed);
+    }
+    let mut strangers = 0;
+    for number in 0..2_000 {
+        let outcome = kit.packet(INSIDE, &query(FETCHED.1, number));
+        assert_eq!(outcome.verdict, Verdict::Consumed);
+        let hit = hit(&outcome.emitted, FETCHED.1, number);
+        assert!(hit || number >= 1_000, "{number}: a false negative");
+        strangers += u32::from(hit && number >= 1_000);
+    }
+    // (1 - e^-0.8)^4: 9.2 % at Squid's five bits for each object.
+    assert!((60..130).contains(&strangers), "{strangers}");
+    // And the digest comes out as it went in.
+    assert_eq!(read_mask(&reported(&kit, 1)), Some(digest.clone()));
+    let directory = read_directory(&reported(&kit, 0)).unwrap();
+    let head = Head {
+        header: digest.0,
+        fetched: 7,
+    };
+    assert_eq!(directory[0].0, Known::Fetched(head));
+    assert_eq!(
+        directory[0].1[..3],
+        [
+            u64::from(1_000 + strangers),
+            u64::from(1_000 - strangers),
+            1
+        ]
+    );
+}
+
+#[test]
+fn another_digest_takes_the_place_of_the_former_one_also_of_another_size() {
+    let mut kit = Testkit::new(function());
+    let tell = |kit: &mut Testkit<_>, digest: &(Header, Vec<u8>), fetched| {
+        for frame in told(FETCHED.0, digest, fetched) {
+            kit.packet(CONTROL, &frame);
+        }
+    };
+    for (fetched, capacity) in [(1, 100), (2, 100), (3, 3_000), (4, 100)] {
+        let first = fetched * 100;
+        let digest = digest(first..first + 100, capacity);
+        tell(&mut kit, &digest, fetched);
+        assert_eq!(read_mask(&reported(&kit, 1)), Some(digest));
+        let mut stale = 0;
+        for number in first - 100..first + 100 {
+            let outcome = kit.packet(INSIDE, &query(FETCHED.1, number));
+            let hit = hit(&outcome.emitted, FETCHED.1, number);
+            assert!(hit || number < first);
+            stale += u32::from(hit && number < first);
+        }
+        assert!(stale < 30, "{stale} of the former digest");
+    }
+}
+
+#[test]
+fn a_digest_that_is_not_fetched_again_is_forgotten() {
+    let mut kit = Testkit::new(function());
+    let digest = digest(0..10, 100);
+    for frame in told(FETCHED.0, &digest, 7) {
+        kit.packet(CONTROL, &frame);
+    }
+    kit.advance(config().keep_s * 2);
+    assert_eq!(read_mask(&reported(&kit, 1)), None);
+    let outcome = kit.packet(INSIDE, &query(FETCHED.1, 1));
+    assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE));
+}
+
+#[test]
+fn reports_are_counted_and_go_on() {
+    let mut kit = Testkit::new(function());
+    let tell = |kit: &mut Testkit<_>, text: &str| {
+        let frame = report(text);
+        let outcome = kit.packet(OUTSIDE, &frame);
+        assert_eq!(outcome.verdict, Verdict::Forward(INSIDE));
+        assert_eq!(outcome.packet, frame);
+    };
+    for number in 0..500 {
+        tell(&mut kit, &line("SWAPOUT", number));
+    }
+    // Stored once more, as when it is fetched anew, and then the old copy goes.
+    for number in 0..500 {
+        tell(
+            &mut kit,
+            &(line("SWAPOUT", number) + &line("RELEASE", number)),
+        );
+    }
+    // These were never stored, so that nothing else goes with them, but for those that look as if they were.
+    for number in 1_000..1_500 {
+        tell(&mut kit, &line("RELEASE", number));
+    }
+    let known = |kit: &mut Testkit<_>, number| {
+        let outcome = kit.packet(INSIDE, &query(REPORTS.1, number));
+        hit(&outcome.emitted, REPORTS.1, number)
+    };
+    let counts = read_directory(&reported(&kit, 0)).unwrap()[1].1;
+    let mistaken = counts[5] - 500;
+    assert_eq!((counts[4], counts[6]), (1_000, 500 - mistaken));
+    assert!(
+        mistaken < 15,
+        "{mistaken}: 0.24 % of strangers are expected"
+    );
+    let lost = (0..500).filter(|number| !known(&mut kit, *number)).count() as u64;
+    assert!(lost <= 8 * mistaken, "{lost} lost with {mistaken} mistaken");
+    let (header, mask) = read_mask(&reported(&kit, 2)).unwrap();
+    assert_eq!((header.capacity, mask.len()), (1_000, 1_000));
+    assert_eq!(u64::from(header.count), 500 - mistaken);
+    // What the caches let go is not there any more.
+    for number in 0..500 {
+        tell(&mut kit, &line("RELEASE", number));
+    }
+    assert!((0..500).filter(|number| known(&mut kit, *number)).count() <= 8 * mistaken as usize);
+}
+
+#[test]
+fn reports_of_strangers_and_other_packets_only_pass() {
+    let mut kit = Testkit::new(function());
+    let text = line("SWAPOUT", 1);
+    let frames = [
+        datagram((ASKER, 1), COLLECTOR, text.as_bytes()),
+        datagram((REPORTS.1, 1), (COLLECTOR.0, 5_141), text.as_bytes()),
+        datagram((FETCHED.1, 1), COLLECTOR, text.as_bytes()),
+        datagram((ASKER, 3_130), (FETCHED.1, 3_131), text.as_bytes()),
+        datagram((ASKER, 3_130), (ASKER, 3_130), text.as_bytes()),
+    ];
+    for frame in frames {
+        let outcome = kit.packet(INSIDE, &frame);
+        assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE));
+        assert_eq!(outcome.packet, frame);
+    }
+    let directory = read_directory(&reported(&kit, 0)).unwrap();
+    assert!(directory.iter().all(|(_, counts)| *counts == [0; 8]));
+    // Only the control side's port is believed: from others this is a frame like others.
+    let digest = digest(0..10, 100);
+    for frame in told(FETCHED.0, &digest, 7) {
+        assert_eq!(
+            kit.packet(INSIDE, &frame).verdict,
+            Verdict::Forward(OUTSIDE)
+        );
+    }
+    assert_eq!(read_mask(&reported(&kit, 1)), None);
+}
+
+#[test]
+fn tags_of_vlans_come_back() {
+    let mut kit = Testkit::new(function());
+    kit.packet(OUTSIDE, &report(&line("SWAPOUT", 3)));
+    let mut tagged = query(REPORTS.1, 3);
+    tagged.splice(12..12, [0x81, 0, 0, 42]);
+    let outcome = kit.packet(INSIDE, &tagged);
+    assert!(hit(&outcome.emitted, REPORTS.1, 3));
+    let (_, frame) = &outcome.emitted[0];
+    assert_eq!(frame[..6], tagged[6..12]);
+    assert_eq!(frame[6..12], tagged[..6]);
+    assert_eq!(frame[12..18], [0x81, 0, 0, 42, 8, 0]);
+}
+
+#[test]
+fn a_full_table_takes_no_part_of_a_frame() {
+    let function = CacheDigests::new(CacheDigestsConfig {
+        blocks_max: 6,
+        ..config()
+    });
+    let mut kit = Testkit::new(function);
+    let digest = digest(0..1_000, 2_000);
+    let verdicts = told(FETCHED.0, &digest, 7).into_iter();
+    let mut verdicts = verdicts.map(|frame| kit.packet(CONTROL, &frame).verdict);
+    assert_eq!(verdicts.next(), Some(Verdict::Consumed));
+    assert_eq!(verdicts.next(), Some(Verdict::Drop(Reason::TableFull)));
+    assert_eq!(verdicts.last(), Some(Verdict::Consumed), "the head");
+    assert_eq!(read_mask(&reported(&kit, 1)), None, "it is not whole");
+    // Where a bit is that is not there, nothing is said; a bit that is there and not set is a miss all the same.
+    let mut said = [0; 2];
+    for number in 0..500 {
+        let outcome = kit.packet(INSIDE, &query(FETCHED.1, number));
+        match outcome.verdict {
+            Verdict::Forward(_) => said[0] += 1,
+            _ => {
+                said[1] += 1;
+                assert!(hit(&outcome.emitted, FETCHED.1, number), "a false negative");
+            }
+        }
+    }
+    assert!(said[0] > 400 && said[1] > 0, "{said:?}");
+}
+
+#[test]
+fn late_reads_change_nothing() {
+    let digest = digest(0..50, 100);
+    let mut packets: Vec<_> = told(FETCHED.0, &digest, 7)
+        .into_iter()
+        .map(|frame| (0, CONTROL, frame))
+        .collect();
+    for number in 0..60 {
+        packets.push((0, INSIDE, query(FETCHED.1, number)));
+        packets.push((0, OUTSIDE, report(&line("SWAPOUT", number))));
+        packets.push((0, INSIDE, query(REPORTS.1, number)));
+        packets.push((0, OUTSIDE, report(&line("RELEASE", number / 2))));
+    }
+    late_everywhere(function, &packets);
+}
