@@ -4,6 +4,7 @@ pub mod firewall;
 pub mod host;
 pub mod limiter;
 pub mod monitor;
+pub mod mutant;
 pub mod nat;
 pub mod pass_through;
 pub mod port_scan;

@@ -23,6 +23,7 @@ use asterism_function::{
 };
 
 pub use crate::host::Host;
+use crate::mutant::{self, Mutant};
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
 pub use note::{Block, Datagram, Event, Subject};
@@ -137,7 +138,9 @@ impl Firewall {
         }
         let out = other(&ask);
         let mut act = ask.act()?;
-        act.flows.update(known, track);
+        if !(mutant::active(Mutant::CloseNotWritten) && track.is_over()) {
+            act.flows.update(known, track);
+        }
         Ok(Verdict::Forward(out))
     }
 
@@ -163,7 +166,9 @@ impl Firewall {
         };
         let out = other(&ask);
         let mut act = ask.act()?;
-        act.flows.update(known, track);
+        if !mutant::active(Mutant::AnswerNotWritten) {
+            act.flows.update(known, track);
+        }
         if let Some((own, all)) = tallies {
             for tally in [own, all].iter().flatten() {
                 act.handshakes.add(tally, 1);
@@ -288,6 +293,7 @@ impl NetworkFunction for Firewall {
     fn packet(&self, ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
         let link = match ask.port() {
             PortNumber(0) => Link::Inside,
+            _ if mutant::active(Mutant::SidesMistaken) => Link::Inside,
             PortNumber(1) => Link::Outside,
             _ => return Ok(Verdict::Drop(Reason::NotForUs)),
         };
