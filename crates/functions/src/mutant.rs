@@ -11,12 +11,11 @@ pub enum Mutant {
     /// NAT: a new session gets an outside endpoint of its own though its inside endpoint has one (RFC 4787 REQ-1: applications
     /// that tell others their address are not reached).
     BindingNotReused,
-    /// Firewall: the end of a connection is not written (conntrack entries that stay open let later packets in).
+    /// Firewall: the end of a connection is not written (the next one between the same ends is out of the former one's window).
     CloseNotWritten,
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).
     SidesMistaken,
-    /// Firewall: what an answer adds to its flow is not written (half-open at all other hosts: the connection stops when its path
-    /// changes).
+    /// Firewall: what the first answer adds to its flow is not written (what the client says then fits no connection).
     AnswerNotWritten,
     /// Balancer: a SYN that is sent again is dealt anew (two servers have halves of one connection).
     DealtAgain,

@@ -254,9 +254,9 @@ fn complaint(name: &str) -> &'static str {
         "ReassignedUnreleased" => "two hosts own the same ports while one has the last epoch",
         "PortNotTaken" => "a NAT port given to two flows",
         "BindingNotReused" => "RFC 4787 REQ-1: another outside endpoint for each remote one",
-        "CloseNotWritten" => "a connection that ended lets packets in",
+        "CloseNotWritten" => "a connection between the ends of one that ended stops",
         "SidesMistaken" => "anybody gets in",
-        "AnswerNotWritten" => "a connection stops when its path changes",
+        "AnswerNotWritten" => "a connection stops after its handshake",
         "DealtAgain" | "FlowNotKept" => "two servers have halves of one connection",
         "SecondBucketFree" => "a limit that limits nothing",
         "FirstCountedTwice" | "FirstNotCounted" => {

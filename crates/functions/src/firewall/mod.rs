@@ -138,7 +138,10 @@ impl Firewall {
         }
         let out = other(&ask);
         let mut act = ask.act()?;
-        if !(mutant::active(Mutant::CloseNotWritten) && track.is_over()) {
+        let is_answer = known.value.is_half_open() && direction != known.value.opener();
+        let is_forgotten = mutant::active(Mutant::CloseNotWritten) && track.is_over()
+            || mutant::active(Mutant::AnswerNotWritten) && is_answer;
+        if !is_forgotten {
             act.flows.update(known, track);
         }
         Ok(Verdict::Forward(out))
@@ -166,9 +169,7 @@ impl Firewall {
         };
         let out = other(&ask);
         let mut act = ask.act()?;
-        if !mutant::active(Mutant::AnswerNotWritten) {
-            act.flows.update(known, track);
-        }
+        act.flows.update(known, track);
         if let Some((own, all)) = tallies {
             for tally in [own, all].iter().flatten() {
                 act.handshakes.add(tally, 1);

@@ -48,6 +48,10 @@ pub(crate) trait World {
     fn calms(&mut self, _: Time) {}
     /// What is still to come to its end; `None`: nothing, there need be no more load.
     fn unfinished(&self) -> Option<String>;
+    /// All know everything: whether there is to be load once more.
+    fn begins_again(&mut self, _: Time) -> bool {
+        false
+    }
     /// From now on everybody knows everything.
     fn settles(&mut self, _: &Hosts<Self::Function>) -> Result<(), Failure> {
         Ok(())
@@ -85,6 +89,10 @@ pub(crate) fn run<W: World>(
     run.load(changes)?;
     run.calm()?;
     run.agree()?;
+    if run.world.begins_again(run.hosts.now()) {
+        run.end()?;
+        run.agree()?;
+    }
     run.hosts.settled = true;
     run.world.settles(&run.hosts)?;
     let living: Vec<_> = run.hosts.living().collect();
@@ -259,8 +267,14 @@ impl<W: World> Run<'_, W> {
         self.hosts.calm();
         let calm = self.hosts.now();
         self.world.calms(calm);
+        self.end()
+    }
+
+    /// What was begun comes to its end.
+    fn end(&mut self) -> Result<(), Failure> {
+        let begun = self.hosts.now();
         while let Some(unfinished) = self.world.unfinished() {
-            if self.hosts.now() > calm + ENDING {
+            if self.hosts.now() > begun + ENDING {
                 return Err(Failure::new(
                     "what was begun comes to its end",
                     format!("not {ENDING:?} after the last fault: {unfinished}"),

@@ -199,10 +199,6 @@ impl Service for Walled {
         let flags = draws.one_of(&[TcpFlags::SYN, TcpFlags::ACK]);
         Some((PORTS[1], forged(from, talk.client, flags, 7)))
     }
-
-    fn after_end(&self, talk: &Talk) -> Option<(PortNumber, Vec<u8>)> {
-        Some((PORTS[1], forged(talk.server, talk.client, TcpFlags::SYN, 9)))
-    }
 }
 
 /// A balancer: a flow has one backend.
@@ -274,6 +270,6 @@ impl Service for Balanced {
     }
 
     fn flow(&self, talk: &Talk) -> u64 {
-        talk.number.into()
+        u64::from(talk.before) << 16 | u64::from(talk.number)
     }
 }

@@ -26,6 +26,10 @@ const ASKS_AGAIN: Duration = Duration::from_millis(25);
 const ROUNDS_IN_CALM: u32 = 2;
 /// Bytes of a message.
 const MESSAGE: usize = 8;
+/// Sequence numbers of a server are so much greater than its client's.
+const SERVER: u32 = 0x8000;
+/// Those of the next connection between the same ends are so much greater, or smaller: beyond any window.
+const NEXT: u32 = 0x4000;
 /// A message that was sent twice by the network comes the second time after at most so long, in microseconds.
 const REPEATED_WITHIN_US: u64 = 4_000;
 
@@ -56,10 +60,6 @@ pub(crate) trait Service {
     fn attack(&mut self, _: &mut Draws, _: &[Talk]) -> Option<(PortNumber, Vec<u8>)> {
         None
     }
-    /// A packet that must not pass once a conversation is over.
-    fn after_end(&self, _: &Talk) -> Option<(PortNumber, Vec<u8>)> {
-        None
-    }
 }
 
 /// How far a conversation is.
@@ -85,6 +85,10 @@ pub(crate) struct Talk {
     think: Duration,
     state: State,
     is_closing: bool,
+    /// Connections between the same ends before this one.
+    pub(crate) before: u16,
+    /// What the server agreed with to a connection of which it has heard nothing since: it says so again.
+    accepts: Option<Vec<u8>>,
     /// Rounds since links are good.
     in_calm: u32,
     /// When an instance of a host last handled what begins or ends it.
@@ -96,8 +100,9 @@ impl Talk {
         self.client.protocol == Protocol::TCP
     }
 
+    /// The first sequence number of the client; those of the server are so much more.
     fn base(&self) -> u32 {
-        u32::from(self.number) << 16
+        u32::from(self.number) << 16 | u32::from(self.before % 2) * NEXT
     }
 
     /// The client's packet of a step.
@@ -108,7 +113,7 @@ impl Talk {
             _ if self.is_closing => (FIN_ACK, 1 + offset, Some(1 + offset), 0),
             _ => (TcpFlags::ACK, 1 + offset, Some(1 + offset), MESSAGE),
         };
-        let acknowledgement = acknowledgement.map_or(0, |offset| self.base() + 0x8000 + offset);
+        let acknowledgement = acknowledgement.map_or(0, |offset| self.base() + SERVER + offset);
         let mut payload = [0; MESSAGE];
         payload[..2].copy_from_slice(&self.number.to_be_bytes());
         payload[2..6].copy_from_slice(&step.to_be_bytes());
@@ -190,7 +195,7 @@ impl Said {
         if self.flags.contains(TcpFlags::SYN) {
             return 0;
         }
-        let offset = (self.sequence & 0x7fff).saturating_sub(1);
+        let offset = (self.sequence & (NEXT - 1)).saturating_sub(1);
         offset / MESSAGE as u32 + 1
     }
 
@@ -199,7 +204,7 @@ impl Said {
         let ends = (self.destination, self.source);
         let size = self.payload.len() as u32;
         let (flags, sequence, takes) = if self.flags.contains(TcpFlags::SYN) {
-            (SYN_ACK, (u32::from(self.number) << 16) + 0x8000, 1)
+            (SYN_ACK, self.sequence + SERVER, 1)
         } else if self.flags.contains(TcpFlags::FIN) {
             (FIN_ACK, self.acknowledgement, 1)
         } else if size > 0 {
@@ -261,6 +266,8 @@ impl<S: Service> Talks<S> {
                 think: draws.micros(2_000, 14_000),
                 state: State::Going,
                 is_closing: false,
+                before: 0,
+                accepts: None,
                 in_calm: 0,
                 touched: BTreeMap::new(),
             }
@@ -324,7 +331,12 @@ impl<S: Service> Talks<S> {
             }
             *self.judged.entry("given").or_default() += 1;
         }
-        let Some(frame) = said.answer() else {
+        let answer = said.answer();
+        if let Some(talk) = self.talks.get_mut(usize::from(said.number)) {
+            let begins = said.flags.contains(TcpFlags::SYN);
+            talk.accepts = answer.clone().filter(|_| begins);
+        }
+        let Some(frame) = answer else {
             return Ok(());
         };
         let arrival = Arrival {
@@ -423,6 +435,13 @@ impl<S: Service> World for Talks<S> {
                     continue;
                 }
                 talk.due = now + ASKS_AGAIN;
+                let accepts = talk.accepts.clone().filter(|_| talk.step > 0);
+                let accepts = accepts.map(|frame| Arrival {
+                    port: S::SERVERS,
+                    path: Self::path(talk.number, 2),
+                    host: None,
+                    frame,
+                });
                 let arrival = Arrival {
                     port: S::CLIENTS,
                     path: Self::path(talk.number, 1),
@@ -434,6 +453,9 @@ impl<S: Service> World for Talks<S> {
                     self.send(now + later, arrival.clone());
                 }
                 self.send(now, arrival);
+                if let Some(accepts) = accepts {
+                    self.send(now + ASKS_AGAIN / 2, accepts);
+                }
             }
             if self.draws.percent(12)
                 && let Some((port, frame)) = self.service.attack(&mut self.draws, &self.talks)
@@ -508,6 +530,25 @@ impl<S: Service> World for Talks<S> {
         Some(format!("{talk:?}"))
     }
 
+    /// Who ended a connection opens another one between the same ends.
+    fn begins_again(&mut self, now: Time) -> bool {
+        self.coming.clear();
+        for talk in &mut self.talks {
+            if talk.state != State::Over {
+                continue;
+            }
+            talk.state = State::Going;
+            (talk.step, talk.in_calm, talk.rounds) = (0, 0, None);
+            (talk.is_closing, talk.due) = (false, now);
+            talk.before += 1;
+            *self
+                .judged
+                .entry("connections between the ends of one that ended")
+                .or_default() += 1;
+        }
+        true
+    }
+
     fn settles(&mut self, _: &Hosts<S::Function>) -> Result<(), Failure> {
         // Of what is still on its way nothing matters any more.
         self.coming.clear();
@@ -521,25 +562,14 @@ impl<S: Service> World for Talks<S> {
             ..Call::default()
         };
         for talk in &self.talks {
-            let path = Self::path(talk.number, 1);
-            let arrival = |port, frame| Arrival {
-                port,
-                path,
-                host: Some(host),
-                frame,
-            };
-            match talk.state {
-                State::Going if talk.step > 0 => {
-                    call.asked.insert(talk.number);
-                    out.push(arrival(S::CLIENTS, talk.message(talk.step)));
-                }
-                State::Over => {
-                    if let Some((port, frame)) = self.service.after_end(talk) {
-                        *self.judged.entry("after their end").or_default() += 1;
-                        out.push(arrival(port, frame));
-                    }
-                }
-                _ => {}
+            if talk.state == State::Going && talk.step > 0 {
+                call.asked.insert(talk.number);
+                out.push(Arrival {
+                    port: S::CLIENTS,
+                    path: Self::path(talk.number, 1),
+                    host: Some(host),
+                    frame: talk.message(talk.step),
+                });
             }
         }
         self.call = Some(call);
@@ -572,7 +602,6 @@ impl<S: Service> World for Talks<S> {
         let of = |state| self.talks.iter().filter(|talk| talk.state == state).count() as u64;
         counts.insert("attacks", self.attacks);
         counts.insert("talks lost with their host", of(State::Lost));
-        counts.insert("talks that ended", of(State::Over));
         counts.insert("bindings given again", self.bindings.again);
         counts.insert("bindings lost with their host", self.bindings.lost);
         counts.insert("packets that had to keep a binding", self.bindings.kept);
