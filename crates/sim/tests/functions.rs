@@ -68,7 +68,9 @@ fn plans_have_both_kinds_of_routing_deaths_and_returns() {
     };
     assert!((30..170).contains(&count(returns)));
     assert!(count(|plan| plan.link.loss == 0.0) > 0);
-    let victims = plans.iter().filter_map(|plan| Some((plan, plan.death.as_ref()?)));
+    let victims = plans
+        .iter()
+        .filter_map(|plan| Some((plan, plan.death.as_ref()?)));
     for (plan, death) in victims {
         assert!(death.victim < plan.hosts);
     }

@@ -119,6 +119,9 @@ fn ends(flow: u16) -> (Endpoint, Endpoint) {
 /// A packet that was handled: when, and its bytes.
 type Handled = (Time, u64);
 
+/// Packets and bytes that a dead host handled, and how many of those somebody surely knows.
+type OfTheDead = ((u64, u64), (u64, u64));
+
 fn sum<'a>(handled: impl IntoIterator<Item = &'a Handled>) -> (u64, u64) {
     let handled = handled.into_iter();
     handled.fold((0, 0), |(packets, bytes), one| (packets + 1, bytes + one.1))
@@ -130,7 +133,7 @@ pub(crate) struct Counted<C: Counting> {
     /// What each host handled of each flow; once it died, that of its next life.
     by_host: BTreeMap<(u16, usize), Vec<Handled>>,
     /// What the dead handled of each flow, and how much of that somebody surely knows.
-    dead: BTreeMap<u16, ((u64, u64), (u64, u64))>,
+    dead: BTreeMap<u16, OfTheDead>,
     until: Option<Time>,
     now: Time,
     checked: u64,

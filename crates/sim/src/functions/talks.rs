@@ -102,7 +102,7 @@ impl Talk {
 
     /// The first sequence number of the client; those of the server are so much more.
     fn base(&self) -> u32 {
-        u32::from(self.number) << 16 | u32::from(self.before % 2) * NEXT
+        (u32::from(self.number) << 16) + u32::from(self.before % 2) * NEXT
     }
 
     /// The client's packet of a step.
@@ -298,7 +298,7 @@ impl<S: Service> Talks<S> {
     }
 
     /// A packet came out on the servers' side.
-    fn to_server(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+    fn reaches_server(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
         let Some(talk) = self.talks.get(usize::from(said.number)) else {
             return Err(Failure::new(
                 "only what may pass does",
@@ -358,7 +358,7 @@ impl<S: Service> Talks<S> {
     }
 
     /// A packet came out on the clients' side.
-    fn to_client(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+    fn reaches_client(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
         let calm = self.calm_since.is_some();
         let Some(talk) = self.talks.get_mut(usize::from(said.number)) else {
             return Err(Failure::new(
@@ -500,9 +500,9 @@ impl<S: Service> World for Talks<S> {
         };
         let now = hosts.now();
         if left.port == S::SERVERS {
-            self.to_server(&said, left.at, now)
+            self.reaches_server(&said, left.at, now)
         } else {
-            self.to_client(&said, left.at, now)
+            self.reaches_client(&said, left.at, now)
         }
     }
 
