@@ -6,6 +6,7 @@ pub mod host;
 pub mod ipfix;
 pub mod limiter;
 pub mod monitor;
+pub mod mutant;
 pub mod nat;
 pub mod notice;
 pub mod pass_through;

@@ -5,6 +5,8 @@ use asterism_function::{
     Ask, Builder, Counter, Late, NetworkFunction, PortNumber, Reason, Verdict, state,
 };
 
+use crate::mutant::{self, Mutant};
+
 /// What pass-through instances share.
 #[state]
 pub struct PassThroughState {
@@ -72,7 +74,9 @@ impl NetworkFunction for PassThrough {
                 if ask.packets.get()? > PACKETS_MAX {
                     return Ok(Verdict::Drop(Reason::Filtered));
                 }
-                ask.act()?.packets.add(1);
+                if !mutant::active(Mutant::FirstNotCounted) || ask.packets.get()? > 0 {
+                    ask.act()?.packets.add(1);
+                }
             }
         }
         Ok(Verdict::Forward(out))

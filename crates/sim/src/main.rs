@@ -5,11 +5,14 @@ mod record;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use asterism_sim::functions::{Plan, Subject, run_functions, run_functions_seed};
 use asterism_sim::ledger::parse_range;
 use asterism_sim::{Options, Summary, Trace, branches, run_seed, run_seeds};
 
 const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [--format json]
        asterism-sim seed N [--trace]
+       asterism-sim functions FROM..TO [--threads N] [--stop] [--format json]
+       asterism-sim function N [--trace]
        asterism-sim soak N
        asterism-sim ledger [seeds|soak FROM..TO [--each N] [--threads N]]
        asterism-sim mutants [--seeds MAX] [--format json]";
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
         words.get(at + 1)?.parse::<u64>().ok()
     };
     match words.as_slice() {
-        ["seeds", range, ..] => {
+        [kind @ ("seeds" | "functions"), range, ..] => {
             let Some(range) = parse_range(range) else {
                 eprintln!("{USAGE}");
                 return ExitCode::from(2);
@@ -35,10 +38,10 @@ fn main() -> ExitCode {
                 stop_early: words.contains(&"--stop"),
                 progress: true,
             };
-            seeds(range, options, json)
+            seeds(range, options, json, *kind == "functions")
         }
-        ["seed", seed, ..] => match seed.parse() {
-            Ok(seed) => one(seed, words.contains(&"--trace")),
+        [kind @ ("seed" | "function"), seed, ..] => match seed.parse() {
+            Ok(seed) => one(seed, words.contains(&"--trace"), *kind == "function"),
             Err(_) => {
                 eprintln!("{USAGE}");
                 ExitCode::from(2)
@@ -144,14 +147,22 @@ fn mutants(names: &[String], seeds_max: u64, sample: u64, threads: usize, json: 
     }
 }
 
-fn seeds(range: std::ops::Range<u64>, options: Options, json: bool) -> ExitCode {
+fn seeds(
+    range: std::ops::Range<u64>,
+    options: Options,
+    json: bool,
+    of_functions: bool,
+) -> ExitCode {
     #[allow(
         clippy::disallowed_methods,
         reason = "the binary is what reads a clock"
     )]
     let start = Instant::now();
-    let whole_run = range.end.saturating_sub(range.start) >= 10_000;
-    let mut summary = run_seeds(range, options);
+    let whole_run = range.end.saturating_sub(range.start) >= 10_000 && !of_functions;
+    let mut summary = match of_functions {
+        true => run_functions(range, options),
+        false => run_seeds(range, options),
+    };
     summary.seconds = start.elapsed().as_secs_f64();
     if json {
         println!("{}", to_json(&summary));
@@ -248,16 +259,23 @@ fn to_json(summary: &Summary) -> String {
     )
 }
 
-fn one(seed: u64, traced: bool) -> ExitCode {
+fn one(seed: u64, traced: bool, of_functions: bool) -> ExitCode {
     let mut trace = if traced {
         Trace::printed()
     } else {
         Trace::new()
     };
+    let (plan, run): (_, fn(u64, &mut Trace) -> _) = if of_functions {
+        let plan = (Subject::of(seed), Plan::from_seed(seed));
+        (format!("{plan:#?}"), run_functions_seed)
+    } else {
+        let scenario = asterism_sim::Scenario::from_seed(seed);
+        (format!("{scenario:#?}"), run_seed)
+    };
     if traced {
-        println!("{:#?}", asterism_sim::Scenario::from_seed(seed));
+        println!("{plan}");
     }
-    match run_seed(seed, &mut trace) {
+    match run(seed, &mut trace) {
         Ok(report) => {
             println!("{report:#?}");
             ExitCode::SUCCESS

@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asterism_engine::mutant as engine;
+use asterism_functions::mutant as functions;
 use asterism_placement::mutant as placement;
 use asterism_state::mutant as state;
 
+use crate::functions::run_functions_seed;
 use crate::runs::run_seed;
 use crate::trace::Trace;
 
@@ -18,6 +20,8 @@ pub enum Planted {
     State(state::Mutant),
     /// Of the packet loop and the state channel.
     Engine(engine::Mutant),
+    /// Of the network functions: seeds of functions find them.
+    Functions(functions::Mutant),
 }
 
 /// What became of a planted bug.
@@ -66,7 +70,9 @@ impl Planted {
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| *planted != OF_CHAINS);
         let engine = engine.map(Planted::Engine);
-        placement.chain(state).chain(engine).collect()
+        let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
+        let below = placement.chain(state).chain(engine);
+        below.chain(functions).collect()
     }
 
     fn name(self) -> String {
@@ -74,6 +80,7 @@ impl Planted {
             Planted::Placement(mutant) => format!("{mutant:?}"),
             Planted::State(mutant) => format!("{mutant:?}"),
             Planted::Engine(mutant) => format!("{mutant:?}"),
+            Planted::Functions(mutant) => format!("{mutant:?}"),
         }
     }
 
@@ -82,6 +89,7 @@ impl Planted {
             Planted::Placement(_) => "placement",
             Planted::State(_) => "state",
             Planted::Engine(_) => "engine",
+            Planted::Functions(_) => "functions",
         }
     }
 
@@ -91,6 +99,7 @@ impl Planted {
             Planted::Placement(mutant) => placement::select(Some(mutant)),
             Planted::State(mutant) => state::select(Some(mutant)),
             Planted::Engine(mutant) => engine::select(Some(mutant)),
+            Planted::Functions(mutant) => functions::select(Some(mutant)),
         }
     }
 }
@@ -99,6 +108,7 @@ fn clear() {
     placement::select(None);
     state::select(None);
     engine::select(None);
+    functions::select(None);
 }
 
 /// Runs seeds against one planted bug until one fails, at most `seeds_max`, and a sample of the first ones
@@ -112,7 +122,10 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
             break;
         }
         planted.select();
-        let result = run_seed(seed, &mut Trace::new());
+        let result = match planted {
+            Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),
+            _ => run_seed(seed, &mut Trace::new()),
+        };
         clear();
         of += u64::from(seed < sample);
         if let Err(failure) = result {
@@ -239,6 +252,19 @@ fn complaint(name: &str) -> &'static str {
             "a NAT port given to two flows, by a host that was only cut off"
         }
         "ReassignedUnreleased" => "two hosts own the same ports while one has the last epoch",
+        "PortNotTaken" => "a NAT port given to two flows",
+        "BindingNotReused" => "RFC 4787 REQ-1: another outside endpoint for each remote one",
+        "CloseNotWritten" => "a connection between the ends of one that ended stops",
+        "SidesMistaken" => "anybody gets in",
+        "AnswerNotWritten" => "a connection stops after its handshake",
+        "DealtAgain" | "FlowNotKept" => "two servers have halves of one connection",
+        "SecondBucketFree" => "a limit that limits nothing",
+        "FirstCountedTwice" | "FirstNotCounted" => {
+            "haproxy#1497: counters that differ from what passed"
+        }
+        "ProbeJudgedAlone" => "a scan that is spread over hosts is none",
+        "AcceptedIgnored" => "who uses many services is taken for a scanner",
+        "BeginningForgotten" => "a signature that is split over two segments passes",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",
     }

@@ -39,17 +39,19 @@ pub struct FailedSeed {
     pub seed: u64,
     /// Why.
     pub failure: Failure,
+    /// The command's word for one such seed.
+    word: &'static str,
 }
 
 impl FailedSeed {
     /// The one command that replays it.
     pub fn command(&self) -> String {
-        replay_command(self.seed)
+        replay_command(self.word, self.seed)
     }
 }
 
-fn replay_command(seed: u64) -> String {
-    format!("cargo run --profile sim -p asterism-sim -- seed {seed} --trace")
+fn replay_command(word: &str, seed: u64) -> String {
+    format!("cargo run --profile sim -p asterism-sim -- {word} {seed} --trace")
 }
 
 /// The sum over seeds.
@@ -158,7 +160,7 @@ impl Summary {
 /// # Errors
 /// The first check that did not hold.
 pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
-    let run = AssertUnwindSafe(|| {
+    unless_it_panics(|| {
         let report = World::new(Scenario::from_seed(seed), trace).run()?;
         let faults: u64 = report.faults.values().sum();
         if faults < FAULTS_LEAST
@@ -174,8 +176,14 @@ pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
             ));
         }
         Ok(report)
-    });
-    catch_unwind(run).unwrap_or_else(|panic| {
+    })
+}
+
+/// What a run gives; a panic is a failure.
+pub(crate) fn unless_it_panics(
+    run: impl FnOnce() -> Result<Report, Failure>,
+) -> Result<Report, Failure> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
@@ -187,6 +195,16 @@ pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
 /// Runs all seeds of a range and adds them up. Deterministic but for which failed seeds are found first
 /// when it stops early.
 pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
+    run_many(range, options, "seed", run_seed)
+}
+
+/// The same of seeds of any kind; `word` is what the command calls one of them.
+pub(crate) fn run_many(
+    range: Range<u64>,
+    options: Options,
+    word: &'static str,
+    run: fn(u64, &mut Trace) -> Result<Report, Failure>,
+) -> Summary {
     // Some three hundred tables a seed, of which a page or two each are used.
     let before = asterism_state::memory::set_sparing(true);
     let next = AtomicU64::new(range.start);
@@ -202,7 +220,7 @@ pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
             if options.progress && seed.is_multiple_of(500) && seed > range.start {
                 eprintln!("seed {seed} of {end}");
             }
-            match run_seed(seed, &mut Trace::new()) {
+            match run(seed, &mut Trace::new()) {
                 Ok(report) => summary.add(seed, &report),
                 Err(failure) => {
                     if options.progress {
@@ -210,10 +228,14 @@ pub fn run_seeds(range: Range<u64>, options: Options) -> Summary {
                             "seed {seed}: {}: {}\n  replay: {}",
                             failure.check,
                             failure.detail,
-                            replay_command(seed)
+                            replay_command(word, seed)
                         );
                     }
-                    summary.failed.push(FailedSeed { seed, failure });
+                    summary.failed.push(FailedSeed {
+                        seed,
+                        failure,
+                        word,
+                    });
                     stop.fetch_or(options.stop_early, Ordering::Relaxed);
                 }
             }

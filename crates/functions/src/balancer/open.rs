@@ -7,6 +7,7 @@ use asterism_function::{Ask, At, Endpoint, Flow4, Late, Protocol, Reason, TcpFla
 use super::choose::Chosen;
 use super::send::Path;
 use super::{Balancer, BalancerState, Flow, Kept, Mode, Pool};
+use crate::mutant::{self, Mutant};
 
 impl Balancer {
     /// A packet to a service.
@@ -50,6 +51,9 @@ impl Balancer {
     ) -> Result<bool, Late> {
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         if at.value.reopens(flags) {
+            return Ok(false);
+        }
+        if mutant::active(Mutant::DealtAgain) && opens(flags) {
             return Ok(false);
         }
         let may_move = at.row.client.protocol == Protocol::UDP || opens(flags);
@@ -118,7 +122,9 @@ impl Balancer {
             }
             act.usage.add(flow.place.into(), 1);
             let connection = after_request(Connection::new(flow.service), flow.mode, flags);
-            act.flows.insert(vacancy, flow, connection);
+            if !mutant::active(Mutant::FlowNotKept) {
+                act.flows.insert(vacancy, flow, connection);
+            }
             match (kept, room) {
                 (Some(at), _) if at.value.backend == keep.backend => act.kept.touch(&at),
                 (Some(at), _) => act.kept.update(&at, keep),

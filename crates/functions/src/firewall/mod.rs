@@ -23,6 +23,7 @@ use asterism_function::{
 };
 
 pub use crate::host::Host;
+use crate::mutant::{self, Mutant};
 use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
@@ -138,7 +139,12 @@ impl Firewall {
         }
         let out = other(&ask);
         let mut act = ask.act()?;
-        act.flows.update(known, track);
+        let is_answer = known.value.is_half_open() && direction != known.value.opener();
+        let is_forgotten = mutant::active(Mutant::CloseNotWritten) && track.is_over()
+            || mutant::active(Mutant::AnswerNotWritten) && is_answer;
+        if !is_forgotten {
+            act.flows.update(known, track);
+        }
         Ok(Verdict::Forward(out))
     }
 
@@ -289,6 +295,7 @@ impl NetworkFunction for Firewall {
     fn packet(&self, ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
         let link = match ask.port() {
             PortNumber(0) => Link::Inside,
+            _ if mutant::active(Mutant::SidesMistaken) => Link::Inside,
             PortNumber(1) => Link::Outside,
             _ => return Ok(Verdict::Drop(Reason::NotForUs)),
         };

@@ -15,6 +15,7 @@ use asterism_function::{
 
 use crate::host::Host;
 use crate::monitor::Flow;
+use crate::mutant::{self, Mutant};
 
 pub use tenant::{Network, TENANTS_MAX, Tenants, TooManyTenants};
 
@@ -305,7 +306,9 @@ impl NetworkFunction for Limiter {
         if let Answer::Has(tokens) = source {
             act.sources.spend(tokens);
         }
-        if let Answer::Has(tokens) = destination {
+        if let Answer::Has(tokens) = destination
+            && !mutant::active(Mutant::SecondBucketFree)
+        {
             act.destinations.spend(tokens);
         }
         if let Answer::Has(tokens) = service {

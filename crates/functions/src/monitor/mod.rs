@@ -22,6 +22,7 @@ use asterism_function::{
 };
 
 use crate::host::Host;
+use crate::mutant::{self, Mutant};
 use crate::notice;
 
 pub use alarm::{Alarm, Degree, Suspect};
@@ -290,7 +291,8 @@ impl NetworkFunction for Monitor {
         }
         match (packets_of, bytes_of) {
             (Some(packets_of), Some(bytes_of)) => {
-                act.flow_packets.add(&packets_of, 1);
+                let twice = mutant::active(Mutant::FirstCountedTwice) && packets_of.total == 0;
+                act.flow_packets.add(&packets_of, 1 + u64::from(twice));
                 act.flow_bytes.add(&bytes_of, bytes);
             }
             _ => unrecorded += 1,

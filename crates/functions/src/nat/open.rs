@@ -9,6 +9,7 @@ use asterism_function::{
 use super::config::Filtering;
 use super::session::{BY_INSIDE, BY_OUTSIDE, Session};
 use super::{Nat, NatState};
+use crate::mutant::{self, Mutant};
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
 pub(super) const ADDRESSES_TRIED_MAX: u32 = 4;
@@ -121,7 +122,9 @@ impl Nat {
                     act.sessions.update(&at, connection);
                 }
                 Belongs::ToNew(vacancy, port) => {
-                    if let Outside::Granted(grant) = port {
+                    if let Outside::Granted(grant) = port
+                        && !mutant::active(Mutant::PortNotTaken)
+                    {
                         act.ports.take(grant);
                     }
                     let connection = Connection::new(remote).after(flags, Direction::Outbound);
@@ -314,6 +317,9 @@ impl Nat {
         let forwards = &self.forwards_by_inside;
         if let Ok(place) = forwards.binary_search_by_key(&inside, |forward| forward.0) {
             return Ok(Some(forwards[place].1));
+        }
+        if mutant::active(Mutant::BindingNotReused) {
+            return Ok(None);
         }
         let session = ask.sessions.any_of(BY_INSIDE, &inside)?;
         Ok(session.map(|session| session.row.outside()))

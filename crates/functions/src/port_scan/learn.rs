@@ -12,6 +12,7 @@ use super::{
     Alert, Block, Class, Host, Methods, PortScan, PortScanState, Prober, Response, Subject, Trail,
     forward, host_bit, is_answered, port_bit,
 };
+use crate::mutant::{self, Mutant};
 
 type TrailAt = At<Single<Prober>, Trail>;
 
@@ -33,7 +34,9 @@ impl PortScan {
             }
             _ => (clue, own?),
         };
+        let is_accepted = matches!(clue.what, What::Accepted | What::Engaged);
         let lesson = match self.marks(&ask, &clue, known.as_ref()) {
+            _ if mutant::active(Mutant::AcceptedIgnored) && is_accepted => None,
             Some(marks) => Some(self.lesson(&ask, &clue, known, &marks)?),
             None => None,
         };
@@ -80,6 +83,10 @@ impl PortScan {
         let finding = match clue.what {
             // These only clear a trail.
             What::Accepted | What::Engaged => None,
+            _ if mutant::active(Mutant::ProbeJudgedAlone) => {
+                let alone = Trail::default().marked(epoch, marks);
+                alone.judge(clue.class, epoch, self.thresholds)
+            }
             _ => trail.judge(clue.class, epoch, self.thresholds),
         };
         let consequence = match finding {

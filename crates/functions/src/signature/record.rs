@@ -9,6 +9,7 @@ use super::finder::{Edge, FOUND_MAX, Finder, Found};
 use super::flow::{BLOCK_BITS, Place, Stream, Target};
 use super::pieces::{Piece, Pieces};
 use super::{Alert, Block, Response, SignatureState, Signatures, Subject, forward};
+use crate::mutant::{self, Mutant};
 
 /// Places that one segment's pieces belong to, at most: two pieces, each of which may lie near the border of two.
 const PLACES_MAX: usize = 4;
@@ -85,7 +86,9 @@ impl Signatures {
                     continues = true;
                     is_preceded |= Finder::is_preceded(&change.pieces, piece);
                 }
-                change.pieces.add(piece);
+                if piece.is_open_left() || !mutant::active(Mutant::BeginningForgotten) {
+                    change.pieces.add(piece);
+                }
             }
             self.finder
                 .put_together(&change.pieces, &stream, &mut found);

@@ -457,6 +457,9 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of the engine", || {
         mutants("crates/engine/src/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of the functions", || {
+        mutants("crates/functions/src/mutant.rs")
+    }),
     ("docs/src/functions.md", "clauses", clauses),
     ("docs/src/nat-oracle.md", "oracle rules", oracle_rules),
     (

@@ -1,0 +1,122 @@
+//! What a function gave to each flow (an outside endpoint, a backend), as seen from outside, and when it may give something else.
+//!
+//! One box gives each flow one thing. A cluster may give another one only where the instance that did so could not know of the
+//! first: its packet came before the word of it did, or only a host that died knew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use asterism_function::NetworkFunction;
+use asterism_placement::Time;
+
+use super::hosts::{Hosts, Place};
+
+/// A packet is handled at most so long after it came: what it waits for, and a step.
+const HANDLED_WITHIN: Duration = Duration::from_millis(60);
+
+#[derive(Clone, Debug)]
+struct Given {
+    value: u64,
+    by: Place,
+    since: Time,
+    /// Instances that sent packets by it.
+    shown: Vec<Place>,
+}
+
+/// What flows were given.
+#[derive(Debug, Default)]
+pub(crate) struct Bindings {
+    of: BTreeMap<u64, Vec<Given>>,
+    /// What perhaps only a dead host knew: its last words may have been on their way.
+    doubtful: BTreeMap<u64, Vec<Given>>,
+    /// When a packet of a flow came last to an instance that knew nothing of it.
+    unknowing: BTreeMap<(u64, Place), Time>,
+    /// Times that something else was given, as it may be.
+    pub(crate) again: u64,
+    /// Things that nobody but a dead host knew of.
+    pub(crate) lost: u64,
+    /// Times that an instance sent by what it was known to know.
+    pub(crate) kept: u64,
+}
+
+impl Bindings {
+    /// A packet of a flow comes to an instance.
+    pub(crate) fn arrives<F: NetworkFunction>(&mut self, flow: u64, at: Place, hosts: &Hosts<F>) {
+        let given = self.of.get(&flow).map_or(&[][..], Vec::as_slice);
+        let known = given
+            .iter()
+            .any(|one| one.shown.contains(&at) || hosts.knows(at, one.by, one.since));
+        if known {
+            self.kept += 1;
+        } else {
+            self.unknowing.insert((flow, at), hosts.now());
+        }
+    }
+
+    /// A packet of a flow left an instance by this.
+    ///
+    /// # Errors
+    /// What is wrong with that, in words.
+    pub(crate) fn leaves(
+        &mut self,
+        flow: u64,
+        value: u64,
+        at: Place,
+        now: Time,
+    ) -> Result<(), String> {
+        let given = self.of.entry(flow).or_default();
+        if let Some(one) = given.iter_mut().find(|one| one.value == value) {
+            if !one.shown.contains(&at) {
+                one.shown.push(at);
+            }
+            return Ok(());
+        }
+        if let Some(doubtful) = self.doubtful.get_mut(&flow)
+            && let Some(number) = doubtful.iter().position(|one| one.value == value)
+        {
+            let mut one = doubtful.remove(number);
+            one.shown.push(at);
+            given.push(one);
+            return Ok(());
+        }
+        let came = self.unknowing.get(&(flow, at)).copied();
+        let did_not_know = came.is_some_and(|came| now <= came + HANDLED_WITHIN);
+        if !did_not_know {
+            return Err(format!(
+                "{at:?} gave {value:x} to flow {flow:x}, which has {given:x?}; when a packet came that it knew nothing of: {came:?}"
+            ));
+        }
+        self.again += u64::from(!given.is_empty());
+        given.push(Given {
+            value,
+            by: at,
+            since: now,
+            shown: vec![at],
+        });
+        Ok(())
+    }
+
+    /// A host died; all that it wrote by `told` somebody knows.
+    pub(crate) fn died(&mut self, victim: usize, told: Time) {
+        for (flow, given) in &mut self.of {
+            for one in given.iter_mut() {
+                one.shown.retain(|at| at.host != victim);
+            }
+            let doubtful = given.extract_if(.., |one| {
+                one.by.host == victim && one.since >= told && one.shown.is_empty()
+            });
+            let doubtful: Vec<_> = doubtful.collect();
+            self.lost += doubtful.len() as u64;
+            self.doubtful.entry(*flow).or_default().extend(doubtful);
+        }
+    }
+
+    /// Flows other than this one that have this.
+    pub(crate) fn others(&self, flow: u64, value: u64) -> Option<u64> {
+        let mut others = self.of.iter().filter(|(other, _)| **other != flow);
+        let has = |given: &Vec<Given>| given.iter().any(|one| one.value == value);
+        others
+            .find(|(_, given)| has(given))
+            .map(|(other, _)| *other)
+    }
+}

@@ -1,0 +1,224 @@
+//! The limiter: what passes of each source and destination is held against its bucket, as one box would have it, and against what
+//! may pass too much where all instances spend from the whole bucket.
+
+use core::net::Ipv4Addr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use asterism_function::build::Segment;
+use asterism_function::{Endpoint, Packet, Protocol, Spending, TcpFlags, TokenRate};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Unit};
+use asterism_placement::Time;
+
+use super::drive::World;
+use super::hosts::{Arrival, Hosts, Left, PORTS};
+use super::plan::Plan;
+use super::talks::frame;
+use crate::report::Failure;
+use crate::scenario::Draws;
+
+/// Sources and destinations.
+const ENDS: usize = 3;
+/// After a death, and after links are good, load goes on for so long.
+const IN_CALM: Duration = Duration::from_millis(150);
+
+/// What passed of one key: the most that was in any time beyond the rate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passed {
+    at: Option<Time>,
+    /// Packets beyond the rate, by now.
+    excess: f64,
+    most: f64,
+    count: u64,
+}
+
+impl Passed {
+    fn pass(&mut self, now: Time, rate: f64) {
+        if let Some(at) = self.at {
+            self.excess = (self.excess - now.since(at).as_secs_f64() * rate).max(0.0);
+        }
+        self.at = Some(now);
+        self.excess += 1.0;
+        self.most = self.most.max(self.excess);
+        self.count += 1;
+    }
+}
+
+/// Packets between few ends, more than may pass.
+pub(crate) struct Limited {
+    draws: Draws,
+    spending: Spending,
+    rates: [TokenRate; 2],
+    instances: f64,
+    /// How many lives of a host end.
+    deaths: f64,
+    lanes: f64,
+    step: Duration,
+    /// Of each source, then of each destination.
+    passed: [[Passed; ENDS]; 2],
+    /// How often each way comes in a step, in hundredths.
+    weights: [[u64; ENDS]; ENDS],
+    until: Option<Time>,
+    now: Time,
+    offered: u64,
+}
+
+fn address(side: usize, number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, side as u8, 0, number as u8 + 1)
+}
+
+impl Limited {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut draws = Draws::new(plan.seed, 43);
+        let spending = draws.one_of(&[Spending::Escrow, Spending::Approximate]);
+        let instances = plan.hosts as u64 * u64::from(plan.lanes);
+        let rate = |draws: &mut Draws| TokenRate {
+            tokens_per_second: draws.within(200, 600),
+            burst_tokens: draws.within(instances, 30),
+        };
+        let rates = [rate(&mut draws), rate(&mut draws)];
+        let weights = [(); ENDS].map(|()| [(); ENDS].map(|()| draws.within(20, 120)));
+        Self {
+            spending,
+            rates,
+            instances: instances as f64,
+            deaths: f64::from(u8::from(plan.death.is_some())),
+            lanes: plan.lanes.into(),
+            step: plan.step,
+            passed: [[Passed::default(); ENDS]; 2],
+            weights,
+            until: None,
+            now: Time::ZERO,
+            offered: 0,
+            draws,
+        }
+    }
+
+    /// What may pass of a key in any time beyond its rate.
+    fn bound(&self, rate: TokenRate, lag: Duration) -> f64 {
+        let burst = rate.burst_tokens as f64;
+        match self.spending {
+            Spending::Escrow => burst,
+            Spending::Approximate => {
+                // A new life begins with full buckets and what it is told: as one instance more.
+                let others = self.instances - 1.0 + self.deaths * self.lanes;
+                let unknown = burst + rate.tokens_per_second as f64 * lag.as_secs_f64();
+                burst + others * unknown
+            }
+        }
+    }
+}
+
+impl World for Limited {
+    type Function = Limiter;
+
+    fn function(&mut self) -> Limiter {
+        let limit = |rate| {
+            Some(Limit {
+                unit: Unit::Packets,
+                rate,
+            })
+        };
+        Limiter::new(LimiterConfig {
+            from: From::Inside,
+            spending: self.spending,
+            sources: limit(self.rates[0]),
+            destinations: limit(self.rates[1]),
+            keys_max: 1 << 6,
+            ..LimiterConfig::default()
+        })
+    }
+
+    fn due(&mut self, now: Time, out: &mut Vec<Arrival>) {
+        self.now = now;
+        if self.until.is_some_and(|until| now >= until) {
+            return;
+        }
+        for source in 0..ENDS {
+            for destination in 0..ENDS {
+                let weight = self.weights[source][destination];
+                for _ in 0..weight / 100 + u64::from(self.draws.percent(weight % 100)) {
+                    let end = |address, port| Endpoint::new(address, port, Protocol::UDP);
+                    let from = end(address(1, source), self.draws.within(1_000, 1_003) as u16);
+                    let to = end(address(2, destination), 53);
+                    let segment = Segment::with_flags(TcpFlags::default());
+                    self.offered += 1;
+                    out.push(Arrival {
+                        port: PORTS[0],
+                        path: from.to_bits() ^ to.to_bits() << 8,
+                        host: None,
+                        frame: frame((from, to), &segment, &[0; 8]),
+                    });
+                }
+            }
+        }
+    }
+
+    fn leaves(&mut self, mut left: Left, _: &Hosts<Limiter>) -> Result<(), Failure> {
+        let packet = Packet::parse(&mut left.frame).ok();
+        let Some(flow) = packet.as_ref().and_then(Packet::flow4) else {
+            return Ok(());
+        };
+        for (side, end) in [flow.source, flow.destination].into_iter().enumerate() {
+            let number = usize::from(end.octets()[3]) - 1;
+            let rate = self.rates[side].tokens_per_second as f64;
+            // A limiter holds no packets back: what left came in now.
+            self.passed[side][number].pass(self.now, rate);
+        }
+        Ok(())
+    }
+
+    fn died(&mut self, _: usize, _: Time, _: &Hosts<Limiter>) {}
+
+    fn calms(&mut self, now: Time) {
+        self.until = Some(now + IN_CALM);
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        let until = self.until?;
+        (self.now < until).then(|| format!("there is load until {until}"))
+    }
+
+    fn roll_call(&mut self, _: usize, _: usize, _: Time, _: &mut Vec<Arrival>) {}
+
+    fn called(&mut self, _: usize) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn judge(&mut self, hosts: &Hosts<Limiter>) -> Result<(), Failure> {
+        // From spending to being told, from there to being known, and the step within which both are seen.
+        let lag = hosts.lag_most + hosts.told_within() + self.step;
+        for (side, rate) in self.rates.into_iter().enumerate() {
+            let bound = self.bound(rate, lag);
+            for (number, passed) in self.passed[side].iter().enumerate() {
+                if passed.most > bound + 1e-6 {
+                    return Err(Failure::new(
+                        "no more passes than may",
+                        format!(
+                            "{:?}: {:.3} packets of {} beyond {} a second, which may be {bound:.3} after {lag:?}",
+                            self.spending,
+                            passed.most,
+                            address(side + 1, number),
+                            rate.tokens_per_second
+                        ),
+                    ));
+                }
+                if passed.count == 0 {
+                    return Err(Failure::new(
+                        "what may pass does",
+                        format!("nothing passed of {}", address(side + 1, number)),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let passed = self.passed[0].iter().map(|passed| passed.count).sum();
+        BTreeMap::from([
+            ("offered to limits", self.offered),
+            ("passed limits", passed),
+        ])
+    }
+}

@@ -1,0 +1,97 @@
+//! One seed of a function, and many.
+
+use std::ops::Range;
+
+use super::counts::{Counted, Monitored, Passed};
+use super::detectors::{Scanned, Streamed};
+use super::drive::run;
+use super::limits::Limited;
+use super::plan::Plan;
+use super::services::{Balanced, Translated, Walled};
+use super::talks::Talks;
+use crate::report::{Failure, Report};
+use crate::runs::{Options, Summary, run_many, unless_it_panics};
+use crate::trace::Trace;
+
+/// Which function a seed runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// NAT.
+    Nat,
+    /// The firewall.
+    Firewall,
+    /// The balancer.
+    Balancer,
+    /// The limiter.
+    Limiter,
+    /// The monitor.
+    Monitor,
+    /// The port-scan detector.
+    PortScan,
+    /// The finder of signatures.
+    Signature,
+    /// Pass-through.
+    PassThrough,
+}
+
+/// All functions: seed `n` runs the one at `n` modulo their number.
+pub const FUNCTIONS: [Subject; 8] = [
+    Subject::Nat,
+    Subject::Firewall,
+    Subject::Balancer,
+    Subject::Limiter,
+    Subject::Monitor,
+    Subject::PortScan,
+    Subject::Signature,
+    Subject::PassThrough,
+];
+
+impl Subject {
+    /// The function of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        FUNCTIONS[(seed % FUNCTIONS.len() as u64) as usize]
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nat => "nat",
+            Self::Firewall => "firewall",
+            Self::Balancer => "balancer",
+            Self::Limiter => "limiter",
+            Self::Monitor => "monitor",
+            Self::PortScan => "port-scan",
+            Self::Signature => "signature",
+            Self::PassThrough => "pass-through",
+        }
+    }
+}
+
+/// Runs one seed of a function. A panic of the product is a failure like any other.
+///
+/// # Errors
+/// The first check that did not hold.
+pub fn run_functions_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
+    unless_it_panics(|| {
+        let plan = &Plan::from_seed(seed);
+        let subject = Subject::of(seed);
+        let mut report = match subject {
+            Subject::Nat => run(plan, &mut Talks::new(Translated::new(plan), plan), trace),
+            Subject::Firewall => run(plan, &mut Talks::new(Walled, plan), trace),
+            Subject::Balancer => run(plan, &mut Talks::new(Balanced::new(plan), plan), trace),
+            Subject::Limiter => run(plan, &mut Limited::new(plan), trace),
+            Subject::Monitor => run(plan, &mut Counted::<Monitored>::new(plan), trace),
+            Subject::PortScan => run(plan, &mut Scanned::new(plan), trace),
+            Subject::Signature => run(plan, &mut Streamed::new(plan), trace),
+            Subject::PassThrough => run(plan, &mut Counted::<Passed>::new(plan), trace),
+        }?;
+        report.branches.insert(subject.name(), 1);
+        Ok(report)
+    })
+}
+
+/// Runs all seeds of a range and adds them up, as [`run_seeds`](crate::run_seeds) does.
+#[must_use]
+pub fn run_functions(range: Range<u64>, options: Options) -> Summary {
+    run_many(range, options, "function", run_functions_seed)
+}

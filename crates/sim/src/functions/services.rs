@@ -1,0 +1,275 @@
+//! NAT, firewall and balancer, as those who talk through them see them.
+
+use core::net::Ipv4Addr;
+
+use asterism_function::build::Segment;
+use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, TcpFlags};
+use asterism_functions::balancer::{Backend, Balancer, BalancerConfig, Choice, Service as Asked};
+use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
+use asterism_functions::nat::{Filtering, Interface, Nat, NatConfig, Prefix, Route, Side};
+
+use super::hosts::PORTS;
+use super::plan::Plan;
+use super::talks::{NOBODY, Service, Talk, frame};
+use crate::scenario::Draws;
+
+const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+const ROUTER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
+const NEAR: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
+const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 2);
+
+fn client(draws: &mut Draws, addresses: u64) -> (Ipv4Addr, u16, Protocol) {
+    let address = Ipv4Addr::new(10, 0, 0, draws.within(1, addresses) as u8);
+    let protocol = match draws.percent(60) {
+        true => Protocol::TCP,
+        false => Protocol::UDP,
+    };
+    (address, draws.within(2_000, 2_002) as u16, protocol)
+}
+
+fn server(number: u16, protocol: Protocol) -> Endpoint {
+    let address = Ipv4Addr::new(198, 51, 100, number as u8 + 1);
+    Endpoint::new(address, 80, protocol)
+}
+
+fn interface(port: PortNumber, address: Ipv4Addr) -> Interface {
+    Interface {
+        promiscuous: true,
+        ..Interface::new(port, address, 24, MAC)
+    }
+}
+
+fn route(prefix: Prefix, side: Side, next_hop: Ipv4Addr) -> Route {
+    Route {
+        prefix,
+        side,
+        next_hop: Some(next_hop),
+    }
+}
+
+/// A NAT: a client's endpoint has one outside endpoint, which nobody else has (RFC 4787 REQ-1).
+pub(crate) struct Translated {
+    filtering: Filtering,
+    addresses: u8,
+}
+
+impl Translated {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let draws = &mut Draws::new(plan.seed, 43);
+        Self {
+            filtering: draws.one_of(&[
+                Filtering::EndpointIndependent,
+                Filtering::AddressDependent,
+                Filtering::AddressAndPortDependent,
+            ]),
+            addresses: draws.within(1, 2) as u8,
+        }
+    }
+}
+
+impl Service for Translated {
+    type Function = Nat;
+    const CLIENTS: PortNumber = PORTS[0];
+    const SERVERS: PortNumber = PORTS[1];
+    const MAY_LOSE: bool = false;
+    const EXCLUSIVE: bool = true;
+
+    fn function(&mut self) -> Nat {
+        let inside = interface(PORTS[0], Ipv4Addr::new(192, 168, 0, 1));
+        let outside = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
+        let addresses = (1..=self.addresses).map(|last| Ipv4Addr::new(203, 0, 113, last));
+        let clients = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8);
+        Nat::new(NatConfig {
+            routes: vec![
+                route(clients, Side::Inside, NEAR),
+                route(Prefix::ALL, Side::Outside, FAR),
+            ],
+            neighbours: vec![(NEAR, ROUTER_MAC), (FAR, ROUTER_MAC)],
+            filtering: self.filtering,
+            outside_ports: (1_024, 5_119),
+            sessions_max: 1 << 9,
+            fragments_max: 1 << 6,
+            neighbours_max: 1 << 6,
+            ..NatConfig::new(inside, outside, addresses.collect())
+        })
+        .expect("a sound configuration")
+    }
+
+    fn ends(&self, number: u16, draws: &mut Draws) -> (Endpoint, Endpoint) {
+        // Few endpoints, so that several talk from the same one.
+        let (address, port, protocol) = client(draws, 5);
+        (
+            Endpoint::new(address, port, protocol),
+            server(number, protocol),
+        )
+    }
+
+    fn given(&self, talk: &Talk, source: Endpoint, _: Endpoint) -> Option<(u64, u64)> {
+        Some((self.flow(talk), source.to_bits()))
+    }
+
+    fn flow(&self, talk: &Talk) -> u64 {
+        talk.client.to_bits()
+    }
+
+    fn attack(&mut self, draws: &mut Draws, _: &[Talk]) -> Option<(PortNumber, Vec<u8>)> {
+        // To a port that nobody has: they are given from below.
+        let protocol = draws.one_of(&[Protocol::TCP, Protocol::UDP]);
+        let to = Endpoint::new(Ipv4Addr::new(203, 0, 113, 1), 9_000, protocol);
+        Some((PORTS[1], stray(draws, to)))
+    }
+}
+
+/// A packet of nobody's conversation.
+fn stray(draws: &mut Draws, to: Endpoint) -> Vec<u8> {
+    let address = Ipv4Addr::new(192, 0, 2, draws.within(1, 200) as u8);
+    let from = Endpoint::new(address, draws.within(1_024, 60_000) as u16, to.protocol);
+    let flags = draws.one_of(&[
+        TcpFlags::SYN,
+        TcpFlags::ACK,
+        TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0),
+        TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0),
+        TcpFlags::RST,
+    ]);
+    forged(from, to, flags, draws.within(0, 0xffff) as u32)
+}
+
+fn forged(from: Endpoint, to: Endpoint, flags: TcpFlags, offset: u32) -> Vec<u8> {
+    let segment = Segment {
+        sequence: u32::from(NOBODY) << 16 | offset,
+        ..Segment::with_flags(flags)
+    };
+    let payload = if from.protocol == Protocol::UDP {
+        &[0xff; 8][..]
+    } else {
+        &[]
+    };
+    frame((from, to), &segment, payload)
+}
+
+/// A firewall: what inside begins passes, and what belongs to it; nothing else does.
+pub(crate) struct Walled;
+
+impl Service for Walled {
+    type Function = Firewall;
+    const CLIENTS: PortNumber = PORTS[0];
+    const SERVERS: PortNumber = PORTS[1];
+    // A connection of which nobody knows that it was begun is none.
+    const MAY_LOSE: bool = true;
+    const EXCLUSIVE: bool = false;
+
+    fn function(&mut self) -> Firewall {
+        Firewall::new(FirewallConfig {
+            rules: read_rules("allow any on inside\n").expect("good rules"),
+            flows_max: 1 << 10,
+            fragments_max: 1 << 6,
+            blocked_max: 1 << 6,
+            events_max: 1 << 6,
+            sources_max: 1 << 6,
+            ..FirewallConfig::default()
+        })
+    }
+
+    fn ends(&self, number: u16, draws: &mut Draws) -> (Endpoint, Endpoint) {
+        let (address, port, protocol) = client(draws, 5);
+        (
+            Endpoint::new(address, port, protocol),
+            server(number, protocol),
+        )
+    }
+
+    fn given(&self, _: &Talk, _: Endpoint, _: Endpoint) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn flow(&self, talk: &Talk) -> u64 {
+        talk.number.into()
+    }
+
+    fn attack(&mut self, draws: &mut Draws, talks: &[Talk]) -> Option<(PortNumber, Vec<u8>)> {
+        let talk = &talks[draws.within(0, talks.len() as u64 - 1) as usize];
+        if draws.percent(50) {
+            return Some((PORTS[1], stray(draws, talk.client)));
+        }
+        // As if the server of a conversation began another one.
+        let from = Endpoint {
+            port: draws.within(81, 90) as u16,
+            ..talk.server
+        };
+        let flags = draws.one_of(&[TcpFlags::SYN, TcpFlags::ACK]);
+        Some((PORTS[1], forged(from, talk.client, flags, 7)))
+    }
+}
+
+/// A balancer: a flow has one backend.
+pub(crate) struct Balanced {
+    choice: Choice,
+    backends: u8,
+}
+
+const VIRTUAL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
+
+impl Balanced {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let draws = &mut Draws::new(plan.seed, 43);
+        Self {
+            choice: draws.one_of(&[Choice::LeastConnections, Choice::Hash]),
+            backends: draws.within(3, 6) as u8,
+        }
+    }
+}
+
+impl Service for Balanced {
+    type Function = Balancer;
+    const CLIENTS: PortNumber = PORTS[1];
+    const SERVERS: PortNumber = PORTS[0];
+    const MAY_LOSE: bool = false;
+    const EXCLUSIVE: bool = false;
+
+    fn function(&mut self) -> Balancer {
+        let address = |number| Ipv4Addr::new(192, 168, 0, 10 + number);
+        let backend = |number| Backend {
+            address: address(number),
+            port: 8_080,
+            weight: 1,
+            drains: false,
+        };
+        let services = [Protocol::TCP, Protocol::UDP].map(|protocol| Asked {
+            choice: self.choice,
+            ..Asked::new(
+                Endpoint::new(VIRTUAL, 80, protocol),
+                (0..self.backends).map(backend).collect(),
+            )
+        });
+        let stations = (0..self.backends).map(|number| (address(number), ROUTER_MAC));
+        let clients = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
+        let backends = interface(PORTS[0], Ipv4Addr::new(192, 168, 0, 1));
+        Balancer::new(BalancerConfig {
+            routes: vec![route(Prefix::ALL, Side::Outside, FAR)],
+            neighbours: stations.chain([(FAR, ROUTER_MAC)]).collect(),
+            flows_max: 1 << 9,
+            kept_max: 1 << 6,
+            fragments_max: 1 << 6,
+            neighbours_max: 1 << 6,
+            ..BalancerConfig::new(clients, backends, services.to_vec())
+        })
+        .expect("a sound configuration")
+    }
+
+    fn ends(&self, number: u16, draws: &mut Draws) -> (Endpoint, Endpoint) {
+        let (address, port, protocol) = client(draws, 200);
+        let port = port + number * 4;
+        (
+            Endpoint::new(address, port, protocol),
+            Endpoint::new(VIRTUAL, 80, protocol),
+        )
+    }
+
+    fn given(&self, talk: &Talk, _: Endpoint, destination: Endpoint) -> Option<(u64, u64)> {
+        Some((self.flow(talk), destination.to_bits()))
+    }
+
+    fn flow(&self, talk: &Talk) -> u64 {
+        u64::from(talk.before) << 16 | u64::from(talk.number)
+    }
+}
