@@ -16,6 +16,7 @@ pub mod fleet;
 pub mod key_file;
 pub mod keys;
 pub mod lab;
+pub mod lines;
 pub mod metrics;
 pub mod output;
 pub mod outside;

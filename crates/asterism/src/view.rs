@@ -23,7 +23,7 @@ use asterism_placement::{Incarnation, MemberId};
 use crate::config::Config;
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
-use crate::eve::sink::Counts;
+use crate::lines::Counts;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::caches::Caches;
 use crate::run::exports::Exported;

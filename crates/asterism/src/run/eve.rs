@@ -20,7 +20,7 @@ use crate::config::{Eve as Settings, EveAlerts, Placement};
 use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
 use crate::eve::questions;
-use crate::eve::sink::{Sink, Writer};
+use crate::lines::{Sink, Writer};
 
 /// How often alerts are asked for.
 const LOOK: Duration = Duration::from_millis(200);
@@ -107,7 +107,7 @@ impl Service<'_, '_> {
         let questions = questions(names.stages.len());
         self.eve = Some(Eve {
             settings,
-            writer: Writer::start(sink, self.view.eve.clone())?,
+            writer: Writer::start("eve", sink, self.view.eve.clone())?,
             pending: None,
             author: Author {
                 host: names.host.clone(),

@@ -4,7 +4,7 @@
 //! parts and sends them over UDP, a bounded number each time that it looks. Which host exports is said by
 //! `asterism_functions::monitor::Duty`.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use asterism_placement::{Incarnation, MemberId, Time};
 
 use serde::{Deserialize, Serialize};
 
+use super::collector::{self, Collector};
 use super::journal::Event;
 use super::port_log::PortLog;
 use super::requests::Request;
@@ -83,8 +84,7 @@ pub struct Exporting {
 /// What a host exports, and where to.
 #[derive(Debug)]
 pub struct Exports {
-    socket: UdpSocket,
-    collector: SocketAddr,
+    collector: Collector,
     interval_s: Tick,
     /// Which stage of a chain counts them, if the function is one.
     stage: Option<usize>,
@@ -97,8 +97,6 @@ pub struct Exports {
     wanted: Option<u32>,
     /// The interval whose flows come.
     coming: Option<(u32, Receiver<Vec<u8>>)>,
-    /// Messages of this interval that could not be sent.
-    lost: u64,
 }
 
 impl Exports {
@@ -108,19 +106,8 @@ impl Exports {
         member: MemberId,
         now: Tick,
     ) -> Result<Self, String> {
-        let any: SocketAddr = match collector {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(any)
-            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
-            .and_then(|socket| socket.connect(collector).map(|()| socket))
-            .map_err(|error| {
-                format!("the host was not started: nothing can be sent to the collector {collector}: {error}")
-            })?;
         Ok(Self {
-            socket,
-            collector,
+            collector: Collector::open(collector)?,
             interval_s,
             stage: None,
             duty: Duty::new(interval_s, now),
@@ -129,7 +116,6 @@ impl Exports {
             looked: Time::ZERO,
             wanted: None,
             coming: None,
-            lost: 0,
         })
     }
 
@@ -139,62 +125,38 @@ impl Exports {
             start_s: u64::from(interval) * u64::from(self.interval_s),
             length_s: self.interval_s,
         };
-        let (socket, exporter) = (&self.socket, &mut self.exporter);
-        let lost = &mut self.lost;
+        let (collector, exporter) = (&mut self.collector, &mut self.exporter);
         FlowRecord::read_all(part, |record| {
             exporter.add(&record, span, now_s, |message| {
-                send(socket, message, exported, lost);
+                collector.send(message, &exported.messages, &exported.lost);
             });
             exported.records.fetch_add(1, Ordering::Relaxed);
         });
     }
 
     fn finish(&mut self, now_s: u64, exported: &Exported) -> u64 {
-        let (socket, lost) = (&self.socket, &mut self.lost);
+        let collector = &mut self.collector;
         self.exporter.finish(now_s, |message| {
-            send(socket, message, exported, lost);
+            collector.send(message, &exported.messages, &exported.lost);
         });
         exported.intervals.fetch_add(1, Ordering::Relaxed);
-        core::mem::take(lost)
-    }
-}
-
-/// Sends a message, or counts it as lost: a collector that does not listen, or a queue that is full.
-fn send(socket: &UdpSocket, message: &[u8], exported: &Exported, lost: &mut u64) {
-    let sent = socket.send(message).is_ok();
-    if !sent {
-        *lost += 1;
-        exported.lost.fetch_add(1, Ordering::Relaxed);
-    } else {
-        exported.messages.fetch_add(1, Ordering::Relaxed);
+        self.collector.take_lost()
     }
 }
 
 /// The monitor whose flows are exported, with its stage in a chain: the first one that has a collector.
-fn monitor(settings: &Settings) -> Option<(Option<usize>, &MonitorSettings, SocketAddr)> {
-    fn of(
-        stage: Option<usize>,
-        settings: &Settings,
-    ) -> Option<(Option<usize>, &MonitorSettings, SocketAddr)> {
-        match settings {
-            Settings::Monitor(monitor) => Some((stage, monitor, monitor.collector?)),
-            _ => None,
-        }
-    }
-    match settings {
-        Settings::Chain(chain) => {
-            let mut stages = chain.stages.iter().enumerate();
-            stages.find_map(|(number, stage)| of(Some(number), &stage.settings))
-        }
-        settings => of(None, settings),
-    }
+fn monitor(settings: &Settings) -> Option<(Option<usize>, (&MonitorSettings, SocketAddr))> {
+    collector::find(settings, |settings| match settings {
+        Settings::Monitor(monitor) => Some((monitor, monitor.collector?)),
+        _ => None,
+    })
 }
 
 impl Service<'_, '_> {
     /// Opens what flows are exported by, if the function has flows and there is a collector; and what ports are logged by.
     pub(super) fn begin_exports(&mut self) -> Result<(), String> {
         self.begin_port_log()?;
-        let Some((stage, settings, collector)) = monitor(&self.config.function.settings) else {
+        let Some((stage, (settings, collector))) = monitor(&self.config.function.settings) else {
             return Ok(());
         };
         let interval_s = Tick::try_from(settings.interval.as_secs()).unwrap_or(Tick::MAX);
@@ -281,7 +243,7 @@ impl Service<'_, '_> {
                 if lost > 0 {
                     self.log(
                         &Event::warning("flows-not-exported")
-                            .with("collector", exports.collector)
+                            .with("collector", exports.collector.address)
                             .with("messages_lost", lost)
                             .effect("the records of these messages are lost")
                             .cure("see that the collector runs and listens at this address"),

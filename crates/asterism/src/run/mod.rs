@@ -8,6 +8,7 @@
 
 pub mod board;
 pub mod caches;
+mod collector;
 mod epochs;
 pub mod eve;
 pub mod exports;

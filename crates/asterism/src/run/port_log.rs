@@ -1,14 +1,12 @@
 //! Who had which outside ports goes to a file of JSON lines and to a collector, and into `status`: what the NAT's instances noted
 //! since the last look.
 //!
-//! Off the packet path: each instance hands over what it noted between two bursts, the main thread writes and sends it. What is
-//! noted by which instance is said by `asterism_functions::nat`: each thing by one of the cluster's.
+//! Off the packet path: each instance hands over what it noted between two bursts, the main thread sends it and makes lines of it,
+//! and a thread of its own writes these; what finds no room there waits at the instance. What is noted by which instance is said by `asterism_functions::nat`: each thing by one of the cluster's.
 
-use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
@@ -20,20 +18,26 @@ use asterism_functions::nat::{NatEvent, NatEventKind, NatNews, NatUse};
 use asterism_placement::Time;
 use serde::{Deserialize, Serialize};
 
+use super::collector::{self, Collector};
 use super::journal::Event;
 use super::requests::Request;
 use super::service::Service;
 use crate::check;
 use crate::config::Settings;
 use crate::config::functions::NatSettings;
+use crate::lines::{Counts, Sink, Writer};
 use crate::output::Schema;
 
 /// How often the instances are asked.
 const LOOK: Duration = Duration::from_millis(200);
 /// Parts on their way between an instance and the main thread at most.
 const PARTS_MAX: usize = 16;
-/// Parts of up to 128 events of each instance that are taken each time that the main thread looks, every 10 ms.
+/// Parts of each instance that are taken each time that the main thread looks, every 10 ms.
 const PARTS_PER_LOOK: usize = 16;
+/// Events of a part at most.
+const EVENTS_PER_PART: usize = 128;
+/// How often losses are told.
+const TELL: Duration = Duration::from_secs(10);
 
 /// The schema of a line of the log.
 pub const LINE: Schema = Schema {
@@ -74,7 +78,8 @@ pub struct PortCounts {
     rests_cut_short: AtomicU64,
     events: AtomicU64,
     events_lost: AtomicU64,
-    lines_lost: AtomicU64,
+    /// Of the file.
+    lines: Arc<Counts>,
     messages: AtomicU64,
     messages_lost: AtomicU64,
 }
@@ -117,7 +122,7 @@ impl PortCounts {
             rests_cut_short: count(&self.rests_cut_short),
             events: count(&self.events),
             events_lost: count(&self.events_lost),
-            lines_lost: count(&self.lines_lost),
+            lines_lost: self.lines.document().map_or(0, |lines| lines.lines_lost),
             messages: count(&self.messages),
             messages_lost: count(&self.messages_lost),
         })
@@ -145,68 +150,75 @@ impl PortCounts {
 pub struct PortLog {
     /// Which stage of a chain it is, if the function is one.
     stage: Option<usize>,
-    file: Option<PathBuf>,
-    collector: Option<(UdpSocket, SocketAddr)>,
+    file: Option<Writer>,
+    collector: Option<Collector>,
     exporter: EventExporter,
     looked: Time,
+    /// When losses were told last, and how many lines had been lost then.
+    told: (Time, u64),
     /// What comes of each instance, and what it said last that it knows.
     coming: Vec<Option<Receiver<Vec<u8>>>>,
     known: Vec<NatUse>,
 }
 
 impl PortLog {
-    /// Writes and sends events; why not, if so.
-    fn write(
-        &mut self,
-        events: &[NatEvent],
-        (host, now_s): (&str, u64),
-        counts: &PortCounts,
-    ) -> Option<String> {
-        let mut failed = None;
+    /// Hands events over to be written, and sends them.
+    fn write(&mut self, events: &[NatEvent], (host, now_s): (&str, u64), counts: &PortCounts) {
         counts
             .events
             .fetch_add(events.len() as u64, Ordering::Relaxed);
         if let Some(file) = &self.file {
-            let mut text = String::new();
             for event in events {
-                let line = serde_json::to_string(&line(event, host));
                 // Plain values only, which are always written.
-                let _ = writeln!(text, "{}", line.unwrap_or_default());
-            }
-            if let Err(error) = append(file, &text) {
-                let lost = events.len() as u64;
-                counts.lines_lost.fetch_add(lost, Ordering::Relaxed);
-                failed = Some(format!("{}: {error}", file.display()));
+                let mut text = serde_json::to_string(&line(event, host)).unwrap_or_default();
+                text.push('\n');
+                file.line(text);
             }
         }
-        if let Some((socket, collector)) = &self.collector {
-            let mut lost = 0;
+        if let Some(collector) = &mut self.collector {
             let mut send = |message: &[u8]| {
-                let sent = socket.send(message).is_ok();
-                let count = if sent {
-                    &counts.messages
-                } else {
-                    &counts.messages_lost
-                };
-                count.fetch_add(1, Ordering::Relaxed);
-                lost += u64::from(!sent);
+                collector.send(message, &counts.messages, &counts.messages_lost);
             };
             for event in events {
                 self.exporter.add(event, now_s, &mut send);
             }
             self.exporter.finish(now_s, &mut send);
-            if lost > 0 {
-                failed
-                    .get_or_insert_with(|| format!("collector {collector}: {lost} messages lost"));
+        }
+    }
+
+    /// Whether another part of events can be handed over now.
+    fn has_room(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_none_or(|file| file.room() >= EVENTS_PER_PART)
+    }
+
+    /// What was lost since it was told last, at most once in [`TELL`].
+    fn losses(&mut self, now: Time, counts: &PortCounts) -> Option<String> {
+        let lost = self
+            .file
+            .as_ref()
+            .map_or(0, |file| file.counts().lines_lost);
+        if now < self.told.0 + TELL {
+            return None;
+        }
+        let mut why = Vec::new();
+        if lost > self.told.1 {
+            let lines = lost - self.told.1;
+            why.push(format!("file: {lines} lines lost: {}", counts.lines.why()));
+        }
+        if let Some(collector) = &mut self.collector {
+            let messages = collector.take_lost();
+            if messages > 0 {
+                let address = collector.address;
+                why.push(format!("collector {address}: {messages} messages lost"));
             }
         }
-        failed
+        if why.is_empty() {
+            return None;
+        }
+        self.told = (now, lost);
+        Some(why.join("; "))
     }
-}
-
-fn append(file: &Path, text: &str) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
-    file.write_all(text.as_bytes())
 }
 
 fn line<'a>(event: &NatEvent, host: &'a str) -> Line<'a> {
@@ -233,19 +245,17 @@ fn line<'a>(event: &NatEvent, host: &'a str) -> Line<'a> {
 
 /// The NAT whose ports are counted or logged, with its stage in a chain: the first one.
 fn nat(settings: &Settings) -> Option<(Option<usize>, &NatSettings)> {
-    fn of(stage: Option<usize>, settings: &Settings) -> Option<(Option<usize>, &NatSettings)> {
-        match settings {
-            Settings::Nat(nat) => Some((stage, nat)),
-            _ => None,
-        }
-    }
-    match settings {
-        Settings::Chain(chain) => {
-            let mut stages = chain.stages.iter().enumerate();
-            stages.find_map(|(number, stage)| of(Some(number), &stage.settings))
-        }
-        settings => of(None, settings),
-    }
+    collector::find(settings, |settings| match settings {
+        Settings::Nat(nat) => Some(nat),
+        _ => None,
+    })
+}
+
+/// What writes a file of events.
+fn open(file: &Path, counts: &PortCounts) -> Result<Writer, String> {
+    Sink::open(file, u64::MAX)
+        .and_then(|sink| Writer::start("port-log", sink, counts.lines.clone()))
+        .map_err(|error| format!("the host was not started: the log of the NAT: {error}"))
 }
 
 impl Service<'_, '_> {
@@ -255,22 +265,12 @@ impl Service<'_, '_> {
             return Ok(());
         };
         let log = &settings.carrier.log;
-        let file = log
-            .file
-            .as_ref()
-            .map(|file| check::key_path(&self.prepared.arguments.config, file));
-        if let Some(file) = &file {
-            append(file, "").map_err(|error| {
-                format!(
-                    "the host was not started: the log of the NAT cannot be written to {}: {error}",
-                    file.display()
-                )
-            })?;
-        }
-        let collector = match log.collector {
-            None => None,
-            Some(collector) => Some((open(collector)?, collector)),
-        };
+        let file = log.file.as_ref().map(|file| {
+            let file = check::key_path(&self.prepared.arguments.config, file);
+            open(&file, &self.view.nat_ports)
+        });
+        let (file, collector) = (file.transpose()?, log.collector.map(Collector::open));
+        let collector = collector.transpose()?;
         let instances = self.requests.len();
         self.view.nat_ports.is_on.store(true, Ordering::Relaxed);
         self.exports.ports = Some(PortLog {
@@ -279,6 +279,7 @@ impl Service<'_, '_> {
             collector,
             exporter: EventExporter::new(u32::from(self.member.0) + 1),
             looked: Time::ZERO,
+            told: (Time::ZERO, 0),
             coming: (0..instances).map(|_| None).collect(),
             known: vec![NatUse::default(); instances],
         });
@@ -304,20 +305,29 @@ impl Service<'_, '_> {
                 }
             }
         }
+        let host = (self.config.host.name.as_str(), now_s);
         let (mut events, mut is_over) = (Vec::new(), false);
-        for (coming, known) in log.coming.iter_mut().zip(&mut log.known) {
+        for place in 0..log.coming.len() {
             for _ in 0..PARTS_PER_LOOK {
-                let Some(receiver) = coming else { break };
+                let Some(receiver) = &log.coming[place] else {
+                    break;
+                };
+                if !log.has_room() {
+                    break;
+                }
                 match receiver.try_recv() {
                     Ok(part) => {
+                        let known = &mut log.known[place];
                         NatNews::read_all(&part, |news| match news {
                             NatNews::Use(counted) => *known = counted,
                             NatNews::Event(event) => events.push(event),
                         });
+                        log.write(&events, host, &self.view.nat_ports);
+                        events.clear();
                     }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
-                        (*coming, is_over) = (None, true);
+                        (log.coming[place], is_over) = (None, true);
                     }
                 }
             }
@@ -325,33 +335,16 @@ impl Service<'_, '_> {
         if is_over {
             self.view.nat_ports.show(&log.known);
         }
-        if !events.is_empty() {
-            let host = (self.config.host.name.as_str(), now_s);
-            if let Some(why) = log.write(&events, host, &self.view.nat_ports) {
-                self.log(
-                    &Event::error("ports-not-logged")
-                        .with("why", why)
-                        .effect("who had these ports is not in this log")
-                        .cure("see that the disk has room and the collector listens"),
-                );
-            }
+        if let Some(why) = log.losses(now, &self.view.nat_ports) {
+            self.log(
+                &Event::error("ports-not-logged")
+                    .with("why", why)
+                    .effect("who had these ports is not in this log")
+                    .cure("see that the disk has room, that a pipe is read, and that the collector listens"),
+            );
         }
         self.exports.ports = Some(log);
     }
-}
-
-/// A socket to a collector.
-fn open(collector: SocketAddr) -> Result<UdpSocket, String> {
-    let any: SocketAddr = match collector {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    UdpSocket::bind(any)
-        .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
-        .and_then(|socket| socket.connect(collector).map(|()| socket))
-        .map_err(|error| {
-            format!("the host was not started: nothing can be sent to the collector {collector}: {error}")
-        })
 }
 
 #[cfg(test)]
@@ -385,9 +378,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted() {
-        let folder = std::env::temp_dir().join(format!("asterism-port-log-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    fn what_is_not_written_is_counted_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let counts = PortCounts::default();
+        let path = folder.path().join("nat.log");
+        assert!(open(folder.path(), &counts).is_err());
+        let mut log = PortLog {
+            stage: None,
+            file: Some(open(&path, &counts).unwrap()),
+            collector: None,
+            exporter: EventExporter::new(1),
+            looked: Time::ZERO,
+            told: (Time::ZERO, 0),
+            coming: Vec::new(),
+            known: Vec::new(),
+        };
         let event = NatEvent {
             kind: NatEventKind::BlockAllocated,
             at: 1,
@@ -396,24 +401,25 @@ mod tests {
             outside: Ipv4Addr::new(203, 0, 113, 1),
             ports: (1_024, 1_535),
         };
-        let mut log = PortLog {
-            stage: None,
-            file: Some(folder.join("nat.log")),
-            collector: None,
-            exporter: EventExporter::new(1),
-            looked: Time::ZERO,
-            coming: Vec::new(),
-            known: Vec::new(),
-        };
-        let counts = PortCounts::default();
-        assert_eq!(log.write(&[event, event], ("a", 1), &counts), None);
-        log.file = Some(folder.clone());
-        assert!(log.write(&[event], ("a", 1), &counts).is_some());
         counts.is_on.store(true, Ordering::Relaxed);
-        let document = counts.document().unwrap();
-        assert_eq!((document.events, document.lines_lost), (3, 1));
-        let text = std::fs::read_to_string(folder.join("nat.log")).unwrap();
+        log.write(&[event, event], ("a", 1), &counts);
+        log.file.take().unwrap().end();
+        let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
-        std::fs::remove_dir_all(&folder).unwrap();
+        // A disk that is full holds nobody up, and the host stays as it is.
+        log.file = Some(open(Path::new("/dev/full"), &counts).unwrap());
+        log.write(&[event], ("a", 1), &counts);
+        while counts.document().unwrap().lines_lost == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(counts.document().unwrap().events, 3);
+        assert!(log.has_room());
+        let late = Time::ZERO + TELL;
+        let told = log.losses(late, &counts).unwrap();
+        assert!(
+            told.contains("1 lines lost") && told.contains("space"),
+            "{told}"
+        );
+        assert_eq!(log.losses(late + TELL, &counts), None);
     }
 }

@@ -1,6 +1,8 @@
 //! The thread of one instance: turns while there is work, sleep while there is none, and between bursts the answers to what
 //! others ask of its state. Nobody else touches its tables.
 
+mod publish;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,14 +14,14 @@ use asterism_engine::clock::MonotonicClock;
 use asterism_engine::port::LinkState;
 use asterism_engine::transport::Bell;
 use asterism_engine::{Instance, TracedPacket};
-use asterism_function::{NetworkFunction, Reason};
+use asterism_function::NetworkFunction;
 use asterism_functions::balancer::CONTROL;
 use asterism_placement::Time;
 use asterism_state::audit::LeafSet;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::board::{Board, COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
+use super::board::Board;
 use super::journal::Event;
 use super::requests::{FOUND_MAX, Found, FoundEntry, Request};
 
@@ -606,66 +608,6 @@ impl<F: NetworkFunction> Worker<F> {
         self.sleeps += 1;
         // A signal that ends the sleep early costs a turn.
         let _ = poll(&mut descriptors, Some(&timeout));
-    }
-
-    fn publish(&mut self, now: Time) {
-        self.published_us = now.as_micros();
-        for (port, known) in self.instance.ports().iter().zip(&mut self.links) {
-            let link = port.link();
-            if link != *known {
-                *known = link;
-                let event = match link {
-                    LinkState::Up => Event::info("link-up").with("port", port.name()),
-                    LinkState::Down => Event::warning("link-down")
-                        .with("port", port.name())
-                        .effect(
-                            "nothing comes from it, and what is sent to it is dropped and counted",
-                        )
-                        .cure("bring the interface up; it is taken up again by itself"),
-                };
-                let _ = self.events.try_send(event);
-            }
-        }
-        let (ring_bytes, ring_capacity) = self.instance.log_use();
-        let function = self.instance.function();
-        let mut own = Vec::new();
-        function.measure(self.instance.state(), &mut own);
-        own.resize(function.metrics().len(), 0);
-        let tally = self.instance.tally();
-        let snapshot = InstanceSnapshot {
-            at: now,
-            turns: self.turns,
-            sleeps: self.sleeps,
-            counts: COUNTS.iter().map(|count| (count.of)(tally)).collect(),
-            dropped: Reason::ALL
-                .iter()
-                .map(|reason| tally.dropped(*reason))
-                .collect(),
-            parked: self.instance.parked() as u64,
-            parked_most: tally.parked_most as u64,
-            frames_in_use: self.instance.frames_in_use() as u64,
-            ring_bytes: ring_bytes as u64,
-            ring_capacity: ring_capacity as u64,
-            ports: self
-                .instance
-                .ports()
-                .iter()
-                .map(|port| PortSnapshot {
-                    statistics: port.statistics(),
-                    is_up: port.link() == LinkState::Up,
-                })
-                .collect(),
-            objects: self.instance.object_use(),
-            stages: self
-                .instance
-                .stage_tallies()
-                .map(StageSnapshot::new)
-                .collect(),
-            own,
-        };
-        self.words.clear();
-        snapshot.write(&mut self.words);
-        self.shared.board.publish(&self.words);
     }
 }
 

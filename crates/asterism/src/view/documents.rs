@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::StageDocument;
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
-use crate::eve::sink::EveDocument;
+use crate::lines::LinesDocument;
 use crate::run::caches::CachesDocument;
 use crate::run::exports::ExportsDocument;
 use crate::run::port_log::PortsDocument;
@@ -59,7 +59,7 @@ pub struct StatusDocument {
     pub nat_ports: Option<PortsDocument>,
     /// Alerts that it wrote as lines of JSON; absent where none are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eve: Option<EveDocument>,
+    pub eve: Option<LinesDocument>,
     /// What it fetched from web caches and served; absent where the function knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caches: Option<CachesDocument>,

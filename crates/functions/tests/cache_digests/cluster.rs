@@ -4,7 +4,7 @@ use asterism_function::NetworkFunction;
 use asterism_function::testkit::ClusterKit;
 use asterism_functions::cache_digests::{CONTROL, CacheDigests, read_mask};
 
-use crate::packets::*;
+use crate::frames::*;
 
 fn three() -> ClusterKit<CacheDigests> {
     let mut three = ClusterKit::new(function(), 3, 7);

@@ -5,7 +5,7 @@ use asterism_function::testkit::Testkit;
 use asterism_functions::cache_digests::fuzz::fuzz_caches;
 use asterism_functions::cache_digests::{CONTROL, read_directory};
 
-use crate::packets::*;
+use crate::frames::*;
 
 /// Mutants of each input.
 const MUTANTS: usize = 30_000;

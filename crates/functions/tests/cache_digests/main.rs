@@ -2,5 +2,6 @@
 //! them learnt.
 
 mod cluster;
+mod frames;
 mod hostile;
 mod packets;

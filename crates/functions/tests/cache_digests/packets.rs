@@ -1,132 +1,13 @@
-//! Queries and reports as frames, and what becomes of them at one instance.
+//! What becomes of queries and reports at one instance.
 
-use core::net::Ipv4Addr;
-
-use asterism_function::NetworkFunction;
 use asterism_function::testkit::{Testkit, late_everywhere};
-use asterism_function::{Packet, PortNumber, Reason, Verdict, build};
-use asterism_functions::cache_digests::icp::{read_answer, write_query};
-use asterism_functions::cache_digests::squid::{Header, StoreKey};
+use asterism_function::{Reason, Verdict};
+use asterism_functions::cache_digests::squid::Header;
 use asterism_functions::cache_digests::{
-    BLOCK_BYTES, CONTROL, Cache, CacheDigests, CacheDigestsConfig, FRAME_BLOCKS_MAX, Head, Known,
-    Source, block_frame, head_frame, read_directory, read_mask,
+    CONTROL, CacheDigests, CacheDigestsConfig, Head, Known, read_directory, read_mask,
 };
 
-pub(crate) const INSIDE: PortNumber = PortNumber(0);
-pub(crate) const OUTSIDE: PortNumber = PortNumber(1);
-/// Who asks.
-pub(crate) const ASKER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
-/// A cache whose digest is fetched, and one that reports.
-pub(crate) const FETCHED: (u16, Ipv4Addr) = (0, Ipv4Addr::new(10, 0, 0, 1));
-pub(crate) const REPORTS: (u16, Ipv4Addr) = (1, Ipv4Addr::new(10, 0, 0, 2));
-const COLLECTOR: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 9), 5_140);
-
-pub(crate) fn function() -> CacheDigests {
-    CacheDigests::new(config())
-}
-
-pub(crate) fn config() -> CacheDigestsConfig {
-    let cache = |address, source| Cache {
-        address,
-        icp_port: 3_130,
-        source,
-    };
-    CacheDigestsConfig {
-        caches: vec![
-            cache(FETCHED.1, Source::Digest),
-            cache(REPORTS.1, Source::Reports(1_000)),
-        ],
-        reports: Some(COLLECTOR),
-        ..CacheDigestsConfig::default()
-    }
-}
-
-pub(crate) fn url(number: u32) -> String {
-    format!("http://origin.example/objects/{number}")
-}
-
-/// A query about an object, from a port of the asker's.
-pub(crate) fn query(cache: Ipv4Addr, number: u32) -> Vec<u8> {
-    let mut payload = [0; 1_500];
-    let length = write_query(number, url(number).as_bytes(), &mut payload).unwrap();
-    datagram((ASKER, 3_130), (cache, 3_130), &payload[..length])
-}
-
-pub(crate) fn datagram(
-    (from, from_port): (Ipv4Addr, u16),
-    (to, to_port): (Ipv4Addr, u16),
-    payload: &[u8],
-) -> Vec<u8> {
-    let mut frame = [0; 1_600];
-    let header = build::Header4::between(from, to);
-    let length = build::udp4(&header, from_port, to_port, payload, &mut frame).unwrap();
-    frame[..length].to_vec()
-}
-
-/// A line of Squid's log of its store.
-pub(crate) fn line(action: &str, number: u32) -> String {
-    format!(
-        "1795423463.329 {action} 00 00000000 52FAF89614672CA3DA5D82478E9D788F  200 1795423463 1795337063 1795509863 unknown 512/512 GET {}\n",
-        url(number)
-    )
-}
-
-pub(crate) fn report(text: &str) -> Vec<u8> {
-    datagram((REPORTS.1, 40_000), COLLECTOR, text.as_bytes())
-}
-
-/// A digest of these objects, as a cache makes it.
-pub(crate) fn digest(numbers: core::ops::Range<u32>, capacity: u32) -> (Header, Vec<u8>) {
-    let mut header = Header::sized(capacity, 5);
-    let mut mask = vec![0; header.mask_bytes as usize];
-    for number in numbers {
-        header.count += 1;
-        for place in StoreKey::of_get(url(number).as_bytes()).places(header.bits()) {
-            mask[(place / 8) as usize] |= 1 << (place % 8);
-        }
-    }
-    (header, mask)
-}
-
-/// The frames by which the control side writes a digest.
-pub(crate) fn told(cache: u16, (header, mask): &(Header, Vec<u8>), fetched: u32) -> Vec<Vec<u8>> {
-    let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
-    let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
-    let frames = blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
-    let head = Head {
-        header: *header,
-        fetched,
-    };
-    frames.chain([head_frame(cache, &head)]).collect()
-}
-
-/// The answer among what was emitted: whether it is a hit. Checks that it is from the cache and goes back to who asked.
-pub(crate) fn hit(emitted: &[(PortNumber, Vec<u8>)], cache: Ipv4Addr, number: u32) -> bool {
-    let [(port, frame)] = emitted else {
-        panic!("one answer, not {}", emitted.len())
-    };
-    assert_eq!(*port, INSIDE);
-    let mut frame = frame.clone();
-    let packet = Packet::parse(&mut frame).unwrap();
-    let flow = packet.flow4().unwrap();
-    assert_eq!((flow.source, flow.destination), (cache, ASKER));
-    assert_eq!((flow.source_port, flow.destination_port), (3_130, 3_130));
-    assert_eq!(packet.verify_transport_checksum(), Some(true));
-    let (answered, hit) = read_answer(packet.payload()).unwrap();
-    assert_eq!(answered, number);
-    hit
-}
-
-/// What the state tells of a question.
-pub(crate) fn reported(kit: &Testkit<CacheDigests>, question: u32) -> Vec<u8> {
-    let (mut bytes, mut cursor) = (Vec::new(), Some(0));
-    while let Some(from) = cursor {
-        cursor = kit
-            .function()
-            .report(kit.state(), question, (from, 3), &mut bytes);
-    }
-    bytes
-}
+use crate::frames::*;
 
 #[test]
 fn queries_are_answered_from_a_digest_in_the_caches_name() {

@@ -6,6 +6,7 @@ use asterism_function::chain::{Chain, Stage};
 use asterism_function::testkit::{Contract, Reached, Step};
 use asterism_function::{PortNumber, Reason, TcpFlags, TokenRate, build};
 use asterism_functions::balancer::Balancer;
+use asterism_functions::cache_digests::{CONTROL, CacheDigests, CacheDigestsConfig};
 use asterism_functions::firewall::Firewall;
 use asterism_functions::limiter::{Limit, Limiter, LimiterConfig, Unit};
 use asterism_functions::monitor::{Monitor, MonitorConfig};
@@ -13,8 +14,9 @@ use asterism_functions::nat::Nat;
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, VolumePolicy};
 use asterism_functions::signature::{Fragments, Response, SignatureConfig, Signatures};
+use asterism_functions::span::{Copied, Span};
 
-use crate::{balanced, filtered, made, signed, translated};
+use crate::{balanced, digested, filtered, made, signed, translated};
 use Reached::{ByPackets, Otherwise};
 
 const IN: PortNumber = PortNumber(0);
@@ -467,6 +469,65 @@ pub(crate) fn limiter() -> Contract<Limiter> {
         ],
         keeps: &[("without_room", SUMS)],
         shares: Some("each member spends its share of a limit"),
+    }
+}
+
+pub(crate) fn span() -> Contract<Span> {
+    Contract {
+        make: || Span {
+            copied: Copied::Inward,
+        },
+        steps: || vec![now(IN, made::ping(1, 2)), now(OUT, made::ping(2, 1))],
+        reasons: &[],
+        keeps: &[("copies", SUMS)],
+        shares: None,
+    }
+}
+
+pub(crate) fn cache_digests() -> Contract<CacheDigests> {
+    use digested::*;
+    fn steps() -> Vec<Step> {
+        let mut steps = Vec::new();
+        let known = digest(0..20, 1_000);
+        steps.push(now(IN, query(FETCHED.1, 1)));
+        steps.extend(
+            told(FETCHED.0, &known, 7)
+                .into_iter()
+                .map(|frame| now(CONTROL, frame)),
+        );
+        for number in 0..40 {
+            steps.extend([
+                now(IN, query(FETCHED.1, number)),
+                now(OUT, report(&line("SWAPOUT", number))),
+                now(IN, query(REPORTS.1, number)),
+                now(OUT, report(&line("RELEASE", number / 2))),
+            ]);
+        }
+        let other = digest(0..20, 4_000);
+        steps.extend(
+            told(FETCHED.0, &other, 8)
+                .into_iter()
+                .map(|frame| now(CONTROL, frame)),
+        );
+        steps
+    }
+    Contract {
+        make: || {
+            CacheDigests::new(CacheDigestsConfig {
+                blocks_max: 8,
+                ..config()
+            })
+        },
+        steps,
+        reasons: &[(Reason::TableFull, ByPackets)],
+        keeps: &[
+            (
+                "stored",
+                "what a cache said that it stores, it stores until it says otherwise",
+            ),
+            ("counts", SUMS),
+        ],
+        shares: None,
     }
 }
 

@@ -5,6 +5,9 @@
 #[allow(dead_code, reason = "shared with the balancer's tests")]
 mod balanced;
 mod cases;
+#[path = "../cache_digests/frames.rs"]
+#[allow(dead_code, reason = "shared with the tests of cache digests")]
+mod digested;
 #[path = "../firewall/packets.rs"]
 #[allow(dead_code, reason = "shared with the firewall's tests")]
 mod filtered;
@@ -26,6 +29,8 @@ asterism_function::contract! {
     signature: crate::cases::signature(),
     monitor: crate::cases::monitor(),
     limiter: crate::cases::limiter(),
+    span: crate::cases::span(),
+    cache_digests: crate::cases::cache_digests(),
     pass_through: crate::cases::pass_through(),
     chain: crate::cases::chain(),
 }

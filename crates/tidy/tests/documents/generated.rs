@@ -328,7 +328,7 @@ fn bounds() -> String {
         ("bytes that sealing adds", OVERHEAD_BYTES.to_string(), ""),
         (
             "lines of alerts that wait to be written",
-            asterism::eve::sink::QUEUE_LINES_MAX.to_string(),
+            asterism::lines::QUEUE_LINES_MAX.to_string(),
             "lost: `lines_lost` of `status`",
         ),
     ];

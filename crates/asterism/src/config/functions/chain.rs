@@ -184,6 +184,7 @@ mod tests {
     use asterism_engine::port::{MemoryPort, Port};
     use asterism_function::chain::StageTally;
     use asterism_function::{PortNumber, Reason};
+    use asterism_functions::cache_digests::icp;
     use asterism_packet::{TcpFlags, build};
     use asterism_placement::Time;
 
@@ -201,6 +202,7 @@ mod tests {
                 "services.web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] }"
             }
             "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
+            "cache-digests" => "caches.a = { address = \"203.0.113.10\" }",
             "pass-through" => "access = \"read-write\"",
             _ => "",
         }
@@ -238,7 +240,8 @@ mod tests {
         Some((made, config.function.objects))
     }
 
-    /// A connection's first packet, to the balancer's service. For those that look at contents, it ends as a signature begins.
+    /// A connection's first packet, to the balancer's service; or a query to a cache. For those that look at contents, it ends as a
+    /// signature begins.
     fn packet(kind: &str) -> Vec<u8> {
         let payload: &[u8] = match kind {
             "signature" => b"first GE",
@@ -246,6 +249,13 @@ mod tests {
         };
         let mut bytes = vec![0; 256];
         let between = build::Header4::between([10, 0, 0, 2].into(), [203, 0, 113, 10].into());
+        if kind == "cache-digests" {
+            let mut query = [0; 64];
+            let length = icp::write_query(7, b"http://a.example/", &mut query).unwrap();
+            let length = build::udp4(&between, 4_000, 3_130, &query[..length], &mut bytes);
+            bytes.truncate(length.unwrap());
+            return bytes;
+        }
         let segment = build::Segment::with_flags(TcpFlags::SYN);
         let length = build::tcp4(&between, 4_000, 80, &segment, payload, &mut bytes);
         bytes.truncate(length.unwrap());
@@ -323,6 +333,7 @@ mod tests {
             "signature",
             "monitor",
             "limiter",
+            "cache-digests",
             "pass-through",
         ];
         assert_eq!(failed, all);
@@ -333,6 +344,7 @@ mod tests {
                 "signature",
                 "monitor",
                 "limiter",
+                "cache-digests",
                 "pass-through"
             ]
         );

@@ -2,14 +2,14 @@
 //!
 //! Lines are handed over without waiting; what finds no room, no disk or no reader is lost and counted. Each line is written by
 //! one call, and is no longer than what pipes and sockets take whole; what a full disk took a part of is cut off again. So a
-//! reader never sees a half line followed by another.
+//! reader never sees a half line followed by another. A file that was moved away is made anew by the next line.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const LAST_LINES_MS: u32 = 1_000;
 
 /// What was written, as `status` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EveDocument {
+pub struct LinesDocument {
     /// Lines that were written.
     pub lines: u64,
     /// Lines that could not be written, and are lost.
@@ -45,6 +45,8 @@ pub struct Counts {
     lost: AtomicU64,
     /// Why a line was lost last: an error of the operating system's, or one of those below.
     why: AtomicI32,
+    /// Lines that wait for the thread.
+    waiting: AtomicUsize,
 }
 
 const QUEUE_FULL: i32 = -1;
@@ -55,14 +57,14 @@ const NOT_OPEN: i32 = -4;
 impl Counts {
     /// The counts now; `None` where nothing is written.
     #[must_use]
-    pub fn document(&self) -> Option<EveDocument> {
+    pub fn document(&self) -> Option<LinesDocument> {
         self.is_on
             .load(Ordering::Relaxed)
             .then(|| self.document_always())
     }
 
-    fn document_always(&self) -> EveDocument {
-        EveDocument {
+    fn document_always(&self) -> LinesDocument {
+        LinesDocument {
             lines: self.lines.load(Ordering::Relaxed),
             lines_lost: self.lost.load(Ordering::Relaxed),
         }
@@ -170,6 +172,16 @@ impl Sink {
         Ok(())
     }
 
+    /// Whether a file is still the one that its path names.
+    fn is_there(&self, open: &OwnedFd) -> bool {
+        let identity = |found: rustix::fs::Stat| (found.st_dev, found.st_ino);
+        let (Ok(written), Ok(named)) = (rustix::fs::fstat(open), rustix::fs::stat(&self.path))
+        else {
+            return self.path == Path::new("-");
+        };
+        self.path == Path::new("-") || identity(written) == identity(named)
+    }
+
     /// Writes a line with its end, or says why it is lost.
     ///
     /// # Errors
@@ -182,6 +194,14 @@ impl Sink {
             return Err(NOT_OPEN);
         };
         if self.kind == Kind::File {
+            if !self.is_there(open) {
+                // What cannot be made anew is written where it is now.
+                let moved = self.open.take();
+                if self.open_again().is_err() {
+                    self.open = moved;
+                }
+            }
+            let open = self.open.as_ref().ok_or(NOT_OPEN)?;
             return write_file(open, line, self.size_max);
         }
         let patience = if self.is_stalled { 0 } else { PATIENCE_MS };
@@ -279,17 +299,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread.
+    /// Starts the thread, under a name of 15 bytes at most.
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub fn start(sink: Sink, counts: Arc<Counts>) -> Result<Writer, String> {
+    pub fn start(name: &str, sink: Sink, counts: Arc<Counts>) -> Result<Writer, String> {
         let (messages, received) = sync_channel(QUEUE_LINES_MAX);
         let counts_of = counts.clone();
         let thread = std::thread::Builder::new()
-            .name("eve".to_owned())
+            .name(name.to_owned())
             .spawn(move || write_all(sink, &received, &counts_of))
-            .map_err(|error| format!("no thread to write alerts: {error}"))?;
+            .map_err(|error| format!("no thread to write lines: {error}"))?;
         counts.is_on.store(true, Ordering::Relaxed);
         Ok(Writer {
             messages,
@@ -300,11 +320,17 @@ impl Writer {
 
     /// Hands a line over; one that finds no room is lost and counted. Never waits.
     pub fn line(&self, line: String) {
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            self.messages.try_send(Message::Line(line))
-        {
+        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.messages.try_send(Message::Line(line)).is_err() {
+            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
             self.counts.lose(QUEUE_FULL);
         }
+    }
+
+    /// So many lines find room now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        QUEUE_LINES_MAX.saturating_sub(self.counts.waiting.load(Ordering::Relaxed))
     }
 
     /// Goes on at another place, or at the same opened anew, behind all lines handed over so far. Gives it back if there is no room to
@@ -322,7 +348,7 @@ impl Writer {
 
     /// What was written and lost by now.
     #[must_use]
-    pub fn counts(&self) -> EveDocument {
+    pub fn counts(&self) -> LinesDocument {
         self.counts.document_always()
     }
 
@@ -348,12 +374,15 @@ fn write_all(mut sink: Sink, messages: &Receiver<Message>, counts: &Counts) {
     loop {
         // A pipe that got a reader is opened before there is a line for it.
         match messages.recv_timeout(AGAIN) {
-            Ok(Message::Line(line)) => match sink.write(line.as_bytes()) {
-                Ok(()) => {
-                    counts.lines.fetch_add(1, Ordering::Relaxed);
+            Ok(Message::Line(line)) => {
+                match sink.write(line.as_bytes()) {
+                    Ok(()) => {
+                        counts.lines.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(why) => counts.lose(why),
                 }
-                Err(why) => counts.lose(why),
-            },
+                counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
             Ok(Message::Use(other)) => sink = other,
             Err(RecvTimeoutError::Timeout) => {
                 if sink.open.is_none() {
@@ -376,7 +405,10 @@ mod tests {
     fn writer(path: &Path, size_max: u64) -> (Writer, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
         let sink = Sink::open(path, size_max).unwrap();
-        (Writer::start(sink, counts.clone()).unwrap(), counts)
+        (
+            Writer::start("lines", sink, counts.clone()).unwrap(),
+            counts,
+        )
     }
 
     fn wait(what: &str, there: impl Fn() -> bool) {
@@ -403,7 +435,7 @@ mod tests {
         let (writer, counts) = writer(&path, 20);
         let both = |lines, lines_lost| {
             wait("the counts", || {
-                counts.document() == Some(EveDocument { lines, lines_lost })
+                counts.document() == Some(LinesDocument { lines, lines_lost })
             });
         };
         writer.line("first\n".to_owned());
@@ -413,14 +445,18 @@ mod tests {
         writer.line("third\n".to_owned());
         both(2, 1);
         assert_eq!(counts.why(), "the file has size_max bytes");
-        // As logrotate does it.
+        // As logrotate does it, whether it tells or not.
         let moved = folder.path().join("eve.json.1");
         std::fs::rename(&path, &moved).unwrap();
+        writer.line("moved\n".to_owned());
+        both(3, 1);
+        assert_eq!(lines(&path), ["moved"]);
+        assert_eq!(lines(&moved), ["half", "first", "second"]);
+        std::fs::remove_file(&path).unwrap();
         writer.go_on_at(Sink::open(&path, 20).unwrap()).unwrap();
         writer.line("fourth\n".to_owned());
-        both(3, 1);
+        both(4, 1);
         assert_eq!(lines(&path), ["fourth"]);
-        assert_eq!(lines(&moved), ["half", "first", "second"]);
         // As its `copytruncate` does.
         std::fs::OpenOptions::new()
             .write(true)
@@ -429,7 +465,7 @@ mod tests {
             .set_len(0)
             .unwrap();
         writer.line("fifth\n".to_owned());
-        both(4, 1);
+        both(5, 1);
         assert_eq!(lines(&path), ["fifth"]);
         writer.end();
         assert_eq!(counts.document(), None);
@@ -466,6 +502,7 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.unwrap().success());
         let (writer, counts) = writer(&path, NO_BOUND);
+        assert_eq!(writer.room(), QUEUE_LINES_MAX);
         writer.line("nobody reads\n".to_owned());
         wait("the loss", || counts.document_always().lines_lost == 1);
         let mut reader = std::fs::OpenOptions::new()
@@ -483,6 +520,7 @@ mod tests {
             let now = counts.document_always();
             now.lines + now.lines_lost == sent + 1
         });
+        wait("room", || writer.room() == QUEUE_LINES_MAX);
         let now = counts.document_always();
         assert!(now.lines >= 16 && now.lines_lost > 1_000, "{now:?}");
         let mut read = Vec::new();

@@ -1,0 +1,90 @@
+//! A collector of IPFIX messages (RFC 7011), which are sent to it over UDP and counted.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config::Settings;
+
+/// Where messages go. Nothing that is sent waits.
+#[derive(Debug)]
+pub(super) struct Collector {
+    socket: UdpSocket,
+    pub(super) address: SocketAddr,
+    /// Messages that could not be sent, since the last [`Collector::take_lost`].
+    lost: u64,
+}
+
+impl Collector {
+    pub(super) fn open(address: SocketAddr) -> Result<Self, String> {
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)
+            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+            .and_then(|socket| socket.connect(address).map(|()| socket))
+            .map_err(|error| {
+                format!("the host was not started: nothing can be sent to the collector {address}: {error}")
+            })?;
+        Ok(Self {
+            socket,
+            address,
+            lost: 0,
+        })
+    }
+
+    /// Sends a message, or counts it as lost: a collector that does not listen, or a queue that is full.
+    pub(super) fn send(&mut self, message: &[u8], sent: &AtomicU64, lost: &AtomicU64) {
+        let is_sent = self.socket.send(message).is_ok();
+        let count = if is_sent { sent } else { lost };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.lost += u64::from(!is_sent);
+    }
+
+    /// Messages that were lost since this was asked.
+    pub(super) fn take_lost(&mut self) -> u64 {
+        core::mem::take(&mut self.lost)
+    }
+}
+
+/// The first function that `of` finds something in: its stage, if the function is a chain, and what was found.
+pub(super) fn find<'a, T>(
+    settings: &'a Settings,
+    of: impl Fn(&'a Settings) -> Option<T>,
+) -> Option<(Option<usize>, T)> {
+    match settings {
+        Settings::Chain(chain) => {
+            let mut stages = chain.stages.iter().enumerate();
+            stages.find_map(|(number, stage)| Some((Some(number), of(&stage.settings)?)))
+        }
+        settings => Some((None, of(settings)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_sent_comes_and_what_is_not_is_counted() {
+        let listener = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let mut collector = Collector::open(listener.local_addr().unwrap()).unwrap();
+        let (sent, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        collector.send(b"one", &sent, &lost);
+        let mut buffer = [0; 16];
+        assert_eq!(listener.recv(&mut buffer).unwrap(), 3);
+        drop(listener);
+        // The first that nobody takes is told by ICMP, at the next.
+        for _ in 0..10 {
+            collector.send(b"two", &sent, &lost);
+        }
+        let (sent, lost) = (sent.into_inner(), lost.into_inner());
+        assert_eq!(sent + lost, 11);
+        assert!(lost > 0);
+        assert_eq!((collector.take_lost(), collector.take_lost()), (lost, 0));
+    }
+}
