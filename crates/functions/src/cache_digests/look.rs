@@ -125,6 +125,8 @@ impl CacheDigests {
         } else {
             let lines = ask.packet().payload().split(|byte| *byte == b'\n');
             let mut changes = changes.iter_mut();
+            // All lines are asked about at once.
+            let mut late = None;
             for line in lines.filter(|line| !line.is_empty()) {
                 let (key, is_stored) = match Line::read(line) {
                     Line::Stored(key) => (key, true),
@@ -136,9 +138,15 @@ impl CacheDigests {
                     }
                 };
                 // What was never added would take other objects with it.
-                if !is_stored && self.holds(&ask, cache, key)? != Some(true) {
-                    not_stored += 1;
-                    continue;
+                if !is_stored {
+                    match self.holds(&ask, cache, key) {
+                        Ok(Some(true)) => {}
+                        Ok(_) => {
+                            not_stored += 1;
+                            continue;
+                        }
+                        Err(why) => late = Some(why),
+                    }
                 }
                 let Some(change) = changes.next() else {
                     bad += 1;
@@ -150,6 +158,9 @@ impl CacheDigests {
                 } else {
                     released += 1;
                 }
+            }
+            if let Some(late) = late {
+                return Err(late);
             }
         }
         let find = |counted: Counted| ask.counts.find(&counted.of(cache));

@@ -194,8 +194,10 @@ impl NetworkFunction for CacheDigests {
 
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, CacheDigestsState>) -> Result<Verdict, Late> {
+        if ask.port() == CONTROL {
+            return self.told(ask);
+        }
         match self.purpose(&ask) {
-            None if ask.port() == CONTROL => self.told(ask),
             None => Ok(Verdict::Forward(across(&ask))),
             Some(Purpose::Query(cache)) => self.asked(ask, cache),
             Some(Purpose::Reports(cache)) => self.reported(ask, cache),

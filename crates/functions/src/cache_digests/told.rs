@@ -149,13 +149,17 @@ impl CacheDigests {
         let mut known = [None; FRAME_BLOCKS_MAX];
         let mut rooms = [const { None }; FRAME_BLOCKS_MAX];
         let keys = (first..).map(|block| (of, block));
-        for ((key, known), room) in keys
-            .clone()
-            .zip(&mut known)
-            .zip(&mut rooms)
-            .take(bits.len())
-        {
-            *known = ask.masks.get(&key)?;
+        let mut late = None;
+        for (key, known) in keys.clone().zip(&mut known).take(bits.len()) {
+            match ask.masks.get(&key) {
+                Ok(found) => *known = found,
+                Err(why) => late = Some(why),
+            }
+        }
+        if let Some(late) = late {
+            return Err(late);
+        }
+        for (known, room) in known.iter().zip(&mut rooms).take(bits.len()) {
             if known.is_none() {
                 *room = ask.masks.vacancy()?;
                 if room.is_none() {

@@ -6,7 +6,7 @@ use asterism_function::chain::{Chain, Stage};
 use asterism_function::testkit::{Contract, Reached, Step};
 use asterism_function::{PortNumber, Reason, TcpFlags, TokenRate, build};
 use asterism_functions::balancer::Balancer;
-use asterism_functions::cache_digests::{CONTROL, CacheDigests, CacheDigestsConfig};
+use asterism_functions::cache_digests::{CONTROL, CacheDigests};
 use asterism_functions::firewall::Firewall;
 use asterism_functions::limiter::{Limit, Limiter, LimiterConfig, Unit};
 use asterism_functions::monitor::{Monitor, MonitorConfig};
@@ -512,14 +512,15 @@ pub(crate) fn cache_digests() -> Contract<CacheDigests> {
         steps
     }
     Contract {
-        make: || {
-            CacheDigests::new(CacheDigestsConfig {
-                blocks_max: 8,
-                ..config()
-            })
-        },
+        make: digested::function,
         steps,
-        reasons: &[(Reason::TableFull, ByPackets)],
+        reasons: &[
+            (Reason::UnsupportedProtocol, ByPackets),
+            (
+                Reason::TableFull,
+                Otherwise("the table has more room; tests/cache_digests/packets.rs"),
+            ),
+        ],
         keeps: &[
             (
                 "stored",
