@@ -43,7 +43,16 @@ fn backend_address(number: usize) -> String {
     format!("10.77.0.{}", 11 + number)
 }
 
-fn configuration(lab: &NatLab, drains: Option<usize>) -> String {
+/// By what the hosts know that a backend is dead.
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    /// Checks of their own.
+    ByChecks,
+    /// What becomes of flows: two that fail.
+    ByFlows,
+}
+
+fn configuration(lab: &NatLab, known: Known, drains: Option<usize>) -> String {
     let names: Vec<_> = lab.hosts.iter().map(|host| host.name()).collect();
     let mut text = format!(
         "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
@@ -64,6 +73,10 @@ fn configuration(lab: &NatLab, drains: Option<usize>) -> String {
             format!("{{ address = \"{address}\", port = 8080, drain = {drain} }}")
         })
         .collect();
+    let how = match known {
+        Known::ByChecks => "check = \"http\"\ncheck_path = \"/who\"",
+        Known::ByFlows => "passive = 2",
+    };
     write!(
         text,
         r#"
@@ -77,8 +90,7 @@ kind = "af_packet"
 interface = "out"
 [function.balancer.services.web]
 address = "{TRANSLATED}:80"
-check = "http"
-check_path = "/who"
+{how}
 backends = [{}]
 [function.balancer.checks]
 interval = "200ms"
@@ -100,7 +112,7 @@ next_hop = "{CLIENT}"
 }
 
 impl Balanced {
-    fn start() -> Balanced {
+    fn start(known: Known) -> Balanced {
         let lab = NatLab::new(&NatLabConfig::new(2, MS * 2)).unwrap();
         let node = &lab.client;
         let addresses = (0..BACKENDS)
@@ -119,7 +131,7 @@ impl Balanced {
         asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
         let file = lab
             .lab
-            .file("asterism.toml", configuration(&lab, None))
+            .file("asterism.toml", configuration(&lab, known, None))
             .unwrap();
         let hosts = lab.start_hosts(Path::new(ASTERISM), &file).unwrap();
         Balanced {
@@ -186,7 +198,11 @@ impl Balanced {
     }
 
     fn reload(&self, drains: Option<usize>) {
-        std::fs::write(&self.configuration, configuration(&self.lab, drains)).unwrap();
+        std::fs::write(
+            &self.configuration,
+            configuration(&self.lab, Known::ByChecks, drains),
+        )
+        .unwrap();
         for (place, host) in self.hosts.iter().enumerate() {
             if host.is_none() {
                 continue;
@@ -233,7 +249,7 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
     if !ready(&["ip", "nginx", "curl", "wrk"]) {
         return;
     }
-    let mut cluster = Balanced::start();
+    let mut cluster = Balanced::start(Known::ByChecks);
     cluster.ways(0, 1);
     let mut seen = [0; BACKENDS];
     for _ in 0..40 {
@@ -321,6 +337,32 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
         back == [true; BACKENDS]
     })
     .unwrap();
+    for host in cluster.hosts.into_iter().flatten() {
+        assert!(host.runs(), "{}", host.stderr());
+        host.terminate(PATIENCE).unwrap().successful().unwrap();
+    }
+}
+
+#[test]
+fn flows_find_out_that_a_backend_is_dead() {
+    if !ready(&["ip", "nginx", "curl"]) {
+        return;
+    }
+    let mut cluster = Balanced::start(Known::ByFlows);
+    cluster.ways(0, 1);
+    let mut seen = [0; BACKENDS];
+    for _ in 0..40 {
+        let who = cluster.who();
+        seen[who.unwrap_or_else(|| panic!("no answer\n{}", cluster.hosts_say()))] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 2), "{seen:?}");
+    // Whoever asks it now is refused by its kernel. Two places of eight must have noted that: a few flows share one.
+    cluster.backends[1].take().unwrap().kill();
+    let answers: Vec<Option<usize>> = (0..80).map(|_| cluster.who()).collect();
+    let refused = answers.iter().filter(|who| who.is_none()).count();
+    println!("refused before two instances agreed that it is dead: {refused}");
+    assert!((2..12).contains(&refused), "{answers:?}");
+    assert!(answers[60..].iter().all(Option::is_some), "{answers:?}");
     for host in cluster.hosts.into_iter().flatten() {
         assert!(host.runs(), "{}", host.stderr());
         host.terminate(PATIENCE).unwrap().successful().unwrap();

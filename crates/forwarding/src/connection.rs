@@ -96,6 +96,11 @@ impl Connection {
         self.0 & (RESET | FINISHED_BY_REMOTE) != 0
     }
 
+    /// Whether the remote end of a TCP connection said anything.
+    pub fn is_answered(self) -> bool {
+        self.0 & SEEN << (Direction::Inbound as u8) != 0
+    }
+
     /// Whether the TCP handshake is complete.
     pub fn is_established(self) -> bool {
         self.0 & ACKNOWLEDGED == ACKNOWLEDGED && !self.ended()

@@ -208,12 +208,12 @@ const PORT_SCAN: &[Source] = &[
 
 const PASS_THROUGH: &[Source] = &[source!("functions/src/", "pass_through.rs", Path)];
 
-/// What `asterism new` writes: a count of packets by source, with a limit.
+/// What `asterism new` writes: a count of packets by source, with a limit. No packet runs what names and measures.
 const FLOW_COUNTER: &[Source] = &[source!(
     "asterism/templates/new/src/",
     "lib.rs.in",
     Path,
-    ["state"]
+    ["state", "reasons", "metrics", "measure"]
 )];
 
 /// What was the NAT's own until the balancer needed it too. The paper's NATs have the first in themselves.

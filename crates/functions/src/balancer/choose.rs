@@ -150,7 +150,7 @@ impl Balancer {
         if backend.drains || backend.weight == 0 {
             return Ok(false);
         }
-        if pool.service.checked && self.is_down(ask, pool.service.checked_at(backend))? {
+        if self.is_down(ask, &pool.service, backend)? {
             return Ok(false);
         }
         if flow.mode != Mode::Nat {

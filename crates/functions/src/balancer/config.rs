@@ -20,6 +20,9 @@ pub const BACKENDS_MAX: usize = 1_024;
 /// The greatest weight of a backend.
 pub const WEIGHT_MAX: u32 = 1_000;
 
+/// The most that [`Service::passive`] may be.
+pub const PASSIVE_MAX: u8 = 5;
+
 /// How packets reach a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
@@ -101,6 +104,9 @@ pub struct Service {
     pub persistent: bool,
     /// Whether hosts check its backends: if not, all count as alive.
     pub checked: bool,
+    /// Flows that a backend refuses, or does not answer at all, after which it counts as dead, up to [`PASSIVE_MAX`]; 0: what
+    /// becomes of flows says nothing. Of TCP alone, and translated: otherwise answers are not seen.
+    pub passive: u8,
     /// Its pool.
     pub backends: Vec<Backend>,
 }
@@ -117,6 +123,7 @@ impl Service {
             choice: Choice::Hash,
             persistent: false,
             checked: false,
+            passive: 0,
             backends,
         }
     }
@@ -242,6 +249,13 @@ impl BalancerConfig {
                 .any(|other| other.overlaps(service))
             {
                 fault("another service has some of its ports");
+            }
+            if service.passive > PASSIVE_MAX {
+                fault("too many flows are to fail before their backend counts as dead");
+            }
+            let sees_answers = service.mode == Mode::Nat && service.protocol == Protocol::TCP;
+            if service.passive > 0 && !sees_answers {
+                fault("answers of its backends are not seen, so they cannot be watched");
             }
             if service.backends.len() > SERVICE_BACKENDS_MAX {
                 fault("it has too many backends");

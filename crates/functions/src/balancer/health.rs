@@ -1,15 +1,17 @@
-//! What hosts say of backends: each host checks all of them and has one vote for each, and the votes join. Imports
-//! `asterism_function` alone.
+//! What is said of backends. By hosts: each checks all of them and has one vote for each. And by flows: whom a backend refused or
+//! did not answer, and when it answered again. All of it joins. Imports `asterism_forwarding` and `asterism_function`.
 //!
 //! Checks are made by a host's control side. It tells the function of a result by a frame on a port of its own
 //! ([`CONTROL`]), which no port of the outside world has, so that results take the packets' path into the state.
 
+use asterism_forwarding::Connection;
+use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, BadBytes, Endpoint, Late, PortNumber, Protocol, Reader, Reason, Tick, Value, Verdict,
-    Wire, Writer,
+    Act, Ask, At, BadBytes, Endpoint, Late, PortNumber, Protocol, Reader, Reason, Single, TcpFlags,
+    Tick, Vacancy, Value, Verdict, Wire, Writer,
 };
 
-use super::{Balancer, BalancerState};
+use super::{Backend, Balancer, BalancerState, Flow, Pool, Service};
 
 /// The port by which a host's control side speaks to the function. No configuration can have so many ports.
 pub const CONTROL: PortNumber = PortNumber(u16::MAX);
@@ -19,19 +21,47 @@ pub const VOTE_SECONDS: Tick = 30;
 const RENEW_SECONDS: Tick = VOTE_SECONDS / 3;
 /// Hosts that have a vote; of a larger cluster several share one, and the latest counts.
 pub const VOTERS: usize = 32;
+/// Flows whose failures are told apart, by a hash of their client.
+pub const FAILURES: usize = 8;
 /// Seconds after which what was said of a backend is forgotten.
 pub(super) const IDLE: [Tick; 1] = [4 * VOTE_SECONDS];
 
-/// The votes of all hosts on one backend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The votes of all hosts on one backend, and what its flows say of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Votes {
     /// Of each host: twice the time, plus one for a backend that does not answer; zero for none.
     slots: [u32; VOTERS],
+    /// When it answered a flow last, as far as that was of interest.
+    answered: Tick,
+    /// When flows failed last: those of clients whose hashes have this place in common.
+    failed: [Tick; FAILURES],
 }
 
 impl Default for Votes {
     fn default() -> Self {
-        Self { slots: [0; VOTERS] }
+        Self {
+            slots: [0; VOTERS],
+            answered: 0,
+            failed: [0; FAILURES],
+        }
+    }
+}
+
+impl core::fmt::Debug for Votes {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let given = (0..).zip(self.slots).filter(|(_, slot)| *slot != 0);
+        let mut list = formatter.debug_list();
+        for (member, slot) in given {
+            let word = if slot & 1 == 1 { "down" } else { "up" };
+            list.entry(&format_args!("{member} {word} at {}", slot >> 1));
+        }
+        for failed in self.failed.iter().filter(|failed| **failed != 0) {
+            list.entry(&format_args!("a flow failed at {failed}"));
+        }
+        if self.answered != 0 {
+            list.entry(&format_args!("answered at {}", self.answered));
+        }
+        list.finish()
     }
 }
 
@@ -58,6 +88,34 @@ impl Votes {
         2 * down > votes
     }
 
+    /// With a flow that failed at `now`.
+    #[must_use]
+    pub fn with_failure(mut self, flow: &Flow, now: Tick) -> Self {
+        let place = hash::word(flow.client.to_bits(), 0) as usize % FAILURES;
+        self.failed[place] = self.failed[place].max(now);
+        self
+    }
+
+    /// With an answer that was seen at `now`.
+    #[must_use]
+    pub fn with_answer(mut self, now: Tick) -> Self {
+        self.answered = self.answered.max(now);
+        self
+    }
+
+    /// Flows that failed within [`VOTE_SECONDS`] and since it answered last.
+    fn failures(&self, now: Tick) -> usize {
+        let counts =
+            |failed: &&Tick| **failed > self.answered && now <= failed.saturating_add(VOTE_SECONDS);
+        self.failed.iter().filter(counts).count()
+    }
+
+    /// Whether so many flows failed that it counts as dead: `passive` of them, if that is not 0.
+    #[must_use]
+    pub fn fails(&self, now: Tick, passive: u8) -> bool {
+        passive > 0 && self.failures(now) >= usize::from(passive)
+    }
+
     /// Whether a host's vote says the same and is fresh.
     fn holds(&self, member: u16, now: Tick, is_down: bool) -> bool {
         let slot = self.slots[usize::from(member) % VOTERS];
@@ -74,10 +132,14 @@ impl Value for Votes {
         for (slot, theirs) in self.slots.iter_mut().zip(other.slots) {
             *slot = (*slot).max(theirs);
         }
+        self.answered = self.answered.max(other.answered);
+        for (failed, theirs) in self.failed.iter_mut().zip(other.failed) {
+            *failed = (*failed).max(theirs);
+        }
     }
 }
 
-/// The slots in use, each with its number.
+/// The slots in use, each with its number; the same of failures; and when it answered.
 impl Wire for Votes {
     fn encode(&self, out: &mut Writer<'_>) {
         let given = || (0u8..).zip(self.slots).filter(|(_, slot)| *slot != 0);
@@ -86,6 +148,13 @@ impl Wire for Votes {
             out.u8(number);
             out.u32(slot);
         }
+        let failed = || (0u8..).zip(self.failed).filter(|(_, failed)| *failed != 0);
+        out.u8(failed().count() as u8);
+        for (number, failed) in failed() {
+            out.u8(number);
+            out.u32(failed);
+        }
+        out.u32(self.answered);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
@@ -94,6 +163,11 @@ impl Wire for Votes {
             let number = usize::from(input.u8()?);
             *votes.slots.get_mut(number).ok_or(BadBytes)? = input.u32()?;
         }
+        for _ in 0..input.u8()? {
+            let number = usize::from(input.u8()?);
+            *votes.failed.get_mut(number).ok_or(BadBytes)? = input.u32()?;
+        }
+        votes.answered = input.u32()?;
         Ok(votes)
     }
 }
@@ -166,28 +240,129 @@ impl Balancer {
         if votes.holds(member, now, is_down) {
             return Ok(Verdict::Consumed);
         }
-        let vacancy = match known {
-            Some(_) => None,
-            None => ask.health.vacancy()?,
-        };
-        let mut act = ask.act()?;
         let votes = votes.with(member, now, is_down);
-        match (known, vacancy) {
-            (Some(known), _) => act.health.update(&known, votes),
-            (None, Some(vacancy)) => act.health.insert(vacancy, backend, votes),
-            (None, None) => return Ok(Verdict::Drop(Reason::TableFull)),
-        }
+        let Some(said) = Said::new(&ask, backend, known, votes)? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        said.write(&mut ask.act()?);
         Ok(Verdict::Consumed)
     }
 
-    /// Whether hosts found that a backend does not answer.
+    /// What a client's SYN says of its flow's backend: if an earlier one was not answered, that the flow failed.
+    pub(super) fn said_by_client(
+        &self,
+        ask: &Ask<'_, BalancerState>,
+        at: &At<Flow, Connection>,
+    ) -> Result<Option<Said>, Late> {
+        match self.watching(at) {
+            Some(pool) => self.failed(ask, pool, &at.row),
+            None => Ok(None),
+        }
+    }
+
+    /// What a backend's first answer says of it: a reset that it refuses the flow, anything else that it lives.
+    pub(super) fn said_by_backend(
+        &self,
+        ask: &Ask<'_, BalancerState>,
+        at: &At<Flow, Connection>,
+        flags: TcpFlags,
+    ) -> Result<Option<Said>, Late> {
+        let Some(pool) = self.watching(at) else {
+            return Ok(None);
+        };
+        if flags.contains(TcpFlags::RST) {
+            return self.failed(ask, pool, &at.row);
+        }
+        let (backend, now) = (self.name_of(pool, &at.row), ask.now());
+        match ask.health.get(&backend)? {
+            // Where nothing failed, an answer is no news.
+            Some(known) if known.value.failures(now) > 0 => {
+                let votes = known.value.with_answer(now);
+                Said::new(ask, backend, Some(known), votes)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A flow that failed is noted once a second; where there is no room, not at all.
+    fn failed(
+        &self,
+        ask: &Ask<'_, BalancerState>,
+        pool: &Pool,
+        flow: &Flow,
+    ) -> Result<Option<Said>, Late> {
+        let backend = self.name_of(pool, flow);
+        let known = ask.health.get(&backend)?;
+        let before = known.map(|known| known.value).unwrap_or_default();
+        let votes = before.with_failure(flow, ask.now());
+        if votes == before {
+            return Ok(None);
+        }
+        Said::new(ask, backend, known, votes)
+    }
+
+    /// The pool of a flow that was not answered so far, if what becomes of it says something of its backend.
+    fn watching(&self, at: &At<Flow, Connection>) -> Option<&Pool> {
+        if !self.watches_answers || at.value.is_answered() {
+            return None;
+        }
+        let pool = self.pool_of(at.row.service);
+        pool.filter(|pool| pool.service.passive > 0)
+    }
+
+    /// Whether a backend of a service counts as dead.
     pub(super) fn is_down(
         &self,
         ask: &Ask<'_, BalancerState>,
-        backend: Endpoint,
+        service: &Service,
+        backend: &Backend,
     ) -> Result<bool, Late> {
-        let known = ask.health.get(&backend)?;
-        Ok(known.is_some_and(|known| known.value.is_down(ask.now())))
+        if !service.checked && service.passive == 0 {
+            return Ok(false);
+        }
+        let known = ask.health.get(&service.checked_at(backend))?;
+        let votes = known.map(|known| known.value).unwrap_or_default();
+        let now = ask.now();
+        Ok(service.checked && votes.is_down(now) || votes.fails(now, service.passive))
+    }
+}
+
+/// What is to be written of a backend.
+#[derive(Debug)]
+pub(super) struct Said {
+    backend: Endpoint,
+    known: Option<At<Single<Endpoint>, Votes>>,
+    room: Option<Vacancy>,
+    votes: Votes,
+}
+
+impl Said {
+    /// `None` if there is no room for it.
+    fn new(
+        ask: &Ask<'_, BalancerState>,
+        backend: Endpoint,
+        known: Option<At<Single<Endpoint>, Votes>>,
+        votes: Votes,
+    ) -> Result<Option<Self>, Late> {
+        let room = match known {
+            Some(_) => None,
+            None => ask.health.vacancy()?,
+        };
+        let fits = known.is_some() || room.is_some();
+        Ok(fits.then_some(Self {
+            backend,
+            known,
+            room,
+            votes,
+        }))
+    }
+
+    pub(super) fn write(self, act: &mut Act<'_, BalancerState>) {
+        match (self.known, self.room) {
+            (Some(known), _) => act.health.update(&known, self.votes),
+            (None, Some(room)) => act.health.insert(room, self.backend, self.votes),
+            (None, None) => {}
+        }
     }
 }
 
@@ -218,7 +393,11 @@ mod tests {
                 if bits & 3 == 0 {
                     votes.slots[number as usize] = (bits >> 40) as u32;
                 }
+                if bits & 12 == 0 {
+                    votes.failed[number as usize % FAILURES] = (bits >> 8) as u32;
+                }
             }
+            votes.answered = hash::word(draw, 6) as u32 & 3;
             votes
         };
         for draw in 0..500 {
@@ -229,8 +408,12 @@ mod tests {
             assert_eq!(Votes::decode(&mut input), Ok(random(draw)));
             assert!(input.is_empty());
         }
-        let beyond = [1, VOTERS as u8, 0, 0, 0, 0];
-        assert_eq!(Votes::decode(&mut Reader::new(&beyond, &[])), Err(BadBytes));
+        for beyond in [
+            [1, VOTERS as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            [0, 1, FAILURES as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ] {
+            assert_eq!(Votes::decode(&mut Reader::new(&beyond, &[])), Err(BadBytes));
+        }
     }
 
     #[test]

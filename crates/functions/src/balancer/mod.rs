@@ -6,7 +6,7 @@
 //!
 //! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
 //! the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets), `send.rs` (how a packet
-//! leaves, in each mode), `health.rs` (votes on backends), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
+//! leaves, in each mode), `health.rs` (what hosts and flows say of backends), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
 //! Read first: `flow.rs` and `config.rs`.
 //!
 //! IPv4 only: IPv6 is dropped and counted.
@@ -37,12 +37,12 @@ use asterism_function::{
 use crate::nat::ConfigFault;
 
 pub use config::{
-    BACKENDS_MAX, Backend, BalancerConfig, Choice, Mode, SERVICE_BACKENDS_MAX, SERVICES_MAX,
-    Service, WEIGHT_MAX,
+    BACKENDS_MAX, Backend, BalancerConfig, Choice, Mode, PASSIVE_MAX, SERVICE_BACKENDS_MAX,
+    SERVICES_MAX, Service, WEIGHT_MAX,
 };
 pub use flow::{Flow, Kept};
 pub use fragment::Led;
-pub use health::{CONTROL, Finding, VOTE_SECONDS, VOTERS, Votes};
+pub use health::{CONTROL, FAILURES, Finding, VOTE_SECONDS, VOTERS, Votes};
 pub use maglev::{Maglev, PLACES};
 
 /// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.
@@ -58,7 +58,7 @@ pub struct BalancerState {
     pub kept: Map<(Endpoint, Ipv4Addr), Kept>,
     /// How many flows each backend has.
     pub usage: Vector,
-    /// What hosts say of backends.
+    /// What hosts and flows say of backends.
     pub health: Map<Endpoint, Votes>,
     /// Fragmented datagrams whose first fragment was seen.
     pub fragments: Fragments<Led>,
@@ -84,6 +84,8 @@ pub struct Balancer {
     checked: Vec<Endpoint>,
     /// Some UDP service is checked: packets of known flows must look whether their backend lives.
     watches_udp: bool,
+    /// What becomes of flows says something of some service's backends.
+    watches_answers: bool,
 }
 
 /// A service with what follows from it.
@@ -141,6 +143,7 @@ impl Balancer {
             }),
             pools,
             answering,
+            watches_answers: config.services.iter().any(|service| service.passive > 0),
             watches_udp: checked.iter().any(|one| one.protocol == Protocol::UDP),
             checked,
             config,
@@ -233,13 +236,15 @@ impl Balancer {
         let Some(flow) = ask.flows.by_right(&Ends::from(&plain))? else {
             return self.uncommon(ask);
         };
+        let flags = plain.tcp_flags();
+        const FIRST: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::RST.0);
         if !self.router.inside.takes(ask.packet())
+            || self.watches_answers && flags.intersects(FIRST)
             || plain.ttl() <= 1
             || self.router.outside.is_too_long(plain.length())
         {
             return self.uncommon(ask);
         }
-        let flags = plain.tcp_flags();
         let Flow {
             client,
             service,

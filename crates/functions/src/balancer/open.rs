@@ -57,7 +57,7 @@ impl Balancer {
             return Ok(false);
         }
         let may_move = at.row.client.protocol == Protocol::UDP || opens(flags);
-        let Some(pool) = pool.filter(|pool| may_move && pool.service.checked) else {
+        let Some(pool) = pool.filter(|_| may_move) else {
             return Ok(true);
         };
         let service = &pool.service;
@@ -67,7 +67,7 @@ impl Balancer {
             .iter()
             .find(|one| one.address == at.row.backend.address && is_its(one.port));
         match backend {
-            Some(backend) => Ok(!self.is_down(ask, service.checked_at(backend))?),
+            Some(backend) => Ok(!self.is_down(ask, service, backend)?),
             None => Ok(true),
         }
     }
@@ -79,10 +79,17 @@ impl Balancer {
         at: At<Flow, Connection>,
     ) -> Result<Verdict, Late> {
         let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let said = match opens(flags) {
+            true => self.said_by_client(&ask, &at)?,
+            false => None,
+        };
         let path = Path::ToBackend(at.row.mode, at.row.backend);
         self.send(ask, path, |act| {
             let connection = after_request(at.value, at.row.mode, flags);
             act.flows.update(&at, connection);
+            if let Some(said) = said {
+                said.write(act);
+            }
         })
     }
 
@@ -136,7 +143,7 @@ impl Balancer {
     }
 
     /// What a flow's backend is checked at.
-    fn name_of(&self, pool: &Pool, flow: &Flow) -> Endpoint {
+    pub(super) fn name_of(&self, pool: &Pool, flow: &Flow) -> Endpoint {
         let service = &pool.service;
         let mut backends = service.backends.iter().zip(&pool.places);
         let found = backends
@@ -161,10 +168,14 @@ impl Balancer {
             return Ok(Verdict::Drop(Reason::NoBinding));
         };
         let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let said = self.said_by_backend(&ask, &at, flags)?;
         let path = Path::ToClient(at.row.service);
         self.send(ask, path, |act| {
             let connection = at.value.after(flags, Direction::Inbound);
             act.flows.update(&at, connection);
+            if let Some(said) = said {
+                said.write(act);
+            }
         })
     }
 }

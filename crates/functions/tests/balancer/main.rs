@@ -7,3 +7,4 @@ mod cluster;
 mod hostile;
 mod modes;
 mod network;
+mod passive;

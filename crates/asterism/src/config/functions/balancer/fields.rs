@@ -41,7 +41,7 @@ object!(
 object!(
     HEALTH,
     "function.balancer.state.health",
-    "What hosts say of backends: a vote each.",
+    "What hosts say of backends, a vote each; and which flows these refused or did not answer.",
     [placement(REPLICATED), delay(), absent(DROP)]
 );
 object!(
@@ -291,6 +291,12 @@ static SERVICE: Section = Section {
             },
             default: Default::Unset("the backend's port"),
             meaning: "Another TCP port to check, as UDP services need.",
+        },
+        Field {
+            name: "passive",
+            kind: Kind::Count { least: 1, most: 5 },
+            default: Default::Unset("flows say nothing of backends"),
+            meaning: "Flows that a backend refuses (RST), or whose SYN is sent again because it did not answer, within 30 s, after which it counts as dead, until it answers one or for 30 s. For TCP with mode = \"nat\".",
         },
         Field {
             name: "backends",

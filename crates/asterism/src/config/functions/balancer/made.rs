@@ -96,6 +96,7 @@ fn config(settings: &BalancerSettings) -> BalancerConfig {
             },
             persistent: service.persistent,
             checked: service.check != Check::None,
+            passive: service.passive,
             ..balancer::Service::new(
                 Endpoint::new(*service.address.ip(), port, protocol),
                 service

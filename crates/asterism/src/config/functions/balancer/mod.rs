@@ -59,6 +59,8 @@ pub struct Service {
     pub check: Check,
     /// Which TCP port is checked; `None`: the backend's.
     pub check_port: Option<u16>,
+    /// Flows that a backend refuses or does not answer, after which it counts as dead; 0: they say nothing.
+    pub passive: u8,
     /// The pool.
     pub backends: Vec<Backend>,
 }
@@ -228,6 +230,9 @@ fn service(table: &NamedValues) -> Option<Service> {
             _ => Check::None,
         },
         check_port: port(values, "check_port"),
+        passive: values
+            .count("passive")
+            .map_or(Some(0), |count| u8::try_from(count).ok())?,
         backends: backends
             .map(|(value, _)| match value {
                 Value::Table(backend) => Some(Backend {
@@ -297,6 +302,13 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
             "a UDP service cannot be checked at its own port".to_owned(),
             values.span_of("check"),
             "write check_port = 8080, or another TCP port of the backends that tells of their health",
+        );
+    }
+    if service.passive > 0 && (!service.tcp || service.mode != BalancerMode::Nat) {
+        add(
+            "backends whose answers are not seen cannot be watched".to_owned(),
+            values.span_of("passive"),
+            "leave `passive` out, or write it of a TCP service with mode = \"nat\"; others are checked with `check`",
         );
     }
     if service.backends.is_empty() {

@@ -1,0 +1,180 @@
+//! What flows say of backends: whom they refused or did not answer.
+
+use asterism_function::testkit::{ClusterKit, late_everywhere};
+use asterism_function::{Endpoint, Verdict};
+use asterism_functions::balancer::{Balancer, Choice, Mode, Service};
+
+use crate::network::*;
+
+/// Clients' numbers of one test, far from all others.
+const LATER: u32 = 10_000;
+
+fn watched(backends: u8) -> Service {
+    Service {
+        passive: 3,
+        ..service(backends)
+    }
+}
+
+/// Clients whose SYN went to a backend.
+fn clients_of(kit: &mut Kit, dead: u8, count: usize) -> Vec<Endpoint> {
+    let opens = (0..LATER).map(client);
+    let mut got = opens.filter(|one| opened(kit, *one, asked()) == dead);
+    (0..count).map(|_| got.next().unwrap()).collect()
+}
+
+fn is_avoided(kit: &mut Kit, dead: u8, from: u32) -> bool {
+    (from..from + 50).all(|number| opened(kit, client(number), asked()) != dead)
+}
+
+#[test]
+fn a_backend_that_does_not_answer_gets_no_more_flows_until_it_answers() {
+    let mut kit = kit(vec![watched(4)]);
+    let clients = clients_of(&mut kit, 2, 12);
+    let mut resent = 0;
+    for one in &clients {
+        resent += u8::from(opened(&mut kit, *one, asked()) == 2);
+    }
+    // Flows share places by a hash of their clients.
+    assert!((3..8).contains(&resent), "{resent}");
+    assert!(is_avoided(&mut kit, 2, LATER));
+    // The others' flows are where they were, and those that were told of the death are answered by others.
+    for one in &clients[..3] {
+        assert_ne!(opened(&mut kit, *one, asked()), 2);
+    }
+    // Its queue was long: it answers one after all, in the next second.
+    kit.advance(1);
+    let late = clients_of(&mut kit, 0, 1)[0];
+    let outcome = send(&mut kit, BACKENDS, endpoint_of(0), late, SYN_ACK);
+    assert_eq!(outcome.verdict, Verdict::Forward(CLIENTS));
+    assert!(is_avoided(&mut kit, 2, 2 * LATER), "another one answered");
+}
+
+#[test]
+fn an_answer_brings_it_back_and_so_does_time() {
+    let mut kit = kit(vec![watched(3)]);
+    let clients = clients_of(&mut kit, 1, 13);
+    let waits = clients[12];
+    let die = |kit: &mut Kit, clients: &[Endpoint]| {
+        for one in clients {
+            let outcome = send(kit, BACKENDS, endpoint_of(1), *one, RST);
+            assert_eq!(outcome.verdict, Verdict::Forward(CLIENTS));
+        }
+    };
+    die(&mut kit, &clients[..12]);
+    assert!(is_avoided(&mut kit, 1, LATER));
+    kit.advance(1);
+    send(&mut kit, BACKENDS, endpoint_of(1), waits, SYN_ACK);
+    assert!(!is_avoided(&mut kit, 1, 2 * LATER));
+
+    let mut kit = crate::network::kit(vec![watched(3)]);
+    let clients = clients_of(&mut kit, 1, 12);
+    die(&mut kit, &clients);
+    kit.advance(30);
+    assert!(is_avoided(&mut kit, 1, LATER));
+    kit.advance(1);
+    assert!(!is_avoided(&mut kit, 1, 2 * LATER), "it is tried again");
+}
+
+#[test]
+fn one_client_does_not_make_a_backend_dead_and_resets_of_open_connections_say_nothing() {
+    let mut kit = kit(vec![watched(3)]);
+    let clients = clients_of(&mut kit, 1, 12);
+    for _ in 0..20 {
+        assert_eq!(opened(&mut kit, clients[0], asked()), 1);
+        kit.advance(1);
+    }
+    for one in &clients[1..] {
+        send(&mut kit, BACKENDS, endpoint_of(1), *one, SYN_ACK);
+        send(&mut kit, CLIENTS, *one, asked(), ACK);
+        send(&mut kit, BACKENDS, endpoint_of(1), *one, RST);
+    }
+    assert!(!is_avoided(&mut kit, 1, LATER));
+    // Where nothing fails, nothing is written of backends.
+    let mut kit = crate::network::kit(vec![watched(3)]);
+    for one in clients_of(&mut kit, 1, 12) {
+        send(&mut kit, BACKENDS, endpoint_of(1), one, SYN_ACK);
+    }
+    assert_eq!(kit.state().health.len(), 0);
+    // Where flows are not to say anything, they do not.
+    let mut kit = crate::network::kit(vec![service(3)]);
+    for one in clients_of(&mut kit, 1, 12) {
+        send(&mut kit, BACKENDS, endpoint_of(1), one, RST);
+    }
+    assert!(!is_avoided(&mut kit, 1, LATER));
+    assert_eq!(kit.state().health.len(), 0);
+}
+
+/// SYNs by one instance, refusals by the second, and the third avoids the backend.
+#[test]
+fn instances_find_out_together() {
+    for choice in [Choice::Hash, Choice::LeastConnections] {
+        let service = Service {
+            choice,
+            ..watched(3)
+        };
+        let function = balancer(config(vec![service]));
+        let mut three: ClusterKit<Balancer> = ClusterKit::new(function, 3, 7);
+        three.advance_us(50_000);
+        let goes_to = |three: &mut ClusterKit<Balancer>, member, number| {
+            let bytes = frame(CLIENTS, client(number), asked(), SYN);
+            let outcome = three.packet(member, CLIENTS, &bytes);
+            assert_eq!(outcome.verdict, Verdict::Forward(BACKENDS));
+            ends_of(&outcome.packet).destination()
+        };
+        let of: Vec<_> = (0..60)
+            .map(|number| (goes_to(&mut three, 0, number), number))
+            .collect();
+        three.exchange();
+        for (server, number) in of {
+            if server == endpoint_of(1) {
+                let bytes = frame(BACKENDS, server, client(number), RST);
+                three.packet(1, BACKENDS, &bytes);
+            }
+        }
+        assert!((LATER..LATER + 60).any(|number| goes_to(&mut three, 2, number) == endpoint_of(1)));
+        three.exchange();
+        for member in 0..3 {
+            let from = 2 * LATER + 100 * member as u32;
+            for number in from..from + 60 {
+                assert_ne!(goes_to(&mut three, member, number), endpoint_of(1));
+            }
+        }
+        three.agree();
+    }
+}
+
+#[test]
+fn late_reads_change_nothing() {
+    let mut steps = Vec::new();
+    for number in 0..30 {
+        let opens = frame(CLIENTS, client(number), asked(), SYN);
+        steps.extend([(0, CLIENTS, opens.clone()), (1, CLIENTS, opens)]);
+        for server in 0..3 {
+            let flags = if server == 0 { SYN_ACK } else { RST };
+            let answer = frame(BACKENDS, endpoint_of(server), client(number), flags);
+            steps.push((0, BACKENDS, answer));
+        }
+    }
+    late_everywhere(|| balancer(config(vec![watched(3)])), &steps);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let udp = Service {
+        protocol: asterism_function::Protocol::UDP,
+        ..watched(2)
+    };
+    let direct = Service {
+        passive: 1,
+        ..with_mode(Mode::Direct)
+    };
+    let many = Service {
+        passive: 6,
+        ..watched(2)
+    };
+    for (service, needle) in [(udp, "not seen"), (direct, "not seen"), (many, "too many")] {
+        let faults = Balancer::new(config(vec![service])).unwrap_err();
+        assert!(faults[0].to_string().contains(needle), "{faults:?}");
+    }
+}
