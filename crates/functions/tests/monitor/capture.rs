@@ -52,17 +52,6 @@ pub(crate) fn captures(test: &str) -> Vec<PathBuf> {
     captures
 }
 
-/// Whether a program is there; said loudly if not.
-pub(crate) fn has(program: &str, test: &str) -> bool {
-    let found = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    });
-    if !found {
-        eprintln!("SKIPPED ({program} is not installed): {test}");
-    }
-    found
-}
-
 /// Reads a classic pcap file of Ethernet frames. Time stamps that go back stand still.
 pub(crate) fn read(path: &Path) -> Vec<Step> {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -9,7 +9,8 @@ use asterism_function::testkit::START_TICK;
 use asterism_functions::host::Host;
 use asterism_functions::monitor::{Flow, MonitorConfig};
 
-use crate::capture::{Counts, captures, has, read, run};
+use crate::capture::{Counts, captures, read, run};
+use crate::nfcapd::has;
 
 fn host(text: &str) -> Option<Host> {
     Some(text.parse::<core::net::IpAddr>().ok()?.into())

@@ -5,6 +5,8 @@ mod cluster;
 mod collector;
 mod exact;
 mod hostile;
+#[path = "../programs/nfcapd.rs"]
+mod nfcapd;
 #[path = "../port_scan/packets.rs"]
 mod packets;
 mod shared;

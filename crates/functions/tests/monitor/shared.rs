@@ -8,7 +8,8 @@ use asterism_functions::monitor::{
 };
 
 use crate::cluster::Cluster;
-use crate::collector::Collector;
+use crate::collector::flows;
+use crate::nfcapd::Collector;
 use crate::packets::{host, syn, udp};
 
 /// Packets and bytes that passed, by interval and flow.
@@ -162,10 +163,7 @@ fn a_real_collector_sums_what_two_exporters_sent_to_what_passed() {
     let last = (cluster.tick() - GRACE_S) / 60 - 1;
     let mut senders = [Exporter::new(1), Exporter::new(2), Exporter::new(3)];
     let send = |message: &[u8]| {
-        collector
-            .socket
-            .send(message)
-            .expect("the collector listens");
+        collector.send(message);
     };
     let now_s = 1_700_000_400;
     for (interval, host, record) in &exports.done {
@@ -179,7 +177,7 @@ fn a_real_collector_sums_what_two_exporters_sent_to_what_passed() {
         .iter_mut()
         .for_each(|sender| sender.finish(now_s, send));
     let mut collected: BTreeMap<Flow, (u64, u64)> = BTreeMap::new();
-    for record in collector.flows() {
+    for record in flows(collector) {
         let sum = collected.entry(record.flow).or_default();
         *sum = (sum.0 + record.packets, sum.1 + record.bytes);
     }

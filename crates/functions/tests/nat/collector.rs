@@ -1,74 +1,16 @@
 //! What a NAT logs as IPFIX, as the real collector `nfcapd` takes it and `nfdump` shows it.
 
 use core::net::Ipv4Addr;
-use std::net::UdpSocket;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use asterism_function::{Endpoint, Protocol};
 use asterism_functions::nat::{NatEvent, NatEventKind, export::EventExporter};
 
 use crate::network::{tcp, udp};
+use crate::nfcapd::Collector;
 
-fn has(program: &str) -> bool {
-    let found = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    });
-    if !found {
-        eprintln!("SKIPPED ({program} is not installed)");
-    }
-    found
-}
-
-/// Sends messages to a collector, ends it, and shows these fields of what it has.
-fn collected(messages: &[Vec<u8>], fields: &[&str]) -> Vec<String> {
-    let folder = std::env::temp_dir().join(format!("asterism-nat-events-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder can be made");
-    let free = UdpSocket::bind("127.0.0.1:0").expect("there is a free port");
-    let port = free.local_addr().expect("it has an address").port();
-    drop(free);
-    let mut collector = Command::new("nfcapd")
-        .args(["-b", "127.0.0.1", "-t", "3600", "-B", "4000000", "-p"])
-        .arg(port.to_string())
-        .arg("-w")
-        .arg(&folder)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nfcapd runs");
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("there is a free port");
-    socket
-        .connect(("127.0.0.1", port))
-        .expect("an address of this machine");
-    // A port that nobody listens on refuses; what no collector understands is left out by it.
-    let listens = (0..500).any(|_| {
-        let _ = socket.send(&[0]);
-        std::thread::park_timeout(Duration::from_millis(20));
-        socket.send(&[0]).is_ok()
-    });
-    assert!(listens, "nfcapd does not listen");
-    for message in messages {
-        socket.send(message).expect("the collector listens");
-        std::thread::park_timeout(Duration::from_micros(200));
-    }
-    std::thread::park_timeout(Duration::from_millis(500));
-    let id = collector.id().to_string();
-    let killed = Command::new("kill").arg(&id).status().expect("kill runs");
-    assert!(killed.success());
-    collector.wait().expect("nfcapd ends");
-    let output = Command::new("nfdump")
-        .arg("-R")
-        .arg(&folder)
-        .args(["-q", "-6", "-o", "json"])
-        .output()
-        .expect("nfdump runs");
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
-    let text = String::from_utf8(output.stdout).expect("nfdump writes text");
-    records(&text, fields)
-}
-
-/// Of each record of nfdump's JSON these fields, one line each.
-fn records(text: &str, fields: &[&str]) -> Vec<String> {
+/// Of each record that a collector has these fields, one line each.
+fn records(collector: Collector, fields: &[&str]) -> Vec<String> {
+    let text = collector.shown(&["-o", "json"]);
     let records = text.split('{').skip(1).map(|record| {
         let value = |name: &&str| {
             let line = record.lines().find(|line| {
@@ -101,11 +43,12 @@ fn block(number: u16, kind: NatEventKind) -> NatEvent {
 
 #[test]
 fn a_real_collector_has_every_block_and_binding() {
-    if !has("nfcapd") || !has("nfdump") {
+    let test = "a_real_collector_has_every_block_and_binding";
+    let Some(collector) = Collector::start(test) else {
         return;
-    }
+    };
     let mut exporter = EventExporter::new(1);
-    let mut messages = Vec::new();
+    let send = |message: &[u8]| collector.send(message);
     let mut expected = Vec::new();
     for number in 0..500 {
         let kind = if number % 3 == 0 {
@@ -124,11 +67,9 @@ fn a_real_collector_has_every_block_and_binding() {
             "{word},{},{},{}",
             event.inside.address, event.outside, event.ports.0
         ));
-        exporter.add(&event, 1_700_001_000, |message| {
-            messages.push(message.to_vec())
-        });
+        exporter.add(&event, 1_700_001_000, send);
     }
-    exporter.finish(1_700_001_000, |message| messages.push(message.to_vec()));
+    exporter.finish(1_700_001_000, send);
     let fields = [
         "nat_event_id",
         "nat_event",
@@ -136,10 +77,12 @@ fn a_real_collector_has_every_block_and_binding() {
         "src4_xlt_ip",
         "src_xlt_port",
     ];
-    assert_eq!(sorted(collected(&messages, &fields)), sorted(expected));
+    assert_eq!(sorted(records(collector, &fields)), sorted(expected));
 
+    let collector = Collector::start(test).expect("it was there before");
+    let send = |message: &[u8]| collector.send(message);
     let mut exporter = EventExporter::new(1);
-    let (mut messages, mut expected) = (Vec::new(), Vec::new());
+    let mut expected = Vec::new();
     for (number, inside) in [tcp([10, 0, 0, 5], 4_000), udp([10, 0, 0, 6], 5_000)]
         .into_iter()
         .enumerate()
@@ -161,12 +104,10 @@ fn a_real_collector_has_every_block_and_binding() {
                 "{word},{protocol},{},{},{},{}",
                 inside.address, inside.port, event.outside, event.ports.0
             ));
-            exporter.add(&event, 1_700_001_000, |message| {
-                messages.push(message.to_vec())
-            });
+            exporter.add(&event, 1_700_001_000, send);
         }
     }
-    exporter.finish(1_700_001_000, |message| messages.push(message.to_vec()));
+    exporter.finish(1_700_001_000, send);
     let fields = [
         "nat_event_id",
         "proto",
@@ -175,7 +116,7 @@ fn a_real_collector_has_every_block_and_binding() {
         "src4_xlt_ip",
         "src_xlt_port",
     ];
-    assert_eq!(sorted(collected(&messages, &fields)), sorted(expected));
+    assert_eq!(sorted(records(collector, &fields)), sorted(expected));
 }
 
 fn sorted(mut lines: Vec<String>) -> Vec<String> {

@@ -14,5 +14,7 @@ mod laws;
 mod links;
 mod mapping;
 mod network;
+#[path = "../programs/nfcapd.rs"]
+mod nfcapd;
 mod own;
 mod settings;
