@@ -91,6 +91,8 @@ pub struct Instance<F: NetworkFunction> {
     prefetch_above_bytes: usize,
     flush_us: u64,
     flushed_us: u64,
+    /// The last flush that left nothing out.
+    told_all_us: u64,
     /// Objects that the flush under way has still to come to.
     flush_left: u8,
     /// The last round in which what had changed was logged, the last in which that was begun, and the bytes left of its share.

@@ -241,6 +241,7 @@ fn complaint(name: &str) -> &'static str {
         "SpeaksTooEarly" => "a rolling upgrade splits the cluster",
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
         "RepairsStayPaused" => "what was lost is never sent again",
+        "CalmNeverTold" => "replicas of a limit differ",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "CellNotAudited" | "EarlyGroupNotSummed" => {
             "an alarm that means nothing is heeded by nobody"

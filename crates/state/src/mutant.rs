@@ -67,11 +67,13 @@ pub enum Mutant {
     ReassignedUnreleased,
     /// A host that nobody answers grants on (a NAT port given to two flows, by a host that was only cut off).
     LeaseWithoutEnd,
+    /// What was spent from buckets that are far from empty waits for ever (replicas of a limit differ).
+    CalmNeverTold,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 25] = [
+    pub const ALL: [Mutant; 26] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -97,6 +99,7 @@ impl Mutant {
         Mutant::ReassignedBeforeIdle,
         Mutant::ReassignedUnreleased,
         Mutant::LeaseWithoutEnd,
+        Mutant::CalmNeverTold,
     ];
 }
 

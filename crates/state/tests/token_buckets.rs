@@ -21,6 +21,8 @@ struct Limits {
 const SECOND: u64 = 1_000_000;
 const CAPACITY: u32 = 60;
 const KEY: u32 = 7;
+/// How long a patient host keeps what may wait.
+const PATIENCE_US: u64 = 2_000;
 /// When tests begin: neither clock is at zero.
 const BEGIN_US: u64 = 5_000 * SECOND;
 
@@ -136,7 +138,8 @@ impl Instance {
 
 /// Something that happens later: an instance tells, or hears.
 enum Event {
-    Flush(usize),
+    /// Patiently, or not.
+    Flush(usize, bool),
     Hear(usize, OriginName, Groups),
 }
 
@@ -173,9 +176,14 @@ impl Cluster {
             }
             let (due, event) = self.events.swap_remove(next);
             match event {
-                Event::Flush(at) => {
+                Event::Flush(at, patient) => {
+                    if patient {
+                        self.events
+                            .push((due + PATIENCE_US, Event::Flush(at, false)));
+                    }
                     let instance = &mut self.instances[at];
                     instance.at(due);
+                    instance.context.be_patient(patient);
                     let (name, told) = (instance.name(), instance.told());
                     for to in (0..self.instances.len()).filter(|&to| to != at) {
                         let later = due + self.below(self.delay_us / 2 + 1);
@@ -199,7 +207,8 @@ impl Cluster {
         if spends {
             self.spent.push((now_us, count));
             let later = now_us + self.below(self.delay_us / 2 + 1);
-            self.events.push((later, Event::Flush(at)));
+            let patient = self.below(2) == 0;
+            self.events.push((later, Event::Flush(at, patient)));
         }
         spends
     }
@@ -267,6 +276,7 @@ proptest! {
         let shape = Shape::new(members, per_second, burst, Spending::Approximate);
         let mut cluster = Cluster::new(shape.instances(), delay_us, seed);
         play(&mut cluster, 120, pause_us, |_, _| ());
+        let delay_us = delay_us + PATIENCE_US;
         let excess = u64::from(members - 1) * (burst * SECOND + per_second * delay_us);
         cluster.check(per_second, burst * SECOND + excess);
         // Nothing that came within a second was forgiven, so that the rate holds in the long run.
@@ -332,6 +342,43 @@ fn instances_that_all_spend_what_they_can_exceed_it_by_their_number_times_rate_t
         .retain(|&(at_us, _)| at_us > BEGIN_US + 5 * SECOND);
     let excess = u64::from(members - 1) * per_second * delay_us + 2 * u64::from(members) * SECOND;
     cluster.check(per_second, excess);
+}
+
+/// What is spent from a bucket that is at least half full may wait; what is spent from others is told at once, and all that waits
+/// with it.
+#[test]
+fn a_patient_flush_leaves_what_nobody_decides_by() {
+    let shape = Shape::new(2, 10, 100, Spending::Approximate);
+    let mut instances = shape.instances();
+    let [one, other] = &mut instances[..] else {
+        panic!("two")
+    };
+    one.context.be_patient(true);
+    assert!(one.spend(KEY, 50) && one.spend(KEY + 1, 1));
+    assert_eq!(one.told(), []);
+    one.context.be_patient(false);
+    let told = one.told();
+    other.hear(one.name(), &told);
+    assert_eq!(other.available(), 50);
+    one.context.be_patient(true);
+    assert!(one.spend(KEY + 1, 1));
+    assert_eq!(one.told(), []);
+    assert!(one.spend(KEY, 1));
+    let told = one.told();
+    assert_eq!(told.len(), 1);
+    other.hear(one.name(), &told);
+    assert_eq!(other.available(), 49);
+    assert_eq!(one.told(), []);
+    // What another spent makes it short here too: it is told what was spent here.
+    other.context.be_patient(true);
+    other.told();
+    assert!(other.spend(KEY + 2, 40));
+    assert_eq!(other.told(), []);
+    assert!(one.spend(KEY + 2, 40));
+    one.context.be_patient(false);
+    let told = one.told();
+    other.hear(one.name(), &told);
+    assert!(!other.told().is_empty());
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl InstanceParts {
             prefetch_above_bytes: CACHE_BYTES,
             flush_us: self.flush_us,
             flushed_us: 0,
+            told_all_us: 0,
             flush_left: 0,
             drained_round: 0,
             begun_round: 0,

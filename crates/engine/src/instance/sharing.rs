@@ -32,6 +32,8 @@ const SWEEP_PER_TURN: u32 = 1_024;
 const SWEEP_END: u32 = 16;
 /// Entries of which the parts of digests to be sent again are looked for in one call.
 const WRITE_AGAIN_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
+/// Microseconds for which flushes may leave out what can wait: of what nobody decides by, one total then tells of many changes.
+const PATIENCE_US: u64 = 2_000;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 /// Tables larger than this are prefetched if packets read more of them than the cache holds (`recency.rs`): half more than a
@@ -321,6 +323,13 @@ impl<F: NetworkFunction> Instance<F> {
         // In as many turns as it takes, each object once: what changes meanwhile is for the next flush.
         if self.flush_left == 0 {
             self.flush_left = objects;
+            // A congested path has its own rounds, which are rare enough.
+            let waited_us = self.now_us.saturating_sub(self.told_all_us);
+            let patient = round == 0 && waited_us < PATIENCE_US;
+            self.context.be_patient(patient);
+            if !patient {
+                self.told_all_us = self.now_us;
+            }
         }
         while self.flush_left > 0 {
             let object = objects - self.flush_left;

@@ -71,6 +71,8 @@ zeroed! {
         debt: u64,
         /// When that was so, in microseconds.
         at_us: u64,
+        /// Tokens spent here that are counted nowhere else yet.
+        unsaid: u64,
     }
 }
 
@@ -94,7 +96,7 @@ impl Levels {
     /// What is missing in a bucket at a time. Time that goes back stands still.
     #[inline(always)]
     pub(super) fn debt(&self, number: u32, now_us: u64) -> u64 {
-        let Level { debt, at_us } = self.levels[number as usize];
+        let Level { debt, at_us, .. } = self.levels[number as usize];
         debt.saturating_sub(self.bounds.refill(now_us.saturating_sub(at_us)))
     }
 
@@ -114,6 +116,12 @@ impl Levels {
         debt.saturating_add(wanted.saturating_mul(self.bounds.token)) <= self.bounds.burst
     }
 
+    /// Whether a bucket in which `debt` is missing is more than half empty.
+    #[inline(always)]
+    pub(super) fn is_short(&self, debt: u64) -> bool {
+        debt > self.bounds.burst / 2
+    }
+
     /// Whole tokens of a bucket in which `debt` is missing.
     pub(super) fn tokens(&self, debt: u64) -> u64 {
         self.bounds.burst.saturating_sub(debt) / self.bounds.token
@@ -123,16 +131,33 @@ impl Levels {
         self.levels[number as usize] = Level {
             debt,
             at_us: now_us,
+            unsaid: 0,
         };
     }
 
-    /// Takes tokens that the bucket has.
+    /// Takes tokens that the bucket has. Whether it is more than half empty then.
     #[inline(always)]
-    pub(super) fn spend(&mut self, number: u32, tokens: u64, now_us: u64) {
+    pub(super) fn spend(&mut self, number: u32, tokens: u64, now_us: u64) -> bool {
         let debt = self.debt(number, now_us);
         let level = &mut self.levels[number as usize];
         level.debt = debt.saturating_add(tokens.saturating_mul(self.bounds.token));
         level.at_us = level.at_us.max(now_us);
+        let debt = level.debt;
+        self.is_short(debt)
+    }
+
+    /// Keeps in mind that tokens were spent here, beside the level, which the packet has at hand. Whether nothing was before.
+    #[inline(always)]
+    pub(super) fn note(&mut self, number: u32, tokens: u64) -> bool {
+        let level = &mut self.levels[number as usize];
+        let is_first = level.unsaid == 0;
+        level.unsaid = level.unsaid.saturating_add(tokens);
+        is_first
+    }
+
+    /// What was kept in mind, which is forgotten.
+    pub(super) fn take_noted(&mut self, number: u32) -> u64 {
+        core::mem::take(&mut self.levels[number as usize].unsaid)
     }
 
     /// Takes tokens that others spent already, which the bucket may not have: they are owed. Tells what is forgiven, in tokens.

@@ -15,6 +15,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
+use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
@@ -42,6 +43,10 @@ pub struct TokenBucket<K: Key> {
     levels: Levels,
     /// What each instance spent, for those that spend from the whole bucket.
     spent: Option<TimedCells>,
+    /// Keys of which something is noted beside their level that is not in `spent` yet.
+    noted: Vec<u32>,
+    /// Some bucket was more than half empty since what was spent was told: others must know soon.
+    is_short: bool,
     promised: RefCell<Promised<K>>,
     /// Shares begin empty when the instance does: what its former life spent of them is not known.
     begins_empty: bool,
@@ -105,13 +110,16 @@ impl<K: Key> TokenBucket<K> {
             let size = (keys.room(), Ring::new(window));
             TimedCells::new(context.clone(), object, &settings, size)
         });
+        let room = spent.as_ref().map_or(0, |_| keys.room() as usize);
         Self {
             levels: Levels::new(bounds, keys.room()),
             context,
             object,
             late_us: settings.late_us,
             keys,
+            noted: Vec::with_capacity(room),
             spent,
+            is_short: false,
             promised: RefCell::new(Promised {
                 turn: 0,
                 of: [None; GRANTS_PER_PACKET_MAX],
@@ -221,6 +229,21 @@ impl<K: Key> TokenBucket<K> {
         }
     }
 
+    /// Counts what was noted, in the second that it is.
+    fn count_noted(&mut self) {
+        let Some(spent) = &mut self.spent else { return };
+        let bucket = match self.noted.is_empty() {
+            true => None,
+            false => spent.ring.add_at(self.context.tick()),
+        };
+        for number in self.noted.drain(..) {
+            let count = self.levels.take_noted(number);
+            if let Some(bucket) = bucket {
+                spent.add(number, bucket, count);
+            }
+        }
+    }
+
     /// The number of a key, whose bucket begins now if it is new.
     fn start(&mut self, key: K, is_own: bool, now_us: u64) -> Option<u32> {
         let (number, is_new) = self.keys.start(key, is_own)?;
@@ -253,6 +276,7 @@ impl<K: Key> TokenBucket<K> {
             let place = (number, self.keys.hash(&key));
             let count = spent.learn(writing, place, (bucket, total));
             let forgiven = self.levels.owe(number, count, now_us);
+            self.is_short |= self.levels.is_short(self.levels.debt(number, now_us));
             self.forgiven = self.forgiven.saturating_add(forgiven);
         }
         Ok(())
@@ -274,12 +298,9 @@ impl<K: Key> TokenBucketAct<'_, K> {
         let Some(number) = known.or_else(|| buckets.start(key, true, arrived_us)) else {
             return;
         };
-        buckets.levels.spend(number, count, arrived_us);
-        if let Some(spent) = &mut buckets.spent
-            && count > 0
-            && let Some(bucket) = spent.ring.add_at(buckets.context.arrived_tick())
-        {
-            spent.add(number, bucket, count);
+        buckets.is_short |= buckets.levels.spend(number, count, arrived_us);
+        if buckets.spent.is_some() && count > 0 && buckets.levels.note(number, count) {
+            buckets.noted.push(number);
         }
     }
 }
@@ -299,12 +320,22 @@ impl<K: Key> Object for TokenBucket<K> {
         let total = (read_bucket(input)?, input.varint()?);
         self.learn(key, writing, total)
     }
+    /// While all buckets are at least half full, nobody decides by what others spent: a patient flush leaves it.
     fn flush(&mut self, bytes: &mut usize) -> bool {
+        let is_telling = self.spent.as_ref().is_some_and(TimedCells::is_telling);
+        let may_wait = self.context.is_patient() || mutant::active(Mutant::CalmNeverTold);
+        if may_wait && !self.is_short && !is_telling {
+            return true;
+        }
+        self.count_noted();
         let keys = &self.keys;
+        let Some(spent) = &mut self.spent else {
+            return true;
+        };
         let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
-        self.spent
-            .as_mut()
-            .is_none_or(|spent| spent.flush(bytes, name, |number| hash_key(keys, number)))
+        let whole = spent.flush(bytes, name, |number| hash_key(keys, number));
+        self.is_short &= !whole || self.context.accumulators_held();
+        whole
     }
     fn tells_own(&self) -> bool {
         true
@@ -326,6 +357,8 @@ impl<K: Key> Object for TokenBucket<K> {
         spent.map_or((None, 0), |spent| spent.tell_again(leaves, range, name))
     }
     fn sweep(&mut self, records: u32) -> u32 {
+        // Before the ring moves on, and before any key is forgotten.
+        self.count_noted();
         if let Some(spent) = &mut self.spent {
             spent.keep_up();
         }

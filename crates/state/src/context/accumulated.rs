@@ -10,6 +10,13 @@ impl Context {
     pub(crate) fn accumulators_held(&self) -> bool {
         self.hold_accumulators.get()
     }
+    /// While set, flushes leave out what may wait for the next one that is not patient: what nobody decides by now.
+    pub fn be_patient(&self, patient: bool) {
+        self.patient.set(patient);
+    }
+    pub(crate) fn is_patient(&self) -> bool {
+        self.patient.get()
+    }
     /// A total is told that changed so often since it was told before, counted down from zero.
     pub(crate) fn note_told(&self, changes: u32) {
         let (before, told) = self.told.get();
