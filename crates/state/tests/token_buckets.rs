@@ -22,7 +22,7 @@ const SECOND: u64 = 1_000_000;
 const CAPACITY: u32 = 60;
 const KEY: u32 = 7;
 /// How long a patient host keeps what may wait.
-const PATIENCE_US: u64 = 2_000;
+const PATIENCE_US: u64 = 10_000;
 /// When tests begin: neither clock is at zero.
 const BEGIN_US: u64 = 5_000 * SECOND;
 

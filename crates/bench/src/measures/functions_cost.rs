@@ -59,10 +59,11 @@ const BURST: usize = 32;
 const BACKENDS: u8 = 10;
 /// Where the balancer's service is.
 const SERVICE: [u8; 4] = [203, 0, 113, 10];
-/// So many tokens that no packet is over a limit.
+/// So many tokens that no packet is over a limit, at a rate at which no bucket is full again during a run: a full one is forgotten, and
+/// the one side that knows no others' spending would have fewer keys in its tables than the other.
 const PLENTY: TokenRate = TokenRate {
-    tokens_per_second: 1_000_000_000,
-    burst_tokens: 1_000_000_000,
+    tokens_per_second: 1_000,
+    burst_tokens: 1 << 32,
 };
 
 /// A member's packets, and the end that it is fed by.
