@@ -60,6 +60,9 @@ const IN_THE_CORE: [placement::Mutant; 10] = [
 /// The planted bug of chains, which seeds do not run: the tests of chains find it (`crates/engine/tests/chain/planted.rs`).
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 
+/// The planted bug of token buckets, which only functions have: their seeds find it.
+const OF_BUCKETS: state::Mutant = state::Mutant::CalmNeverTold;
+
 impl Planted {
     /// All that there are, but for [`IN_THE_CORE`] and [`OF_CHAINS`].
     pub fn all() -> Vec<Planted> {
@@ -123,7 +126,9 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
         }
         planted.select();
         let result = match planted {
-            Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),
+            Planted::Functions(_) | Planted::State(OF_BUCKETS) => {
+                run_functions_seed(seed, &mut Trace::new())
+            }
             _ => run_seed(seed, &mut Trace::new()),
         };
         clear();

@@ -19,6 +19,11 @@ use crate::scenario::Draws;
 
 /// Sources and destinations.
 const ENDS: usize = 3;
+/// Of every service: a bucket that is never half empty, so that what is spent from it may wait before others are told.
+const CALM: TokenRate = TokenRate {
+    tokens_per_second: 1_000,
+    burst_tokens: 1_000_000,
+};
 /// After a death, and after links are good, load goes on for so long.
 const IN_CALM: Duration = Duration::from_millis(150);
 
@@ -124,6 +129,7 @@ impl World for Limited {
             spending: self.spending,
             sources: limit(self.rates[0]),
             destinations: limit(self.rates[1]),
+            services: limit(CALM),
             keys_max: 1 << 6,
             ..LimiterConfig::default()
         })
