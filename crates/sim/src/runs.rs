@@ -50,6 +50,15 @@ impl FailedSeed {
     }
 }
 
+/// For people: what was not as it should be, and how to see it again.
+impl core::fmt::Display for FailedSeed {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Failure { check, detail, .. } = &self.failure;
+        let (seed, command) = (self.seed, self.command());
+        write!(formatter, "seed {seed}: {check}: {detail}\n  {command}")
+    }
+}
+
 fn replay_command(word: &str, seed: u64) -> String {
     format!("cargo run --profile sim -p asterism-sim -- {word} {seed} --trace")
 }

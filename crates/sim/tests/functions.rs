@@ -7,13 +7,7 @@ use asterism_sim::{Options, Trace};
 fn seeds_of_all_functions_pass_and_all_that_is_judged_occurs() {
     let summary = run_functions(0..160, Options::default());
     for failed in &summary.failed {
-        eprintln!(
-            "seed {}: {}: {}\n  {}",
-            failed.seed,
-            failed.failure.check,
-            failed.failure.detail,
-            failed.command()
-        );
+        eprintln!("{failed}");
     }
     assert!(summary.failed.is_empty());
     assert_eq!(summary.passed, 160);

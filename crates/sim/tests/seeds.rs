@@ -10,13 +10,7 @@ use asterism_sim::{
 fn seeds_pass_and_enough_happens_in_each() {
     let summary = run_seeds(0..60, Options::default());
     for failed in &summary.failed {
-        eprintln!(
-            "seed {}: {}: {}\n  {}",
-            failed.seed,
-            failed.failure.check,
-            failed.failure.detail,
-            failed.command()
-        );
+        eprintln!("{failed}");
     }
     assert!(summary.failed.is_empty());
     assert_eq!(summary.passed, 60);

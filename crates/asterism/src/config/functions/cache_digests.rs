@@ -10,7 +10,7 @@ use asterism_functions::cache_digests::{
 
 use super::{
     Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, capacity,
-    check_whole_seconds, delay, described, object, placement, seconds,
+    check_whole_seconds, count, delay, described, object, placement, seconds,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{Kind, NamedValues};
@@ -95,20 +95,6 @@ pub(super) const CACHE_DIGESTS: Described = Described {
     }],
     build,
 };
-
-const fn count(
-    name: &'static str,
-    (least, most): (u64, u64),
-    default: Default,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Count { least, most },
-        default,
-        meaning,
-    }
-}
 
 static SETTINGS: Section = Section {
     path: "function.cache-digests",

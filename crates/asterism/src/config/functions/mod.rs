@@ -450,6 +450,22 @@ pub const fn seconds(
     }
 }
 
+/// A whole number.
+#[must_use]
+pub const fn count(
+    name: &'static str,
+    (least, most): (u64, u64),
+    default: Default,
+    meaning: &'static str,
+) -> Field {
+    Field {
+        name,
+        kind: Kind::Count { least, most },
+        default,
+        meaning,
+    }
+}
+
 /// Refuses a time with parts of a second, where times are ticks.
 pub fn check_whole_seconds(values: &Values, field: &str, report: &mut Report) {
     if values

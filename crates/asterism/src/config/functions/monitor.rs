@@ -8,7 +8,7 @@ use asterism_functions::monitor::{Monitor, MonitorConfig};
 
 use super::{
     DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, absent,
-    capacity, check_whole_seconds, delay, described, object, placement,
+    capacity, check_whole_seconds, count, delay, described, object, placement,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::Kind;
@@ -175,20 +175,6 @@ const fn seconds(
     }
 }
 
-const fn count(
-    name: &'static str,
-    (least, most): (u64, u64),
-    default: &'static str,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Count { least, most },
-        default: Default::Is(default),
-        meaning,
-    }
-}
-
 /// A week.
 const WEEK: u64 = 7 * 24 * 3600;
 
@@ -205,13 +191,13 @@ static SETTINGS: Section = Section {
         count(
             "out_degree",
             (0, 1 << 22),
-            "200",
+            Default::Is("200"),
             "A host that sends to so many others raises an alarm; 0: none does.",
         ),
         count(
             "in_degree",
             (0, 1 << 22),
-            "2_000",
+            Default::Is("2_000"),
             "A host that so many others send to raises an alarm; 0: none does.",
         ),
         seconds(
@@ -223,7 +209,7 @@ static SETTINGS: Section = Section {
         count(
             "cells",
             (16, 1 << 13),
-            "4_096",
+            Default::Is("4_096"),
             "Cells of the sketch of flow sizes: some more than flows in an interval keep its error small.",
         ),
         seconds(

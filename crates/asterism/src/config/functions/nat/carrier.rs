@@ -13,7 +13,7 @@ use asterism_state::BLOCK_ITEMS;
 use super::made::seconds as ticks;
 use super::networks_of;
 use crate::config::diagnostic::{Diagnostic, Report};
-use crate::config::functions::{check_whole_seconds, seconds};
+use crate::config::functions::{check_whole_seconds, count, seconds};
 use crate::config::kind::{Kind, Value};
 use crate::config::network::{Ports, Prefix};
 use crate::config::section::{Default, Field, Section, Values};
@@ -72,20 +72,6 @@ impl PoolSettings {
         ranges
             .flat_map(|(first, last)| (first..=last).take(OUTSIDE_ADDRESSES_MAX + 1))
             .map(Ipv4Addr::from_bits)
-    }
-}
-
-const fn count(
-    name: &'static str,
-    (least, most): (u64, u64),
-    default: Default,
-    meaning: &'static str,
-) -> Field {
-    Field {
-        name,
-        kind: Kind::Count { least, most },
-        default,
-        meaning,
     }
 }
 
