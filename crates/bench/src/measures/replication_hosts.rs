@@ -29,6 +29,8 @@ const BUFFERS: usize = 512;
 const SPARE_DATAGRAMS: usize = 512;
 /// Bytes of a datagram buffer.
 const DATAGRAM_BYTES: usize = 2_048;
+/// After the last packet the last flush comes within that: a patient one leaves out for ten milliseconds what nobody decides by.
+const LAST_FLUSH: Duration = Duration::from_millis(13);
 
 /// A port that gives the frames put into its ring, and counts and releases what is sent. Allocates nothing.
 #[derive(Debug)]
@@ -450,8 +452,7 @@ impl<F: NetworkFunction> Hosts<F> {
     /// Lets time pass until every host has applied what all others wrote.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         for _ in 0..10_000 {
-            // The last flush comes after the last packet.
-            self.rest(Duration::from_millis(2));
+            self.rest(LAST_FLUSH);
             if self
                 .members
                 .iter()
