@@ -11,6 +11,7 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
 use ahead::{AHEAD_FROM_BYTES, Edge};
@@ -111,6 +112,8 @@ pub struct Region<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
     mapped_bytes: usize,
+    /// Of the heap instead, where it is small and memory is used [sparingly](set_sparing).
+    heap: Option<Layout>,
     /// How far it is used, if it is large.
     edge: Option<Arc<Edge>>,
     marker: PhantomData<T>,
@@ -125,8 +128,14 @@ const HUGE_FROM_BYTES: usize = HUGE_PAGE_BYTES / 8;
 /// Whether memory is taken late and in small pages.
 static SPARING: AtomicBool = AtomicBool::new(false);
 
-/// From now on new ranges of this process lie on small pages, and none is touched ahead, or again on huge ones; tells how it was
-/// before. For a program that builds and drops
+/// Ranges of at most so many bytes come from the heap while memory is used sparingly: a mapping of their own would cost more than
+/// they hold.
+const HEAP_BYTES_MAX: usize = 8 << 10;
+/// A cache line's, as those of pages have it.
+const HEAP_ALIGNMENT: usize = 64;
+
+/// From now on new ranges of this process lie on small pages or, if they are small themselves, in the heap, and none is touched
+/// ahead, or again on huge ones; tells how it was before. For a program that builds and drops
 /// thousands of clusters of nearly empty tables, like the simulator, where the kernel's zeroing of pages that hold next to nothing
 /// would cost a third of the time. Nothing but time depends on it.
 pub fn set_sparing(on: bool) -> bool {
@@ -157,6 +166,9 @@ impl<T: Zeroed> Region<T> {
             .checked_mul(size_of::<T>())
             .expect("a table fits the address space")
             .max(1);
+        if bytes <= HEAP_BYTES_MAX && is_sparing() {
+            return Self::of_heap(length, bytes);
+        }
         let huge = bytes >= HUGE_FROM_BYTES && !is_sparing();
         let mapped_bytes = if huge {
             bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES
@@ -201,8 +213,24 @@ impl<T: Zeroed> Region<T> {
             start: NonNull::new(start.cast()).expect("a mapping is not at address zero"),
             length,
             mapped_bytes: kept,
+            heap: None,
             edge: (ahead && huge && kept >= AHEAD_FROM_BYTES)
                 .then(|| Edge::new(start as usize, kept)),
+            marker: PhantomData,
+        }
+    }
+
+    fn of_heap(length: usize, bytes: usize) -> Self {
+        let alignment = HEAP_ALIGNMENT.max(align_of::<T>());
+        let layout = Layout::from_size_align(bytes, alignment).expect("a small range has a layout");
+        // SAFETY: the layout has at least a byte.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        Self {
+            start: start.unwrap_or_else(|| handle_alloc_error(layout)).cast(),
+            length,
+            mapped_bytes: bytes,
+            heap: Some(layout),
+            edge: None,
             marker: PhantomData,
         }
     }
@@ -286,7 +314,12 @@ impl<T: Zeroed> Drop for Region<T> {
         if let Some(edge) = &self.edge {
             edge.end();
         }
-        // SAFETY: the range was mapped by `new` and nothing borrows it any more.
+        if let Some(layout) = self.heap {
+            // SAFETY: `of_heap` got it by this layout, and nothing borrows it any more.
+            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
+            return;
+        }
+        // SAFETY: the range was mapped by `map` and nothing borrows it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -316,6 +349,17 @@ mod tests {
         assert!(region[1].name.is(&one) && !region[0].name.is(&one));
         assert_eq!((region[1].count, region[2].count), (4, 0));
         assert_eq!(format!("{:?}", region[0].name), "None");
+    }
+
+    #[test]
+    fn small_ranges_of_the_heap_are_as_those_of_pages() {
+        for length in [0, 1, 7, HEAP_BYTES_MAX / 8] {
+            let mut region = Region::<u64>::of_heap(length, (length * 8).max(1));
+            assert_eq!(region.as_ptr() as usize % HEAP_ALIGNMENT, 0);
+            assert!(region.len() == length && region.iter().all(|&item| item == 0));
+            region.iter_mut().for_each(|item| *item = 7);
+            assert_eq!(region.iter().sum::<u64>(), 7 * length as u64);
+        }
     }
 
     #[test]

@@ -265,9 +265,15 @@ impl Found {
         let spread = Spread::of(&pairs.ratios);
         context.say(&format!("{name}: {:.3}", spread.median));
         let median = |of: &[f64]| Spread::of(of).median;
+        // Flushes and what others tell fall into some windows only, which a median passes over.
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
         self.outcome = self
             .outcome
             .variant(name, spread.median)
+            .variant(
+                format!("{name}-of-means"),
+                mean(&pairs.locals) / mean(&pairs.owns),
+            )
             .variant(format!("{name}-local-ns"), median(&pairs.locals))
             .variant(format!("{name}-replicated-ns"), median(&pairs.owns))
             .variant(format!("{name}-channel-ns"), median(&pairs.channels))

@@ -29,8 +29,8 @@ const BUFFERS: usize = 512;
 const SPARE_DATAGRAMS: usize = 512;
 /// Bytes of a datagram buffer.
 const DATAGRAM_BYTES: usize = 2_048;
-/// After the last packet the last flush comes within that: a patient one leaves out for ten milliseconds what nobody decides by.
-const LAST_FLUSH: Duration = Duration::from_millis(13);
+/// After the last packet the last flush comes within that: a patient one leaves out for 50 ms what nobody decides by.
+const LAST_FLUSH: Duration = Duration::from_millis(55);
 
 /// A port that gives the frames put into its ring, and counts and releases what is sent. Allocates nothing.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ const SWEEP_END: u32 = 16;
 /// Entries of which the parts of digests to be sent again are looked for in one call.
 const WRITE_AGAIN_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
 /// Microseconds for which flushes may leave out what can wait: of what nobody decides by, one total then tells of many changes.
-const PATIENCE_US: u64 = 10_000;
+const PATIENCE_US: u64 = 50_000;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 /// Tables larger than this are prefetched if packets read more of them than the cache holds (`recency.rs`): half more than a

@@ -71,10 +71,16 @@ zeroed! {
         debt: u64,
         /// When that was so, in microseconds.
         at_us: u64,
-        /// Tokens spent here that are counted nowhere else yet.
+        /// Tokens spent here that are counted nowhere else yet, below [`NOTED`] and [`SHORT`].
         unsaid: u64,
     }
 }
+
+/// With what is unsaid: the number is in the list of those of which something is.
+const NOTED: u64 = 1 << 63;
+/// And in the list of those of which it must be said soon.
+const SHORT: u64 = 1 << 62;
+const UNSAID: u64 = SHORT - 1;
 
 /// The levels of buckets, by number.
 #[derive(Debug)]
@@ -146,18 +152,48 @@ impl Levels {
         self.is_short(debt)
     }
 
-    /// Keeps in mind that tokens were spent here, beside the level, which the packet has at hand. Whether nothing was before.
+    /// Keeps in mind that tokens were spent here, beside the level, which the packet has at hand. Whether the number belongs into
+    /// the list of those now.
     #[inline(always)]
     pub(super) fn note(&mut self, number: u32, tokens: u64) -> bool {
         let level = &mut self.levels[number as usize];
-        let is_first = level.unsaid == 0;
-        level.unsaid = level.unsaid.saturating_add(tokens);
-        is_first
+        let before = level.unsaid;
+        let unsaid = (before & UNSAID).saturating_add(tokens).min(UNSAID);
+        level.unsaid = unsaid | NOTED | before & SHORT;
+        before & NOTED == 0
     }
 
-    /// What was kept in mind, which is forgotten.
+    /// What is kept in mind must be said soon. Whether the number belongs into the list of those now.
+    #[inline(always)]
+    pub(super) fn hurry(&mut self, number: u32) -> bool {
+        let level = &mut self.levels[number as usize];
+        let belongs = level.unsaid & SHORT == 0 && level.unsaid & UNSAID > 0;
+        if belongs {
+            level.unsaid |= SHORT;
+        }
+        belongs
+    }
+
+    /// Whether a number is in one of these lists.
+    pub(super) fn is_noted(&self, number: u32) -> bool {
+        self.levels[number as usize].unsaid != 0
+    }
+
+    /// What was kept in mind of a number that leaves the list of those that hurry.
+    pub(super) fn take_short(&mut self, number: u32) -> u64 {
+        self.take(number, SHORT)
+    }
+
+    /// And of one that leaves the list of all of which something was.
     pub(super) fn take_noted(&mut self, number: u32) -> u64 {
-        core::mem::take(&mut self.levels[number as usize].unsaid)
+        self.take(number, NOTED)
+    }
+
+    fn take(&mut self, number: u32, list: u64) -> u64 {
+        let unsaid = &mut self.levels[number as usize].unsaid;
+        let taken = *unsaid & UNSAID;
+        *unsaid &= !(UNSAID | list);
+        taken
     }
 
     /// Takes tokens that others spent already, which the bucket may not have: they are owed. Tells what is forgiven, in tokens.
@@ -234,6 +270,20 @@ mod tests {
         assert!(levels.owe(0, u64::MAX, 100_000) > 1 << 40);
         assert_eq!(levels.tokens(levels.debt(0, 23_100_000)), 0);
         assert_eq!(levels.tokens(levels.debt(0, 23_200_000)), 1);
+    }
+
+    #[test]
+    fn what_is_noted_is_in_each_list_once_and_taken_once() {
+        let mut levels = Levels::new(Bounds::new(RATE, 3, 1), 1);
+        assert!(!levels.hurry(0), "nothing is to be said");
+        assert!(levels.note(0, 5) && !levels.note(0, 6));
+        assert!(levels.hurry(0) && !levels.hurry(0) && !levels.note(0, 7));
+        assert_eq!(levels.take_short(0), 18);
+        assert!(levels.is_noted(0), "it is in the other list");
+        assert!(!levels.note(0, 1) && levels.hurry(0));
+        assert_eq!((levels.take_short(0), levels.take_noted(0)), (1, 0));
+        assert!(!levels.is_noted(0) && levels.note(0, u64::MAX));
+        assert_eq!((levels.take_noted(0), levels.is_noted(0)), (UNSAID, false));
     }
 
     #[test]

@@ -272,11 +272,6 @@ impl TimedCells {
         Ok(())
     }
 
-    /// Whether a flush has begun and not told all.
-    pub(super) fn is_telling(&self) -> bool {
-        !self.telling.is_empty()
-    }
-
     /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`TimedCells::learn`]; a place
     /// without a name is not told.
     pub(super) fn flush(

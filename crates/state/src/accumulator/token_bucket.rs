@@ -43,10 +43,10 @@ pub struct TokenBucket<K: Key> {
     levels: Levels,
     /// What each instance spent, for those that spend from the whole bucket.
     spent: Option<TimedCells>,
-    /// Keys of which something is noted beside their level that is not in `spent` yet.
+    /// Keys of which something is noted beside their level that is not in `spent` yet, each once.
     noted: Vec<u32>,
-    /// Some bucket was more than half empty since what was spent was told: others must know soon.
-    is_short: bool,
+    /// Those of them, and others, whose bucket was more than half empty when something was spent, each once: others must know soon.
+    short: Vec<u32>,
     promised: RefCell<Promised<K>>,
     /// Shares begin empty when the instance does: what its former life spent of them is not known.
     begins_empty: bool,
@@ -118,8 +118,8 @@ impl<K: Key> TokenBucket<K> {
             late_us: settings.late_us,
             keys,
             noted: Vec::with_capacity(room),
+            short: Vec::with_capacity(room),
             spent,
-            is_short: false,
             promised: RefCell::new(Promised {
                 turn: 0,
                 of: [None; GRANTS_PER_PACKET_MAX],
@@ -229,17 +229,25 @@ impl<K: Key> TokenBucket<K> {
         }
     }
 
-    /// Counts what was noted, in the second that it is.
-    fn count_noted(&mut self) {
+    /// Counts what was noted, in the second that it is: of buckets that were more than half empty, or of `all`.
+    fn count_noted(&mut self, all: bool) {
         let Some(spent) = &mut self.spent else { return };
-        let bucket = match self.noted.is_empty() {
-            true => None,
-            false => spent.ring.add_at(self.context.tick()),
-        };
-        for number in self.noted.drain(..) {
-            let count = self.levels.take_noted(number);
-            if let Some(bucket) = bucket {
+        let is_nothing = self.short.is_empty() && (!all || self.noted.is_empty());
+        if is_nothing {
+            return;
+        }
+        let bucket = spent.ring.add_at(self.context.tick());
+        let mut count = |number, count| {
+            if let Some(bucket) = bucket.filter(|_| count > 0) {
                 spent.add(number, bucket, count);
+            }
+        };
+        for number in self.short.drain(..) {
+            count(number, self.levels.take_short(number));
+        }
+        if all {
+            for number in self.noted.drain(..) {
+                count(number, self.levels.take_noted(number));
             }
         }
     }
@@ -276,7 +284,10 @@ impl<K: Key> TokenBucket<K> {
             let place = (number, self.keys.hash(&key));
             let count = spent.learn(writing, place, (bucket, total));
             let forgiven = self.levels.owe(number, count, now_us);
-            self.is_short |= self.levels.is_short(self.levels.debt(number, now_us));
+            let debt = self.levels.debt(number, now_us);
+            if self.levels.is_short(debt) && self.levels.hurry(number) {
+                self.short.push(number);
+            }
             self.forgiven = self.forgiven.saturating_add(forgiven);
         }
         Ok(())
@@ -298,9 +309,14 @@ impl<K: Key> TokenBucketAct<'_, K> {
         let Some(number) = known.or_else(|| buckets.start(key, true, arrived_us)) else {
             return;
         };
-        buckets.is_short |= buckets.levels.spend(number, count, arrived_us);
-        if buckets.spent.is_some() && count > 0 && buckets.levels.note(number, count) {
-            buckets.noted.push(number);
+        let is_short = buckets.levels.spend(number, count, arrived_us);
+        if buckets.spent.is_some() && count > 0 {
+            if buckets.levels.note(number, count) {
+                buckets.noted.push(number);
+            }
+            if is_short && buckets.levels.hurry(number) {
+                buckets.short.push(number);
+            }
         }
     }
 }
@@ -320,22 +336,16 @@ impl<K: Key> Object for TokenBucket<K> {
         let total = (read_bucket(input)?, input.varint()?);
         self.learn(key, writing, total)
     }
-    /// While all buckets are at least half full, nobody decides by what others spent: a patient flush leaves it.
+    /// While a bucket is at least half full, nobody decides by what others spent from it: a patient flush leaves it out.
     fn flush(&mut self, bytes: &mut usize) -> bool {
-        let is_telling = self.spent.as_ref().is_some_and(TimedCells::is_telling);
-        let may_wait = self.context.is_patient() || mutant::active(Mutant::CalmNeverTold);
-        if may_wait && !self.is_short && !is_telling {
-            return true;
-        }
-        self.count_noted();
+        let leaves_out = self.context.is_patient() || mutant::active(Mutant::CalmNeverTold);
+        self.count_noted(!leaves_out);
         let keys = &self.keys;
         let Some(spent) = &mut self.spent else {
             return true;
         };
         let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
-        let whole = spent.flush(bytes, name, |number| hash_key(keys, number));
-        self.is_short &= !whole || self.context.accumulators_held();
-        whole
+        spent.flush(bytes, name, |number| hash_key(keys, number))
     }
     fn tells_own(&self) -> bool {
         true
@@ -357,8 +367,6 @@ impl<K: Key> Object for TokenBucket<K> {
         spent.map_or((None, 0), |spent| spent.tell_again(leaves, range, name))
     }
     fn sweep(&mut self, records: u32) -> u32 {
-        // Before the ring moves on, and before any key is forgotten.
-        self.count_noted();
         if let Some(spent) = &mut self.spent {
             spent.keep_up();
         }
@@ -367,6 +375,7 @@ impl<K: Key> Object for TokenBucket<K> {
         let (spent, levels) = (&self.spent, &self.levels);
         self.keys.sweep(records, |number| {
             levels.debt(number, now_us) == 0
+                && !levels.is_noted(number)
                 && spent.as_ref().is_none_or(|spent| spent.is_empty(number))
         })
     }
@@ -433,9 +442,6 @@ impl<K: Key> Object for TokenBucket<K> {
     fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
         self.keys.prefetch_each(foresight, packets, |number| {
             self.levels.prefetch(number);
-            if let Some(spent) = &self.spent {
-                spent.prefetch(number);
-            }
         })
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
