@@ -61,7 +61,7 @@ const IN_THE_CORE: [placement::Mutant; 10] = [
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 
 /// The planted bug of token buckets, which only functions have: their seeds find it.
-const OF_BUCKETS: state::Mutant = state::Mutant::CalmNeverTold;
+const OF_BUCKETS: [state::Mutant; 2] = [state::Mutant::CalmNeverTold, state::Mutant::ShortWaits];
 
 impl Planted {
     /// All that there are, but for [`IN_THE_CORE`] and [`OF_CHAINS`].
@@ -126,7 +126,8 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
         }
         planted.select();
         let result = match planted {
-            Planted::Functions(_) | Planted::State(OF_BUCKETS) => {
+            Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),
+            Planted::State(mutant) if OF_BUCKETS.contains(&mutant) => {
                 run_functions_seed(seed, &mut Trace::new())
             }
             _ => run_seed(seed, &mut Trace::new()),
@@ -247,6 +248,7 @@ fn complaint(name: &str) -> &'static str {
         "WindowHoldsGroups" => "a reply overtakes its binding and is dropped",
         "RepairsStayPaused" => "what was lost is never sent again",
         "CalmNeverTold" => "replicas of a limit differ",
+        "ShortWaits" => "a cluster lets a multiple of the rate through",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "CellNotAudited" | "EarlyGroupNotSummed" => {
             "an alarm that means nothing is heeded by nobody"

@@ -69,11 +69,14 @@ pub enum Mutant {
     LeaseWithoutEnd,
     /// What was spent from buckets that are far from empty waits for ever (replicas of a limit differ).
     CalmNeverTold,
+    /// What was spent from buckets that run empty waits as long as what was spent from full ones (a cluster lets a multiple of
+    /// the rate through).
+    ShortWaits,
 }
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 27] = [
         Mutant::RemovalForgetsGeneration,
         Mutant::ExpiryRestartsOnReceipt,
         Mutant::ValuesOverwritten,
@@ -100,6 +103,7 @@ impl Mutant {
         Mutant::ReassignedUnreleased,
         Mutant::LeaseWithoutEnd,
         Mutant::CalmNeverTold,
+        Mutant::ShortWaits,
     ];
 }
 

@@ -339,7 +339,9 @@ impl<K: Key> Object for TokenBucket<K> {
     /// While a bucket is at least half full, nobody decides by what others spent from it: a patient flush leaves it out.
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let leaves_out = self.context.is_patient() || mutant::active(Mutant::CalmNeverTold);
-        self.count_noted(!leaves_out);
+        if !(leaves_out && mutant::active(Mutant::ShortWaits)) {
+            self.count_noted(!leaves_out);
+        }
         let keys = &self.keys;
         let Some(spent) = &mut self.spent else {
             return true;
