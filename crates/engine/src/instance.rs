@@ -17,6 +17,7 @@ mod saved;
 mod sharing;
 mod trace;
 mod view;
+mod words;
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -46,6 +47,7 @@ pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 use sharing::Walk;
 pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
+pub(crate) use words::Words;
 
 /// Packets whose records the prefetch pass asks for together.
 const PREFETCHED_TOGETHER: usize = 8;

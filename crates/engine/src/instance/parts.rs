@@ -12,6 +12,7 @@ use super::Instance;
 use super::chained::WITHIN_MAX;
 use super::recency::Recency;
 use super::sharing::{BURST_LOG_BYTES, CACHE_BYTES, IMAGE_PART_BYTES};
+use super::words::{Word, Words};
 use crate::exchange::Round;
 use crate::frame::{Burst, FramePool};
 use crate::parking::Parking;
@@ -45,6 +46,22 @@ pub(crate) struct Exchange {
     pub(crate) written: u64,
     /// The round in which accumulators may log what changed; zero: at any time.
     pub(crate) round: Arc<Round>,
+    /// Words that found no room in the ring.
+    pub(crate) words: Words,
+}
+
+impl Exchange {
+    /// Says a word to the state channel, now or when there is room.
+    #[inline]
+    pub(super) fn say(&mut self, word: Word) {
+        self.words.say(word, &mut self.up);
+    }
+
+    /// Says those that waited, as far as there is room.
+    #[inline]
+    pub(super) fn say_waiting(&mut self) {
+        self.words.say_waiting(&mut self.up);
+    }
 }
 
 impl InstanceParts {

@@ -11,6 +11,7 @@ use asterism_state::{
     ReadLeaves, State, SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 
+use super::words::Word;
 use super::{Exchange, Instance};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
 use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_lives};
@@ -119,12 +120,10 @@ impl<F: NetworkFunction> Instance<F> {
                     {
                         self.context.set_applied(slot, received);
                     }
-                    // Room for this is part of what a burst leaves free.
-                    let _ = Up::Applied {
+                    exchange.say(Word::Applied {
                         origin,
                         sequence: received,
-                    }
-                    .push(&mut exchange.up);
+                    });
                 }
                 Some(Down::Walk { member, walk }) if lane == 0 => {
                     let before = self.walks.iter().find(|known| known.member == member);
@@ -166,7 +165,7 @@ impl<F: NetworkFunction> Instance<F> {
                     }
                 }
                 Some(Down::ImageEnd { from, walk }) => {
-                    let _ = Up::ImageApplied { from, walk }.push(&mut exchange.up);
+                    exchange.say(Word::ImageApplied { from, walk });
                     self.image_records += 1;
                 }
                 // A faulty one is impossible but for a fault of this program; then nothing changes hands.
@@ -177,7 +176,7 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
                 Some(Down::Ended { origin }) => {
-                    let _ = Up::EndedApplied { origin }.push(&mut exchange.up);
+                    exchange.say(Word::EndedApplied { origin });
                 }
                 Some(Down::Closed { origin }) => {
                     self.news = true;
@@ -272,6 +271,9 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Timers, flushes, images: what a turn that read so many packets does besides them.
     pub(super) fn upkeep(&mut self, read: usize) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.say_waiting();
+        }
         if !self.serving {
             (self.flushed_us, self.swept_us) = (self.now_us, self.now_us);
             return;
@@ -357,8 +359,7 @@ impl<F: NetworkFunction> Instance<F> {
         if round != 0
             && let Some(exchange) = &mut self.exchange
         {
-            // Room for this is part of what a flush leaves free.
-            let _ = Up::Drained { round, whole }.push(&mut exchange.up);
+            exchange.say(Word::Drained { round, whole });
         }
     }
 
@@ -521,7 +522,7 @@ mod tests {
     use super::*;
     use crate::exchange::Round;
     use crate::frame::FramePool;
-    use crate::instance::InstanceParts;
+    use crate::instance::{InstanceParts, Words};
     use crate::ring::ByteRing;
 
     struct Nothing;
@@ -561,6 +562,7 @@ mod tests {
                 committed: Arc::new(AtomicU64::new(0)),
                 written: 0,
                 round: Arc::new(Round::default()),
+                words: Words::new(),
             });
             let mut instance = instance(parts, ObjectSettings::REPLICATED);
             for _ in 0..64 {

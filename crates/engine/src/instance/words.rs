@@ -1,0 +1,127 @@
+//! Words to the state channel that nothing repeats: where the ring has no room for one, it is said later, and none is lost.
+//!
+//! A state channel that may log nothing more reads no further, and the words of an instance that keeps on applying what others
+//! wrote fill what is left of the ring. They wait here, in order; saying later that something was applied is always safe.
+
+use std::collections::VecDeque;
+
+use asterism_placement::MemberId;
+use asterism_state::OriginName;
+
+use crate::exchange::Up;
+use crate::ring::RingWriter;
+
+/// Words that wait without an allocation: more than a cluster of thirty has streams, images and rounds under way.
+const ROOM: usize = 64;
+
+/// A word; what each says is said at [`Up`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Applied { origin: OriginName, sequence: u64 },
+    ImageApplied { from: MemberId, walk: u32 },
+    EndedApplied { origin: OriginName },
+    Drained { round: u64, whole: bool },
+}
+
+impl Word {
+    fn record(&self) -> Up<'static> {
+        match *self {
+            Self::Applied { origin, sequence } => Up::Applied { origin, sequence },
+            Self::ImageApplied { from, walk } => Up::ImageApplied { from, walk },
+            Self::EndedApplied { origin } => Up::EndedApplied { origin },
+            Self::Drained { round, whole } => Up::Drained { round, whole },
+        }
+    }
+
+    /// Whether it says all that `before` did.
+    fn replaces(&self, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Applied { origin, .. }, Self::Applied { origin: of, .. }) => origin == of,
+            (Self::Drained { .. }, Self::Drained { .. }) => true,
+            _ => self == before,
+        }
+    }
+}
+
+/// The words that found no room, the first one first. At most one for each stream, each image and the round: what is applied of
+/// a stream later takes the place of what was before.
+#[derive(Debug)]
+pub(crate) struct Words(VecDeque<Word>);
+
+impl Words {
+    pub(crate) fn new() -> Self {
+        Self(VecDeque::with_capacity(ROOM))
+    }
+
+    /// Says a word, now or when there is room.
+    #[inline]
+    pub(super) fn say(&mut self, word: Word, up: &mut RingWriter) {
+        if !self.0.is_empty() || word.record().push(up).is_err() {
+            self.wait(word);
+        }
+    }
+
+    /// To the end of the line: what it takes the place of was not said, and what was to be said after that does not speak of it.
+    #[cold]
+    fn wait(&mut self, word: Word) {
+        self.0.retain(|before| !word.replaces(before));
+        self.0.push_back(word);
+    }
+
+    /// Says those that waited, as far as there is room.
+    #[inline]
+    pub(super) fn say_waiting(&mut self, up: &mut RingWriter) {
+        while let Some(word) = self.0.front() {
+            if word.record().push(up).is_err() {
+                return;
+            }
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::ByteRing;
+
+    fn applied(member: u16, sequence: u64) -> Word {
+        let origin = OriginName {
+            member,
+            incarnation: 7,
+        };
+        Word::Applied { origin, sequence }
+    }
+
+    #[test]
+    fn words_that_find_no_room_are_said_later_and_the_newest_of_a_stream_alone() {
+        let (mut up, mut reader) = ByteRing::new(64).expect("a ring");
+        let mut words = Words::new();
+        let round = |round| Word::Drained { round, whole: true };
+        for sequence in 1..50 {
+            words.say(applied(1, sequence), &mut up);
+            words.say(applied(2, sequence), &mut up);
+            words.say(round(sequence), &mut up);
+        }
+        assert!(words.0.len() <= 3, "{words:?}");
+        let mut heard = Vec::new();
+        for _ in 0..20 {
+            up.publish();
+            while let Some(record) = reader.next().and_then(Up::read) {
+                heard.push(format!("{record:?}"));
+            }
+            reader.release();
+            words.say_waiting(&mut up);
+        }
+        let last = [applied(1, 49), applied(2, 49), round(49)];
+        let last: Vec<_> = last
+            .iter()
+            .map(|word| format!("{:?}", word.record()))
+            .collect();
+        assert_eq!(heard.len(), 5, "two found room at first: {heard:?}");
+        assert_eq!(heard[2..], last);
+        assert!(words.0.is_empty());
+        words.say(applied(1, 50), &mut up);
+        assert!(words.0.is_empty(), "there is room again");
+    }
+}
