@@ -22,7 +22,7 @@ pub enum Direction {
 /// outside. A TCP connection counts as established once a segment with ACK was seen each way: that is the third
 /// segment of a handshake, also of a simultaneous open (RFC 5382 §5), and of a connection older than this NAT.
 #[derive(Clone, Copy, PartialEq, Eq, Wire, Value)]
-#[value(idle_class = Self::idle_class)]
+#[value(idle_class = Self::class)]
 pub struct Connection(#[join(or)] u8);
 
 impl core::fmt::Debug for Connection {
@@ -107,7 +107,7 @@ impl Connection {
 }
 
 impl Connection {
-    fn idle_class(&self) -> u8 {
+    fn class(&self) -> u8 {
         match self.0 >> KIND_SHIFT {
             TCP if self.ended() => 2,
             TCP if self.is_established() => 1,

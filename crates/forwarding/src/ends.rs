@@ -65,7 +65,7 @@ impl Key for Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_function::{Packet, build};
+    use asterism_function::{Packet, Reader, Writer, build};
 
     fn end(last: u8, port: u16) -> Endpoint {
         Endpoint::new([192, 0, 2, last].into(), port, Protocol::UDP)

@@ -27,7 +27,7 @@ const ASK_SECONDS: Tick = 1;
 
 /// What is known of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
-#[value(order(confirmed, asked, mac), idle_class = Self::idle_class)]
+#[value(order(confirmed, asked, mac), idle_class = Self::class)]
 pub struct Neighbour {
     /// Its Ethernet address; zero while nobody answered.
     pub mac: MacAddress,
@@ -59,7 +59,7 @@ impl Neighbour {
     fn is_known(&self) -> bool {
         self.mac != MacAddress::default()
     }
-    fn idle_class(&self) -> u8 {
+    fn class(&self) -> u8 {
         u8::from(!self.is_known())
     }
     /// Whether the last request for it is long enough ago.

@@ -17,7 +17,7 @@ use super::flow::Direction;
 
 /// What was seen of a flow: 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Value)]
-#[value(idle_class = Self::idle_class)]
+#[value(idle_class = Self::class)]
 pub struct Track {
     /// Bits of what was seen forth, and eight higher of what was seen back.
     #[join(or)]
@@ -490,7 +490,7 @@ impl core::fmt::Debug for Track {
 }
 
 impl Track {
-    fn idle_class(&self) -> u8 {
+    fn class(&self) -> u8 {
         match self.kind {
             Kind::Tcp if self.is_over() => 2,
             Kind::Tcp if self.is_established() => 1,
