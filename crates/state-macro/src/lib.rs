@@ -115,3 +115,141 @@ fn derive(input: TokenStream, room: Room, expand: Expand) -> TokenStream {
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the author reads.
+    fn refusal(expand: Expand, code: &str) -> String {
+        let input = syn::parse_str(code).expect("an item");
+        match expand(&input, &quote!(::k)) {
+            Ok(code) => panic!("accepted: {code}"),
+            Err(error) => error
+                .into_iter()
+                .map(|error| format!("{error}\n"))
+                .collect(),
+        }
+    }
+
+    fn accepts(expand: Expand, code: &str) -> String {
+        let input = syn::parse_str(code).expect("an item");
+        let code = expand(&input, &quote!(::k)).expect("an accepted item");
+        code.to_string().replace(' ', "")
+    }
+
+    #[test]
+    fn what_has_no_format_is_refused_with_what_to_write() {
+        for (code, said) in [
+            ("union U { a: u8, b: u8 }", "structs and enums"),
+            ("enum E {}", "no value of this type"),
+            ("enum E { A = 0, B }", "write `B = N`"),
+            ("enum E { A(u8) }", "put `#[wire(tag = N)]` before it"),
+            ("enum E { A = 1, B = 1 }", "`A` has the tag 1 already"),
+            ("enum E { A = 256 }", "from 0 to 255"),
+            ("enum E { A = OTHER }", "written out"),
+            (
+                "enum E { #[wire(varint)] A = 0 }",
+                "a variant takes `#[wire(tag = N)]`",
+            ),
+            (
+                "struct S { #[wire(tag = 1)] a: u8 }",
+                "`#[wire(varint)]` or `#[wire(u24)]`",
+            ),
+            (
+                "struct S { #[wire(check = x)] a: u8 }",
+                "a check is of the whole type",
+            ),
+            ("struct S { #[wire(varint, u24)] a: u32 }", "one form"),
+            (
+                "#[wire(varint)] struct S(u32);",
+                "a type takes `#[wire(check = path)]`",
+            ),
+        ] {
+            let refused = refusal(wire::expand, code);
+            assert!(refused.contains(said), "{code}: {refused}");
+        }
+        assert!(refusal(key::expand, "enum E { A }").contains("write `A = N`"));
+        // Both mistakes at once.
+        let two = "struct S { #[wire(a)] a: u8, #[wire(b)] b: u8 }";
+        assert_eq!(refusal(wire::expand, two).lines().count(), 2);
+    }
+
+    #[test]
+    fn what_might_not_join_is_refused_with_what_to_write() {
+        for (code, said) in [
+            (
+                "struct S { #[join(max)] a: u8, b: u8 }",
+                "must say how: `#[join(max)]`",
+            ),
+            (
+                "struct S { #[join(max)] a: u8, #[join(min)] #[join(or)] b: u8 }",
+                "one law each",
+            ),
+            ("struct S { #[join(min, max)] a: u8 }", "one law each"),
+            (
+                "#[join(min)] struct S { #[join(max)] a: u8 }",
+                "has a law already",
+            ),
+            ("#[join(or)] struct S(u8);", "a whole value joins by"),
+            ("#[join] struct S(u8);", "a whole value joins by"),
+            (
+                "#[join(max, each)] struct S([u8; 2]);",
+                "a whole value joins by",
+            ),
+            (
+                "struct S { #[join(max)] a: [u8; 2] }",
+                "`#[join(max, each)]`",
+            ),
+            (
+                "struct S { #[join(each)] a: [u8; 2] }",
+                "say how the items join",
+            ),
+            ("struct S { #[join(add)] a: u8 }", "counts twice"),
+            ("struct S { #[join(last)] a: u8 }", "which came last"),
+            ("struct S { #[join(and)] a: u8 }", "`#[join(or)]`"),
+            ("struct S { #[join(xor)] a: u8 }", "hears twice"),
+            ("struct S { #[join(most)] a: u8 }", "no law: `#[join(max)]`"),
+            ("enum E { A(#[join(max)] u8) }", "an enum joins as a whole"),
+            (
+                "#[value(joins)] struct S(u8);",
+                "each field says how it joins",
+            ),
+            (
+                "#[value(order)] struct S(#[join(max)] u8);",
+                "needs no order",
+            ),
+            (
+                "#[value(class = x)] struct S(u8);",
+                "`#[value(idle_class = path)]`",
+            ),
+            ("struct S<T>(T);", "without parameters"),
+            ("union U { a: u8 }", "structs and enums"),
+        ] {
+            let refused = refusal(value::expand, code);
+            assert!(refused.contains(said), "{code}: {refused}");
+        }
+        let two = "struct S { #[join(max)] a: u8, b: u8, c: u8 }";
+        assert_eq!(refusal(value::expand, two).lines().count(), 2);
+    }
+
+    #[test]
+    fn what_joins_says_so_and_nothing_else_does() {
+        let joins = "constJOINS";
+        assert!(accepts(value::expand, "struct S(#[join(max)] u8);").contains(joins));
+        assert!(accepts(value::expand, "#[join(min)] enum E { A, B }").contains(joins));
+        for code in [
+            "struct S(u8);",
+            "struct S;",
+            "enum E { A, B(u8) }",
+            "#[value(order)] struct S(u8);",
+        ] {
+            assert!(!accepts(value::expand, code).contains(joins), "{code}");
+        }
+        let nested = accepts(value::expand, "struct S { #[join] a: Other }");
+        assert!(
+            nested.contains("assert!(<Otheras::k::Value>::JOINS"),
+            "{nested}"
+        );
+    }
+}

@@ -136,6 +136,59 @@ fn late_reads_change_nothing() {
     late_everywhere(|| Gate, &steps);
 }
 
+use asterism_function::{Key, Tick, Value, Wire};
+
+/// Two hosts that talk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
+pub struct Acquaintance {
+    pub inside: Ipv4Addr,
+    pub outside: Ipv4Addr,
+}
+
+/// What is known of their talk.
+#[derive(Clone, Copy, PartialEq, Debug, Wire, Value)]
+pub struct Known {
+    /// When it began, as far as anybody saw.
+    #[join(min)]
+    pub since: Tick,
+    /// Whether the other one ever said anything, to whichever host.
+    #[join(or)]
+    pub answered: bool,
+}
+
+#[test]
+fn what_two_hosts_saw_becomes_one() {
+    let mut here = Known {
+        since: 7,
+        answered: false,
+    };
+    let there = Known {
+        since: 9,
+        answered: true,
+    };
+    here.join(&there);
+    assert_eq!((here.since, here.answered), (7, true));
+}
+
+#[test]
+fn an_acquaintance_is_found_and_kept_as_any_key() {
+    use asterism_function::{Reader, Writer, laws};
+    let known = |since, answered| Known { since, answered };
+    laws::value(known(7, false), known(9, true), known(7, true));
+    let key = Acquaintance {
+        inside: QUESTION.source,
+        outside: QUESTION.destination,
+    };
+    let mut bytes = Vec::new();
+    key.encode(&mut Writer::new(&mut bytes, &[]));
+    assert_eq!(Acquaintance::decode(&mut Reader::new(&bytes, &[])), Ok(key));
+    let other = Acquaintance {
+        inside: key.outside,
+        outside: key.inside,
+    };
+    assert_ne!(key.hash(1), other.hash(1));
+}
+
 /// Two hosts with a gate each, over a link that delays by 5 ms in each direction.
 fn two_gates(begun: ObjectSettings) -> Cluster<Gate> {
     let mut network = Network::new(1);
