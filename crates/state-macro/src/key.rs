@@ -91,16 +91,16 @@ fn transparent(krate: &TokenStream, pack: &TokenStream, chain: &TokenStream) -> 
 
 fn packs(fields: &Named<'_>, krate: &TokenStream) -> TokenStream {
     let each = |field: &NamedField<'_>| {
-        let name = &field.name;
-        quote_spanned!(field.span()=> let packed = #krate::Key::pack(#name, packed);)
+        let (name, kind) = (&field.name, &field.field.ty);
+        quote_spanned!(field.span()=> let packed = <#kind as #krate::Key>::pack(#name, packed);)
     };
     fields.0.iter().map(each).collect()
 }
 
 fn chains(fields: &Named<'_>, krate: &TokenStream) -> TokenStream {
     let each = |field: &NamedField<'_>| {
-        let name = &field.name;
-        quote_spanned!(field.span()=> let state = #krate::Key::chain(#name, state);)
+        let (name, kind) = (&field.name, &field.field.ty);
+        quote_spanned!(field.span()=> let state = <#kind as #krate::Key>::chain(#name, state);)
     };
     fields.0.iter().map(each).collect()
 }

@@ -223,6 +223,10 @@ mod tests {
                 "#[value(class = x)] struct S(u8);",
                 "`#[value(idle_class = path)]`",
             ),
+            (
+                "#[value(idle_class = Self::idle_class)] struct S(u8);",
+                "another name",
+            ),
             ("struct S<T>(T);", "without parameters"),
             ("union U { a: u8 }", "structs and enums"),
         ] {

@@ -113,7 +113,14 @@ fn said(input: &DeriveInput) -> Result<Said> {
     for attribute in input.attrs.iter().filter(of_value) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("idle_class") {
-                said.idle_class = Some(meta.value()?.parse()?);
+                let path: Path = meta.value()?.parse()?;
+                let names: Vec<String> =
+                    path.segments.iter().map(|part| part.ident.to_string()).collect();
+                if names == ["Self", "idle_class"] {
+                    let message = "give the method another name: of this one the trait has one, which would call itself";
+                    return Err(Error::new_spanned(path, message));
+                }
+                said.idle_class = Some(path);
             } else if meta.path.is_ident("order") {
                 let at = meta.path.span();
                 let mut fields = Vec::new();
@@ -255,11 +262,25 @@ fn join_field(field: &NamedField<'_>, join: &Join, krate: &TokenStream) -> Resul
         let message = "an array joins item by item: add `each`, as in `#[join(max, each)]`";
         return Err(Error::new(join.at, message));
     }
+    // Of an array the type of an item is found by the compiler; else the type is named, so that an error is shown at it.
+    let joining = |law: TokenStream| match join.each {
+        true => law,
+        false => quote_spanned!(span=> <#kind as #law>),
+    };
     let both = match join.law {
-        Law::Min => quote_spanned!(span=> ::core::cmp::Ord::min),
-        Law::Max => quote_spanned!(span=> ::core::cmp::Ord::max),
-        Law::Or => quote_spanned!(span=> #krate::laws::Bits::or),
-        Law::Nested => quote_spanned!(span=> #krate::laws::joined),
+        Law::Min => {
+            let ord = joining(quote_spanned!(span=> ::core::cmp::Ord));
+            quote_spanned!(span=> #ord::min)
+        }
+        Law::Max => {
+            let ord = joining(quote_spanned!(span=> ::core::cmp::Ord));
+            quote_spanned!(span=> #ord::max)
+        }
+        Law::Or => {
+            let bits = joining(quote_spanned!(span=> #krate::laws::Bits));
+            quote_spanned!(span=> #bits::or)
+        }
+        Law::Nested => quote_spanned!(span=> #krate::laws::joined::<#kind>),
     };
     let body = match join.each {
         true => {

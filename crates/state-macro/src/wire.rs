@@ -123,7 +123,7 @@ fn forms(fields: &Named<'_>, krate: &TokenStream) -> Result<(TokenStream, TokenS
         });
         let (write, read) = match form {
             Form::Own => (
-                quote_spanned!(span=> #krate::Wire::encode(#name, out);),
+                quote_spanned!(span=> <#kind as #krate::Wire>::encode(#name, out);),
                 quote_spanned!(span=> <#kind as #krate::Wire>::decode(input)?),
             ),
             Form::Varint => (

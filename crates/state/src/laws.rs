@@ -60,6 +60,11 @@ pub fn row<R: Row>(a: R, b: R, seed: u64) {
 
 /// Types whose bits join: what `#[join(or)]` is for.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no bits that join: `#[join(or)]` is for integers and `bool`",
+    label = "not an integer or `bool`",
+    note = "a type of bits of your own can derive `Value` with `#[join(or)]` on its number, and is joined by `#[join]`"
+)]
 pub trait Bits: Copy {
     fn or(self, other: Self) -> Self;
 }

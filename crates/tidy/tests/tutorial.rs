@@ -1,6 +1,7 @@
 //! The code of docs/src/tutorial.md: a gate that lets only replies in. The page shows pieces of this file as they
 //! stand here; `documents` checks that.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,8 +93,8 @@ fn packet(flow: Flow4) -> Vec<u8> {
 }
 
 const QUESTION: Flow4 = Flow4 {
-    source: std::net::Ipv4Addr::new(10, 0, 0, 7),
-    destination: std::net::Ipv4Addr::new(192, 0, 2, 1),
+    source: Ipv4Addr::new(10, 0, 0, 7),
+    destination: Ipv4Addr::new(192, 0, 2, 1),
     source_port: 40_000,
     destination_port: 53,
     protocol: 17,
@@ -141,7 +142,9 @@ use asterism_function::{Key, Tick, Value, Wire};
 /// Two hosts that talk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
 pub struct Acquaintance {
+    /// One of ours.
     pub inside: Ipv4Addr,
+    /// Somebody else.
     pub outside: Ipv4Addr,
 }
 
