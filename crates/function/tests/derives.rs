@@ -241,6 +241,15 @@ fn a_hash_is_that_of_the_fields_side_by_side() {
         SERVICE.hash(SEED),
         hash::word(443 << 8 | 7, hash::word(4, SEED))
     );
+    let end = Of {
+        key: Endpoint::new(Ipv4Addr::from_bits(0x0102_0304), 0x0708, Protocol::UDP),
+        place: 9,
+    };
+    assert_eq!(
+        end.hash(SEED),
+        hash::words(0x01_0203_0411_0708, 9, SEED),
+        "an endpoint has 56 bits"
+    );
     let words = [
         0x0001_0203_0405_0607,
         NUMBERS.d,

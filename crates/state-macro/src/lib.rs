@@ -148,6 +148,11 @@ mod tests {
             ("enum E { A = 1, B = 1 }", "`A` has the tag 1 already"),
             ("enum E { A = 256 }", "from 0 to 255"),
             ("enum E { A = OTHER }", "written out"),
+            ("enum E { #[wire(tag = 1)] A = 2 }", "it has one already"),
+            (
+                "#[wire(check = a)] #[wire(check = b)] struct S(u8);",
+                "one check",
+            ),
             (
                 "enum E { #[wire(varint)] A = 0 }",
                 "a variant takes `#[wire(tag = N)]`",
@@ -226,6 +231,10 @@ mod tests {
             (
                 "#[value(idle_class = Self::idle_class)] struct S(u8);",
                 "another name",
+            ),
+            (
+                "#[value(order, order(a))] struct S { a: u8 }",
+                "said already",
             ),
             ("struct S<T>(T);", "without parameters"),
             ("union U { a: u8 }", "structs and enums"),

@@ -105,6 +105,9 @@ fn tag(variant: &Variant) -> Result<u8> {
             if !meta.path.is_ident("tag") {
                 return Err(meta.error("a variant takes `#[wire(tag = N)]`"));
             }
+            if given.is_some() || variant.discriminant.is_some() {
+                return Err(meta.error("a variant has one tag, and it has one already"));
+            }
             given = Some(meta.value()?.parse::<Expr>()?);
             Ok(())
         })?;

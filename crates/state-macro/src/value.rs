@@ -112,7 +112,12 @@ fn said(input: &DeriveInput) -> Result<Said> {
     let of_value = |attribute: &&Attribute| attribute.path().is_ident("value");
     for attribute in input.attrs.iter().filter(of_value) {
         attribute.parse_nested_meta(|meta| {
+            let once = |is_said| match is_said {
+                true => Err(meta.error("this is said already")),
+                false => Ok(()),
+            };
             if meta.path.is_ident("idle_class") {
+                once(said.idle_class.is_some())?;
                 let path: Path = meta.value()?.parse()?;
                 let names: Vec<String> =
                     path.segments.iter().map(|part| part.ident.to_string()).collect();
@@ -122,6 +127,7 @@ fn said(input: &DeriveInput) -> Result<Said> {
                 }
                 said.idle_class = Some(path);
             } else if meta.path.is_ident("order") {
+                once(said.order.is_some())?;
                 let at = meta.path.span();
                 let mut fields = Vec::new();
                 if meta.input.peek(syn::token::Paren) {

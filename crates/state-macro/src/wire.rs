@@ -76,6 +76,9 @@ fn check(input: &DeriveInput) -> Result<Option<Path>> {
             if !meta.path.is_ident("check") {
                 return Err(meta.error("a type takes `#[wire(check = path)]`"));
             }
+            if check.is_some() {
+                return Err(meta.error("a type has one check, which may call others"));
+            }
             check = Some(meta.value()?.parse()?);
             Ok(())
         })?;

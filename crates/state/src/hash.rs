@@ -52,10 +52,11 @@ impl Packed {
         }
     }
 
-    /// With the low `bits` bits of `value`, 1 to 64; its other bits are zero.
+    /// With the low `bits` bits of `value`, 1 to 64. Its other bits must be zero: they would lie in the field before.
     #[inline(always)]
     #[must_use]
     pub const fn with(mut self, value: u64, bits: u32) -> Self {
+        debug_assert!(bits >= 1 && bits <= 64 && (bits == 64 || value >> bits == 0));
         if self.bits + bits > 64 {
             match self.first {
                 Some(first) => {

@@ -131,7 +131,9 @@ impl Key for Endpoint {
     }
     #[inline(always)]
     fn pack(&self, packed: Packed) -> Packed {
-        packed.with(self.to_bits(), 56)
+        // Without the byte that is zero.
+        let bits = self.to_bits();
+        packed.with(bits >> 32 << 24 | bits & 0xff_ffff, 56)
     }
     #[inline(always)]
     fn chain(&self, state: u64) -> u64 {
