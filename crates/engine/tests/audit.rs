@@ -25,21 +25,8 @@ struct Counted {
     seen: Map<Endpoint, Times>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_function::Value)]
 struct Times(u32);
-
-impl asterism_function::Value for Times {}
-
-impl Wire for Times {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(
-        input: &mut asterism_function::Reader<'_>,
-    ) -> Result<Self, asterism_function::BadBytes> {
-        input.u32().map(Self)
-    }
-}
 
 impl NetworkFunction for Counting {
     type State = Counted;

@@ -11,8 +11,8 @@ use asterism_engine::{
     PARKED_FLOW_MAX, PARKED_MAX, host,
 };
 use asterism_function::{
-    Ask, BadBytes, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol,
-    Reader, Reason, Value, Verdict, Wire, Writer, build, state,
+    Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason, Value,
+    Verdict, Wire, build, state,
 };
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -526,19 +526,8 @@ struct HoardState {
     seen: Map<Endpoint, Much>,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Wire, Value)]
 struct Much([u8; 200]);
-
-impl Wire for Much {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.0.encode(out);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        <[u8; 200]>::decode(input).map(Self)
-    }
-}
-
-impl Value for Much {}
 
 impl NetworkFunction for Hoard {
     type State = HoardState;

@@ -5,9 +5,7 @@
 //! saw adds up (a SYN here and the SYN-ACK there are one handshake), whatever the order in which they tell each
 //! other. A connection that begins anew between the same endpoints begins a new life: see [`Connection::ended`].
 
-use asterism_function::{
-    BadBytes, Endpoint, Protocol, Reader, TcpFlags, Tick, Value, Wire, Writer,
-};
+use asterism_function::{Endpoint, Protocol, TcpFlags, Tick, Value, Wire};
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,8 +21,9 @@ pub enum Direction {
 /// FIN, RST and ACK as they stand in the control bits of segments from inside, and one bit higher of segments from
 /// outside. A TCP connection counts as established once a segment with ACK was seen each way: that is the third
 /// segment of a handshake, also of a simultaneous open (RFC 5382 §5), and of a connection older than this NAT.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Connection(u8);
+#[derive(Clone, Copy, PartialEq, Eq, Wire, Value)]
+#[value(idle_class = Self::class)]
+pub struct Connection(#[join(or)] u8);
 
 impl core::fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -107,21 +106,8 @@ impl Connection {
     }
 }
 
-impl Wire for Connection {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u8().map(Self)
-    }
-}
-
-impl Value for Connection {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.0 |= other.0;
-    }
-    fn idle_class(&self) -> u8 {
+impl Connection {
+    fn class(&self) -> u8 {
         match self.0 >> KIND_SHIFT {
             TCP if self.ended() => 2,
             TCP if self.is_established() => 1,

@@ -1,12 +1,12 @@
 //! The key of a flow: its packets' ends as they stand in the header. Imports `asterism_function` alone.
 
-use asterism_function::{BadBytes, Endpoint, Key, Plain4, Protocol, Reader, Wire, Writer, objects};
+use asterism_function::{Endpoint, Key, Plain4, Protocol, Wire, objects};
 
 /// The bit of a protocol's number that no protocol of a flow has.
 const UNSEEN: u8 = 0x80;
 
 /// Source and destination of a packet of a flow, as they stand there: 13 bytes in three words.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 pub struct Ends {
     addresses: u64,
     ports: u32,
@@ -62,25 +62,10 @@ impl Key for Ends {
     }
 }
 
-impl Wire for Ends {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u64(self.addresses);
-        out.u32(self.ports);
-        out.u8(self.protocol);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            addresses: input.u64()?,
-            ports: input.u32()?,
-            protocol: input.u8()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_function::{Packet, build};
+    use asterism_function::{Packet, Reader, Writer, build};
 
     fn end(last: u8, port: u16) -> Endpoint {
         Endpoint::new([192, 0, 2, last].into(), port, Protocol::UDP)

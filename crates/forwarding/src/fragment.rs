@@ -8,8 +8,7 @@
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, BadBytes, Endpoint, Key, Late, Map, Packet, Protocol, Reader, Reason, Tick, Value,
-    Verdict, Wire, Writer, objects,
+    Ask, Endpoint, Key, Late, Map, Packet, Protocol, Reason, Tick, Value, Verdict, Wire,
 };
 
 use crate::link::Carriage;
@@ -26,10 +25,10 @@ pub(crate) const IDLE: [Tick; 1] = [30];
 const FIRST_WAIT_US: u64 = 100_000;
 
 /// Names a fragmented datagram before its translation (RFC 791 §3.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
 pub struct FragmentKey {
-    source: u32,
-    destination: u32,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
     identification: u16,
     protocol: u8,
 }
@@ -39,38 +38,11 @@ impl FragmentKey {
     #[must_use]
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
         Some(Self {
-            source: packet.ipv4_source()?.to_bits(),
-            destination: packet.ipv4_destination()?.to_bits(),
+            source: packet.ipv4_source()?,
+            destination: packet.ipv4_destination()?,
             identification: packet.ipv4_identification()?,
             protocol: packet.layout().protocol(),
         })
-    }
-}
-
-impl Wire for FragmentKey {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.address(self.source);
-        out.address(self.destination);
-        out.u16(self.identification);
-        out.u8(self.protocol);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            source: input.address()?,
-            destination: input.address()?,
-            identification: input.u16()?,
-            protocol: input.u8()?,
-        })
-    }
-}
-
-impl Key for FragmentKey {
-    fn hash(&self, seed: u64) -> u64 {
-        objects::hash::words(
-            u64::from(self.source) << 32 | u64::from(self.destination),
-            u64::from(self.identification) << 8 | u64::from(self.protocol),
-            seed,
-        )
     }
 }
 
@@ -85,31 +57,13 @@ pub trait Lead: Value {
 }
 
 /// The addresses of a fragmented datagram after its translation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
+#[value(order)]
 pub struct Fragmented {
     /// The source.
     pub source: Ipv4Addr,
     /// The destination.
     pub destination: Ipv4Addr,
-}
-
-impl Wire for Fragmented {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.source.encode(out);
-        self.destination.encode(out);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            source: Ipv4Addr::decode(input)?,
-            destination: Ipv4Addr::decode(input)?,
-        })
-    }
-}
-
-impl Value for Fragmented {
-    fn order(&self, other: &Self) -> core::cmp::Ordering {
-        (self.source, self.destination).cmp(&(other.source, other.destination))
-    }
 }
 
 impl Lead for Fragmented {

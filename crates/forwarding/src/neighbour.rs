@@ -4,12 +4,10 @@
 //! An address is learnt when it was asked for, or when its host asks for ours; nothing else adds an entry. A packet
 //! to a next hop that is not known asks for it and is dropped. An entry in use is asked for again before it ends.
 
-use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    ArpOperation, Ask, At, BadBytes, Late, MacAddress, Map, Reader, Reason, Single, Tick, Value,
-    Verdict, Wire, Writer, build,
+    ArpOperation, Ask, At, Late, MacAddress, Map, Reason, Single, Tick, Value, Verdict, Wire, build,
 };
 
 use crate::interface::{Side, is_host};
@@ -28,7 +26,8 @@ const CONFIRMED_SECONDS: Tick = 300;
 const ASK_SECONDS: Tick = 1;
 
 /// What is known of a neighbour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+#[value(order(confirmed, asked, mac), idle_class = Self::class)]
 pub struct Neighbour {
     /// Its Ethernet address; zero while nobody answered.
     pub mac: MacAddress,
@@ -60,35 +59,13 @@ impl Neighbour {
     fn is_known(&self) -> bool {
         self.mac != MacAddress::default()
     }
+    fn class(&self) -> u8 {
+        u8::from(!self.is_known())
+    }
     /// Whether the last request for it is long enough ago.
     #[must_use]
     pub fn may_be_asked(&self, now: Tick) -> bool {
         now >= self.asked.saturating_add(ASK_SECONDS)
-    }
-}
-
-impl Wire for Neighbour {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.raw(&self.mac.0);
-        out.u32(self.confirmed);
-        out.u32(self.asked);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            mac: MacAddress(<[u8; 6]>::decode(input)?),
-            confirmed: input.u32()?,
-            asked: input.u32()?,
-        })
-    }
-}
-
-impl Value for Neighbour {
-    fn order(&self, other: &Self) -> Ordering {
-        let key = |value: &Self| (value.confirmed, value.asked, value.mac);
-        key(self).cmp(&key(other))
-    }
-    fn idle_class(&self) -> u8 {
-        u8::from(!self.is_known())
     }
 }
 

@@ -1,11 +1,10 @@
 //! ICMP errors that a router sends, and echo replies of its own. Imports `asterism_function` and what lies beside it.
 
-use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, BadBytes, Endpoint, Fragment, Late, Map, Packet, Protocol, Reader, Reason, State, Tick,
-    Value, Verdict, Wire, Writer, build, checksum::Change,
+    Ask, Endpoint, Fragment, Late, Map, Packet, Protocol, Reason, State, Tick, Value, Verdict,
+    Wire, build, checksum::Change,
 };
 
 use crate::interface::{Side, is_host};
@@ -21,7 +20,8 @@ pub(crate) const IDLE: [Tick; 1] = [60];
 pub(crate) const SIDES: u32 = 2;
 
 /// How many errors were sent in a second.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Wire, Value)]
+#[value(order)]
 pub struct ErrorsSent {
     second: Tick,
     sent: u16,
@@ -37,25 +37,6 @@ impl ErrorsSent {
             second: now,
             sent: sent + 1,
         })
-    }
-}
-
-impl Wire for ErrorsSent {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.second);
-        out.u16(self.sent);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            second: input.u32()?,
-            sent: input.u16()?,
-        })
-    }
-}
-
-impl Value for ErrorsSent {
-    fn order(&self, other: &Self) -> Ordering {
-        (self.second, self.sent).cmp(&(other.second, other.sent))
     }
 }
 

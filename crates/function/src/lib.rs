@@ -27,13 +27,19 @@ pub use asterism_packet::{
 pub use asterism_state as objects;
 pub use asterism_state::{
     Absence, AnyObject, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters,
-    CountingBloom, EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, Key, Late, Link, Map,
-    Nearby, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table,
-    Tally, Tick, TokenBucket, TokenRate, Tokens, TopK, Vacancy, Value, Vector, Window,
-    WindowedCountMin, WindowedCounters, Wire, Writer, laws,
+    CountingBloom, EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, Late, Link, Map, Nearby,
+    Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space, Spending, State, Table, Tally,
+    Tick, TokenBucket, TokenRate, Tokens, TopK, Vacancy, Vector, Window, WindowedCountMin,
+    WindowedCounters, Writer, laws,
 };
-pub use asterism_state_macro::state;
+pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::Emissions;
 pub use function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
 pub use own::{MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnMetric, OwnReason, check_own};
 pub use reason::Reason;
+// Traits have the names of their derives, which here are those that name this crate.
+pub use traits::*;
+
+mod traits {
+    pub use asterism_state::{Key, Value, Wire};
+}

@@ -8,9 +8,9 @@ use core::cell::RefCell;
 use core::cmp::Ordering;
 
 use asterism_function::{
-    Ask, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters, Flow4, Graph, Late, Map,
-    NetworkFunction, Pool, PortNumber, Reader, Reason, Register, Set, Space, Tick, TopK, Value,
-    Vector, Verdict, Window, WindowedCounters, Wire, Writer, build, state,
+    Ask, BiMap, Bloom, Builder, CountMin, Counter, Counters, Flow4, Graph, Late, Map,
+    NetworkFunction, Pool, PortNumber, Reason, Register, Set, Space, Tick, TopK, Value, Vector,
+    Verdict, Window, WindowedCounters, Wire, build, state,
 };
 
 /// What a command does.
@@ -131,17 +131,8 @@ pub struct Done {
 }
 
 /// A value of which the later one wins: the token of the command that wrote it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub struct Winner(pub u32);
-
-impl Wire for Winner {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
-    }
-}
 
 impl Value for Winner {
     fn order(&self, other: &Self) -> Ordering {
@@ -154,33 +145,14 @@ impl Value for Winner {
 }
 
 /// A value that joins: bits seen, and the greatest number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire, Value)]
 pub struct Joined {
     /// One bit for each of 32 kinds of command.
+    #[join(or)]
     pub bits: u32,
     /// The greatest token.
+    #[join(max)]
     pub most: u32,
-}
-
-impl Wire for Joined {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.bits);
-        out.u32(self.most);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            bits: input.u32()?,
-            most: input.u32()?,
-        })
-    }
-}
-
-impl Value for Joined {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.bits |= other.bits;
-        self.most = self.most.max(other.most);
-    }
 }
 
 impl Joined {

@@ -15,8 +15,8 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{
-    Ask, BadBytes, Builder, Counters, Flow4, Late, Map, NetworkFunction, PortNumber, Reader,
-    Reason, Value, Verdict, Wire, Writer, build, state,
+    Ask, Builder, Counters, Flow4, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict,
+    Wire, build, state,
 };
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -44,28 +44,14 @@ const REST_WITHIN: Duration = Duration::from_secs(20);
 const DIGESTS_EVERY: u32 = 16;
 
 /// What an entry holds: the round, and a check of it and the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Wire, Value)]
+#[value(order)]
 struct Mark(u64);
 
 impl Mark {
     fn of(round: u32, key: u32) -> Self {
         let check = hash::words(round.into(), key.into(), 0x50AC);
         Self(u64::from(round) << 32 | check >> 32)
-    }
-}
-
-impl Wire for Mark {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.0.encode(out);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        u64::decode(input).map(Self)
-    }
-}
-
-impl Value for Mark {
-    fn order(&self, other: &Self) -> core::cmp::Ordering {
-        self.0.cmp(&other.0)
     }
 }
 

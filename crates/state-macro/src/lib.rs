@@ -1,9 +1,18 @@
-//! The attribute `#[state]`: makes a struct of state objects usable by a network function.
+//! What the author of a network function need not write: the attribute `#[state]`, which makes a struct of state objects usable
+//! by a function, and the derives of [`Wire`](macro@Wire), [`Key`](macro@Key) and [`Value`](macro@Value) for what is in them.
 //!
-//! Written on the compiler's own token types, so that building it needs no parser crate: a struct with
-//! named fields is all that it accepts, and everything else gets an error that says so.
+//! `state.rs` has the attribute; `shape.rs` what the derives see of a type, `wire.rs`, `key.rs` and `value.rs` one of them each.
+//! Each macro is there twice: functions import one crate, `asterism_function`, and what lies below it another.
 
-use proc_macro::{Delimiter, TokenStream, TokenTree};
+mod key;
+mod shape;
+mod state;
+mod value;
+mod wire;
+
+use proc_macro::TokenStream;
+use quote::quote;
+use syn::{DeriveInput, parse_macro_input};
 
 /// Implements `State` for a struct whose fields are state objects, and generates `<Name>Act`, the struct
 /// of their writes, with the same field names.
@@ -11,183 +20,249 @@ use proc_macro::{Delimiter, TokenStream, TokenTree};
 /// Objects are numbered in the order of the fields; build them in that order.
 #[proc_macro_attribute]
 pub fn state(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    generate("::asterism_function::objects", arguments, item)
+    state::generate("::asterism_function::objects", arguments, item)
 }
 
 /// As `state`, for crates below the one that network functions import.
 #[proc_macro_attribute]
 pub fn state_below(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    generate("::asterism_state", arguments, item)
+    state::generate("::asterism_state", arguments, item)
 }
 
-fn generate(krate: &str, arguments: TokenStream, item: TokenStream) -> TokenStream {
-    let expanded = if arguments.is_empty() {
-        parse(item.clone()).map(|parsed| parsed.expand(krate))
-    } else {
-        Err("`#[state]` takes no arguments".to_owned())
+/// Implements `Wire`: the fields in their order, each as its own `Wire` has it, and nothing between them.
+///
+/// | | |
+/// |---|---|
+/// | `#[wire(varint)]` on a field | an integer in 1 to 10 bytes, seven bits in each; what does not fit its type is refused |
+/// | `#[wire(u24)]` on a field | the low three bytes of a `u32` |
+/// | `#[wire(check = path)]` on the type | a `fn(&Self) -> bool` that must hold of what was read |
+/// | `Variant = N`, or `#[wire(tag = N)]` on it | the byte that stands for it, before its fields; of enums each variant has one |
+///
+/// The order of fields is the format: hosts of different versions read each other's bytes.
+///
+/// Decoding gives `BadBytes` where bytes are missing, for a tag of no variant, and where `check` does not hold. It never panics.
+#[proc_macro_derive(Wire, attributes(wire))]
+pub fn derive_wire(input: TokenStream) -> TokenStream {
+    derive(input, Room::Function, wire::expand)
+}
+
+/// As `Wire`, for crates below the one that network functions import.
+#[proc_macro_derive(WireBelow, attributes(wire))]
+pub fn derive_wire_below(input: TokenStream) -> TokenStream {
+    derive(input, Room::Below, wire::expand)
+}
+
+/// Implements `Key`: a hash of all fields.
+///
+/// Fields of known width (integers, `bool`, addresses, endpoints; tuples, arrays and derived keys of such) lie side by side in words
+/// of 64 bits, so that no two can cancel each other; one multiplication for each word, and one more if their number is odd. What is
+/// left, keys with a hash by hand, is hashed in its order with what came before as its seed, at its own cost. An enum whose variants
+/// have fields hashes its tag first: two multiplications.
+///
+/// Tags are those of [`Wire`](macro@Wire). Reordering fields changes the hash: hosts of both versions cannot share a table.
+#[proc_macro_derive(Key, attributes(wire))]
+pub fn derive_key(input: TokenStream) -> TokenStream {
+    derive(input, Room::Function, key::expand)
+}
+
+/// As `Key`, for crates below the one that network functions import.
+#[proc_macro_derive(KeyBelow, attributes(wire))]
+pub fn derive_key_below(input: TokenStream) -> TokenStream {
+    derive(input, Room::Below, key::expand)
+}
+
+/// Implements `Value`. A value joins if its fields say how, all of them:
+///
+/// | | |
+/// |---|---|
+/// | `#[join(min)]`, `#[join(max)]` | the smaller, the greater of both by `Ord` |
+/// | `#[join(or)]` | the bits of both: of integers and `bool` |
+/// | `#[join]` | a field that is a `Value` and joins itself |
+/// | `#[join(min, each)]`, and so on | an array, item by item |
+/// | `#[join(min)]`, `#[join(max)]` on the type | the whole value, by its `Ord`: "the earlier one" |
+///
+/// Each of these commutes, associates and is idempotent, and so does a value whose fields all have one. What does not say a law joins
+/// in no way: of two such values one wins. Which one, `#[value(order)]` says: the greater by `Ord`, or with
+/// `#[value(order(first, second))]` the one whose named fields are greater.
+///
+/// `#[value(idle_class = path)]` names the `fn(&Self) -> u8` that says which idle class an entry is in.
+#[proc_macro_derive(Value, attributes(value, join))]
+pub fn derive_value(input: TokenStream) -> TokenStream {
+    derive(input, Room::Function, value::expand)
+}
+
+/// As `Value`, for crates below the one that network functions import.
+#[proc_macro_derive(ValueBelow, attributes(value, join))]
+pub fn derive_value_below(input: TokenStream) -> TokenStream {
+    derive(input, Room::Below, value::expand)
+}
+
+/// Which crate the generated code names.
+enum Room {
+    Function,
+    Below,
+}
+
+type Expand = fn(&DeriveInput, &proc_macro2::TokenStream) -> syn::Result<proc_macro2::TokenStream>;
+
+fn derive(input: TokenStream, room: Room, expand: Expand) -> TokenStream {
+    let krate = match room {
+        Room::Function => quote!(::asterism_function::objects),
+        Room::Below => quote!(::asterism_state),
     };
-    match expanded {
-        Ok(code) => {
-            let mut all = item;
-            let generated: TokenStream = code.parse().expect("generated code is well-formed");
-            all.extend(generated);
-            all
-        }
-        Err(message) => format!("::core::compile_error!({message:?});")
-            .parse()
-            .expect("an error is well-formed"),
-    }
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(&input, &krate)
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }
 
-struct Parsed {
-    visibility: String,
-    name: String,
-    fields: Vec<(String, String)>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn parse(item: TokenStream) -> Result<Parsed, String> {
-    const SHAPE: &str = "`#[state]` goes on a struct with named fields and no type parameters, each field a state object";
-    let mut tokens = item.into_iter().peekable();
-    let mut visibility = String::new();
-    loop {
-        match tokens.next() {
-            Some(TokenTree::Punct(punct)) if punct.as_char() == '#' => {
-                tokens.next();
-            }
-            Some(TokenTree::Ident(word)) if word.to_string() == "pub" => {
-                visibility.push_str("pub ");
-                if let Some(TokenTree::Group(group)) = tokens.peek()
-                    && group.delimiter() == Delimiter::Parenthesis
-                {
-                    visibility = format!("pub{group} ");
-                    tokens.next();
-                }
-            }
-            Some(TokenTree::Ident(word)) if word.to_string() == "struct" => break,
-            _ => return Err(SHAPE.into()),
+    /// What the author reads.
+    fn refusal(expand: Expand, code: &str) -> String {
+        let input = syn::parse_str(code).expect("an item");
+        match expand(&input, &quote!(::k)) {
+            Ok(code) => panic!("accepted: {code}"),
+            Err(error) => error
+                .into_iter()
+                .map(|error| format!("{error}\n"))
+                .collect(),
         }
     }
-    let Some(TokenTree::Ident(name)) = tokens.next() else {
-        return Err(SHAPE.into());
-    };
-    let Some(TokenTree::Group(body)) = tokens.next() else {
-        return Err(SHAPE.into());
-    };
-    if body.delimiter() != Delimiter::Brace {
-        return Err(SHAPE.into());
-    }
-    let fields = parse_fields(body.stream())?;
-    if fields.is_empty() {
-        return Err("a state needs at least one object".into());
-    }
-    if fields.len() > 32 {
-        return Err("a state has at most 32 objects".into());
-    }
-    Ok(Parsed {
-        visibility,
-        name: name.to_string(),
-        fields,
-    })
-}
 
-fn parse_fields(body: TokenStream) -> Result<Vec<(String, String)>, String> {
-    let mut fields = Vec::new();
-    let mut tokens = body.into_iter().peekable();
-    while tokens.peek().is_some() {
-        let mut name = None;
-        // Attributes, visibility, then the name before a single colon.
-        while let Some(token) = tokens.next() {
-            match token {
-                TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    tokens.next();
-                }
-                TokenTree::Punct(punct) if punct.as_char() == ':' => break,
-                TokenTree::Ident(word) => name = Some(word.to_string()),
-                _ => {}
-            }
-        }
-        let mut depth = 0i32;
-        let mut kind = String::new();
-        for token in tokens.by_ref() {
-            if let TokenTree::Punct(punct) = &token {
-                match punct.as_char() {
-                    '<' => depth += 1,
-                    '>' => depth -= 1,
-                    ',' if depth == 0 => break,
-                    _ => {}
-                }
-                kind.push(punct.as_char());
-                continue;
-            }
-            kind.push_str(&token.to_string());
-            kind.push(' ');
-        }
-        match name {
-            Some(name) if !kind.is_empty() => fields.push((name, kind)),
-            _ => return Err("each field of a state is `name: Object`".into()),
-        }
+    fn accepts(expand: Expand, code: &str) -> String {
+        let input = syn::parse_str(code).expect("an item");
+        let code = expand(&input, &quote!(::k)).expect("an accepted item");
+        code.to_string().replace(' ', "")
     }
-    Ok(fields)
-}
 
-impl Parsed {
-    fn expand(&self, krate: &str) -> String {
-        let Self {
-            visibility,
-            name,
-            fields,
-        } = self;
-        let each = |line: &dyn Fn(usize, &str, &str) -> String| -> String {
-            fields
-                .iter()
-                .enumerate()
-                .map(|(number, (field, kind))| line(number, field, kind))
-                .collect()
-        };
-        let names = each(&|_, field, _| format!("{field:?},"));
-        let act_fields = each(&|_, field, kind| {
-            format!(
-                "/// The writes of `{field}`.\n pub {field}: <{kind} as {krate}::Object>::Act<'a>,"
-            )
-        });
-        let acts =
-            each(&|_, field, _| format!("{field}: {krate}::Object::act(&mut self.{field}),"));
-        let visits = each(&|number, field, _| {
-            format!("{number}u8 => ::core::option::Option::Some(visit.visit(&mut self.{field})),")
-        });
-        let looks = each(&|number, field, _| {
-            format!("{number}u8 => ::core::option::Option::Some(look.look(&self.{field})),")
-        });
-        let shared = each(&|number, field, _| {
-            format!("{number}u8 => ::core::option::Option::Some(&self.{field}),")
-        });
-        let exclusive = each(&|number, field, _| {
-            format!("{number}u8 => ::core::option::Option::Some(&mut self.{field}),")
-        });
-        format!(
-            "/// The writes of [`{name}`], object by object.
-             #[allow(missing_debug_implementations)]
-             {visibility} struct {name}Act<'a> {{ {act_fields} }}
-             impl {krate}::State for {name} {{
-                 const OBJECTS: &'static [&'static str] = &[{names}];
-                 type Act<'a> = {name}Act<'a>;
-                 #[inline(always)]
-                 fn act(&mut self) -> {name}Act<'_> {{ {name}Act {{ {acts} }} }}
-                 #[inline(always)]
-                 fn with<T>(&mut self, object: u8, visit: impl {krate}::Visit<T>) -> ::core::option::Option<T> {{
-                     match object {{ {visits} _ => ::core::option::Option::None }}
-                 }}
-                 #[inline(always)]
-                 fn look<T>(&self, object: u8, look: impl {krate}::Look<T>) -> ::core::option::Option<T> {{
-                     match object {{ {looks} _ => ::core::option::Option::None }}
-                 }}
-                 fn object(&self, object: u8) -> ::core::option::Option<&(dyn {krate}::AnyObject + 'static)> {{
-                     match object {{ {shared} _ => ::core::option::Option::None }}
-                 }}
-                 fn object_mut(&mut self, object: u8) -> ::core::option::Option<&mut (dyn {krate}::AnyObject + 'static)> {{
-                     match object {{ {exclusive} _ => ::core::option::Option::None }}
-                 }}
-             }}"
-        )
+    #[test]
+    fn what_has_no_format_is_refused_with_what_to_write() {
+        for (code, said) in [
+            ("union U { a: u8, b: u8 }", "structs and enums"),
+            ("enum E {}", "no value of this type"),
+            ("enum E { A = 0, B }", "write `B = N`"),
+            ("enum E { A(u8) }", "put `#[wire(tag = N)]` before it"),
+            ("enum E { A = 1, B = 1 }", "`A` has the tag 1 already"),
+            ("enum E { A = 256 }", "from 0 to 255"),
+            ("enum E { A = OTHER }", "written out"),
+            ("enum E { #[wire(tag = 1)] A = 2 }", "it has one already"),
+            (
+                "#[wire(check = a)] #[wire(check = b)] struct S(u8);",
+                "one check",
+            ),
+            (
+                "enum E { #[wire(varint)] A = 0 }",
+                "a variant takes `#[wire(tag = N)]`",
+            ),
+            (
+                "struct S { #[wire(tag = 1)] a: u8 }",
+                "`#[wire(varint)]` or `#[wire(u24)]`",
+            ),
+            (
+                "struct S { #[wire(check = x)] a: u8 }",
+                "a check is of the whole type",
+            ),
+            ("struct S { #[wire(varint, u24)] a: u32 }", "one form"),
+            (
+                "#[wire(varint)] struct S(u32);",
+                "a type takes `#[wire(check = path)]`",
+            ),
+        ] {
+            let refused = refusal(wire::expand, code);
+            assert!(refused.contains(said), "{code}: {refused}");
+        }
+        assert!(refusal(key::expand, "enum E { A }").contains("write `A = N`"));
+        // Both mistakes at once.
+        let two = "struct S { #[wire(a)] a: u8, #[wire(b)] b: u8 }";
+        assert_eq!(refusal(wire::expand, two).lines().count(), 2);
+    }
+
+    #[test]
+    fn what_might_not_join_is_refused_with_what_to_write() {
+        for (code, said) in [
+            (
+                "struct S { #[join(max)] a: u8, b: u8 }",
+                "must say how: `#[join(max)]`",
+            ),
+            (
+                "struct S { #[join(max)] a: u8, #[join(min)] #[join(or)] b: u8 }",
+                "one law each",
+            ),
+            ("struct S { #[join(min, max)] a: u8 }", "one law each"),
+            (
+                "#[join(min)] struct S { #[join(max)] a: u8 }",
+                "has a law already",
+            ),
+            ("#[join(or)] struct S(u8);", "a whole value joins by"),
+            ("#[join] struct S(u8);", "a whole value joins by"),
+            (
+                "#[join(max, each)] struct S([u8; 2]);",
+                "a whole value joins by",
+            ),
+            (
+                "struct S { #[join(max)] a: [u8; 2] }",
+                "`#[join(max, each)]`",
+            ),
+            (
+                "struct S { #[join(each)] a: [u8; 2] }",
+                "say how the items join",
+            ),
+            ("struct S { #[join(add)] a: u8 }", "counts twice"),
+            ("struct S { #[join(last)] a: u8 }", "which came last"),
+            ("struct S { #[join(and)] a: u8 }", "`#[join(or)]`"),
+            ("struct S { #[join(xor)] a: u8 }", "hears twice"),
+            ("struct S { #[join(most)] a: u8 }", "no law: `#[join(max)]`"),
+            ("enum E { A(#[join(max)] u8) }", "an enum joins as a whole"),
+            (
+                "#[value(joins)] struct S(u8);",
+                "each field says how it joins",
+            ),
+            (
+                "#[value(order)] struct S(#[join(max)] u8);",
+                "needs no order",
+            ),
+            (
+                "#[value(class = x)] struct S(u8);",
+                "`#[value(idle_class = path)]`",
+            ),
+            (
+                "#[value(idle_class = Self::idle_class)] struct S(u8);",
+                "another name",
+            ),
+            (
+                "#[value(order, order(a))] struct S { a: u8 }",
+                "said already",
+            ),
+            ("struct S<T>(T);", "without parameters"),
+            ("union U { a: u8 }", "structs and enums"),
+        ] {
+            let refused = refusal(value::expand, code);
+            assert!(refused.contains(said), "{code}: {refused}");
+        }
+        let two = "struct S { #[join(max)] a: u8, b: u8, c: u8 }";
+        assert_eq!(refusal(value::expand, two).lines().count(), 2);
+    }
+
+    #[test]
+    fn what_joins_says_so_and_nothing_else_does() {
+        let joins = "constJOINS";
+        assert!(accepts(value::expand, "struct S(#[join(max)] u8);").contains(joins));
+        assert!(accepts(value::expand, "#[join(min)] enum E { A, B }").contains(joins));
+        for code in [
+            "struct S(u8);",
+            "struct S;",
+            "enum E { A, B(u8) }",
+            "#[value(order)] struct S(u8);",
+        ] {
+            assert!(!accepts(value::expand, code).contains(joins), "{code}");
+        }
+        let nested = accepts(value::expand, "struct S { #[join] a: Other }");
+        assert!(
+            nested.contains("assert!(<Otheras::k::Value>::JOINS"),
+            "{nested}"
+        );
     }
 }

@@ -25,6 +25,70 @@ pub const fn words(first: u64, second: u64, seed: u64) -> u64 {
     fold(fold(first ^ seed, FIRST) ^ second, SECOND ^ seed)
 }
 
+/// What derived keys are hashed from: fields of known width, side by side in words, so that no two can cancel each other. One
+/// that does not fit in what is left of a word begins the next.
+///
+/// Costs one multiplication for each word and one more if their number is odd; what is known of the widths is folded away.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    /// The seed, with all pairs of full words.
+    state: u64,
+    /// The first word of a pair.
+    first: Option<u64>,
+    word: u64,
+    bits: u32,
+}
+
+impl Packed {
+    /// Nothing yet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            state: seed,
+            first: None,
+            word: 0,
+            bits: 0,
+        }
+    }
+
+    /// With the low `bits` bits of `value`, 1 to 64. Its other bits must be zero: they would lie in the field before.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with(mut self, value: u64, bits: u32) -> Self {
+        debug_assert!(bits >= 1 && bits <= 64 && (bits == 64 || value >> bits == 0));
+        if self.bits + bits > 64 {
+            match self.first {
+                Some(first) => {
+                    self.state = words(first, self.word, self.state);
+                    self.first = None;
+                }
+                None => self.first = Some(self.word),
+            }
+            self.word = value;
+            self.bits = bits;
+        } else if self.bits == 0 {
+            self.word = value;
+            self.bits = bits;
+        } else {
+            self.word = self.word << bits | value;
+            self.bits += bits;
+        }
+        self
+    }
+
+    /// The hash; the seed if there was no field.
+    #[inline(always)]
+    #[must_use]
+    pub const fn finish(self) -> u64 {
+        match (self.first, self.bits) {
+            (_, 0) => self.state,
+            (None, _) => word(self.word, self.state),
+            (Some(first), _) => words(first, self.word, self.state),
+        }
+    }
+}
+
 /// Hashes any bytes; for digests and cold paths. Long ones go in two rows of 16 bytes side by side: one row would wait for
 /// its own multiplications, which take four times as long.
 pub fn bytes(bytes: &[u8], seed: u64) -> u64 {

@@ -2,8 +2,9 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use asterism_packet::{Endpoint, Flow4, FlowKey, Protocol};
+use asterism_packet::{Endpoint, Flow4, FlowKey, MacAddress, Protocol};
 
+use crate::hash::Packed;
 use crate::map::Key;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
@@ -21,6 +22,14 @@ impl Key for Ipv4Addr {
     fn hash(&self, seed: u64) -> u64 {
         crate::hash::word(self.to_bits().into(), seed)
     }
+    #[inline(always)]
+    fn pack(&self, packed: Packed) -> Packed {
+        packed.with(self.to_bits().into(), 32)
+    }
+    #[inline(always)]
+    fn chain(&self, state: u64) -> u64 {
+        state
+    }
 }
 
 impl Wire for Ipv6Addr {
@@ -37,6 +46,69 @@ impl Key for Ipv6Addr {
     fn hash(&self, seed: u64) -> u64 {
         let bits = self.to_bits();
         crate::hash::words(bits as u64, (bits >> 64) as u64, seed)
+    }
+    #[inline(always)]
+    fn pack(&self, packed: Packed) -> Packed {
+        let bits = self.to_bits();
+        packed.with((bits >> 64) as u64, 64).with(bits as u64, 64)
+    }
+    #[inline(always)]
+    fn chain(&self, state: u64) -> u64 {
+        state
+    }
+}
+
+/// Its six bytes, as in a frame.
+impl Wire for MacAddress {
+    #[inline]
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.raw(&self.0);
+    }
+    #[inline]
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Wire::decode(input).map(Self)
+    }
+}
+
+/// Its number.
+impl Wire for Protocol {
+    #[inline]
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(self.0);
+    }
+    #[inline]
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8().map(Self)
+    }
+}
+
+impl Key for MacAddress {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        self.0.hash(seed)
+    }
+    #[inline(always)]
+    fn pack(&self, packed: Packed) -> Packed {
+        self.0.pack(packed)
+    }
+    #[inline(always)]
+    fn chain(&self, state: u64) -> u64 {
+        state
+    }
+}
+
+impl Key for Protocol {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        self.0.hash(seed)
+    }
+    #[inline(always)]
+    fn pack(&self, packed: Packed) -> Packed {
+        self.0.pack(packed)
+    }
+    #[inline(always)]
+    fn chain(&self, state: u64) -> u64 {
+        state
     }
 }
 
@@ -57,6 +129,16 @@ impl Key for Endpoint {
     fn hash(&self, seed: u64) -> u64 {
         crate::hash::word(self.to_bits(), seed)
     }
+    #[inline(always)]
+    fn pack(&self, packed: Packed) -> Packed {
+        // Without the byte that is zero.
+        let bits = self.to_bits();
+        packed.with(bits >> 32 << 24 | bits & 0xff_ffff, 56)
+    }
+    #[inline(always)]
+    fn chain(&self, state: u64) -> u64 {
+        state
+    }
 }
 
 /// A flow's key: 13 bytes in two words.
@@ -64,6 +146,14 @@ impl Key for Flow4Key {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         crate::hash::words(self.0, self.1, seed)
+    }
+    #[inline(always)]
+    fn pack(&self, packed: Packed) -> Packed {
+        packed.with(self.0, 64).with(self.1, 64)
+    }
+    #[inline(always)]
+    fn chain(&self, state: u64) -> u64 {
+        state
     }
 }
 

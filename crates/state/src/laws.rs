@@ -57,3 +57,43 @@ pub fn row<R: Row>(a: R, b: R, seed: u64) {
         "order must be antisymmetric"
     );
 }
+
+/// Types whose bits join: what `#[join(or)]` is for.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no bits that join: `#[join(or)]` is for integers and `bool`",
+    label = "not an integer or `bool`",
+    note = "a type of bits of your own can derive `Value` with `#[join(or)]` on its number, and is joined by `#[join]`"
+)]
+pub trait Bits: Copy {
+    fn or(self, other: Self) -> Self;
+}
+
+macro_rules! bits {
+    ($($type:ty),*) => {$(
+        impl Bits for $type {
+            #[inline(always)]
+            fn or(self, other: Self) -> Self {
+                self | other
+            }
+        }
+    )*};
+}
+bits!(bool, u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
+
+/// What `#[join]` does: one value joined with the other.
+#[doc(hidden)]
+#[inline(always)]
+pub fn joined<V: Value>(mut own: V, other: V) -> V {
+    own.join(&other);
+    own
+}
+
+/// What `each` does: an array joined item by item.
+#[doc(hidden)]
+#[inline(always)]
+pub fn each<T: Copy, const N: usize>(own: &mut [T; N], other: &[T; N], join: impl Fn(T, T) -> T) {
+    for (own, other) in own.iter_mut().zip(other) {
+        *own = join(*own, *other);
+    }
+}

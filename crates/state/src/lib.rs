@@ -45,7 +45,9 @@ pub use accumulator::{
     WindowTally, WindowedCountMin, WindowedCountMinAct, WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};
-pub use asterism_state_macro::state_below as state;
+pub use asterism_state_macro::{
+    KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
+};
 pub use builder::Builder;
 pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
@@ -57,7 +59,7 @@ pub use erased::AnyObject;
 pub use foresight::{BURST_MAX, Foresight};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
-pub use map::{BiMap, Grouped, Key, Map, Pair, Paired, Set, Single, TableAct};
+pub use map::{BiMap, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Inherited, Look, OBJECTS_MAX,
     Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, Settle, Show, Shown,
@@ -66,6 +68,14 @@ pub use object::{
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
-pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, Value};
+pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy};
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};
-pub use wire::{BadBytes, Reader, Wire, Writer};
+pub use wire::{BadBytes, Reader, Writer};
+// Traits have the names of their derives, which are macros: other names of another kind.
+pub use traits::*;
+
+mod traits {
+    pub use crate::map::Key;
+    pub use crate::table::Value;
+    pub use crate::wire::Wire;
+}

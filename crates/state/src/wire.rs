@@ -17,12 +17,37 @@ impl core::fmt::Display for BadBytes {
 
 impl core::error::Error for BadBytes {}
 
-/// A key or value that can travel.
+/// A key or value that can travel. `#[derive(Wire)]` writes the fields in their order.
 pub trait Wire: Sized {
     /// Appends the value.
     fn encode(&self, out: &mut Writer<'_>);
     /// Reads a value back.
+    ///
+    /// # Errors
+    /// [`BadBytes`] where bytes are missing or say what no value is. What was read is lost.
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes>;
+    /// Appends several: bytes all at once.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_all(items: &[Self], out: &mut Writer<'_>) {
+        for item in items {
+            item.encode(out);
+        }
+    }
+    /// Reads several back.
+    #[doc(hidden)]
+    #[inline]
+    fn decode_all<const N: usize>(input: &mut Reader<'_>) -> Result<[Self; N], BadBytes>
+    where
+        Self: Copy,
+    {
+        const { assert!(N > 0, "an array on the wire has items") };
+        let mut items = [Self::decode(input)?; N];
+        for item in &mut items[1..] {
+            *item = Self::decode(input)?;
+        }
+        Ok(items)
+    }
 }
 
 /// Where encoded bytes go, with the addresses that are worth one byte instead of four.
@@ -165,19 +190,58 @@ impl<'a> Reader<'a> {
     }
 }
 
+impl Wire for u8 {
+    #[inline]
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8(*self);
+    }
+    #[inline]
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        input.u8()
+    }
+    #[inline]
+    fn encode_all(items: &[Self], out: &mut Writer<'_>) {
+        out.raw(items);
+    }
+    #[inline]
+    fn decode_all<const N: usize>(input: &mut Reader<'_>) -> Result<[Self; N], BadBytes> {
+        input.array()
+    }
+}
+
 macro_rules! wire_integers {
-    ($($type:ident),*) => {$(
+    ($($type:ident as $unsigned:ident),*) => {$(
         impl Wire for $type {
+            #[inline]
             fn encode(&self, out: &mut Writer<'_>) {
-                out.$type(*self);
+                out.$unsigned(*self as $unsigned);
             }
+            #[inline]
             fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-                input.$type()
+                Ok(input.$unsigned()? as $type)
             }
         }
     )*};
 }
-wire_integers!(u8, u16, u32, u64);
+wire_integers!(
+    u16 as u16, u32 as u32, u64 as u64, i8 as u8, i16 as u16, i32 as u32, i64 as u64
+);
+
+/// A byte that is 0 or 1.
+impl Wire for bool {
+    #[inline]
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u8((*self).into());
+    }
+    #[inline]
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        match input.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(BadBytes),
+        }
+    }
+}
 
 impl Wire for () {
     fn encode(&self, _: &mut Writer<'_>) {}
@@ -186,23 +250,54 @@ impl Wire for () {
     }
 }
 
-impl<const N: usize> Wire for [u8; N] {
+/// Whether there is one, as a `bool`, then it.
+impl<T: Wire> Wire for Option<T> {
+    #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
-        out.raw(self);
+        self.is_some().encode(out);
+        if let Some(item) = self {
+            item.encode(out);
+        }
     }
+    #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.array()
+        match bool::decode(input)? {
+            true => T::decode(input).map(Some),
+            false => Ok(None),
+        }
     }
 }
 
-impl<A: Wire, B: Wire> Wire for (A, B) {
+/// Item by item: the length is the type's.
+impl<T: Wire + Copy, const N: usize> Wire for [T; N] {
+    #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
-        self.0.encode(out);
-        self.1.encode(out);
+        T::encode_all(self, out);
     }
+    #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok((A::decode(input)?, B::decode(input)?))
+        T::decode_all(input)
     }
+}
+
+macro_rules! wire_tuples {
+    ($($($item:ident: $place:tt),*;)*) => {$(
+        impl<$($item: Wire),*> Wire for ($($item,)*) {
+            #[inline]
+            fn encode(&self, out: &mut Writer<'_>) {
+                $(self.$place.encode(out);)*
+            }
+            #[inline]
+            fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+                Ok(($($item::decode(input)?,)*))
+            }
+        }
+    )*};
+}
+wire_tuples! {
+    A: 0, B: 1;
+    A: 0, B: 1, C: 2;
+    A: 0, B: 1, C: 2, D: 3;
 }
 
 #[cfg(test)]

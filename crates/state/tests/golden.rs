@@ -14,26 +14,15 @@ use std::rc::Rc;
 use asterism_packet::Flow4;
 use asterism_state::{
     BadBytes, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Flow4Key,
-    Identity, Map, ObjectSettings, OriginName, Reader, Register, Sequencer, State, Sweep, Value,
-    Vector, Wire, Writer, state,
+    Identity, Map, ObjectSettings, OriginName, Register, Sequencer, State, Sweep, Value, Vector,
+    Wire, state,
 };
 use vectors::{named, to_hex};
 
 use by_hand::{groups, image};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Word(u32);
-
-impl Wire for Word {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
-    }
-}
-
-impl Value for Word {}
 
 /// One object of each kind, in the order of the page.
 #[state]

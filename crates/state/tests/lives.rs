@@ -6,24 +6,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, Builder, Context, Identity, Map, ObjectSettings, OriginName, Reader, Sequencer,
-    State, SweepSome, Wire, Writer, state,
+    Builder, Context, Identity, Map, ObjectSettings, OriginName, Sequencer, State, SweepSome, Wire,
+    state,
 };
 
 use by_hand::{groups, image};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
-
-impl Wire for Word {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
-    }
-}
-impl asterism_state::Value for Word {}
 
 const IDLE: u32 = 8;
 /// Over the idle time, its quarter and the second of grace.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use asterism_packet::{Endpoint, Protocol};
 use asterism_state::{
-    BadBytes, BiMap, Builder, Context, Counter, Counters, Flow4Key, Identity, Map, ObjectSettings,
+    BiMap, Builder, Context, Counter, Counters, Flow4Key, Identity, Map, ObjectSettings,
     OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value, Wire, Writer, laws,
     state,
 };
@@ -17,39 +17,12 @@ use proptest::prelude::*;
 
 use by_hand::{groups, image};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Bits(u8);
-
-impl Wire for Bits {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u8().map(Self)
-    }
-}
-
-impl Value for Bits {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.0 |= other.0;
-    }
-}
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+struct Bits(#[join(or)] u8);
 
 /// The last writer wins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct Word(u32);
-
-impl Wire for Word {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
-    }
-}
-
-impl Value for Word {}
 
 #[state]
 struct Objects {
@@ -401,16 +374,8 @@ fn only_an_item_s_last_user_returns_it_and_only_once() {
 #[test]
 fn a_large_group_finds_its_living_member_among_many_ended_ones() {
     use asterism_state::{Grouped, Row, Table};
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
     struct Member(u32);
-    impl Wire for Member {
-        fn encode(&self, out: &mut Writer<'_>) {
-            out.u32(self.0);
-        }
-        fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-            input.u32().map(Self)
-        }
-    }
     impl Row for Member {
         const UNIQUE: usize = 1;
         const LANES: usize = 2;

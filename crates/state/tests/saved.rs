@@ -7,24 +7,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, Builder, Context, Counter, Identity, Map, ObjectSettings, OriginName, Reader,
-    Register, Sequencer, Show, Since, State, Wire, Writer, state,
+    Builder, Context, Counter, Identity, Map, ObjectSettings, OriginName, Register, Sequencer,
+    Show, Since, State, Wire, state,
 };
 
 use by_hand::{groups, image};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
 struct Word(u32);
-
-impl Wire for Word {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
-    }
-}
-impl asterism_state::Value for Word {}
 
 #[state]
 struct Saved {

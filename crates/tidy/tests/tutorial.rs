@@ -1,6 +1,7 @@
 //! The code of docs/src/tutorial.md: a gate that lets only replies in. The page shows pieces of this file as they
 //! stand here; `documents` checks that.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,8 +93,8 @@ fn packet(flow: Flow4) -> Vec<u8> {
 }
 
 const QUESTION: Flow4 = Flow4 {
-    source: std::net::Ipv4Addr::new(10, 0, 0, 7),
-    destination: std::net::Ipv4Addr::new(192, 0, 2, 1),
+    source: Ipv4Addr::new(10, 0, 0, 7),
+    destination: Ipv4Addr::new(192, 0, 2, 1),
     source_port: 40_000,
     destination_port: 53,
     protocol: 17,
@@ -134,6 +135,61 @@ fn late_reads_change_nothing() {
         (1_000, OUTSIDE, packet(QUESTION.reversed())),
     ];
     late_everywhere(|| Gate, &steps);
+}
+
+use asterism_function::{Key, Tick, Value, Wire};
+
+/// Two hosts that talk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
+pub struct Acquaintance {
+    /// One of ours.
+    pub inside: Ipv4Addr,
+    /// Somebody else.
+    pub outside: Ipv4Addr,
+}
+
+/// What is known of their talk.
+#[derive(Clone, Copy, PartialEq, Debug, Wire, Value)]
+pub struct Known {
+    /// When it began, as far as anybody saw.
+    #[join(min)]
+    pub since: Tick,
+    /// Whether the other one ever said anything, to whichever host.
+    #[join(or)]
+    pub answered: bool,
+}
+
+#[test]
+fn what_two_hosts_saw_becomes_one() {
+    let mut here = Known {
+        since: 7,
+        answered: false,
+    };
+    let there = Known {
+        since: 9,
+        answered: true,
+    };
+    here.join(&there);
+    assert_eq!((here.since, here.answered), (7, true));
+}
+
+#[test]
+fn an_acquaintance_is_found_and_kept_as_any_key() {
+    use asterism_function::{Reader, Writer, laws};
+    let known = |since, answered| Known { since, answered };
+    laws::value(known(7, false), known(9, true), known(7, true));
+    let key = Acquaintance {
+        inside: QUESTION.source,
+        outside: QUESTION.destination,
+    };
+    let mut bytes = Vec::new();
+    key.encode(&mut Writer::new(&mut bytes, &[]));
+    assert_eq!(Acquaintance::decode(&mut Reader::new(&bytes, &[])), Ok(key));
+    let other = Acquaintance {
+        inside: key.outside,
+        outside: key.inside,
+    };
+    assert_ne!(key.hash(1), other.hash(1));
 }
 
 /// Two hosts with a gate each, over a link that delays by 5 ms in each direction.

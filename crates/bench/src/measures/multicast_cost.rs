@@ -14,8 +14,8 @@ use asterism_engine::transport::{
 };
 use asterism_engine::{Instance, InstanceParts, host};
 use asterism_function::{
-    Ask, BadBytes, Builder, Key, Late, Map, NetworkFunction, PortNumber, Reader, Reason, Value,
-    Verdict, Wire, Writer, objects, state,
+    Ask, Builder, Key, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict, Wire,
+    objects, state,
 };
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, permitted};
 use asterism_placement::MemberId;
@@ -55,7 +55,7 @@ const WAY_NS: u64 = 10_000_000_000;
 /// Rounds of a way at least.
 const ROUNDS_MIN: usize = 3;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 struct EntryKey(u64);
 
 impl Key for EntryKey {
@@ -65,17 +65,8 @@ impl Key for EntryKey {
     }
 }
 
-impl Wire for EntryKey {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u64(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u64().map(Self)
-    }
-}
-
 /// How often its entry was written, and words that follow from that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 struct EntryValue([u64; VALUE_WORDS]);
 
 impl EntryValue {
@@ -85,21 +76,6 @@ impl EntryValue {
             *word = objects::hash::words(count, place as u64, 0x3A17);
         }
         Self(words)
-    }
-}
-
-impl Value for EntryValue {}
-
-impl Wire for EntryValue {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.0.iter().for_each(|word| out.u64(*word));
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let mut words = [0; VALUE_WORDS];
-        for word in &mut words {
-            *word = input.u64()?;
-        }
-        Ok(Self(words))
     }
 }
 

@@ -15,8 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use asterism_function::{
-    Ask, BadBytes, Builder, Counters, Key, Late, NetworkFunction, PortNumber, Reader, Reason,
-    Verdict, Wire, Writer, objects, state,
+    Ask, Builder, Counters, Key, Late, NetworkFunction, PortNumber, Reason, Verdict, Wire, objects,
+    state,
 };
 use asterism_state::ObjectSettings;
 
@@ -213,22 +213,13 @@ fn commands(number: u32) -> Vec<String> {
 // --- ours
 
 /// A source address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 pub(super) struct Source(u32);
 
 impl Key for Source {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         objects::hash::words(self.0.into(), 0, seed)
-    }
-}
-
-impl Wire for Source {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use asterism_engine::ring::RingWriter;
 use asterism_function::{
-    Ask, BadBytes, Builder, Key, Late, Map, NetworkFunction, Plain4, PortNumber, Reader, Reason,
-    Single, Value, Verdict, Wire, Writer, objects, state,
+    Ask, Builder, Key, Late, Map, NetworkFunction, Plain4, PortNumber, Reason, Single, Value,
+    Verdict, Wire, objects, state,
 };
 use asterism_state::ObjectSettings;
 
@@ -40,7 +40,7 @@ const LOOKAHEAD: Duration = Duration::from_micros(100);
 const HOSTS: usize = 4;
 
 /// 16 bytes: a packet's addresses, ports and protocol.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
 pub(super) struct InsertKey(u64, u64);
 
 impl InsertKey {
@@ -57,37 +57,9 @@ impl InsertKey {
     }
 }
 
-impl Key for InsertKey {
-    #[inline(always)]
-    fn hash(&self, seed: u64) -> u64 {
-        objects::hash::words(self.0, self.1, seed)
-    }
-}
-
-impl Wire for InsertKey {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u64(self.0);
-        out.u64(self.1);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self(input.u64()?, input.u64()?))
-    }
-}
-
 /// 8 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub(super) struct InsertValue(pub(super) u64);
-
-impl Value for InsertValue {}
-
-impl Wire for InsertValue {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u64(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u64().map(Self)
-    }
-}
 
 /// Inserts an entry for every packet whose key has none.
 struct Inserting {

@@ -13,8 +13,7 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, host};
 use asterism_function::{
-    Ask, BadBytes, Builder, Late, NetworkFunction, PortNumber, Reader, Register, Value, Verdict,
-    Wire, Writer, state,
+    Ask, Builder, Late, NetworkFunction, PortNumber, Register, Value, Verdict, Wire, state,
 };
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -47,19 +46,8 @@ struct Written {
     last: Register<Number>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire, Value)]
 struct Number(u32);
-
-impl Wire for Number {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u32().map(Self)
-    }
-}
-
-impl Value for Number {}
 
 impl NetworkFunction for Writes {
     type State = Written;

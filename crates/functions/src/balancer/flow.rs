@@ -118,29 +118,11 @@ impl Wire for Flow {
 }
 
 /// Which backend a client has, where a service keeps to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+#[value(order(since, backend))]
 pub struct Kept {
     /// The backend; its port is zero where the client's is kept.
     pub backend: Endpoint,
     /// When it was chosen.
     pub since: Tick,
-}
-
-impl Wire for Kept {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.backend.encode(out);
-        out.u32(self.since);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            backend: Endpoint::decode(input)?,
-            since: input.u32()?,
-        })
-    }
-}
-
-impl Value for Kept {
-    fn order(&self, other: &Self) -> Ordering {
-        (self.since, self.backend).cmp(&(other.since, other.backend))
-    }
 }

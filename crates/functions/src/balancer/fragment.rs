@@ -1,17 +1,18 @@
 //! What a first fragment leaves for the later ones of its datagram: where they go. Imports `asterism_forwarding`,
 //! `asterism_function` and what lies beside it.
 
-use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
 use asterism_forwarding::{Lead, Onward, Router, Side, portless};
-use asterism_function::{BadBytes, Endpoint, Packet, Reader, Value, Wire, Writer};
+use asterism_function::{Endpoint, Packet, Value, Wire};
 
 use super::Mode;
 use super::send::Path;
 
 /// Where the fragments of a datagram go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
+#[wire(check = Self::is_known)]
+#[value(order)]
 pub struct Led {
     /// The mode of those that go to a backend, one more than its code; 0 of those that go to a client.
     kind: u8,
@@ -20,35 +21,15 @@ pub struct Led {
 }
 
 impl Led {
+    fn is_known(&self) -> bool {
+        self.kind == 0 || Mode::from_code(self.kind - 1).is_some()
+    }
     fn path(self) -> Path {
         let end: Endpoint = portless(self.address);
         match self.kind.checked_sub(1).and_then(Mode::from_code) {
             Some(mode) => Path::ToBackend(mode, end),
             None => Path::ToClient(end),
         }
-    }
-}
-
-impl Wire for Led {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.kind);
-        self.address.encode(out);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let kind = input.u8()?;
-        if kind != 0 && Mode::from_code(kind - 1).is_none() {
-            return Err(BadBytes);
-        }
-        Ok(Self {
-            kind,
-            address: Ipv4Addr::decode(input)?,
-        })
-    }
-}
-
-impl Value for Led {
-    fn order(&self, other: &Self) -> Ordering {
-        (self.kind, self.address).cmp(&(other.kind, other.address))
     }
 }
 

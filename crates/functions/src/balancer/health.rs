@@ -27,13 +27,16 @@ pub const FAILURES: usize = 8;
 pub(super) const IDLE: [Tick; 1] = [4 * VOTE_SECONDS];
 
 /// The votes of all hosts on one backend, and what its flows say of it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Value)]
 pub struct Votes {
     /// Of each host: twice the time, plus one for a backend that does not answer; zero for none.
+    #[join(max, each)]
     slots: [u32; VOTERS],
     /// When it answered a flow last, as far as that was of interest.
+    #[join(max)]
     answered: Tick,
     /// When flows failed last: those of clients whose hashes have this place in common.
+    #[join(max, each)]
     failed: [Tick; FAILURES],
 }
 
@@ -122,20 +125,6 @@ impl Votes {
         slot != 0
             && slot & 1 == u32::from(is_down)
             && now <= (slot >> 1).saturating_add(RENEW_SECONDS)
-    }
-}
-
-impl Value for Votes {
-    const JOINS: bool = true;
-
-    fn join(&mut self, other: &Self) {
-        for (slot, theirs) in self.slots.iter_mut().zip(other.slots) {
-            *slot = (*slot).max(theirs);
-        }
-        self.answered = self.answered.max(other.answered);
-        for (failed, theirs) in self.failed.iter_mut().zip(other.failed) {
-            *failed = (*failed).max(theirs);
-        }
     }
 }
 

@@ -1,8 +1,6 @@
 //! How fetched digests are kept: a head for each cache, and blocks of bits.
 
-use core::cmp::Ordering;
-
-use asterism_function::{BadBytes, Reader, Tick, Value, Wire, Writer};
+use asterism_function::{Tick, Value, Wire};
 
 use super::squid::Header;
 
@@ -14,64 +12,23 @@ pub const BLOCK_BYTES: usize = 128;
 pub type BlockKey = ((u16, u32), u32);
 
 /// A block's bits, in Squid's order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub struct Bits(pub [u8; BLOCK_BYTES]);
 
-impl Value for Bits {}
-
-impl Wire for Bits {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.raw(&self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let bytes = input.raw(BLOCK_BYTES)?;
-        Ok(Self(bytes.try_into().map_err(|_| BadBytes)?))
-    }
-}
-
-/// What is known of a cache's last digest besides its bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// What is known of a cache's last digest besides its bits. Of two that were written at once the one that was fetched later counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Wire, Value)]
+#[value(order(fetched))]
 pub struct Head {
-    /// What it said of itself.
-    pub header: Header,
     /// When it was fetched, in the cluster's common seconds.
     pub fetched: Tick,
-}
-
-/// Of two that were written at once the one that was fetched later counts.
-impl Value for Head {
-    fn order(&self, other: &Self) -> Ordering {
-        self.fetched.cmp(&other.fetched)
-    }
-}
-
-impl Wire for Head {
-    fn encode(&self, out: &mut Writer<'_>) {
-        let header = &self.header;
-        out.u32(self.fetched);
-        out.u32(header.capacity);
-        out.u32(header.count);
-        out.u32(header.deleted);
-        out.u32(header.mask_bytes);
-        out.u8(header.bits_per_entry);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            fetched: input.u32()?,
-            header: Header {
-                capacity: input.u32()?,
-                count: input.u32()?,
-                deleted: input.u32()?,
-                mask_bytes: input.u32()?,
-                bits_per_entry: input.u8()?,
-            },
-        })
-    }
+    /// What it said of itself.
+    pub header: Header,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use asterism_function::{Reader, Writer};
 
     #[test]
     fn heads_and_blocks_come_back_from_the_wire() {

@@ -4,6 +4,7 @@
 //! numbers with the highest byte first, then the filter's bits, the lowest bit of each byte first. An object's key is the MD5
 //! of a byte for the method and the URL; its four words are four hash functions. Imports `refusal`.
 
+use asterism_function::Wire;
 use md5::{Digest, Md5};
 
 use super::refusal::Refusal;
@@ -68,7 +69,7 @@ pub fn contains(mask: &[u8], key: StoreKey) -> bool {
 }
 
 /// What stands before the bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Wire)]
 pub struct Header {
     /// Objects that it was made for.
     pub capacity: u32,

@@ -1,7 +1,6 @@
 //! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `track`.
 
-use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Packet, Reader, Tick, Value, Wire, Writer};
+use asterism_function::{Key, Packet, Tick, Value, Wire};
 
 use super::flow::{Direction, Flow};
 use super::rules::Action;
@@ -10,35 +9,18 @@ use crate::host::Host;
 use crate::notice::{End, Notice, Outcome};
 
 /// A source that is blocked. Joins: the latest end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub struct Block {
     /// From this time on it is not, in seconds of the cluster's time.
+    #[join(max)]
     pub until: Tick,
-}
-
-impl Value for Block {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.until = self.until.max(other.until);
-    }
-}
-
-impl Wire for Block {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.until);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            until: input.u32()?,
-        })
-    }
 }
 
 /// The number of no rule, but of the limits on half-open connections: the default has it, which is never noted.
 pub const HALF_OPEN: u32 = 0;
 
 /// What an event is about: one for each source and rule.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 pub struct Subject {
     /// The rule, by [`Rule::number`](super::Rule::number), or [`HALF_OPEN`].
     pub rule: u32,
@@ -52,25 +34,14 @@ impl Key for Subject {
     }
 }
 
-impl Wire for Subject {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.rule);
-        self.source.encode(out);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            rule: input.u32()?,
-            source: Host::decode(input)?,
-        })
-    }
-}
-
 /// A flow that a rule with `log` decided on, or that a limit refused. Joins: the earlier one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
+#[join(min)]
 pub struct Event {
     /// When, in seconds of the cluster's time.
     pub first: Tick,
     /// The rule's line in the file at that time; of [`HALF_OPEN`] which end opens the flow, by [`Direction`].
+    #[wire(varint)]
     pub line: u32,
     /// The flow.
     pub flow: Flow,
@@ -131,30 +102,8 @@ impl Event {
     }
 }
 
-impl Value for Event {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        *self = (*self).min(*other);
-    }
-}
-
-impl Wire for Event {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.first);
-        out.varint(self.line.into());
-        self.flow.encode(out);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            first: input.u32()?,
-            line: u32::try_from(input.varint()?).map_err(|_| BadBytes)?,
-            flow: Flow::decode(input)?,
-        })
-    }
-}
-
 /// Names a fragmented datagram (RFC 791 §3.2, RFC 8200 §4.5).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
 pub struct Datagram {
     source: Host,
     destination: Host,
@@ -180,35 +129,10 @@ impl Datagram {
     }
 }
 
-impl Key for Datagram {
-    fn hash(&self, seed: u64) -> u64 {
-        let rest = u64::from(self.identification) << 8 | u64::from(self.protocol);
-        self.destination
-            .hash(self.source.hash(hash::word(rest, seed)))
-    }
-}
-
-impl Wire for Datagram {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.source.encode(out);
-        self.destination.encode(out);
-        out.u32(self.identification);
-        out.u8(self.protocol);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            source: Host::decode(input)?,
-            destination: Host::decode(input)?,
-            identification: input.u32()?,
-            protocol: input.u8()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_function::laws;
+    use asterism_function::{Reader, Writer, laws};
     use core::net::Ipv4Addr;
 
     #[test]

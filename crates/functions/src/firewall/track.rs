@@ -16,22 +16,28 @@ use asterism_function::{
 use super::flow::Direction;
 
 /// What was seen of a flow: 24 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Value)]
+#[value(idle_class = Self::class)]
 pub struct Track {
     /// Bits of what was seen forth, and eight higher of what was seen back.
+    #[join(or)]
     seen: u16,
+    #[join(max)]
     kind: Kind,
     /// Of each direction's SYN: 0 none was seen, 1 it had no window scale, else the scale plus two (RFC 7323 §2.2).
+    #[join(max, each)]
     scales: [u8; 2],
     /// The largest window that each direction's sender offered: the exponent of the power of two at or above it, plus one;
     /// 0 none yet.
+    #[join(max, each)]
     windows: [u8; 2],
     /// Up to where each direction's sender may have sent, extended to 64 bits; 0 nothing was seen.
+    #[join(max, each)]
     sent: [u64; 2],
 }
 
 /// What a flow is of.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Wire)]
 enum Kind {
     #[default]
     Tcp = 0,
@@ -483,20 +489,8 @@ impl core::fmt::Debug for Track {
     }
 }
 
-impl Value for Track {
-    const JOINS: bool = true;
-
-    fn join(&mut self, other: &Self) {
-        self.seen |= other.seen;
-        self.kind = self.kind.max(other.kind);
-        for at in 0..2 {
-            self.scales[at] = self.scales[at].max(other.scales[at]);
-            self.windows[at] = self.windows[at].max(other.windows[at]);
-            self.sent[at] = self.sent[at].max(other.sent[at]);
-        }
-    }
-
-    fn idle_class(&self) -> u8 {
+impl Track {
+    fn class(&self) -> u8 {
         match self.kind {
             Kind::Tcp if self.is_over() => 2,
             Kind::Tcp if self.is_established() => 1,
@@ -512,7 +506,7 @@ impl Value for Track {
 /// 3 bytes, of TCP 17.
 impl Wire for Track {
     fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.kind as u8);
+        self.kind.encode(out);
         out.u16(self.seen);
         if self.kind == Kind::Tcp {
             for at in 0..2 {
@@ -523,13 +517,7 @@ impl Wire for Track {
         }
     }
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let kind = match input.u8()? {
-            0 => Kind::Tcp,
-            1 => Kind::Udp,
-            2 => Kind::Icmp,
-            3 => Kind::Other,
-            _ => return Err(BadBytes),
-        };
+        let kind = Kind::decode(input)?;
         let mut track = Self {
             kind,
             seen: input.u16()?,

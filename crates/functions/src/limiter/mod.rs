@@ -9,8 +9,8 @@ mod tenant;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, BadBytes, Builder, Counter, Key, Late, NetworkFunction, PortNumber, Reader, Reason,
-    Spending, TokenBucket, TokenRate, Tokens, Verdict, Wire, Writer, state,
+    Ask, Builder, Counter, Key, Late, NetworkFunction, PortNumber, Reason, Spending, TokenBucket,
+    TokenRate, Tokens, Verdict, Wire, state,
 };
 
 use crate::host::Host;
@@ -35,7 +35,7 @@ pub struct LimiterState {
 }
 
 /// Where a packet goes: an address, a port and a transport protocol. Port 0 where there is none.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Service {
     /// The host.
     pub host: Host,
@@ -50,21 +50,6 @@ impl Key for Service {
     fn hash(&self, seed: u64) -> u64 {
         let port = u64::from(self.protocol) << 16 | u64::from(self.port);
         hash::words(self.host.hash(seed), port, seed)
-    }
-}
-
-impl Wire for Service {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.host.encode(out);
-        out.u16(self.port);
-        out.u8(self.protocol);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            host: Host::decode(input)?,
-            port: input.u16()?,
-            protocol: input.u8()?,
-        })
     }
 }
 

@@ -1,46 +1,27 @@
 //! Hosts whose degree in the dispersion graph is too high. Imports `host`.
 
-use asterism_function::{
-    Ask, At, BadBytes, Key, Late, Reader, Single, Tick, Vacancy, Value, Wire, Writer,
-};
+use asterism_function::{Ask, At, Key, Late, Single, Tick, Vacancy, Value, Wire};
 
 use super::MonitorState;
 use crate::host::Host;
 use crate::notice::{End, Notice};
 
 /// Which degree it is about.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub enum Degree {
     /// Edges to others: it scans or spreads, or is a busy client.
-    Out,
+    Out = 0,
     /// Edges from others: it is popular, or under attack.
-    In,
+    In = 1,
 }
 
 /// What an alarm is about: there is one for each host and degree.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Suspect {
     /// The host.
     pub host: Host,
     /// Its degree.
     pub degree: Degree,
-}
-
-impl Wire for Suspect {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.host.encode(out);
-        out.u8(self.degree as u8);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            host: Host::decode(input)?,
-            degree: match input.u8()? {
-                0 => Degree::Out,
-                1 => Degree::In,
-                _ => return Err(BadBytes),
-            },
-        })
-    }
 }
 
 impl Key for Suspect {
@@ -50,11 +31,13 @@ impl Key for Suspect {
 }
 
 /// That a degree was too high. Joins: the earliest time, the highest degree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub struct Alarm {
     /// When it was first seen.
+    #[join(min)]
     pub first: Tick,
     /// The degree, brought up to date each time that it has doubled.
+    #[join(max)]
     pub degree: u32,
 }
 
@@ -73,27 +56,6 @@ impl Alarm {
             detail: format!("{} others", self.degree),
             ..Notice::built_in(id, member)
         }
-    }
-}
-
-impl Value for Alarm {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.first = self.first.min(other.first);
-        self.degree = self.degree.max(other.degree);
-    }
-}
-
-impl Wire for Alarm {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.first);
-        out.u32(self.degree);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            first: input.u32()?,
-            degree: input.u32()?,
-        })
     }
 }
 
@@ -160,8 +122,8 @@ impl News {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_function::laws;
     use asterism_function::objects::hash;
+    use asterism_function::{BadBytes, Reader, Writer, laws};
 
     #[test]
     fn alarms_join_as_the_law_says_and_come_back_from_the_wire() {

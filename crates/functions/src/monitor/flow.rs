@@ -1,13 +1,13 @@
 //! Flows as keys: one direction of a conversation, over either IP version. Imports `host`.
 
 use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer};
+use asterism_function::{Key, Packet, Wire};
 
 use crate::host::Host;
 
 /// One direction of a conversation: addresses, ports and transport protocol. Ports are 0 where there are none: other protocols
 /// than TCP and UDP, and fragments after the first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Flow {
     /// Who sends.
     pub source: Host,
@@ -70,26 +70,6 @@ impl Key for Flow {
     }
 }
 
-/// Both hosts, both ports, the protocol.
-impl Wire for Flow {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.source.encode(out);
-        self.destination.encode(out);
-        out.u16(self.source_port);
-        out.u16(self.destination_port);
-        out.u8(self.protocol);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            source: Host::decode(input)?,
-            destination: Host::decode(input)?,
-            source_port: input.u16()?,
-            destination_port: input.u16()?,
-            protocol: input.u8()?,
-        })
-    }
-}
-
 impl core::fmt::Display for Flow {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(
@@ -103,6 +83,7 @@ impl core::fmt::Display for Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use asterism_function::{BadBytes, Reader, Writer};
 
     #[test]
     fn flows_come_back_from_the_wire() {

@@ -66,7 +66,7 @@ impl Key for Subject {
 }
 
 /// A scan that was found. Joins: the earliest time with what was probed then, the largest counts, all methods.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
 pub struct Alert {
     /// When it was first found.
     pub first: Tick,
@@ -93,62 +93,28 @@ impl Value for Alert {
     }
 }
 
-impl Wire for Alert {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.first);
-        self.target.0.encode(out);
-        out.u16(self.target.1);
-        out.u16(self.ports);
-        out.u16(self.hosts);
-        out.u8(self.methods.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            first: input.u32()?,
-            target: (Host::decode(input)?, input.u16()?),
-            ports: input.u16()?,
-            hosts: input.u16()?,
-            methods: Methods(input.u8()?),
-        })
-    }
-}
-
 /// A source that is blocked. Joins: the latest end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub struct Block {
     /// From this time on it is not.
+    #[join(max)]
     pub until: Tick,
-}
-
-impl Value for Block {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.until = self.until.max(other.until);
-    }
-}
-
-impl Wire for Block {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.until);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            until: input.u32()?,
-        })
-    }
 }
 
 /// A destination port under the volume policy.
 ///
 /// Joins: the later window, of one window the smaller start (more counts as volume: a member that began it later
 /// missed what came before), and the latest end of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Wire)]
 pub struct Watch {
     /// The number of the window that is measured.
+    #[wire(varint)]
     pub window: u32,
     /// The port's total in bits when that window began.
+    #[wire(varint)]
     pub start_bits: u64,
     /// The port is blocked up to this time; 0: it never was.
+    #[wire(varint)]
     pub blocked_until: Tick,
 }
 
@@ -161,22 +127,6 @@ impl Value for Watch {
             Ordering::Greater => {}
         }
         self.blocked_until = self.blocked_until.max(other.blocked_until);
-    }
-}
-
-impl Wire for Watch {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.varint(self.window.into());
-        out.varint(self.start_bits);
-        out.varint(self.blocked_until.into());
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let narrow = |wide| u32::try_from(wide).map_err(|_| BadBytes);
-        Ok(Self {
-            window: narrow(input.varint()?)?,
-            start_bits: input.varint()?,
-            blocked_until: narrow(input.varint()?)?,
-        })
     }
 }
 

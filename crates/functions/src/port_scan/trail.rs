@@ -10,41 +10,24 @@ use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer};
 use crate::host::Host;
 
 /// What kind of probing a trail is about: one source has up to three trails.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 #[repr(u8)]
 pub enum Class {
     /// TCP segments that open, or pretend to.
-    Tcp,
+    Tcp = 0,
     /// Unsolicited UDP datagrams.
-    Udp,
+    Udp = 1,
     /// ICMP and ICMPv6 queries.
-    Icmp,
+    Icmp = 2,
 }
 
 /// Whose trail of which class.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Prober {
     /// The source of the probes.
     pub host: Host,
     /// Their class.
     pub class: Class,
-}
-
-impl Wire for Prober {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.host.encode(out);
-        out.u8(self.class as u8);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let host = Host::decode(input)?;
-        let class = match input.u8()? {
-            0 => Class::Tcp,
-            1 => Class::Udp,
-            2 => Class::Icmp,
-            _ => return Err(BadBytes),
-        };
-        Ok(Self { host, class })
-    }
 }
 
 impl Key for Prober {
@@ -55,7 +38,7 @@ impl Key for Prober {
 }
 
 /// The ways of probing that were seen, a set: for the operator, not for the decision.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Wire)]
 pub struct Methods(pub u8);
 
 impl Methods {

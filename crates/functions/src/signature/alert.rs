@@ -1,30 +1,18 @@
 //! What all instances know of the signatures found. Imports `flow`.
 
 use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Reader, Tick, Value, Wire, Writer};
+use asterism_function::{Key, Tick, Value, Wire};
 
 use super::flow::Stream;
 
 /// What an alert is about: there is one for each stream and signature.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Subject {
     /// Who sent it to whom.
     pub stream: Stream,
     /// The signature's identifier; 0: the stream was cut into more pieces than are kept.
+    #[wire(varint)]
     pub id: u32,
-}
-
-impl Wire for Subject {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.stream.encode(out);
-        out.varint(self.id.into());
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            stream: Stream::decode(input)?,
-            id: u32::try_from(input.varint()?).map_err(|_| BadBytes)?,
-        })
-    }
 }
 
 impl Key for Subject {
@@ -34,69 +22,29 @@ impl Key for Subject {
 }
 
 /// A signature that was found. Joins: the earliest time; blocked if anybody blocked for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub struct Alert {
     /// When it was first found.
+    #[join(min)]
     pub first: Tick,
     /// Whether the packet was dropped.
+    #[join(or)]
     pub blocked: bool,
 }
 
-impl Value for Alert {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.first = self.first.min(other.first);
-        self.blocked |= other.blocked;
-    }
-}
-
-impl Wire for Alert {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.first);
-        out.u8(self.blocked.into());
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            first: input.u32()?,
-            blocked: match input.u8()? {
-                0 => false,
-                1 => true,
-                _ => return Err(BadBytes),
-            },
-        })
-    }
-}
-
 /// Who is blocked. Joins: the latest end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
 pub struct Block {
     /// From this time on it is not.
+    #[join(max)]
     pub until: Tick,
-}
-
-impl Value for Block {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.until = self.until.max(other.until);
-    }
-}
-
-impl Wire for Block {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u32(self.until);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            until: input.u32()?,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::flow::{Place, Target};
     use super::*;
-    use asterism_function::laws;
+    use asterism_function::{Reader, Writer, laws};
 
     #[test]
     fn values_join_as_the_law_says() {

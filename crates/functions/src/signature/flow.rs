@@ -6,7 +6,7 @@ use asterism_function::{BadBytes, Key, Packet, Protocol, Reader, Wire, Writer};
 use crate::host::Host;
 
 /// One direction of a TCP connection or of UDP between two endpoints.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Key)]
 pub struct Stream {
     /// Who sends, and from which port.
     pub source: (Host, u16),
@@ -113,27 +113,17 @@ impl Wire for Stream {
     }
 }
 
-impl Key for Stream {
-    #[inline(always)]
-    fn hash(&self, seed: u64) -> u64 {
-        let ends = u64::from(self.source.1) << 17
-            | u64::from(self.destination.1) << 1
-            | u64::from(self.is_tcp);
-        self.destination
-            .0
-            .hash(self.source.0.hash(hash::word(ends, seed)))
-    }
-}
-
 /// Bits of a sequence number within a block.
 pub(super) const BLOCK_BITS: u32 = 14;
 
 /// 16 KiB of a TCP stream, by sequence number: the pieces of all signatures that begin there are under it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
+#[wire(check = Self::is_sane)]
 pub struct Place {
     /// The stream.
     pub stream: Stream,
     /// The sequence number of its first byte, divided by 16,384.
+    #[wire(u24)]
     pub block: u32,
 }
 
@@ -146,20 +136,9 @@ impl Place {
             block: sequence >> BLOCK_BITS,
         }
     }
-}
 
-impl Wire for Place {
-    fn encode(&self, out: &mut Writer<'_>) {
-        self.stream.encode(out);
-        out.u24(self.block);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        let stream = Stream::decode(input)?;
-        let block = input.u24()?;
-        if block >> (32 - BLOCK_BITS) != 0 {
-            return Err(BadBytes);
-        }
-        Ok(Self { stream, block })
+    const fn is_sane(&self) -> bool {
+        self.block >> (32 - BLOCK_BITS) == 0
     }
 }
 
@@ -171,34 +150,14 @@ impl Key for Place {
 }
 
 /// Who is blocked.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub enum Target {
     /// Both directions of a connection: the smaller of its two streams.
+    #[wire(tag = 0)]
     Connection(Stream),
     /// All that a host sends.
+    #[wire(tag = 1)]
     Source(Host),
-}
-
-impl Wire for Target {
-    fn encode(&self, out: &mut Writer<'_>) {
-        match self {
-            Self::Connection(stream) => {
-                out.u8(0);
-                stream.encode(out);
-            }
-            Self::Source(host) => {
-                out.u8(1);
-                host.encode(out);
-            }
-        }
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        match input.u8()? {
-            0 => Stream::decode(input).map(Self::Connection),
-            1 => Host::decode(input).map(Self::Source),
-            _ => Err(BadBytes),
-        }
-    }
 }
 
 impl Key for Target {

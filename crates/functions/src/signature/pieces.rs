@@ -11,7 +11,7 @@ use asterism_function::{BadBytes, Reader, Value, Wire, Writer};
 pub const PIECES_MAX: usize = 12;
 
 /// Bytes of a stream that are bytes of a signature.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Wire)]
 pub struct Piece {
     /// Where they begin, in bytes from 64 bytes before the place's first.
     pub offset: u16,
@@ -142,9 +142,7 @@ impl Wire for Pieces {
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.count);
         for piece in self.all() {
-            out.u16(piece.offset);
-            out.u16(piece.rank);
-            out.u8(piece.shape);
+            piece.encode(out);
         }
     }
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
@@ -154,11 +152,7 @@ impl Wire for Pieces {
         }
         let mut pieces = Self::default();
         for _ in 0..count {
-            let piece = Piece {
-                offset: input.u16()?,
-                rank: input.u16()?,
-                shape: input.u8()?,
-            };
+            let piece = Piece::decode(input)?;
             let ascends = pieces.all().last().is_none_or(|last| *last < piece);
             if piece.length() == 0 || !ascends || pieces.all().len() == PIECES_MAX {
                 return Err(BadBytes);

@@ -26,7 +26,7 @@ pub trait Row: Copy + Eq + Debug + Wire + 'static {
     fn order(&self, other: &Self) -> Ordering;
 }
 
-/// A value in a table. Plain data.
+/// A value in a table. Plain data. With `#[derive(Value)]` each field says the law by which it joins.
 pub trait Value: Copy + PartialEq + Debug + Wire + 'static {
     /// Whether two values written for the same generation join ([`Value::join`]); else one of them wins.
     const JOINS: bool = false;

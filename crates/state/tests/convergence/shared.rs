@@ -3,10 +3,9 @@
 use std::rc::Rc;
 
 use asterism_state::{
-    BadBytes, BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph,
-    Grouped, Key, Map, ObjectSettings, Paired, Pool, Reader, Register, Row, Set, Space, Spending,
-    Table, TokenBucket, TokenRate, TopK, Value, Vector, WindowedCountMin, WindowedCounters, Wire,
-    Writer, state,
+    BiMap, Bloom, Builder, Context, CountMin, Counter, Counters, CountingBloom, Graph, Grouped,
+    Key, Map, ObjectSettings, Paired, Pool, Register, Row, Set, Space, Spending, Table,
+    TokenBucket, TokenRate, TopK, Value, Vector, WindowedCountMin, WindowedCounters, Wire, state,
 };
 use core::cmp::Ordering;
 
@@ -14,17 +13,8 @@ use crate::accumulated::{FILTER, HEAVY, PLACES, SKETCH};
 use crate::windowed::WINDOW;
 
 /// A value of which the greater one wins.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 pub struct Score(pub u8);
-
-impl Wire for Score {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u8().map(Self)
-    }
-}
 
 impl Value for Score {
     fn order(&self, other: &Self) -> Ordering {
@@ -37,44 +27,15 @@ impl Value for Score {
 }
 
 /// A value whose bits add up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen(pub u8);
-
-impl Wire for Seen {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.u8(self.0);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.u8().map(Self)
-    }
-}
-
-impl Value for Seen {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        self.0 |= other.0;
-    }
-}
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+pub struct Seen(#[join(or)] pub u8);
 
 /// A row with two unique keys and two groups, computed from its fields as a NAT session's are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
 pub struct Session {
     pub inside: u8,
     pub outside: u8,
     pub remote: u8,
-}
-
-impl Wire for Session {
-    fn encode(&self, out: &mut Writer<'_>) {
-        out.raw(&[self.inside, self.outside, self.remote]);
-    }
-    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        Ok(Self {
-            inside: input.u8()?,
-            outside: input.u8()?,
-            remote: input.u8()?,
-        })
-    }
 }
 
 impl Paired for Session {
