@@ -130,7 +130,8 @@ pub(super) fn read(
     report: &mut Report,
 ) -> Vec<UntranslatedSettings> {
     let inside = networks(values).unwrap_or_default();
-    let all = all(values);
+    let mut all = all(values);
+    all.retain(|(_, _, span)| !report.has_error_within(span));
     for (place, (one, table, span)) in all.iter().enumerate() {
         let to = one.to;
         let first = to.address.octets()[0];
@@ -165,6 +166,13 @@ pub(super) fn read(
             report.add(
                 Diagnostic::error("ICMP has no ports", table.span_of("ports"))
                     .help("leave `ports` out, or write protocol = \"tcp\" or \"udp\""),
+            );
+        }
+        if to.length == 0 && one.protocol.is_none() && one.ports.is_none() {
+            report.add(
+                Diagnostic::error("nothing would be translated", table.span_of("to"))
+                    .label("and everybody outside could write to every inside address")
+                    .help("write the networks that know the way to inside addresses"),
             );
         }
         let mut earlier = all[..place].iter();
