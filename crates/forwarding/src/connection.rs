@@ -101,11 +101,6 @@ impl Connection {
         self.0 & SEEN << (Direction::Inbound as u8) != 0
     }
 
-    /// Whether the inside end acknowledged anything: not of a connection of which only its first SYN was seen.
-    pub fn has_acknowledged(self) -> bool {
-        self.0 & TcpFlags::ACK.0 << (Direction::Outbound as u8) != 0
-    }
-
     /// Whether the TCP handshake is complete.
     pub fn is_established(self) -> bool {
         self.0 & ACKNOWLEDGED == ACKNOWLEDGED && !self.ended()

@@ -292,7 +292,7 @@ impl Balancer {
         }
     }
 
-    /// What a backend's first answer says of it: a reset that it refuses the flow, anything else that it lives. So does a SYN that
+    /// What a backend's first answer says of it: a reset of a SYN that it refuses the flow, anything but a reset that it lives. So does a SYN that
     /// it sends again: when the first one came, the word of a failure that it clears may have been on its way.
     pub(super) fn said_by_backend(
         &self,
@@ -305,8 +305,9 @@ impl Balancer {
             return Ok(None);
         };
         if flags.contains(TcpFlags::RST) {
-            // What it refuses in the middle of a connection is another backend's, whose flow was lost with the host that knew it.
-            return match is_first && !at.value.has_acknowledged() {
+            // One that answers a SYN acknowledges it (RFC 9293 §3.10.7.1). One without is of the middle of a connection: another
+            // backend's, whose flow was dealt twice or was lost with the host that knew it.
+            return match is_first && flags.contains(TcpFlags::ACK) {
                 true => self.failed(ask, pool, &at.row, true),
                 false => Ok(None),
             };

@@ -118,7 +118,7 @@ fn an_answer_brings_it_back_and_so_does_time() {
     let waits = clients[12];
     let die = |kit: &mut Kit, clients: &[Endpoint]| {
         for one in clients {
-            let outcome = send(kit, BACKENDS, endpoint_of(1), *one, RST);
+            let outcome = send(kit, BACKENDS, endpoint_of(1), *one, RST_ACK);
             assert_eq!(outcome.verdict, Verdict::Forward(CLIENTS));
         }
     };
@@ -168,7 +168,7 @@ fn one_client_does_not_make_a_backend_dead_and_resets_of_open_connections_say_no
     // Where flows are not to say anything, they do not.
     let mut kit = crate::network::kit(vec![service(3)]);
     for one in clients_of(&mut kit, 1, 12) {
-        send(&mut kit, BACKENDS, endpoint_of(1), one, RST);
+        send(&mut kit, BACKENDS, endpoint_of(1), one, RST_ACK);
     }
     assert!(!is_avoided(&mut kit, 1, LATER));
     assert_eq!(kit.state().health.len(), 0);
@@ -197,7 +197,7 @@ fn instances_find_out_together() {
         three.exchange();
         for (server, number) in of {
             if server == endpoint_of(1) {
-                let bytes = frame(BACKENDS, server, client(number), RST);
+                let bytes = frame(BACKENDS, server, client(number), RST_ACK);
                 three.packet(1, BACKENDS, &bytes);
             }
         }
@@ -220,7 +220,7 @@ fn late_reads_change_nothing() {
         let opens = frame(CLIENTS, client(number), asked(), SYN);
         steps.extend([(0, CLIENTS, opens.clone()), (1, CLIENTS, opens)]);
         for server in 0..3 {
-            let flags = if server == 0 { SYN_ACK } else { RST };
+            let flags = if server == 0 { SYN_ACK } else { RST_ACK };
             let answer = frame(BACKENDS, endpoint_of(server), client(number), flags);
             steps.push((0, BACKENDS, answer));
         }

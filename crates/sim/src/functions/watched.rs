@@ -106,6 +106,8 @@ pub(crate) struct Watched {
     /// When it returns it answers what came meanwhile.
     keeps_queue: bool,
     queue: Vec<u16>,
+    /// When it got a SYN last that it did not answer: no failure is of later.
+    asked_in_vain: Time,
     connections: Vec<Connection>,
     next_open: Time,
     bindings: Bindings,
@@ -138,6 +140,7 @@ impl Watched {
             returns: None,
             keeps_queue: draws.percent(70),
             queue: Vec::new(),
+            asked_in_vain: Time::ZERO,
             connections: Vec::new(),
             next_open: Time::from_micros(60_000),
             bindings: Bindings::default(),
@@ -344,6 +347,7 @@ impl Watched {
         if self.is_silent(backend, now) {
             if said.flags.contains(TcpFlags::SYN) {
                 self.queue.push(number);
+                self.asked_in_vain = now;
             }
             return Ok(());
         }
@@ -434,8 +438,7 @@ impl Watched {
                 && connection.due > now + ASKS_AGAIN / 2
         };
         let is_heard = waiting.iter().any(is_its);
-        let last = self.notes.iter().map(|note| note.at).max();
-        let forgotten = last.unwrap_or(now) + Duration::from_secs(u64::from(VOTE_SECONDS) + 1);
+        let forgotten = self.asked_in_vain + Duration::from_secs(u64::from(VOTE_SECONDS) + 1);
         let known = match is_heard {
             true => now,
             false => forgotten.max(now),
