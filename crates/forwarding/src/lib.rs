@@ -64,7 +64,7 @@ mod tunnel;
 
 pub use connection::{Connection, Direction, IdleTimes};
 pub use ends::Ends;
-pub use error::embedded;
+pub use error::{embedded, quoted};
 pub use fragment::{FragmentKey, Fragmented, Fragments, Lead, portless};
 pub use interface::{Interface, Prefix, ROUTES_MAX, Route, Side, is_host};
 pub use link::{Carriage, Link};

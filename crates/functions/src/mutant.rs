@@ -21,6 +21,10 @@ pub enum Mutant {
     DealtAgain,
     /// Balancer: the backend of a new flow is not written (each host deals by itself, and answers are of no flow).
     FlowNotKept,
+    /// Balancer: a SYN that is sent again counts against its backend at once (whoever sends SYNs twice takes living backends away).
+    SilenceCountsAtOnce,
+    /// Balancer: what a backend answers after flows failed is not written (one that came back stays away).
+    RecoveryNotWritten,
     /// Limiter: of the buckets that a packet belongs to only the first is spent from (the others limit nothing).
     SecondBucketFree,
     /// Monitor: the first packet of a flow is counted twice at each instance (an exporter that counts when it makes a record and
@@ -38,7 +42,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All planted bugs.
-    pub const ALL: [Mutant; 13] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::PortNotTaken,
         Mutant::BindingNotReused,
         Mutant::CloseNotWritten,
@@ -46,6 +50,8 @@ impl Mutant {
         Mutant::AnswerNotWritten,
         Mutant::DealtAgain,
         Mutant::FlowNotKept,
+        Mutant::SilenceCountsAtOnce,
+        Mutant::RecoveryNotWritten,
         Mutant::SecondBucketFree,
         Mutant::FirstCountedTwice,
         Mutant::ProbeJudgedAlone,

@@ -266,6 +266,8 @@ fn complaint(name: &str) -> &'static str {
         "SidesMistaken" => "anybody gets in",
         "AnswerNotWritten" => "a connection stops after its handshake",
         "DealtAgain" | "FlowNotKept" => "two servers have halves of one connection",
+        "SilenceCountsAtOnce" => "whoever sends SYNs twice takes living backends away",
+        "RecoveryNotWritten" => "a backend that came back stays away",
         "SecondBucketFree" => "a limit that limits nothing",
         "FirstCountedTwice" | "FirstNotCounted" => {
             "haproxy#1497: counters that differ from what passed"

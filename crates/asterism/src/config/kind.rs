@@ -179,13 +179,17 @@ impl Kind {
             (Kind::List { of, most }, DeValue::Array(items)) => {
                 return read_list(field, (of, *most), items, span, report);
             }
-            (Kind::List { .. }, one) if !matches!(one, DeValue::Table(_)) => Err(Mistake::new(
-                format!("this is {}, not a list", found(one)),
-                format!(
-                    "write it in brackets: {field} = [{}]",
-                    &report.text[span.clone()]
-                ),
-            )),
+            (Kind::List { of, .. }, one)
+                if !matches!(of, Kind::Table(_)) && !matches!(one, DeValue::Table(_)) =>
+            {
+                Err(Mistake::new(
+                    format!("this is {}, not a list", found(one)),
+                    format!(
+                        "write it in brackets: {field} = [{}]",
+                        &report.text[span.clone()]
+                    ),
+                ))
+            }
             (Kind::Table(section), DeValue::Table(table)) => {
                 return Some(Value::Table(section.read(field, table, span, report)));
             }

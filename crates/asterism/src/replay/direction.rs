@@ -9,11 +9,12 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use asterism_function::{
     Endpoint, Flow4, FlowKey, Fragment, IcmpKind, NetworkFunction, Packet, Paired, PortNumber,
+    Protocol,
 };
 use asterism_functions::balancer::{Balancer, BalancerState};
-use asterism_functions::nat::{Nat, NatState, Session};
+use asterism_functions::nat::{Nat, NatState, Session, Untranslated};
 
-use crate::config::functions::{BalancerSettings, NatSettings};
+use crate::config::functions::{BalancerSettings, NatSettings, UntranslatedSettings};
 use crate::config::network::Prefix;
 use crate::wiring::{INSIDE, OUTSIDE};
 
@@ -100,6 +101,7 @@ impl Direction<Balancer> for BalancerDirection {
 pub struct NatDirection {
     inside: Vec<Prefix>,
     outside: Vec<Ipv4Addr>,
+    untranslated: Vec<Untranslated>,
 }
 
 impl NatDirection {
@@ -109,6 +111,11 @@ impl NatDirection {
         NatDirection {
             inside: settings.inside.clone(),
             outside: settings.outside.clone(),
+            untranslated: settings
+                .untranslated
+                .iter()
+                .map(UntranslatedSettings::made)
+                .collect(),
         }
     }
 
@@ -131,6 +138,12 @@ impl Direction<Nat> for NatDirection {
             return Side::From(INSIDE);
         }
         if !self.is_inside(destination) || self.outside.contains(&destination) {
+            return Side::From(OUTSIDE);
+        }
+        let protocol = Protocol(packet.layout().protocol());
+        let port = packet.ports().map(|(port, _)| port);
+        let untranslated = |one: &Untranslated| one.covers(source, protocol, port);
+        if self.untranslated.iter().any(untranslated) {
             return Side::From(OUTSIDE);
         }
         // An answer as it is inside.

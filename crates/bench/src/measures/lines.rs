@@ -106,6 +106,12 @@ const NAT: &[Source] = &[
         Beyond,
         ["new", "write"]
     ),
+    source!(
+        "functions/src/nat/",
+        "untranslated.rs",
+        Beyond,
+        ["all", "check_untranslated", "write_untranslated"]
+    ),
 ];
 
 const BALANCER: &[Source] = &[

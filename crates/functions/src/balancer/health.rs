@@ -12,6 +12,7 @@ use asterism_function::{
 };
 
 use super::{Backend, Balancer, BalancerState, Flow, Pool, Service};
+use crate::mutant::{self, Mutant};
 
 /// The port by which a host's control side speaks to the function. No configuration can have so many ports.
 pub const CONTROL: PortNumber = PortNumber(u16::MAX);
@@ -21,6 +22,9 @@ pub const VOTE_SECONDS: Tick = 30;
 const RENEW_SECONDS: Tick = VOTE_SECONDS / 3;
 /// Hosts that have a vote; of a larger cluster several share one, and the latest counts.
 pub const VOTERS: usize = 32;
+/// A flow that was not answered counts from so many seconds on after its SYN was sent again: the backend has had a whole second to
+/// answer any flow, which clears it. So SYNs that are sent again before they can be answered say nothing of a backend that lives.
+pub const SILENCE_SECONDS: Tick = 2;
 /// Flows whose failures are told apart, by a hash of their client.
 pub const FAILURES: usize = 8;
 /// Seconds after which what was said of a backend is forgotten.
@@ -35,9 +39,10 @@ pub struct Votes {
     /// When it answered a flow last, as far as that was of interest.
     #[join(max)]
     answered: Tick,
-    /// When flows failed last: those of clients whose hashes have this place in common.
+    /// When flows failed, those of clients whose hashes have this place in common: twice the time, plus one where the backend
+    /// refused. Of silence it is when it began, as far as it goes on.
     #[join(max, each)]
-    failed: [Tick; FAILURES],
+    failed: [u32; FAILURES],
 }
 
 impl Default for Votes {
@@ -59,7 +64,11 @@ impl core::fmt::Debug for Votes {
             list.entry(&format_args!("{member} {word} at {}", slot >> 1));
         }
         for failed in self.failed.iter().filter(|failed| **failed != 0) {
-            list.entry(&format_args!("a flow failed at {failed}"));
+            let word = match is_refusal(*failed) {
+                true => "refused",
+                false => "not answered",
+            };
+            list.entry(&format_args!("a flow was {word} at {}", failed >> 1));
         }
         if self.answered != 0 {
             list.entry(&format_args!("answered at {}", self.answered));
@@ -91,11 +100,15 @@ impl Votes {
         2 * down > votes
     }
 
-    /// With a flow that failed at `now`.
+    /// With a flow that was refused at `now`, or whose SYN was sent again.
     #[must_use]
-    pub fn with_failure(mut self, flow: &Flow, now: Tick) -> Self {
+    pub fn with_failure(mut self, flow: &Flow, now: Tick, is_refused: bool) -> Self {
         let place = hash::word(flow.client.to_bits(), 0) as usize % FAILURES;
-        self.failed[place] = self.failed[place].max(now);
+        let known = self.failed[place];
+        // Silence that goes on has begun when it was noted first.
+        if is_refused || !self.stands(known, now) {
+            self.failed[place] = known.max(now << 1 | u32::from(is_refused));
+        }
         self
     }
 
@@ -106,10 +119,24 @@ impl Votes {
         self
     }
 
-    /// Flows that failed within [`VOTE_SECONDS`] and since it answered last.
+    /// Whether a failure was within [`VOTE_SECONDS`] and since the backend answered last.
+    fn stands(&self, failed: u32, now: Tick) -> bool {
+        failed >> 1 > self.answered && now <= (failed >> 1).saturating_add(VOTE_SECONDS)
+    }
+
+    /// Whether an answer would clear anything.
+    fn has_failures(&self, now: Tick) -> bool {
+        self.failed.iter().any(|failed| self.stands(*failed, now))
+    }
+
+    /// Failures that count: refusals, and silence that has lasted.
     fn failures(&self, now: Tick) -> usize {
-        let counts =
-            |failed: &&Tick| **failed > self.answered && now <= failed.saturating_add(VOTE_SECONDS);
+        let has_lasted = |failed: u32| {
+            is_refusal(failed)
+                || now >= (failed >> 1).saturating_add(SILENCE_SECONDS)
+                || mutant::active(Mutant::SilenceCountsAtOnce)
+        };
+        let counts = |failed: &&u32| self.stands(**failed, now) && has_lasted(**failed);
         self.failed.iter().filter(counts).count()
     }
 
@@ -126,6 +153,11 @@ impl Votes {
             && slot & 1 == u32::from(is_down)
             && now <= (slot >> 1).saturating_add(RENEW_SECONDS)
     }
+}
+
+/// Whether a failure is a refusal, not silence.
+const fn is_refusal(failed: u32) -> bool {
+    failed & 1 == 1
 }
 
 /// The slots in use, each with its number; the same of failures; and when it answered.
@@ -244,28 +276,40 @@ impl Balancer {
         at: &At<Flow, Connection>,
     ) -> Result<Option<Said>, Late> {
         match self.watching(at) {
-            Some(pool) => self.failed(ask, pool, &at.row),
-            None => Ok(None),
+            Some(pool) if !at.value.is_answered() => self.failed(ask, pool, &at.row, false),
+            _ => Ok(None),
         }
     }
 
-    /// What a backend's first answer says of it: a reset that it refuses the flow, anything else that it lives.
+    /// What a backend's first answer says of it: a reset of a SYN that it refuses the flow, anything but a reset that it lives. So does a SYN that
+    /// it sends again: when the first one came, the word of a failure that it clears may have been on its way.
     pub(super) fn said_by_backend(
         &self,
         ask: &Ask<'_, BalancerState>,
         at: &At<Flow, Connection>,
         flags: TcpFlags,
     ) -> Result<Option<Said>, Late> {
+        let is_first = !at.value.is_answered();
         let Some(pool) = self.watching(at) else {
             return Ok(None);
         };
         if flags.contains(TcpFlags::RST) {
-            return self.failed(ask, pool, &at.row);
+            // One that answers a SYN acknowledges it (RFC 9293 §3.10.7.1). One without is of the middle of a connection: another
+            // backend's, whose flow was dealt twice or was lost with the host that knew it.
+            return match is_first && flags.contains(TcpFlags::ACK) {
+                true => self.failed(ask, pool, &at.row, true),
+                false => Ok(None),
+            };
+        }
+        if !is_first && !flags.contains(TcpFlags::SYN) {
+            return Ok(None);
         }
         let (backend, now) = (self.name_of(pool, &at.row), ask.now());
         match ask.health.get(&backend)? {
             // Where nothing failed, an answer is no news.
-            Some(known) if known.value.failures(now) > 0 => {
+            Some(known)
+                if known.value.has_failures(now) && !mutant::active(Mutant::RecoveryNotWritten) =>
+            {
                 let votes = known.value.with_answer(now);
                 Said::new(ask, backend, Some(known), votes)
             }
@@ -279,20 +323,21 @@ impl Balancer {
         ask: &Ask<'_, BalancerState>,
         pool: &Pool,
         flow: &Flow,
+        is_refused: bool,
     ) -> Result<Option<Said>, Late> {
         let backend = self.name_of(pool, flow);
         let known = ask.health.get(&backend)?;
         let before = known.map(|known| known.value).unwrap_or_default();
-        let votes = before.with_failure(flow, ask.now());
+        let votes = before.with_failure(flow, ask.now(), is_refused);
         if votes == before {
             return Ok(None);
         }
         Said::new(ask, backend, known, votes)
     }
 
-    /// The pool of a flow that was not answered so far, if what becomes of it says something of its backend.
+    /// The pool of a flow, if what becomes of it says something of its backend.
     fn watching(&self, at: &At<Flow, Connection>) -> Option<&Pool> {
-        if !self.watches_answers || at.value.is_answered() {
+        if !self.watches_answers {
             return None;
         }
         let pool = self.pool_of(at.row.service);
@@ -371,6 +416,46 @@ mod tests {
         assert!(!divided.is_down(110));
         assert!(divided.with(2, 105, true).is_down(110));
         assert!(!one.with(0, 101, false).is_down(110), "the later counts");
+    }
+
+    fn flow(client: u8) -> Flow {
+        let end = |last| Endpoint::new([10, 0, 0, last].into(), 80, Protocol::TCP);
+        Flow {
+            client: end(client),
+            service: end(200),
+            backend: end(201),
+            mode: super::super::Mode::Nat,
+            place: 0,
+        }
+    }
+
+    #[test]
+    fn silence_counts_when_it_has_lasted_and_refusals_at_once() {
+        let votes = Votes::default();
+        let silent = votes.with_failure(&flow(1), 100, false);
+        assert!(!silent.fails(101, 1) && silent.fails(102, 1) && silent.fails(130, 1));
+        assert!(!silent.fails(131, 1), "it is tried again");
+        // Further SYNs do not put it off, and after its time it begins anew.
+        let longer = silent.with_failure(&flow(1), 101, false);
+        assert_eq!(longer, silent);
+        let anew = silent.with_failure(&flow(1), 131, false);
+        assert!(!anew.fails(132, 1) && anew.fails(133, 1));
+        let answered = silent.with_answer(101);
+        assert!(!answered.fails(102, 1));
+        let again = answered.with_failure(&flow(1), 102, false);
+        assert!(!again.fails(103, 1) && again.fails(104, 1));
+        assert!(
+            !answered
+                .with_failure(&flow(1), 101, false)
+                .has_failures(110)
+        );
+        let refused = silent.with_failure(&flow(1), 101, true);
+        assert!(refused.fails(101, 1) && !refused.fails(101, 2));
+        assert_eq!(refused.with_failure(&flow(1), 103, false), refused);
+        // Words of two hosts join to the later one.
+        let mut joined = silent;
+        joined.join(&votes.with_failure(&flow(1), 101, false));
+        assert!(!joined.fails(102, 1) && joined.fails(103, 1));
     }
 
     #[test]

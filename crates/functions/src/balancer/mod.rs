@@ -42,7 +42,7 @@ pub use config::{
 };
 pub use flow::{Flow, Kept};
 pub use fragment::Led;
-pub use health::{CONTROL, FAILURES, Finding, VOTE_SECONDS, VOTERS, Votes};
+pub use health::{CONTROL, FAILURES, Finding, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
 pub use maglev::{Maglev, PLACES};
 
 /// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.

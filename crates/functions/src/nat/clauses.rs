@@ -411,8 +411,8 @@ pub const CLAUSES: &[Clause] = &[
         6888,
         "REQ-6",
         "no translation for chosen destinations",
-        NotMet,
-        "Every packet that leaves by the outside is translated. Route such destinations around the NAT.",
+        Configured,
+        "untranslated: networks, with a protocol and ports where they are given, are routed both ways without a session, ICMP errors and fragments too.",
     ),
     clause(
         6888,

@@ -10,6 +10,7 @@ use asterism_forwarding::{IdleTimes, Interface, ROUTES_MAX, Route, Side, is_host
 use asterism_function::{Endpoint, MacAddress, Protocol};
 
 use super::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
+use super::untranslated::Untranslated;
 
 /// Outside addresses at most: so many have a one-byte name on the wire.
 pub const OUTSIDE_ADDRESSES_MAX: usize = 255;
@@ -61,6 +62,8 @@ pub struct NatConfig {
     pub answers_echo: bool,
     /// Outside endpoints that belong to inside endpoints for ever.
     pub forwards: Vec<Forward>,
+    /// Destinations outside whose packets are routed as they are, both ways (RFC 6888 REQ-6).
+    pub untranslated: Vec<Untranslated>,
     /// When sessions end.
     pub idle: IdleTimes,
     /// Idle times below what the RFCs allow are accepted: for tests and demonstrations.
@@ -100,6 +103,7 @@ impl NatConfig {
             hairpinning: true,
             answers_echo: true,
             forwards: Vec::new(),
+            untranslated: Vec::new(),
             idle: IdleTimes::RFC,
             short_idle: false,
             sessions_max: 1 << 16,
@@ -121,6 +125,7 @@ impl NatConfig {
         self.check_addresses(&mut faults);
         self.check_routes(&mut faults);
         self.check_forwards(&mut faults);
+        self.check_untranslated(&mut faults);
         self.check_limits(&mut faults);
         self.check_pools(&mut faults);
         self.check_subscribers(&mut faults);

@@ -17,7 +17,7 @@ impl Nat {
         ask: Ask<'_, NatState>,
         flow: Flow4,
     ) -> Result<Verdict, Late> {
-        let reporter = ask.packet().ipv4_source().map(portless);
+        let reporter = ask.packet().ipv4_source();
         if !reporter.is_some_and(|reporter| self.is_outside_host(reporter)) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }

@@ -4,8 +4,8 @@
 //! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
 //! the path of a packet whose session is known: one probe, then edits. Everything else is in the files beside it, all of
 //! it off that path: `open.rs` (new sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them), and for
-//! carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas, blocks and pools) and `census/` (who has
-//! which ports). Read first: `session.rs`.
+//! carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas, blocks and pools), `census/` (who has
+//! which ports) and `untranslated.rs` (destinations that are none of the NAT's business). Read first: `session.rs`.
 //!
 //! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
 //! is translated by the binding and leaves no trace: outsiders cannot fill the table.
@@ -20,6 +20,7 @@ mod open;
 mod ports;
 mod session;
 mod subscribers;
+mod untranslated;
 
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
@@ -45,6 +46,7 @@ pub use limits::{
 };
 pub use ports::OutsidePorts;
 pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
+pub use untranslated::{UNTRANSLATED_MAX, Untranslated};
 
 use census::Census;
 use subscribers::Pools;
@@ -227,6 +229,14 @@ impl Nat {
         let Some(ask) = ask.take() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
+        let ask = if self.config.untranslated.is_empty() {
+            ask
+        } else {
+            match self.untranslated(ask)? {
+                Ok(verdict) => return Ok(verdict),
+                Err(ask) => ask,
+            }
+        };
         match self.router.side(ask.port()) {
             Some(Side::Inside) if ask.packet().plain4().is_some() => self.outbound::<true>(ask),
             Some(Side::Outside) if ask.packet().plain4().is_some() => self.inbound::<true>(ask),
@@ -335,6 +345,7 @@ impl NetworkFunction for Nat {
         let mut bytes = Vec::new();
         self.pools.write(&mut bytes);
         limits::write(config, &mut bytes);
+        config.write_untranslated(&mut bytes);
         for address in &config.outside_addresses {
             bytes.extend(address.octets());
         }

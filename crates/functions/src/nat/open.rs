@@ -1,6 +1,8 @@
 //! Packets that need more than an edit: first ones of a session, hairpins, first fragments, packets to hosts whose
 //! station is not configured. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
 
+use core::net::Ipv4Addr;
+
 use asterism_forwarding::{Connection, Direction, Ends, Onward, Report, Side, is_host};
 use asterism_function::{
     Ask, At, Endpoint, Flow4, Grant, Late, Protocol, Reason, Space, TcpFlags, Vacancy, Verdict,
@@ -61,7 +63,7 @@ impl Nat {
     #[inline(never)]
     pub(super) fn leaving(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
         let (inside, remote) = (flow.source(), flow.destination());
-        if !self.is_inside_host(inside) {
+        if !self.is_inside_host(inside.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let hairpins = self.router.answers_for(remote.address);
@@ -158,7 +160,7 @@ impl Nat {
                 Ok(Verdict::Drop(Reason::NotForUs))
             };
         }
-        if !self.is_outside_host(remote) {
+        if !self.is_outside_host(remote.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let target = self.target(&ask, remote, outside)?;
@@ -362,18 +364,19 @@ impl Nat {
         })
     }
 
-    fn is_inside_host(&self, inside: Endpoint) -> bool {
-        is_host(inside.address)
-            && self.router.side_of(inside.address) == Some(Side::Inside)
-            && !self.router.is_interface(inside.address)
+    /// Whether an address is that of an inside host: of its packets, or of those to it.
+    pub(super) fn is_inside_host(&self, address: Ipv4Addr) -> bool {
+        is_host(address)
+            && self.router.side_of(address) == Some(Side::Inside)
+            && !self.router.is_interface(address)
     }
 
     /// Whether a packet from outside may have this source.
-    pub(super) fn is_outside_host(&self, remote: Endpoint) -> bool {
-        is_host(remote.address)
-            && self.router.side_of(remote.address) != Some(Side::Inside)
-            && !self.router.answers_for(remote.address)
-            && !self.router.is_interface(remote.address)
+    pub(super) fn is_outside_host(&self, address: Ipv4Addr) -> bool {
+        is_host(address)
+            && self.router.side_of(address) != Some(Side::Inside)
+            && !self.router.answers_for(address)
+            && !self.router.is_interface(address)
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) const SERVICE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 pub(crate) const SYN: TcpFlags = TcpFlags::SYN;
 pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 pub(crate) const RST: TcpFlags = TcpFlags::RST;
+/// What answers a SYN that is refused.
+pub(crate) const RST_ACK: TcpFlags = TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0);
 pub(crate) const SYN_ACK: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
 pub(crate) const FIN_ACK: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
 

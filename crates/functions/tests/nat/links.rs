@@ -124,7 +124,7 @@ fn unasked_arp_teaches_nothing() {
 }
 
 /// The fragments of a UDP datagram, the transport checksum over all of it in the first.
-fn fragments(
+pub(crate) fn fragments(
     port: asterism_function::PortNumber,
     from: Endpoint,
     to: Endpoint,

@@ -18,3 +18,4 @@ mod network;
 mod nfcapd;
 mod own;
 mod settings;
+mod untranslated;

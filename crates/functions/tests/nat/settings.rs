@@ -1,7 +1,7 @@
 //! Configurations: what is wrong is said, all of it at once.
 
 use asterism_function::{Endpoint, MacAddress, Protocol};
-use asterism_functions::nat::{Forward, Nat, NatConfig, Prefix, Route, Side};
+use asterism_functions::nat::{Forward, Nat, NatConfig, Prefix, Route, Side, Untranslated};
 
 use crate::network::*;
 
@@ -88,6 +88,32 @@ fn every_fault_is_found() {
 }
 
 #[test]
+fn a_destination_that_is_not_translated_has_a_network_and_ports_of_tcp_or_udp() {
+    let network = Untranslated::all(Prefix::new([198, 51, 100, 0].into(), 24));
+    let with = |one: Untranslated| faults(|config| config.untranslated = vec![one]);
+    let of = |protocol, ports| Untranslated {
+        protocol,
+        ports,
+        ..network
+    };
+    assert_eq!(with(network), Vec::<&str>::new());
+    assert_eq!(with(of(None, Some((25, 25)))), Vec::<&str>::new());
+    let too_long = Untranslated::all(Prefix::new([198, 51, 100, 0].into(), 33));
+    for wrong in [
+        too_long,
+        of(Some(Protocol::ICMP), Some((1, 2))),
+        of(Some(Protocol::UDP), Some((0, 2))),
+        of(Some(Protocol::UDP), Some((3, 2))),
+    ] {
+        assert_eq!(with(wrong), ["untranslated"]);
+    }
+    assert_eq!(
+        faults(|config| config.untranslated = vec![network; 65]),
+        ["untranslated"]
+    );
+}
+
+#[test]
 fn all_faults_come_at_once() {
     let found = faults(|config| {
         config.inside.mtu = 1;
@@ -113,4 +139,6 @@ fn hosts_that_would_disagree_have_other_schemas() {
     assert_ne!(schema(|_| {}), schema(|c| c.outside_addresses.reverse()));
     assert_ne!(schema(|_| {}), schema(|c| c.outside_ports.0 += 1));
     assert_ne!(schema(|_| {}), schema(|c| c.idle.udp += 1));
+    let exempt = |c: &mut NatConfig| c.untranslated = vec![Untranslated::all(Prefix::ALL)];
+    assert_ne!(schema(|_| {}), schema(exempt));
 }

@@ -96,6 +96,16 @@ impl Bindings {
         Ok(())
     }
 
+    /// A flow was given something else for a reason of its own.
+    pub(crate) fn moved(&mut self, flow: u64, value: u64, at: Place, now: Time) {
+        self.of.entry(flow).or_default().push(Given {
+            value,
+            by: at,
+            since: now,
+            shown: vec![at],
+        });
+    }
+
     /// A host died; all that it wrote by `told` somebody knows.
     pub(crate) fn died(&mut self, victim: usize, told: Time) {
         for (flow, given) in &mut self.of {

@@ -21,7 +21,7 @@ const AFTER_CHANGES: Duration = Duration::from_millis(60);
 const SPREAD: Duration = Duration::from_millis(30);
 /// A new life must be ready within so long.
 const JOINING: Duration = Duration::from_secs(6);
-/// What was begun must come to its end within so long once links are good.
+/// What was begun must come to its end within so long once links are good, where nothing waits for seconds.
 const ENDING: Duration = Duration::from_secs(4);
 /// All must know everything within so long once there is no load.
 const HEALING: Duration = Duration::from_secs(6);
@@ -48,6 +48,10 @@ pub(crate) trait World {
     fn calms(&mut self, _: Time) {}
     /// What is still to come to its end; `None`: nothing, there need be no more load.
     fn unfinished(&self) -> Option<String>;
+    /// What was begun must come to its end within so long once links are good.
+    fn ending(&self) -> Duration {
+        ENDING
+    }
     /// All know everything: whether there is to be load once more.
     fn begins_again(&mut self, _: Time) -> bool {
         false
@@ -274,10 +278,11 @@ impl<W: World> Run<'_, W> {
     fn end(&mut self) -> Result<(), Failure> {
         let begun = self.hosts.now();
         while let Some(unfinished) = self.world.unfinished() {
-            if self.hosts.now() > begun + ENDING {
+            let ending = self.world.ending();
+            if self.hosts.now() > begun + ending {
                 return Err(Failure::new(
                     "what was begun comes to its end",
-                    format!("not {ENDING:?} after the last fault: {unfinished}"),
+                    format!("not {ending:?} after the last fault: {unfinished}"),
                 ));
             }
             self.step(true)?;

@@ -16,6 +16,7 @@ mod plan;
 mod run;
 mod services;
 mod talks;
+mod watched;
 
 pub use plan::{Death, Plan};
 pub use run::{FUNCTIONS, Subject, run_functions, run_functions_seed};

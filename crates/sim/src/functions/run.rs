@@ -9,6 +9,7 @@ use super::limits::Limited;
 use super::plan::Plan;
 use super::services::{Balanced, Translated, Walled};
 use super::talks::Talks;
+use super::watched::Watched;
 use crate::report::{Failure, Report};
 use crate::runs::{Options, Summary, run_many, unless_it_panics};
 use crate::trace::Trace;
@@ -32,9 +33,11 @@ pub enum Subject {
     Signature,
     /// Pass-through.
     PassThrough,
+    /// The balancer, told by flows of a backend that stops to answer.
+    Watched,
 }
 
-/// All functions: seed `n` runs the one at `n` modulo their number.
+/// All functions: seed `n` runs the one at `n` modulo their number. Every other one of the balancer's is [`Subject::Watched`].
 pub const FUNCTIONS: [Subject; 8] = [
     Subject::Nat,
     Subject::Firewall,
@@ -50,7 +53,11 @@ impl Subject {
     /// The function of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        FUNCTIONS[(seed % FUNCTIONS.len() as u64) as usize]
+        let count = FUNCTIONS.len() as u64;
+        match FUNCTIONS[(seed % count) as usize] {
+            Self::Balancer if (seed / count) % 2 == 1 => Self::Watched,
+            subject => subject,
+        }
     }
 
     fn name(self) -> &'static str {
@@ -63,6 +70,7 @@ impl Subject {
             Self::PortScan => "port-scan",
             Self::Signature => "signature",
             Self::PassThrough => "pass-through",
+            Self::Watched => "backends watched",
         }
     }
 }
@@ -84,6 +92,7 @@ pub fn run_functions_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failur
             Subject::PortScan => run(plan, &mut Scanned::new(plan), trace),
             Subject::Signature => run(plan, &mut Streamed::new(plan), trace),
             Subject::PassThrough => run(plan, &mut Counted::<Passed>::new(plan), trace),
+            Subject::Watched => run(plan, &mut Watched::new(plan), trace),
         }?;
         report.branches.insert(subject.name(), 1);
         Ok(report)

@@ -201,6 +201,49 @@ impl Service for Walled {
     }
 }
 
+/// A balancer between a router of clients and backends of the link, for services of theirs.
+pub(crate) fn balancer(
+    backends: u8,
+    flows_max: u32,
+    services: impl FnOnce(Vec<Backend>) -> Vec<Asked>,
+) -> Balancer {
+    let backend = |number| Backend {
+        address: backend_address(number),
+        port: 8_080,
+        weight: 1,
+        drains: false,
+    };
+    let services = services((0..backends).map(backend).collect());
+    let stations = (0..backends).map(|number| (backend_address(number), ROUTER_MAC));
+    let outside = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
+    let inside = interface(PORTS[0], Ipv4Addr::new(192, 168, 0, 1));
+    Balancer::new(BalancerConfig {
+        routes: vec![route(Prefix::ALL, Side::Outside, FAR)],
+        neighbours: stations.chain([(FAR, ROUTER_MAC)]).collect(),
+        flows_max,
+        kept_max: 1 << 6,
+        fragments_max: 1 << 6,
+        neighbours_max: 1 << 6,
+        ..BalancerConfig::new(outside, inside, services)
+    })
+    .expect("a sound configuration")
+}
+
+/// The address of a backend, and whose it is.
+pub(crate) fn backend_address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 0, 10 + number)
+}
+
+/// See [`backend_address`].
+pub(crate) fn backend_of(address: Ipv4Addr) -> u8 {
+    address.octets()[3].wrapping_sub(10)
+}
+
+/// What clients of balancers ask.
+pub(crate) fn virtual_service(protocol: Protocol) -> Endpoint {
+    Endpoint::new(VIRTUAL, 80, protocol)
+}
+
 /// A balancer: a flow has one backend.
 pub(crate) struct Balanced {
     choice: Choice,
@@ -227,33 +270,13 @@ impl Service for Balanced {
     const EXCLUSIVE: bool = false;
 
     fn function(&mut self) -> Balancer {
-        let address = |number| Ipv4Addr::new(192, 168, 0, 10 + number);
-        let backend = |number| Backend {
-            address: address(number),
-            port: 8_080,
-            weight: 1,
-            drains: false,
-        };
-        let services = [Protocol::TCP, Protocol::UDP].map(|protocol| Asked {
-            choice: self.choice,
-            ..Asked::new(
-                Endpoint::new(VIRTUAL, 80, protocol),
-                (0..self.backends).map(backend).collect(),
-            )
-        });
-        let stations = (0..self.backends).map(|number| (address(number), ROUTER_MAC));
-        let clients = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
-        let backends = interface(PORTS[0], Ipv4Addr::new(192, 168, 0, 1));
-        Balancer::new(BalancerConfig {
-            routes: vec![route(Prefix::ALL, Side::Outside, FAR)],
-            neighbours: stations.chain([(FAR, ROUTER_MAC)]).collect(),
-            flows_max: 1 << 9,
-            kept_max: 1 << 6,
-            fragments_max: 1 << 6,
-            neighbours_max: 1 << 6,
-            ..BalancerConfig::new(clients, backends, services.to_vec())
+        balancer(self.backends, 1 << 9, |backends| {
+            let services = [Protocol::TCP, Protocol::UDP].map(|protocol| Asked {
+                choice: self.choice,
+                ..Asked::new(virtual_service(protocol), backends.clone())
+            });
+            services.to_vec()
         })
-        .expect("a sound configuration")
     }
 
     fn ends(&self, number: u16, draws: &mut Draws) -> (Endpoint, Endpoint) {
@@ -261,7 +284,7 @@ impl Service for Balanced {
         let port = port + number * 4;
         (
             Endpoint::new(address, port, protocol),
-            Endpoint::new(VIRTUAL, 80, protocol),
+            virtual_service(protocol),
         )
     }
 

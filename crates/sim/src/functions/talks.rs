@@ -150,18 +150,19 @@ pub(crate) fn frame(ends: (Endpoint, Endpoint), segment: &Segment, payload: &[u8
 }
 
 /// What a packet says of itself.
-struct Said {
-    source: Endpoint,
-    destination: Endpoint,
-    number: u16,
-    flags: TcpFlags,
-    sequence: u32,
-    acknowledgement: u32,
-    payload: Vec<u8>,
+pub(crate) struct Said {
+    pub(crate) source: Endpoint,
+    pub(crate) destination: Endpoint,
+    pub(crate) number: u16,
+    pub(crate) flags: TcpFlags,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Said {
-    fn of(frame: &[u8]) -> Option<Self> {
+    /// `None` of what is no packet of a conversation.
+    pub(crate) fn of(frame: &[u8]) -> Option<Self> {
         let mut frame = frame.to_vec();
         let packet = Packet::parse(&mut frame).ok()?;
         let flow = packet.flow4()?;

@@ -31,6 +31,7 @@ pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
 pub use nat::{
     CarrierSettings, Filtering, Forward, IdleTimes, Link, LogSettings, NatSettings, PoolSettings,
+    UntranslatedSettings,
 };
 pub use outside::{Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};

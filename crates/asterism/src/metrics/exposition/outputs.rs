@@ -95,6 +95,11 @@ pub(super) fn nat_ports(page: &mut Page, view: &View) {
             "IPFIX messages of the log that could not be sent; their events are lost.",
             ports.messages_lost,
         ),
+        (
+            "asterism_nat_untranslated_packets_total",
+            "Packets to and from destinations that are not translated, which were routed as they are.",
+            ports.untranslated,
+        ),
     ] {
         page.one(name, "counter", help, value);
     }

@@ -15,7 +15,7 @@ mod accounts;
 mod blocks;
 mod events;
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -57,6 +57,8 @@ pub struct NatUse {
     pub rests_cut_short: u64,
     /// Events that found no room before the control plane took them.
     pub events_lost: u64,
+    /// Packets of this instance that were routed untranslated, because their destination or source is exempt.
+    pub untranslated: u64,
 }
 
 /// What a report of a NAT says: what it counts, then what happened.
@@ -105,11 +107,12 @@ impl NatNews {
             ports_resting: input.u32()?,
             rests_cut_short: input.u64()?,
             events_lost: input.u64()?,
+            untranslated: input.u64()?,
         }))
     }
 }
 
-const USE_BYTES: usize = 1 + 4 * 4 + 2 * 8;
+const USE_BYTES: usize = 1 + 4 * 4 + 3 * 8;
 
 impl NatUse {
     fn write(&self, out: &mut Vec<u8>) {
@@ -121,6 +124,7 @@ impl NatUse {
         out.u32(self.ports_resting);
         out.u64(self.rests_cut_short);
         out.u64(self.events_lost);
+        out.u64(self.untranslated);
     }
 }
 
@@ -133,6 +137,7 @@ pub(super) struct Census {
     rest_s: Tick,
     /// Ports that rest at most.
     resting_max: usize,
+    untranslated: Cell<u64>,
     counts: RefCell<Counts>,
 }
 
@@ -199,8 +204,14 @@ impl Census {
             limits: config.subscribers,
             rest_s: seconds,
             resting_max,
+            untranslated: Cell::new(0),
             counts: RefCell::new(counts),
         }
+    }
+
+    /// A packet left that is none of the NAT's business.
+    pub(super) fn passed_untranslated(&self) {
+        self.untranslated.set(self.untranslated.get() + 1);
     }
 
     /// Whose an inside address is.
@@ -602,6 +613,7 @@ impl Census {
                 ports_resting: counts.resting.len() as u32,
                 rests_cut_short: counts.rests_cut_short,
                 events_lost: counts.events.lost,
+                untranslated: self.untranslated.get(),
             };
             counted.write(out);
         }

@@ -296,7 +296,7 @@ static SERVICE: Section = Section {
             name: "passive",
             kind: Kind::Count { least: 1, most: 5 },
             default: Default::Unset("flows say nothing of backends"),
-            meaning: "Flows that a backend refuses (RST), or whose SYN is sent again because it did not answer, within 30 s, after which it counts as dead, until it answers one or for 30 s. For TCP with mode = \"nat\".",
+            meaning: "Flows that a backend refuses (RST), or whose SYN is sent again because it did not answer, and which it lets wait for a second more, within 30 s, after which it counts as dead, until it answers one or for 30 s. For TCP with mode = \"nat\".",
         },
         Field {
             name: "backends",

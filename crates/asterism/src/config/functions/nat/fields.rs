@@ -1,6 +1,7 @@
 //! The fields of the NAT, and its state objects.
 
 use super::carrier::FIELDS as CARRIER;
+use super::untranslated::FIELD as UNTRANSLATED;
 use crate::config::functions::{
     DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent,
     allocation, capacity, delay, object, placement, seconds,
@@ -162,6 +163,7 @@ static SETTINGS: Section = Section {
             default: Default::Is("[]"),
             meaning: "Outside ports that always lead to an inside server.",
         },
+        UNTRANSLATED,
         Field {
             name: "idle",
             kind: Kind::Table(&IDLE),

@@ -8,7 +8,7 @@ use asterism_functions::nat::{
 };
 use asterism_state::BLOCK_ITEMS;
 
-use super::{Link, NatSettings};
+use super::{Link, NatSettings, UntranslatedSettings};
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::functions::{FunctionSettings, ObjectKind};
 use crate::config::objects::{ObjectChoice, Placement, Sharing, capacity};
@@ -50,8 +50,13 @@ impl FunctionSettings for NatSettings {
             1 => ", 1 forward".to_owned(),
             count => format!(", {count} forwards"),
         };
+        let untranslated = match self.untranslated.len() {
+            0 => String::new(),
+            1 => ", 1 destination untranslated".to_owned(),
+            count => format!(", {count} destinations untranslated"),
+        };
         format!(
-            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{}",
+            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{untranslated}{}",
             inside.join(", "),
             outside.join(", "),
             self.ports,
@@ -203,6 +208,11 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
                     inside: Endpoint::new(*forward.inside.ip(), forward.inside.port(), protocol),
                 }
             })
+            .collect(),
+        untranslated: settings
+            .untranslated
+            .iter()
+            .map(UntranslatedSettings::made)
             .collect(),
         idle: IdleTimes {
             tcp_transitory: seconds(settings.idle.tcp_transitory),

@@ -4,6 +4,7 @@
 mod carrier;
 pub(super) mod fields;
 pub(super) mod made;
+mod untranslated;
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
@@ -17,6 +18,7 @@ use crate::config::value::show_duration;
 pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
 use fields::IDLE;
 pub(super) use fields::NAT;
+pub use untranslated::UntranslatedSettings;
 
 /// What a NAT is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct NatSettings {
     pub answers_echo: bool,
     /// Outside endpoints that always lead to an inside server.
     pub forwards: Vec<Forward>,
+    /// Destinations that are not translated.
+    pub untranslated: Vec<UntranslatedSettings>,
     /// When sessions end.
     pub idle: IdleTimes,
     /// Whether idle times below the RFCs' are accepted.
@@ -128,6 +132,10 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     let links = ["inside_link", "outside_link"].map(|name| read_link(values, name, report));
     let [inside_link, outside_link] = links;
     let carrier = carrier::read(values, report);
+    let outside = addresses(values).unwrap_or_default().into_iter();
+    let mut own: Vec<Ipv4Addr> = outside.map(|(address, _)| address).collect();
+    own.extend(pooled(values));
+    let untranslated = untranslated::read(values, &own, report);
     let idle = values.table("idle")?;
     Some(Settings::Nat(NatSettings {
         outside: addresses(values)?
@@ -147,6 +155,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             .into_iter()
             .map(|(forward, _)| forward)
             .collect(),
+        untranslated,
         idle: IdleTimes {
             tcp_transitory: idle.duration("tcp_transitory")?,
             tcp_established: idle.duration("tcp_established")?,
@@ -267,13 +276,18 @@ fn forwards(values: &Values) -> Vec<(Forward, Values)> {
     .collect()
 }
 
+/// The outside addresses of the pools.
+fn pooled(values: &Values) -> Vec<Ipv4Addr> {
+    let pools = carrier::pools(values).into_iter();
+    pools
+        .flat_map(|(pool, _)| pool.addresses().collect::<Vec<_>>())
+        .collect()
+}
+
 fn check_forwards(values: &Values, report: &mut Report) {
     let good = |field: &str| !report.has_error_within(&values.span_of(field));
     let outside = addresses(values).filter(|_| good("outside") && good("pools"));
-    let pooled: Vec<Ipv4Addr> = carrier::pools(values)
-        .iter()
-        .flat_map(|(pool, _)| pool.addresses())
-        .collect();
+    let pooled = pooled(values);
     let inside = networks(values).filter(|_| good("inside"));
     let all = forwards(values);
     for (place, (forward, table)) in all.iter().enumerate() {
