@@ -221,8 +221,10 @@ impl Signatures {
         let sequence = sequence(&ask);
         if found.all().is_empty() && edges == [None, None] {
             // What two other instances saw within the lag of each other may be known by now.
-            let place = Place::of(stream, sequence.wrapping_sub(1));
-            if ask.pieces.get(&place)?.is_none() {
+            let [place, other] = record::places_before(stream, sequence);
+            if ask.pieces.get(&place)?.is_none()
+                && (place == other || ask.pieces.get(&other)?.is_none())
+            {
                 return Ok(Verdict::Forward(forward(&ask)));
             }
         }

@@ -11,11 +11,17 @@ use super::pieces::{Piece, Pieces};
 use super::{Alert, Block, Response, SignatureState, Signatures, Subject, forward};
 use crate::mutant::{self, Mutant};
 
-/// Places that one segment's pieces belong to, at most: two pieces, each of which may lie near the border of two.
-const PLACES_MAX: usize = 4;
+/// Places that a segment has to do with, at most: what comes before it and its two pieces may each lie near the border of two.
+const PLACES_MAX: usize = 6;
 
 /// Bytes before a place from which offsets count: as long as a signature, which may begin in the place before.
 const MARGIN: u32 = 64;
+
+/// Where signatures begin that may end right before a segment, by its sequence number: two places near the border of two, else one.
+#[inline(always)]
+pub(super) fn places_before(stream: Stream, sequence: u32) -> [Place; 2] {
+    [1, MARGIN].map(|bytes| Place::of(stream, sequence.wrapping_sub(bytes)))
+}
 
 /// What is known of a place, and what it is to become.
 #[derive(Clone, Copy)]
@@ -63,9 +69,8 @@ impl Signatures {
             add(&mut places, lowest);
             add(&mut places, highest);
         }
-        if places[0].is_none() {
-            add(&mut places, sequence.wrapping_sub(1));
-        }
+        add(&mut places, sequence.wrapping_sub(1));
+        add(&mut places, sequence.wrapping_sub(MARGIN));
         // All are asked before the first answer is looked at, so that late ones are fetched at once.
         let answers = places.map(|place| place.map(|place| (place, ask.pieces.get(&place))));
         let mut changes = Changes::default();

@@ -173,9 +173,18 @@ fn a_byte_that_differs_is_found_by_nobody() {
 
 #[test]
 fn within_the_lag_no_packet_sees_it_and_the_next_one_and_the_walk_do() {
+    // In the midst of 16 KiB, where any later segment of them does; and around their border, where what follows does.
+    next_ones_see_it(9_000, 9_100);
+    for first in [(1 << 14) - 1, (1 << 14) - 8, 0_u32.wrapping_sub(5)] {
+        next_ones_see_it(first, first.wrapping_add(5 + WANTED.len() as u32 + 5));
+    }
+}
+
+/// Streams of which every instance sees a part within the lag, from `first` on, and then what follows at `next`.
+fn next_ones_see_it(first: u32, next: u32) {
     let mut cluster = Cluster::new(&config(2), 3);
     let mut clients = Vec::new();
-    every_case(WANTED, 2, 9_000, |client, findable, segments, deal| {
+    every_case(WANTED, 2, first, |client, findable, segments, deal| {
         let apart = deal.iter().any(|instance| *instance != deal[0]);
         for (segment, &instance) in segments.iter().zip(deal) {
             cluster.packet(instance, segment);
@@ -194,7 +203,7 @@ fn within_the_lag_no_packet_sees_it_and_the_next_one_and_the_walk_do() {
     }
     assert!(told.len() > clients.len() / 2);
     for (place, client) in clients.iter().enumerate() {
-        let next = tcp(*client, SERVER, 9_100, b"nothing of note, just more of it");
+        let next = tcp(*client, SERVER, next, b"nothing of note, just more of it");
         assert_eq!(cluster.packet(place % 3, &next), PASSES);
     }
     let found = cluster.agreed();
