@@ -8,7 +8,8 @@
 //! soak 0..4 commit=56fb2400c1de digest=0123456789abcdef passed=4 failed=0 operations=73924608 datagrams=201344 lost=4021 duplicated=3988 reordered=12007
 //! ```
 //!
-//! Ranges of one kind do not overlap. What failed is in the ledger as well: nothing is run until it is right and then written down.
+//! Ranges of one kind do not overlap. What failed is in the ledger as well. Once what was wrong is mended the range is run again,
+//! and a comment says that it failed, at which commit and by which seeds; a commit with a failed range in it passes no tests.
 
 use core::fmt;
 use std::collections::BTreeMap;
