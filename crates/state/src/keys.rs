@@ -82,35 +82,26 @@ impl Wire for Protocol {
     }
 }
 
-impl Key for MacAddress {
-    #[inline(always)]
-    fn hash(&self, seed: u64) -> u64 {
-        self.0.hash(seed)
-    }
-    #[inline(always)]
-    fn pack(&self, packed: Packed) -> Packed {
-        self.0.pack(packed)
-    }
-    #[inline(always)]
-    fn chain(&self, state: u64) -> u64 {
-        state
-    }
+/// Keys that are what they hold.
+macro_rules! keys_by_content {
+    ($($name:ty),+) => {
+        $(impl Key for $name {
+            #[inline(always)]
+            fn hash(&self, seed: u64) -> u64 {
+                self.0.hash(seed)
+            }
+            #[inline(always)]
+            fn pack(&self, packed: Packed) -> Packed {
+                self.0.pack(packed)
+            }
+            #[inline(always)]
+            fn chain(&self, state: u64) -> u64 {
+                state
+            }
+        })+
+    };
 }
-
-impl Key for Protocol {
-    #[inline(always)]
-    fn hash(&self, seed: u64) -> u64 {
-        self.0.hash(seed)
-    }
-    #[inline(always)]
-    fn pack(&self, packed: Packed) -> Packed {
-        self.0.pack(packed)
-    }
-    #[inline(always)]
-    fn chain(&self, state: u64) -> u64 {
-        state
-    }
-}
+keys_by_content!(MacAddress, Protocol);
 
 impl Wire for Endpoint {
     fn encode(&self, out: &mut Writer<'_>) {

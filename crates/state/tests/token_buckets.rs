@@ -381,6 +381,27 @@ fn a_patient_flush_leaves_what_nobody_decides_by() {
     assert!(!other.told().is_empty());
 }
 
+/// What was noted and then told with the haste of another packet is not told again, and no time passes that others do not hear of.
+#[test]
+fn a_later_flush_with_nothing_left_to_tell_changes_nothing() {
+    let shape = Shape::new(2, 10, 100, Spending::Approximate);
+    let mut instances = shape.instances();
+    let [one, other] = &mut instances[..] else {
+        panic!("two")
+    };
+    one.context.be_patient(true);
+    assert!(one.spend(KEY, 1));
+    assert_eq!(one.told(), []);
+    assert!(one.spend(KEY, 60));
+    let told = one.told();
+    other.hear(one.name(), &told);
+    assert_eq!(one.state.digests(), other.state.digests());
+    one.at(BEGIN_US + 60 * SECOND);
+    one.context.be_patient(false);
+    assert_eq!(one.told(), []);
+    assert_eq!(one.state.digests(), other.state.digests());
+}
+
 #[test]
 fn the_stated_excess_is_reached_and_paid_back() {
     let shape = Shape::new(3, 10, 50, Spending::Approximate);

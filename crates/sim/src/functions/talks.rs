@@ -33,7 +33,8 @@ const NEXT: u32 = 0x4000;
 /// A message that was sent twice by the network comes the second time after at most so long, in microseconds.
 const REPEATED_WITHIN_US: u64 = 4_000;
 
-const SYN_ACK: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
+/// The answer to a SYN.
+pub(super) const SYN_ACK: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
 const FIN_ACK: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
 
 /// What a function is to those who talk through it.

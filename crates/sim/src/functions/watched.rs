@@ -23,7 +23,7 @@ use super::drive::World;
 use super::hosts::{Arrival, Hosts, Left, PORTS, Place};
 use super::plan::Plan;
 use super::services::{backend_of, balancer};
-use super::talks::{Said, frame};
+use super::talks::{SYN_ACK, Said, frame};
 use crate::report::Failure;
 use crate::scenario::Draws;
 
@@ -54,8 +54,6 @@ const BACKEND: u32 = 0x8000;
 const STEP: u32 = 0x100;
 /// Connections that the roll call asks for at each host.
 const CALLED: usize = 30;
-
-const SYN_ACK: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
 
 /// A connection, as its client and its backends know it.
 #[derive(Debug)]

@@ -232,13 +232,12 @@ impl<K: Key> TokenBucket<K> {
     /// Counts what was noted, in the second that it is: of buckets that were more than half empty, or of `all`.
     fn count_noted(&mut self, all: bool) {
         let Some(spent) = &mut self.spent else { return };
-        let is_nothing = self.short.is_empty() && (!all || self.noted.is_empty());
-        if is_nothing {
-            return;
-        }
-        let bucket = spent.ring.add_at(self.context.tick());
+        let tick = self.context.tick();
         let mut count = |number, count| {
-            if let Some(bucket) = bucket.filter(|_| count > 0) {
+            // The ring moves on only with what others are told of.
+            if count > 0
+                && let Some(bucket) = spent.ring.add_at(tick)
+            {
                 spent.add(number, bucket, count);
             }
         };

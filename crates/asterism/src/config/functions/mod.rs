@@ -319,6 +319,17 @@ pub struct Together {
     pub otherwise: &'static str,
 }
 
+/// The words for protocols with ports, where a setting chooses between them.
+pub(crate) const TCP: Word = Word {
+    word: "tcp",
+    meaning: "TCP.",
+};
+/// See [`TCP`].
+pub(crate) const UDP: Word = Word {
+    word: "udp",
+    meaning: "UDP.",
+};
+
 /// Where an object lives: a field of its section. `default` is TOML: [`LOCAL`] or [`REPLICATED`].
 #[must_use]
 pub const fn placement(default: &'static str) -> Field {

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use crate::config::functions::nat::fields::link;
 use crate::config::functions::{
-    DROP, Described, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent, capacity, delay,
-    described, object, placement, seconds,
+    DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
+    delay, described, object, placement, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -170,16 +170,7 @@ static SETTINGS: Section = Section {
 const PROTOCOL: Field = Field {
     name: "protocol",
     kind: Kind::Choice {
-        allowed: &[
-            Word {
-                word: "tcp",
-                meaning: "TCP.",
-            },
-            Word {
-                word: "udp",
-                meaning: "UDP.",
-            },
-        ],
+        allowed: &[TCP, UDP],
         refused: &[],
     },
     default: Default::Is("\"tcp\""),

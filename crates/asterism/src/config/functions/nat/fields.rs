@@ -3,8 +3,8 @@
 use super::carrier::FIELDS as CARRIER;
 use super::untranslated::FIELD as UNTRANSLATED;
 use crate::config::functions::{
-    DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, Together, WAIT, absent,
-    allocation, capacity, delay, object, placement, seconds,
+    DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT,
+    absent, allocation, capacity, delay, object, placement, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -212,16 +212,7 @@ static FORWARD: Section = Section {
         Field {
             name: "protocol",
             kind: Kind::Choice {
-                allowed: &[
-                    Word {
-                        word: "tcp",
-                        meaning: "TCP.",
-                    },
-                    Word {
-                        word: "udp",
-                        meaning: "UDP.",
-                    },
-                ],
+                allowed: &[TCP, UDP],
                 refused: &[],
             },
             default: Default::Is("\"tcp\""),

@@ -8,6 +8,7 @@ use asterism_functions::nat::{self, UNTRANSLATED_MAX, Untranslated};
 
 use super::networks;
 use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::functions::{TCP, UDP};
 use crate::config::kind::{Kind, Value, Word};
 use crate::config::network::{Ports, Prefix};
 use crate::config::section::{Default, Field, Section, Values};
@@ -75,14 +76,8 @@ static DESTINATION: Section = Section {
             name: "protocol",
             kind: Kind::Choice {
                 allowed: &[
-                    Word {
-                        word: "tcp",
-                        meaning: "TCP.",
-                    },
-                    Word {
-                        word: "udp",
-                        meaning: "UDP.",
-                    },
+                    TCP,
+                    UDP,
                     Word {
                         word: "icmp",
                         meaning: "Queries of ICMP and their replies. Errors go by the packet that they are about.",
