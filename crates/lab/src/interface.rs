@@ -58,8 +58,8 @@ pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Has all cores work off what an interface of the calling thread's namespace receives, each flow on one.
-pub(crate) fn receive_on_all_cores(interface: &str) -> io::Result<()> {
+/// Has this core work off what an interface of the calling thread's namespace receives.
+pub(crate) fn receive_on_core(interface: &str, core: usize) -> io::Result<()> {
     // What `/sys` shows belongs to the namespace that it was mounted in. This mount is nowhere, and ends with its descriptor.
     let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(system.as_fd())?;
@@ -69,7 +69,7 @@ pub(crate) fn receive_on_all_cores(interface: &str) -> io::Result<()> {
         MountAttrFlags::empty(),
     )?;
     let root = format!("/proc/self/fd/{}", mount.as_raw_fd());
-    let mask = mask_of(std::thread::available_parallelism()?.get());
+    let mask = mask_of(core);
     for queue in std::fs::read_dir(format!("{root}/class/net/{interface}/queues"))? {
         let queue = queue?;
         if queue.file_name().to_string_lossy().starts_with("rx-") {
@@ -79,14 +79,10 @@ pub(crate) fn receive_on_all_cores(interface: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// So many cores as the kernel writes a set of them: 32 to a group, the highest first.
-fn mask_of(cores: usize) -> String {
-    let group = |group: usize| match cores - group * 32 {
-        32.. => "ffffffff".to_owned(),
-        some => format!("{:x}", (1_u32 << some) - 1),
-    };
-    let groups: Vec<_> = (0..cores.div_ceil(32)).rev().map(group).collect();
-    groups.join(",")
+/// One core as the kernel writes a set of them: 32 to a group, the highest first.
+fn mask_of(core: usize) -> String {
+    let lower = ",00000000".repeat(core / 32);
+    format!("{:x}{lower}", 1_u32 << (core % 32))
 }
 
 /// The number of an interface of the calling thread's namespace.
@@ -148,10 +144,10 @@ mod tests {
 
     #[test]
     fn sets_of_cores_are_in_groups_of_32() {
-        assert_eq!(mask_of(1), "1");
-        assert_eq!(mask_of(2), "3");
-        assert_eq!(mask_of(32), "ffffffff");
-        assert_eq!(mask_of(35), "7,ffffffff");
-        assert_eq!(mask_of(64), "ffffffff,ffffffff");
+        assert_eq!(mask_of(0), "1");
+        assert_eq!(mask_of(1), "2");
+        assert_eq!(mask_of(31), "80000000");
+        assert_eq!(mask_of(32), "1,00000000");
+        assert_eq!(mask_of(66), "4,00000000,00000000");
     }
 }

@@ -120,11 +120,11 @@ impl Node {
             .map_err(|error| LabError::kernel(format!("{}: offloads of {name}", self.name), error))
     }
 
-    /// Spreads what an interface receives over all cores by flow, as a network card with a queue for each core does (receive
-    /// packet steering, RPS). Otherwise the one who sends a frame does the receiver's work too, on the sender's core: in a
-    /// laboratory that is often a core that neither end would have on machines of their own.
-    pub fn receive_on_all_cores(&self, interface: &str) -> Result<(), LabError> {
-        self.enter(|| interface::receive_on_all_cores(interface))?
+    /// Has what an interface receives worked off on this core, as the interrupts of a network card are tied to one (receive packet
+    /// steering, RPS). Otherwise whoever sends a frame does the receiver's work too, on the sender's core: in a laboratory
+    /// that is often a core that neither end would have on machines of their own. Refused for a core that there is not.
+    pub fn receive_on_core(&self, interface: &str, core: usize) -> Result<(), LabError> {
+        self.enter(|| interface::receive_on_core(interface, core))?
             .map_err(|error| {
                 LabError::kernel(format!("{}: queues of {interface}", self.name), error)
             })

@@ -88,8 +88,8 @@ pub struct NatLabConfig {
     /// All hosts are on one segment with the client and on one with the server, each a bridge, instead of having a port of
     /// client and server each. Then Ethernet decides who gets a frame: routes lead to the first port, which is the only one.
     pub segments: bool,
-    /// Client and server receive on all cores, as machines of their own would, instead of on the core of whoever sends.
-    pub ends_on_all_cores: bool,
+    /// The cores on which client and server receive, as machines of their own would, instead of on the core of whoever sends.
+    pub end_cores: Option<(usize, usize)>,
 }
 
 impl NatLabConfig {
@@ -102,14 +102,14 @@ impl NatLabConfig {
             channel: WireConfig::default().delay(delay),
             outside: None,
             segments: false,
-            ends_on_all_cores: false,
+            end_cores: None,
         }
     }
 
-    /// The same with a client and a server that receive on all cores.
+    /// The same with a client that receives on one core, and a server that receives on another.
     #[must_use]
-    pub fn ends_on_all_cores(mut self) -> NatLabConfig {
-        self.ends_on_all_cores = true;
+    pub fn ends_on_cores(mut self, client: usize, server: usize) -> NatLabConfig {
+        self.end_cores = Some((client, server));
         self
     }
 
@@ -175,10 +175,10 @@ impl NatLab {
             }
             None
         };
-        if config.ends_on_all_cores {
-            for end in [&client, &server] {
+        if let Some((client_core, server_core)) = config.end_cores {
+            for (end, core) in [(&client, client_core), (&server, server_core)] {
                 for port in 1..=if config.segments { 1 } else { config.hosts } {
-                    end.receive_on_all_cores(&format!("nat{port}"))?;
+                    end.receive_on_core(&format!("nat{port}"), core)?;
                 }
             }
         }
