@@ -10,7 +10,7 @@
 
 /// Reads that share a set, the last first.
 const WAYS: usize = 8;
-/// Sets. With the ways, as many packets' reads as fit [`super::sharing::CACHE_BYTES`] if each reads six cache lines.
+/// Sets. With the ways, as many packets' reads as fit 1.5 MiB if each reads six cache lines.
 const SETS: usize = 512;
 /// Packets that are looked at before each decision.
 const DECIDES_AFTER: u32 = 1_024;

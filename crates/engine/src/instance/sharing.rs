@@ -37,10 +37,9 @@ const WRITE_AGAIN_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as 
 const PATIENCE_US: u64 = 50_000;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
-/// Tables larger than this are prefetched if packets read more of them than the cache holds (`recency.rs`): half more than a
-/// core's own cache, since no packet reads the lanes by which entries are grouped. Below it a first call for each packet costs
-/// more than the misses that it hides.
-pub(super) const CACHE_BYTES: usize = 3 << 19;
+/// Tables larger than this are prefetched if packets read more of them than the cache holds (`recency.rs`): half of a core's own
+/// cache, which holds packets too. Below it a first call for each packet costs more than the misses that it hides.
+pub(super) const CACHE_BYTES: usize = 1 << 19;
 /// Bytes of the up ring that must be free before a burst is read: its packets' groups always fit.
 pub(super) const BURST_LOG_BYTES: usize = BURST * 2 * (GROUP_BYTES_MAX + RECORD_BYTES + 8);
 /// Bytes of one part of an image.
