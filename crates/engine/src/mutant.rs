@@ -1,11 +1,6 @@
-//! Planted bugs, for measuring the tests. Only a build with `--cfg asterism_mutants` has them; in every other build
-//! [`active`] is the constant `false` and the branches vanish.
-//!
-//! Each is named after what somebody suffered in the field. The selection is per thread, as with the other layers'.
+//! The planted bugs of this layer; see [`asterism_mutant`]. Each is named after what somebody suffered in the field.
 
-/// One planted bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutant {
+asterism_mutant::planted! {
     /// What finds the ring to the instances full is dropped (Jool joold: the queue's cap drops sessions).
     RecordDroppedWhenFull,
     /// Records that wait in memory are overtaken by the word that they came (conntrackd: acknowledged, never committed).
@@ -31,49 +26,4 @@ pub enum Mutant {
     FlowFillsParking,
     /// A packet that is late at one stage of a chain is called again from the first (effects of the earlier ones twice).
     ChainCalledAgainWhole,
-}
-
-impl Mutant {
-    /// All planted bugs.
-    pub const ALL: [Mutant; 12] = [
-        Mutant::RecordDroppedWhenFull,
-        Mutant::ProgressOvertakes,
-        Mutant::SiblingSkipped,
-        Mutant::StableWhenReceived,
-        Mutant::ImagePartDropped,
-        Mutant::GrantReturnedAtPark,
-        Mutant::GivenUpFrameKept,
-        Mutant::SiblingsNotAwaited,
-        Mutant::HeldGroupsNotNamed,
-        Mutant::BudgetSkipsGroup,
-        Mutant::FlowFillsParking,
-        Mutant::ChainCalledAgainWhole,
-    ];
-}
-
-#[cfg(asterism_mutants)]
-std::thread_local! {
-    static SELECTED: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
-}
-
-/// Plants one bug in this thread, or none.
-#[cfg(asterism_mutants)]
-pub fn select(mutant: Option<Mutant>) {
-    SELECTED.set(mutant);
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(asterism_mutants)]
-#[must_use]
-pub fn active(mutant: Mutant) -> bool {
-    SELECTED.get() == Some(mutant)
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(not(asterism_mutants))]
-#[inline(always)]
-#[must_use]
-pub const fn active(mutant: Mutant) -> bool {
-    let _ = mutant;
-    false
 }

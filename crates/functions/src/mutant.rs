@@ -1,11 +1,6 @@
-//! Planted bugs, for measuring the tests. Only a build with `--cfg asterism_mutants` has them; in every other build
-//! [`active`] is the constant `false` and the branches vanish.
-//!
-//! The selection is per thread, as with the other layers'.
+//! The planted bugs of this layer; see [`asterism_mutant`].
 
-/// One planted bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutant {
+asterism_mutant::planted! {
     /// NAT: a port that was granted to a session is not taken (two flows have one outside endpoint, and answers go astray).
     PortNotTaken,
     /// NAT: a new session gets an outside endpoint of its own though its inside endpoint has one (RFC 4787 REQ-1: applications
@@ -38,52 +33,4 @@ pub enum Mutant {
     BeginningForgotten,
     /// Pass-through: a packet that finds nothing counted yet is not counted (each host that joins loses one).
     FirstNotCounted,
-}
-
-impl Mutant {
-    /// All planted bugs.
-    pub const ALL: [Mutant; 15] = [
-        Mutant::PortNotTaken,
-        Mutant::BindingNotReused,
-        Mutant::CloseNotWritten,
-        Mutant::SidesMistaken,
-        Mutant::AnswerNotWritten,
-        Mutant::DealtAgain,
-        Mutant::FlowNotKept,
-        Mutant::SilenceCountsAtOnce,
-        Mutant::RecoveryNotWritten,
-        Mutant::SecondBucketFree,
-        Mutant::FirstCountedTwice,
-        Mutant::ProbeJudgedAlone,
-        Mutant::AcceptedIgnored,
-        Mutant::BeginningForgotten,
-        Mutant::FirstNotCounted,
-    ];
-}
-
-#[cfg(asterism_mutants)]
-std::thread_local! {
-    static SELECTED: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
-}
-
-/// Plants one bug in this thread, or none.
-#[cfg(asterism_mutants)]
-pub fn select(mutant: Option<Mutant>) {
-    SELECTED.set(mutant);
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(asterism_mutants)]
-#[must_use]
-pub fn active(mutant: Mutant) -> bool {
-    SELECTED.get() == Some(mutant)
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(not(asterism_mutants))]
-#[inline(always)]
-#[must_use]
-pub const fn active(mutant: Mutant) -> bool {
-    let _ = mutant;
-    false
 }

@@ -1,12 +1,6 @@
-//! Planted bugs, for measuring the tests. Only a build with `--cfg asterism_mutants` has them; in every other build
-//! [`active`] is the constant `false` and the branches vanish.
-//!
-//! Each is named after what somebody suffered in the field. The selection is per thread, so that one process may run
-//! seeds with different mutants side by side; a protocol core runs on one thread.
+//! The planted bugs of this layer; see [`asterism_mutant`]. Each is named after what somebody suffered in the field.
 
-/// One planted bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutant {
+asterism_mutant::planted! {
     /// Retransmission stops after three tries (VPP NAT HA: 3 tries, then the session is dropped and `missed-count` grows).
     RetryGivesUp,
     /// A member that receives the end of an image whose chunks are missing calls itself up to date (HAProxy peers: each
@@ -106,83 +100,4 @@ pub enum Mutant {
     LastWaitingTwice,
     /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).
     EarlyGroupNotSummed,
-}
-
-impl Mutant {
-    /// All planted bugs.
-    pub const ALL: [Mutant; 46] = [
-        Mutant::RetryGivesUp,
-        Mutant::FalseFullyUpdated,
-        Mutant::AcknowledgesUnapplied,
-        Mutant::PrunesAtGreatest,
-        Mutant::StampIgnored,
-        Mutant::SentRecordChanges,
-        Mutant::DuplicatesDelivered,
-        Mutant::ReorderDropsSilently,
-        Mutant::GapOffByOne,
-        Mutant::KeepAliveWithoutVector,
-        Mutant::SkippedFrameDesynchronizes,
-        Mutant::AnyIncarnation,
-        Mutant::ImageVectorAtEnd,
-        Mutant::LogNotKeptDuringWalk,
-        Mutant::FullLogDropsOldest,
-        Mutant::AnyEpoch,
-        Mutant::CoveredWhenHeard,
-        Mutant::TailForgotten,
-        Mutant::TimerRestarts,
-        Mutant::AppliedByFirstInstance,
-        Mutant::WalkNotRestarted,
-        Mutant::ClosesAlone,
-        Mutant::CutBeforeConfirmed,
-        Mutant::ReadyInMidGroup,
-        Mutant::NewcomerAcknowledges,
-        Mutant::MarksOutliveLives,
-        Mutant::HalfImageForgotten,
-        Mutant::StableWithoutTheDead,
-        Mutant::ReadsTooEarly,
-        Mutant::SecondReadingTooEarly,
-        Mutant::ChangesIgnored,
-        Mutant::ReadsHalfAnImage,
-        Mutant::WindowIgnoresAcknowledgement,
-        Mutant::WindowWithoutEnd,
-        Mutant::WindowHoldsGroups,
-        Mutant::RepairsStayPaused,
-        Mutant::SpeaksTooEarly,
-        Mutant::RelayVouches,
-        Mutant::RelayOfTheDead,
-        Mutant::RelayRepeats,
-        Mutant::AskedCountsAsReceived,
-        Mutant::RelaysWordIgnored,
-        Mutant::KeptForever,
-        Mutant::OlderAcknowledgementCrosses,
-        Mutant::LastWaitingTwice,
-        Mutant::EarlyGroupNotSummed,
-    ];
-}
-
-#[cfg(asterism_mutants)]
-std::thread_local! {
-    static SELECTED: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
-}
-
-/// Plants one bug in this thread, or none.
-#[cfg(asterism_mutants)]
-pub fn select(mutant: Option<Mutant>) {
-    SELECTED.set(mutant);
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(asterism_mutants)]
-#[must_use]
-pub fn active(mutant: Mutant) -> bool {
-    SELECTED.get() == Some(mutant)
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(not(asterism_mutants))]
-#[inline(always)]
-#[must_use]
-pub const fn active(mutant: Mutant) -> bool {
-    let _ = mutant;
-    false
 }

@@ -1,11 +1,6 @@
-//! Planted bugs, for measuring the tests. Only a build with `--cfg asterism_mutants` has them; in every other build
-//! [`active`] is the constant `false` and the branches vanish.
-//!
-//! Each is named after what somebody suffered in the field. The selection is per thread, as the objects are.
+//! The planted bugs of this layer; see [`asterism_mutant`]. Each is named after what somebody suffered in the field.
 
-/// One planted bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutant {
+asterism_mutant::planted! {
     /// A late copy of an older generation revives a removed entry (Akka ORMap: removed entries return).
     RemovalForgetsGeneration,
     /// A received use counts from the receiver's clock (haproxy 8f06c8fda: the expiry restarted at every resync).
@@ -72,64 +67,4 @@ pub enum Mutant {
     /// What was spent from buckets that run empty waits as long as what was spent from full ones (a cluster lets a multiple of
     /// the rate through).
     ShortWaits,
-}
-
-impl Mutant {
-    /// All planted bugs.
-    pub const ALL: [Mutant; 27] = [
-        Mutant::RemovalForgetsGeneration,
-        Mutant::ExpiryRestartsOnReceipt,
-        Mutant::ValuesOverwritten,
-        Mutant::RemoteEntryNotLogged,
-        Mutant::ImageFieldSkipped,
-        Mutant::BlocksDealtByShelf,
-        Mutant::ReturnedBeforeStability,
-        Mutant::TouchNotAnnounced,
-        Mutant::TotalAdded,
-        Mutant::FallIgnored,
-        Mutant::SidesSeparate,
-        Mutant::TombstoneForgottenEarly,
-        Mutant::CapacityNotLeased,
-        Mutant::FloorForgotten,
-        Mutant::LeasesCountInstances,
-        Mutant::GrantPerRetry,
-        Mutant::ForeseenTrusted,
-        Mutant::OrphansLiveOn,
-        Mutant::HeldChangesForgotten,
-        Mutant::CellNotAudited,
-        Mutant::TotalToldShort,
-        Mutant::ReassignedUnfenced,
-        Mutant::ReassignedBeforeIdle,
-        Mutant::ReassignedUnreleased,
-        Mutant::LeaseWithoutEnd,
-        Mutant::CalmNeverTold,
-        Mutant::ShortWaits,
-    ];
-}
-
-#[cfg(asterism_mutants)]
-std::thread_local! {
-    static SELECTED: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
-}
-
-/// Plants one bug in this thread, or none.
-#[cfg(asterism_mutants)]
-pub fn select(mutant: Option<Mutant>) {
-    SELECTED.set(mutant);
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(asterism_mutants)]
-#[must_use]
-pub fn active(mutant: Mutant) -> bool {
-    SELECTED.get() == Some(mutant)
-}
-
-/// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
-#[cfg(not(asterism_mutants))]
-#[inline(always)]
-#[must_use]
-pub const fn active(mutant: Mutant) -> bool {
-    let _ = mutant;
-    false
 }

@@ -177,7 +177,7 @@ fn table_counters() -> String {
 }
 
 fn mutants(path: &str) -> String {
-    let rows = items(path, "pub enum Mutant", "}");
+    let rows = items(path, "asterism_mutant::planted! {", "}");
     table(
         ["planted bug", "what it does, and who suffered it"],
         rows.into_iter()

@@ -7,14 +7,18 @@ use asterism_tidy::{must_be_empty, read, root};
 /// Crates of the tree that each may import in what it ships (tests may import more). From below to above.
 const LAYERS: &[(&str, &[&str])] = &[
     ("packet", &[]),
+    ("mutant", &[]),
     ("state-macro", &[]),
-    ("state", &["packet", "state-macro"]),
-    ("placement", &["packet", "state"]),
+    ("state", &["packet", "mutant", "state-macro"]),
+    ("placement", &["packet", "mutant", "state"]),
     ("function", &["packet", "state", "state-macro"]),
-    ("engine", &["packet", "state", "placement", "function"]),
+    (
+        "engine",
+        &["packet", "mutant", "state", "placement", "function"],
+    ),
     // What functions that route have in common: below them, and beside nothing that is not theirs to know.
     ("forwarding", &["function"]),
-    ("functions", &["function", "forwarding"]),
+    ("functions", &["mutant", "function", "forwarding"]),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["placement"]),
     // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
@@ -119,7 +123,8 @@ fn crates_import_only_layers_below() {
 }
 
 /// What a network function may import: nothing that could show it a port, a clock or a placement. `aho-corasick` finds
-/// bytes in bytes, `md-5` is what web caches know objects by; `asterism-forwarding` imports no more than a function may.
+/// bytes in bytes, `md-5` is what web caches know objects by; `asterism-forwarding` imports no more than a function may, and
+/// `asterism-mutant` is nothing but in builds with planted bugs.
 #[test]
 fn functions_import_function_alone() {
     let functions = manifest("crates/functions/Cargo.toml");
@@ -129,6 +134,7 @@ fn functions_import_function_alone() {
             "aho-corasick",
             "asterism-forwarding",
             "asterism-function",
+            "asterism-mutant",
             "md-5"
         ]
     );

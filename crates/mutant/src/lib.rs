@@ -1,0 +1,88 @@
+//! Planted bugs, for measuring the tests: what finds none of them proves nothing. Each crate that has some names them once, by
+//! [`planted!`], and asks [`active`](example::active) where each one acts. Only a build with `--cfg asterism_mutants` has them; in
+//! every other build the answer is the constant `false`, and the branches vanish.
+//!
+//! The selection is per thread, so that a program tries several at a time.
+#![forbid(unsafe_code)]
+
+/// Names the planted bugs of a crate, each with what it does and who suffered it: an enumeration `Mutant`, `Mutant::ALL`, and the
+/// functions `active` and, where they are built in, `select`.
+#[macro_export]
+macro_rules! planted {
+    ($($(#[$about:meta])* $name:ident,)+) => {
+        /// One planted bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Mutant {
+            $($(#[$about])* $name,)+
+        }
+
+        impl Mutant {
+            /// All planted bugs.
+            pub const ALL: [Self; [$(Self::$name),+].len()] = [$(Self::$name),+];
+        }
+
+        #[cfg(asterism_mutants)]
+        ::std::thread_local! {
+            static SELECTED: ::core::cell::Cell<Option<Mutant>> = const { ::core::cell::Cell::new(None) };
+        }
+
+        /// Plants one bug in this thread, or none.
+        #[cfg(asterism_mutants)]
+        pub fn select(mutant: Option<Mutant>) {
+            SELECTED.set(mutant);
+        }
+
+        /// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
+        #[cfg(asterism_mutants)]
+        #[must_use]
+        pub fn active(mutant: Mutant) -> bool {
+            SELECTED.get() == Some(mutant)
+        }
+
+        /// Whether this bug is planted in this thread. In a build without `--cfg asterism_mutants`: never.
+        #[cfg(not(asterism_mutants))]
+        #[inline(always)]
+        #[must_use]
+        pub const fn active(mutant: Mutant) -> bool {
+            let _ = mutant;
+            false
+        }
+    };
+}
+
+/// What [`planted!`] makes, of two bugs. Of these pages and the tests alone.
+#[cfg(any(test, doc))]
+pub mod example {
+    planted! {
+        /// A sum begins at one (whoever counts nothing is told of something).
+        BeginsAtOne,
+        /// The last item is left out.
+        LastLeftOut,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::example::{Mutant, active};
+
+    #[test]
+    fn all_are_named_in_order_and_none_is_active_unless_it_is_selected() {
+        assert_eq!(Mutant::ALL, [Mutant::BeginsAtOne, Mutant::LastLeftOut]);
+        assert!(!Mutant::ALL.into_iter().any(active));
+    }
+
+    #[test]
+    #[cfg(asterism_mutants)]
+    fn one_is_active_in_the_thread_that_selected_it() {
+        super::example::select(Some(Mutant::LastLeftOut));
+        let found: Vec<_> = Mutant::ALL
+            .into_iter()
+            .filter(|&mutant| active(mutant))
+            .collect();
+        assert_eq!(found, [Mutant::LastLeftOut]);
+        let elsewhere = std::thread::spawn(|| Mutant::ALL.into_iter().any(active));
+        assert!(!elsewhere.join().unwrap());
+        super::example::select(None);
+        assert!(!Mutant::ALL.into_iter().any(active));
+    }
+}
