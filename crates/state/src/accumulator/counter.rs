@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use super::announced::{digest, writer};
 use super::{
-    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, own_writing, read_cell, read_lane,
+    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, own_writing, read_cell, read_saved,
     read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -177,9 +177,7 @@ impl Object for Counter {
         self.learn(writing, total, stamp)
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         self.own = self.own.wrapping_add(total);
         Ok(total > 0)
     }

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use super::cells::{Cells, Totals, Whose};
-use super::{Writing, late, read_cell, read_lane, read_writing};
+use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
@@ -12,7 +12,7 @@ use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
@@ -251,9 +251,7 @@ impl<K: Key> Object for Counters<K> {
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         let key = K::decode(input)?;
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         let Some(number) = self.start(key, false).filter(|_| total > 0) else {
             return Ok(false);
         };

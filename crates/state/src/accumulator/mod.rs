@@ -36,7 +36,7 @@ mod windowed_counters;
 use crate::answer::Late;
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::object::{read_stamp, write_stamp};
+use crate::object::{read_stamp, skip_stamp, write_stamp};
 use crate::stamp::{Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -132,6 +132,14 @@ fn read_cell(context: &Context, input: &mut Reader<'_>) -> Result<(Writing, u64,
         total,
         stamp,
     ))
+}
+
+/// The total of a saved cell, whoever wrote it and whenever.
+fn read_saved(input: &mut Reader<'_>) -> Result<u64, BadBytes> {
+    read_lane(input)?;
+    let total = input.varint()?;
+    skip_stamp(input)?;
+    Ok(total)
 }
 
 #[cold]

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use super::cells::{Cells, Totals, hash_place, write_place};
 use super::grid::Grid;
-use super::{late, read_lane};
+use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{ObjectSettings, Part, skip_stamp};
+use crate::object::{ObjectSettings, Part};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -131,9 +131,7 @@ impl<K: Key> Sketch<K> {
     pub(super) fn restore(&mut self, input: &mut Reader<'_>) -> Result<bool, BadBytes> {
         let same = input.u16()? == self.grid.mark(self.context.seed());
         let place = input.varint()?;
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         if !same || place >= self.len().into() || total == 0 {
             return Ok(false);
         }

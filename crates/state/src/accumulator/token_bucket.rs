@@ -9,14 +9,14 @@ use super::level::{Bounds, Levels, TokenRate};
 use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, read_bucket};
 use super::windowed_counters::{digest, hash_key, write_key};
-use super::{Writing, late, read_cell, read_lane, read_writing};
+use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -416,9 +416,7 @@ impl<K: Key> Object for TokenBucket<K> {
         }
         let key = K::decode(input)?;
         let bucket = read_bucket(input)?;
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         let (tick, now_us) = (self.context.tick(), self.context.now_us());
         let Some(spent) = &mut self.spent else {
             return Ok(false);

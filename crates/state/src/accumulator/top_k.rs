@@ -9,8 +9,8 @@ use super::announced::{self, Announced, writer};
 use super::cells::{hash_place, read_place};
 use super::summary::{Counted, Summary};
 use super::{
-    CELLS_MAX, WRITERS_MAX, Writing, is_own, late, own_writing, read_cell, read_lane, read_writing,
-    write_cell,
+    CELLS_MAX, WRITERS_MAX, Writing, is_own, late, own_writing, read_cell, read_saved,
+    read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
@@ -19,7 +19,7 @@ use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Slot, zeroed};
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::{Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -496,9 +496,7 @@ impl<K: Key> Object for TopK<K> {
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         input.varint()?;
         let (key, error) = (K::decode(input)?, input.varint()?);
-        read_lane(input)?;
-        let said = counted(key, error, input.varint()?)?;
-        skip_stamp(input)?;
+        let said = counted(key, error, read_saved(input)?)?;
         let changed = self.own.add(&said.key, said.count, said.error);
         self.mark(changed);
         Ok(true)

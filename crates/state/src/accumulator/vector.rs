@@ -4,11 +4,11 @@ use core::cell::Cell;
 use std::rc::Rc;
 
 use super::cells::{Cells, Totals, hash_place, read_place, write_place};
-use super::{late, read_lane};
+use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 
@@ -185,9 +185,7 @@ impl Object for Vector {
     }
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         let place = read_place(input, self.len())?;
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         self.cells.add(place, total);
         Ok(total != 0)
     }

@@ -7,12 +7,12 @@ use super::cells::{hash_place, read_place};
 use super::grid::Grid;
 use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, WindowTally, read_bucket};
-use super::{Writing, late, read_cell, read_lane, read_writing};
+use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -215,9 +215,7 @@ impl<K: Key> Object for WindowedCountMin<K> {
         // Places mean nothing in another grid, as of a cluster with another key.
         let same = input.u16()? == self.mark();
         let (place, bucket) = (input.varint()?, read_bucket(input)?);
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         let ring = &mut self.cells.ring;
         let tick = self.context.tick();
         let wanted = same && place < self.grid.len().into() && total > 0;

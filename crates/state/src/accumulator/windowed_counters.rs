@@ -6,13 +6,13 @@ use std::rc::Rc;
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, WindowTally, read_bucket};
-use super::{Tally, Writing, late, read_cell, read_lane, read_writing};
+use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
-use crate::object::{Object, ObjectSettings, Part, Since, skip_stamp};
+use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -258,9 +258,7 @@ impl<K: Key> Object for WindowedCounters<K> {
         }
         let key = K::decode(input)?;
         let bucket = read_bucket(input)?;
-        read_lane(input)?;
-        let total = input.varint()?;
-        skip_stamp(input)?;
+        let total = read_saved(input)?;
         let ring = &mut self.cells.ring;
         let tick = self.context.tick();
         let Some(bucket) = ring.restored(bucket, since, tick).filter(|_| total > 0) else {

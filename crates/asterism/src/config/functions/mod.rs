@@ -503,7 +503,7 @@ pub const WAIT: &str = "\"wait 20ms\"";
 
 /// What can be chosen for one object of a function.
 macro_rules! object {
-    ($name:ident, $path:literal, $meaning:literal, [$($field:expr),*]) => {
+    ($name:ident, $path:expr, $meaning:literal, [$($field:expr),*]) => {
         static $name: $crate::config::section::Section = $crate::config::section::Section {
             path: $path,
             meaning: $meaning,
@@ -512,6 +512,33 @@ macro_rules! object {
     };
 }
 use object;
+
+/// What can be chosen for the objects of a router between two links, which functions that have one list beside their own.
+macro_rules! router_objects {
+    ($function:literal) => {
+        router_objects!(
+            @ FRAGMENTS, $function, "fragments",
+            "Fragmented datagrams under way: later fragments have no ports of their own.",
+            [placement(REPLICATED), delay(), absent(WAIT), capacity("4_096")]
+        );
+        router_objects!(
+            @ NEIGHBOURS, $function, "neighbours",
+            "Ethernet addresses learnt by ARP.",
+            [placement(REPLICATED), delay(), absent(DROP), capacity("4_096")]
+        );
+        router_objects!(
+            @ ERRORS, $function, "errors",
+            "How many ICMP errors were sent in this second; best `local`, because nobody else needs it.",
+            [placement(LOCAL), delay(), absent(DROP)]
+        );
+    };
+    (@ $name:ident, $function:literal, $object:literal, $meaning:literal, $fields:tt) => {
+        $crate::config::functions::object!(
+            $name, concat!("function.", $function, ".state.", $object), $meaning, $fields
+        );
+    };
+}
+use router_objects;
 
 #[cfg(test)]
 mod tests {

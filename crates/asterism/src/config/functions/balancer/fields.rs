@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::config::functions::nat::fields::link;
 use crate::config::functions::{
     DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
-    delay, described, object, placement, seconds,
+    delay, described, object, placement, router_objects, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -44,34 +44,7 @@ object!(
     "What hosts say of backends, a vote each; and which flows these refused or did not answer.",
     [placement(REPLICATED), delay(), absent(DROP)]
 );
-object!(
-    FRAGMENTS,
-    "function.balancer.state.fragments",
-    "Fragmented datagrams under way: later fragments have no ports of their own.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(WAIT),
-        capacity("4_096")
-    ]
-);
-object!(
-    NEIGHBOURS,
-    "function.balancer.state.neighbours",
-    "Ethernet addresses learnt by ARP.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("4_096")
-    ]
-);
-object!(
-    ERRORS,
-    "function.balancer.state.errors",
-    "How many ICMP errors were sent in this second; best `local`, because nobody else needs it.",
-    [placement(LOCAL), delay(), absent(DROP)]
-);
+router_objects!("balancer");
 
 pub(in super::super) const BALANCER: Described = Described {
     name: "balancer",

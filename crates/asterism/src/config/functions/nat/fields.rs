@@ -3,8 +3,8 @@
 use super::carrier::FIELDS as CARRIER;
 use super::untranslated::FIELD as UNTRANSLATED;
 use crate::config::functions::{
-    DROP, Described, DescribedObject, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT,
-    absent, allocation, capacity, delay, object, placement, seconds,
+    DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation,
+    capacity, delay, described, object, placement, router_objects, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -26,64 +26,17 @@ object!(
     "The outside ports that sessions use.",
     [placement(REPLICATED), delay(), absent(WAIT), allocation()]
 );
-object!(
-    FRAGMENTS,
-    "function.nat.state.fragments",
-    "Fragmented datagrams under way: later fragments have no ports of their own.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(WAIT),
-        capacity("4_096")
-    ]
-);
-object!(
-    NEIGHBOURS,
-    "function.nat.state.neighbours",
-    "Ethernet addresses learnt by ARP.",
-    [
-        placement(REPLICATED),
-        delay(),
-        absent(DROP),
-        capacity("4_096")
-    ]
-);
-object!(
-    ERRORS,
-    "function.nat.state.errors",
-    "How many ICMP errors were sent in this second; best `local`, because nobody else needs it.",
-    [placement(LOCAL), delay(), absent(DROP)]
-);
+router_objects!("nat");
 
 pub(in super::super) const NAT: Described = Described {
     name: "nat",
     settings: &SETTINGS,
     objects: &[
-        DescribedObject {
-            name: "sessions",
-            kind: ObjectKind::Table,
-            section: &SESSIONS,
-        },
-        DescribedObject {
-            name: "ports",
-            kind: ObjectKind::Pool,
-            section: &PORTS,
-        },
-        DescribedObject {
-            name: "fragments",
-            kind: ObjectKind::Table,
-            section: &FRAGMENTS,
-        },
-        DescribedObject {
-            name: "neighbours",
-            kind: ObjectKind::Table,
-            section: &NEIGHBOURS,
-        },
-        DescribedObject {
-            name: "errors",
-            kind: ObjectKind::Table,
-            section: &ERRORS,
-        },
+        described("sessions", ObjectKind::Table, &SESSIONS),
+        described("ports", ObjectKind::Pool, &PORTS),
+        described("fragments", ObjectKind::Table, &FRAGMENTS),
+        described("neighbours", ObjectKind::Table, &NEIGHBOURS),
+        described("errors", ObjectKind::Table, &ERRORS),
     ],
     together: &[Together {
         objects: &["sessions", "ports"],
