@@ -96,6 +96,9 @@ asterism_mutant::planted! {
     KeptForever,
     /// Of the acknowledgements of a member that wait at a relay the last to arrive crosses, not the newest.
     OlderAcknowledgementCrosses,
+    /// A relay carries its site's acknowledgements to those relays alone that it hears itself (a member that the others hear, and
+    /// the relay does not, is sent the same for ever).
+    BundlesToServing,
     /// Of the groups that waited for their turn the last is delivered twice.
     LastWaitingTwice,
     /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).

@@ -44,7 +44,7 @@ pub struct Verdict {
 /// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`), where members die by the dozen. Those of relays that only cost time or bytes the tests
 /// of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 10] = [
+const IN_THE_CORE: [placement::Mutant; 11] = [
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,
@@ -55,6 +55,7 @@ const IN_THE_CORE: [placement::Mutant; 10] = [
     placement::Mutant::RelaysWordIgnored,
     placement::Mutant::KeptForever,
     placement::Mutant::OlderAcknowledgementCrosses,
+    placement::Mutant::BundlesToServing,
 ];
 
 /// The planted bug of chains, which seeds do not run: the tests of chains find it (`crates/engine/tests/chain/planted.rs`).

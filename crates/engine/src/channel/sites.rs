@@ -241,7 +241,7 @@ impl StateChannel {
             sites.relay.leave_office();
         }
         while sites.relay.poll_bundle(now, &mut sites.framed) {
-            sites.relays = self.replicator.serving_relays();
+            sites.relays = self.replicator.bundle_receivers();
             if sites.relays != 0 {
                 let copies = u64::from(sites.relays.count_ones());
                 sites.relay.tally_mut().relay_copies += copies;

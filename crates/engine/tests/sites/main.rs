@@ -538,13 +538,50 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
     }
 }
 
+/// A relay that passes another site's by, because the path there came and went, carries there all the same what others of its
+/// site left to it: they hear that site, and send it nothing themselves.
+#[test]
+fn what_is_left_to_a_relay_reaches_whom_it_passes_by_itself() {
+    let shape = Shape {
+        sites: &[1, 2],
+        sited: true,
+    };
+    let mut cluster = shape.cluster(
+        LinkConditions::with_delay(LAN),
+        LinkConditions::with_delay(WAN),
+    );
+    run(&mut cluster, Duration::from_secs(1));
+    let cut = |cluster: &mut Cluster<Senders>, is_cut| {
+        cluster.network_mut().link_mut(1, 0).partitioned = is_cut;
+    };
+    let relayed = |cluster: &Cluster<Senders>, of: usize| {
+        let mut sites = cluster.members()[of].channel.sites();
+        sites.next().unwrap().relayed
+    };
+    // Twice, and the second time for longer than it is gone. What the third member writes is heard meanwhile.
+    for (first, apart, after) in [(0, 450, 800), (2_000, 500, 0)] {
+        cut(&mut cluster, true);
+        write(&mut cluster, 2, first, apart);
+        cut(&mut cluster, false);
+        write(&mut cluster, 2, first + apart, after);
+        assert_eq!(relayed(&cluster, 1), after > 0);
+        assert!(relayed(&cluster, 2));
+    }
+    write(&mut cluster, 0, 5_000, 1);
+    run(&mut cluster, WAN * 5);
+    assert!(!relayed(&cluster, 1) && relayed(&cluster, 2));
+    let progress = cluster.members()[0].channel.replicator().progress();
+    let [own, third] = [0, 2].map(|name| progress.member(MemberId(name)).unwrap());
+    assert_eq!(third.acknowledged, own.head);
+}
+
 /// The planted bugs of sites that no seed needs to find are found by the tests above. Only in a build with `--cfg
 /// asterism_mutants`.
 #[cfg(asterism_mutants)]
 #[test]
 fn planted_bugs_of_relays_are_found() {
     use asterism_placement::mutant::{Mutant, select};
-    let cases: [(Mutant, fn()); 6] = [
+    let cases: [(Mutant, fn()); 7] = [
         (
             Mutant::RelayVouches,
             what_is_lost_inside_a_site_or_between_sites_is_repaired,
@@ -565,6 +602,10 @@ fn planted_bugs_of_relays_are_found() {
         (
             Mutant::OlderAcknowledgementCrosses,
             cache::an_older_acknowledgement_replaces_no_newer_one,
+        ),
+        (
+            Mutant::BundlesToServing,
+            what_is_left_to_a_relay_reaches_whom_it_passes_by_itself,
         ),
     ];
     for (mutant, test) in cases {

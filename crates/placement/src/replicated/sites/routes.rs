@@ -240,9 +240,30 @@ impl Replicator {
         plan
     }
 
-    /// The relays of other sites that serve, by index: whom bundles go to.
+    /// Whom a bundle of acknowledgements goes to, by index: the relays of other sites and, where one does not serve, or does not serve
+    /// somebody behind it, those straight. A member that left its acknowledgements to this relay has a judgement of its own of who serves: it
+    /// sends nothing to whom it believes to be reached, so nobody may be left out here.
     #[must_use]
-    pub fn serving_relays(&self) -> u64 {
+    pub fn bundle_receivers(&self) -> u64 {
+        let Some(routes) = &self.routes else {
+            return 0;
+        };
+        if mutant::active(Mutant::BundlesToServing) {
+            return self.serving_relays();
+        }
+        let sites = routes.site_of.iter().enumerate();
+        let others = sites.filter(|&(index, &site)| site != routes.own && self.present[index]);
+        others
+            .filter(|&(index, &site)| {
+                let relay = routes.relay(site);
+                let relay = relay.filter(|&relay| self.serves(routes, relay));
+                relay == Some(index) || relay.is_none() || !self.serves(routes, index)
+            })
+            .fold(0, |mask, (index, _)| mask | 1 << index)
+    }
+
+    /// The relays of other sites that serve, by index.
+    fn serving_relays(&self) -> u64 {
         let Some(routes) = &self.routes else {
             return 0;
         };
