@@ -566,11 +566,16 @@ fn contents(oracle: &Oracle, at: (usize, usize), instance: &Instance<Exercise>) 
     if joined != oracle.joined {
         return fault(
             "tables are the join of all writes",
-            format!(
-                "{} joined entries of {}, or other values",
-                joined.len(),
-                oracle.joined.len()
-            ),
+            match oracle
+                .joined
+                .iter()
+                .find(|&(key, value)| joined.get(key) != Some(value))
+            {
+                Some((key, value)) => {
+                    format!("entry {key} is {:?}, joined {value:?}", joined.get(key))
+                }
+                None => format!("{} joined entries of {}", joined.len(), oracle.joined.len()),
+            },
         );
     }
     if state.raised.get() != Ok(oracle.raised) {

@@ -613,7 +613,9 @@ impl Exercise {
                 Some(_) => None,
                 None => ask.joined.vacancy()?,
             };
-            let Some(room) = ask.tokens.vacancy()? else {
+            // Nothing of a command is done that finds no room for all of it.
+            let (Some(room), true) = (ask.tokens.vacancy()?, joined.is_some() || vacancy.is_some())
+            else {
                 return Ok(FULL);
             };
             rooms.push((row, token + number, room, joined, vacancy));

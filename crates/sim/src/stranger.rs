@@ -21,10 +21,31 @@ const TOKENS: u32 = 1 << 30;
 /// The member whose name it has.
 const NAME: usize = 0;
 
+/// How long it waits until all have heard the member itself.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether all others have something that the member wrote.
+fn is_known(world: &World<'_>) -> bool {
+    let mut members = world.cluster.members().iter().enumerate();
+    members.all(|(place, member)| {
+        let progress = member.channel.replicator().progress();
+        let of = progress.member(world.cluster.members()[NAME].name);
+        place == NAME || of.is_some_and(|of| of.received > 0)
+    })
+}
+
 /// It appears, speaks to all, and is gone.
 pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failure> {
     world.calm_all_links();
     world.run_for(Duration::from_millis(100))?;
+    // Who never heard the member itself takes the stranger for it: seeds 50930 and 501967.
+    let patience = world.cluster.now() + PATIENCE;
+    while !is_known(world) {
+        if world.cluster.now() > patience {
+            return Ok(());
+        }
+        world.run_for(Duration::from_millis(10))?;
+    }
     world.oracle.stranger_about = true;
     world.oracle.strange_messages = u64::MAX;
     world.cluster.set_paused(NAME, true);

@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 5] = [
+const FOUND: [(u64, &str); 8] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -20,6 +20,15 @@ const FOUND: [(u64, &str); 5] = [
     (
         57_882,
         "placement: a relay carried acknowledgements to those alone that it heard itself",
+    ),
+    (
+        50_930,
+        "the scenario: a stranger came before the member whose name it had",
+    ),
+    (501_967, "the same"),
+    (
+        50_138,
+        "the scenario: a command that found no room for one of its entries left it out",
     ),
     (509_962, "the same"),
 ];
