@@ -58,8 +58,17 @@ pub fn set_offloads(interface: &str, on: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// The most cores that Linux can be built for.
+const CORES_MAX: usize = 8_192;
+
 /// Has this core work off what an interface of the calling thread's namespace receives.
 pub(crate) fn receive_on_core(interface: &str, core: usize) -> io::Result<()> {
+    if core >= CORES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("there is no core {core}"),
+        ));
+    }
     // What `/sys` shows belongs to the namespace that it was mounted in. This mount is nowhere, and ends with its descriptor.
     let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(system.as_fd())?;

@@ -69,7 +69,7 @@ tally! {
     answered,
     /// Datagrams that were found and not sent because too many waited.
     answers_full,
-    /// Copies sent to relays of other sites, to be handed on there.
+    /// Copies sent to relays of other sites, to be handed on there; of bundles also those sent straight, where a relay was silent.
     relay_copies,
     /// Copies sent straight to members of other sites because a relay, or the member behind it, was silent.
     direct_copies,
