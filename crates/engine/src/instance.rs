@@ -248,11 +248,11 @@ impl<F: NetworkFunction> Instance<F> {
         burst: &mut Burst,
         plain: impl for<'f> Fn(usize, &'f mut [u8]) -> Option<Packet<'f>>,
     ) {
-        self.context.arrive(self.now_us);
-        // Held here, so that its address is known to the loop and not read for each packet.
-        let function = self.function.clone();
+        // Held here, so that their addresses are known to the loop and not read for each packet.
+        let (function, context) = (self.function.clone(), self.context.clone());
         let function: &F = &function;
-        self.context.begin(self.serial);
+        context.arrive(self.now_us);
+        context.begin(self.serial);
         self.serial += burst.len() as u64;
         for (number, slot) in burst.as_mut_slice().iter_mut().enumerate() {
             if !self.parking.is_empty() {
@@ -265,16 +265,16 @@ impl<F: NetworkFunction> Instance<F> {
             };
             // After the parse, whose values need not outlive this write: a frame's bytes are read again where they
             // are used, which is cheaper than keeping them.
-            self.context.begin_next();
+            context.begin_next();
             let given = Call {
                 state: &mut self.state,
-                context: &self.context,
+                context: &context,
                 emissions: &mut self.emissions,
                 port,
             };
             let result = call(function, packet, given);
             if let Ok(Verdict::Forward(to)) = result
-                && !self.context.needs_attention()
+                && !context.needs_attention()
             {
                 self.forward(to, slot);
             } else {

@@ -133,6 +133,15 @@ impl Change {
         FoldedChange(fold(self.0))
     }
 
+    /// [`Change::folded`] for the checksum of TCP or UDP.
+    #[inline]
+    #[must_use]
+    pub fn folded_for_transport(self) -> TransportChange {
+        TransportChange {
+            negated: !fold(self.0),
+        }
+    }
+
     /// The checksum field after the change, from the field before it. About ten instructions.
     #[inline]
     #[must_use]
@@ -164,17 +173,39 @@ impl FoldedChange {
         let sum = u32::from(self.0) + u32::from(!u16::from_ne_bytes(checksum));
         (!fold32(sum)).to_ne_bytes()
     }
+}
 
-    /// [`FoldedChange::apply`] for UDP: see [`Change::apply_udp`]. A folded sum is zero only of nothing but zeros, so
-    /// the checksum plus the complement of the change is never written as zero.
+/// A [`Change`] worked out for the checksum of TCP or UDP, whichever a packet has: [`Change::apply`] and
+/// [`Change::apply_udp`] by the same instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransportChange {
+    /// The complement of the change: added to a checksum, it takes the change from it.
+    negated: u16,
+}
+
+impl TransportChange {
+    /// The checksum field after the change, from the field before it. About eight instructions.
     #[inline(always)]
     #[must_use]
-    pub fn apply_udp(self, checksum: [u8; 2]) -> [u8; 2] {
+    pub fn apply(self, checksum: [u8; 2], is_tcp: bool) -> [u8; 2] {
         let word = u16::from_ne_bytes(checksum);
-        if word == 0 {
-            checksum
+        let changed = fold32(u32::from(word) + u32::from(self.negated));
+        // The two differ in zeros alone, which are rare.
+        if word == 0 || changed == 0xffff {
+            self.apply_to_zero(checksum, is_tcp)
         } else {
-            fold32(u32::from(word) + 0xffff - u32::from(self.0)).to_ne_bytes()
+            changed.to_ne_bytes()
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_to_zero(self, checksum: [u8; 2], is_tcp: bool) -> [u8; 2] {
+        let change = Change(u64::from(!self.negated));
+        if is_tcp {
+            change.apply(checksum)
+        } else {
+            change.apply_udp(checksum)
         }
     }
 }
@@ -278,7 +309,9 @@ mod tests {
             for checksum in 0..=u16::MAX {
                 let before = checksum.to_be_bytes();
                 assert_eq!(change.folded().apply(before), change.apply(before));
-                assert_eq!(change.folded().apply_udp(before), change.apply_udp(before));
+                let transport = change.folded_for_transport();
+                assert_eq!(transport.apply(before, true), change.apply(before));
+                assert_eq!(transport.apply(before, false), change.apply_udp(before));
             }
         }
     }

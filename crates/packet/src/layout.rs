@@ -180,24 +180,10 @@ impl Layout {
 
     /// The layout of a plain packet of TCP or UDP that ends at `end`.
     #[inline(always)]
-    pub(crate) const fn plain(transport: Transport, end: usize) -> Layout {
-        const fn without_end(transport: Transport, protocol: u8) -> u64 {
-            let upper = Upper {
-                protocol,
-                fragment: Fragment::Whole,
-                transport,
-                source_routed: false,
-            };
-            Layout::ip(Network::Ipv4, 14, 34, 34, upper, 0).0 & !(u64::MAX << END_SHIFT)
-                | 1 << PLAIN_SHIFT
-        }
-        const TCP: u64 = without_end(Transport::Tcp, 6);
-        const UDP: u64 = without_end(Transport::Udp, 17);
-        let rest = match transport {
-            Transport::Tcp => TCP,
-            _ => UDP,
-        };
-        Layout(rest | (end as u64) << END_SHIFT)
+    pub(crate) fn plain(protocol: u8, end: usize) -> Layout {
+        let rest = OF_PLAIN.layouts[usize::from(protocol)];
+        // The bit is in both; said again, it is known where the packet is used.
+        Layout(rest | 1 << PLAIN_SHIFT | (end as u64) << END_SHIFT)
     }
 
     /// The layout of an IP packet. Every offset has been checked against the frame.
@@ -249,6 +235,44 @@ impl Layout {
         )
     }
 }
+
+/// What the length in the transport header of a plain packet is at least; more than any length, of protocols whose packets are not
+/// plain.
+#[inline(always)]
+pub(crate) fn least_length_if_plain(protocol: u8) -> usize {
+    OF_PLAIN.least_lengths[usize::from(protocol)]
+}
+
+/// What plain packets of a transport have in common, by IP protocol: read instead of compared with, so that whoever has TCP and UDP
+/// mixed has no branch guessed wrong.
+struct OfPlain {
+    least_lengths: [usize; 256],
+    layouts: [u64; 256],
+}
+
+static OF_PLAIN: OfPlain = {
+    let mut of_plain = OfPlain {
+        least_lengths: [usize::MAX; 256],
+        layouts: [0; 256],
+    };
+    let transports = [(Transport::Tcp, 6, 20), (Transport::Udp, 17, 8)];
+    let mut at = 0;
+    while at < transports.len() {
+        let (transport, protocol, least_length) = transports[at];
+        let upper = Upper {
+            protocol,
+            fragment: Fragment::Whole,
+            transport,
+            source_routed: false,
+        };
+        of_plain.least_lengths[protocol as usize] = least_length;
+        of_plain.layouts[protocol as usize] = Layout::ip(Network::Ipv4, 14, 34, 34, upper, 0).0
+            & !(u64::MAX << END_SHIFT)
+            | 1 << PLAIN_SHIFT;
+        at += 1;
+    }
+    of_plain
+};
 
 impl fmt::Debug for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,8 +2,10 @@
 //!
 //! The common packet takes a short path of constant offsets; all others, well-formed or not, the general one.
 
+use core::hint::select_unpredictable;
+
 use crate::checksum;
-use crate::layout::{Fragment, Layout, NEVER_SET, Network, Transport, Upper, array, word};
+use crate::layout::{self, Fragment, Layout, NEVER_SET, Network, Transport, Upper, array, word};
 use crate::malformed::Malformed;
 use crate::packet::PLAIN;
 
@@ -12,6 +14,7 @@ const VLAN_TAGS_MAX: u8 = 2;
 /// Extension headers of one IPv6 packet that are walked; RFC 8200 has each occur once, destination options twice.
 const EXTENSION_HEADERS_MAX: usize = 8;
 
+const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
@@ -35,6 +38,8 @@ pub(crate) fn parse<const VERIFY: bool>(frame: &[u8]) -> Result<Layout, Malforme
 pub(crate) fn common<const VERIFY: bool>(frame: &[u8]) -> Option<Layout> {
     let head = frame.first_chunk::<PLAIN>()?;
     let header = head[14..].first_chunk::<20>()?;
+    // Read before the words that it is in, or it would be shifted out of them.
+    let protocol = head[23];
     if word(head, 12) != Some(ETHERTYPE_IPV4)
         || header[0] != 0x45
         || word(header, 6)? & 0x3fff != 0
@@ -46,18 +51,14 @@ pub(crate) fn common<const VERIFY: bool>(frame: &[u8]) -> Option<Layout> {
     if end > frame.len() {
         return None;
     }
-    let (transport, length, least) = match head[23] {
-        6 => (Transport::Tcp, usize::from(head[46] >> 4) * 4, 20),
-        17 => {
-            let length = u16::from_be_bytes([head[38], head[39]]);
-            (Transport::Udp, usize::from(length), 8)
-        }
-        _ => return None,
-    };
-    if length < least || 34 + length > end {
+    // No branch on the transport, which is anyone's guess: a wrong guess costs more than all that is done here.
+    let data_offset = usize::from(head[46] >> 4) * 4;
+    let udp_length = usize::from(u16::from_be_bytes([head[38], head[39]]));
+    let length = select_unpredictable(protocol == TCP, data_offset, udp_length);
+    if length < layout::least_length_if_plain(protocol) || 34 + length > end {
         return None;
     }
-    Some(Layout::plain(transport, end))
+    Some(Layout::plain(protocol, end))
 }
 
 /// A layout or the reason why there is none in one word, to be returned in one register.

@@ -124,6 +124,16 @@ struct Miss {
     hash: u64,
 }
 
+/// How a read of the common path answers.
+pub(crate) enum WayToRead {
+    /// At once.
+    Plainly,
+    /// At once, and it looks first at what was foreseen.
+    Recalling,
+    /// Perhaps not at all: [`Context::answers_plainly`] says when.
+    Otherwise,
+}
+
 /// Reads answer, and none of the call was late.
 const PLAINLY: u8 = 0;
 /// Reads only prefetch.
@@ -450,6 +460,15 @@ impl Context {
     #[inline(always)]
     pub(crate) fn answers_plainly(&self) -> bool {
         self.asking.get() & !RECALLING == PLAINLY
+    }
+    /// [`Context::answers_plainly`], and how. The commonest first: one comparison.
+    #[inline(always)]
+    pub(crate) fn way_to_read(&self) -> WayToRead {
+        match self.asking.get() {
+            PLAINLY => WayToRead::Plainly,
+            RECALLING => WayToRead::Recalling,
+            _ => WayToRead::Otherwise,
+        }
     }
     /// Some object's reads are late by settings: reads look at their object's.
     pub(crate) fn expect_late_objects(&self) {

@@ -145,11 +145,12 @@ impl Nat {
         else {
             return self.further::<THOROUGH>(ask);
         };
-        let flags = plain.tcp_flags();
+        let connection = session.value.after(plain.tcp_flags(), Direction::Outbound);
         // Of a session that may have ended: the packet may open the next one, or be of one that this hides.
         if session.row.hairpins()
             || session.value.may_have_ended()
             || plain.ttl() <= 1
+            || !THOROUGH && ask.sessions.would_write(&session, connection)
             || self
                 .router
                 .outside
@@ -163,8 +164,9 @@ impl Nat {
         };
         act.packet
             .forward_plain4(End::Source, &session.row.forwards_out(ethernet));
-        let connection = session.value.after(flags, Direction::Outbound);
-        act.sessions.update(&session, connection);
+        if THOROUGH {
+            act.sessions.update(&session, connection);
+        }
         Ok(Verdict::Forward(self.router.outside.interface.port))
     }
 
@@ -192,9 +194,10 @@ impl Nat {
         let Some(ethernet) = self.router.inside.ethernet_to::<THOROUGH>(inside) else {
             return self.further::<THOROUGH>(ask);
         };
-        let flags = plain.tcp_flags();
-        if session.value.reopens(flags)
+        let connection = session.value.after(plain.tcp_flags(), Direction::Inbound);
+        if session.value.may_have_ended() && session.value.reopens(plain.tcp_flags())
             || plain.ttl() <= 1
+            || !THOROUGH && ask.sessions.would_write(&session, connection)
             || self
                 .router
                 .inside
@@ -208,8 +211,9 @@ impl Nat {
         };
         act.packet
             .forward_plain4(End::Destination, &session.row.forwards_in(ethernet));
-        let connection = session.value.after(flags, Direction::Inbound);
-        act.sessions.update(&session, connection);
+        if THOROUGH {
+            act.sessions.update(&session, connection);
+        }
         Ok(Verdict::Forward(self.router.inside.interface.port))
     }
 

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
 use crate::builder::TableSettings;
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, OPERATION_BYTES_MAX, WayToRead};
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
@@ -227,12 +227,17 @@ impl<R: Row, V: Value> Table<R, V> {
         hash: impl Fn() -> u64,
         same: impl Fn(&R) -> bool,
     ) -> FoundNearby<R, V> {
-        if !self.context.answers_plainly() {
-            self.only_prefetched(lane, hash())?;
-            return Ok(None);
-        }
-        if let Some(found) = self.foreseen(lane, &same) {
-            return Ok(Some((found, Nearby::new())));
+        match self.context.way_to_read() {
+            WayToRead::Plainly => {}
+            WayToRead::Recalling => {
+                if let Some(found) = self.foreseen(lane, &same) {
+                    return Ok(Some((found, Nearby::new())));
+                }
+            }
+            WayToRead::Otherwise => {
+                self.only_prefetched(lane, hash())?;
+                return Ok(None);
+            }
         }
         let found = self.lanes[lane].find_nearby(hash(), self.seek(same));
         if let Some((number, record)) = found
@@ -436,9 +441,16 @@ impl<R: Row, V: Value> Table<R, V> {
     /// which changes nothing.
     #[inline(always)]
     pub(crate) fn update(&mut self, at: &At<R, V>, value: V) {
-        if value != at.value || self.context.tick() >= at.touch_due {
+        if self.would_write(at, value) {
             self.change(at.number, value);
         }
+    }
+
+    /// Whether [`TableAct::update`](crate::TableAct::update) would write anything: what it costs, and no more. For a common path that
+    /// leaves all writes to others.
+    #[inline(always)]
+    pub fn would_write(&self, at: &At<R, V>, value: V) -> bool {
+        value != at.value || self.context.tick() >= at.touch_due
     }
 
     /// Removes the entry.
