@@ -125,7 +125,7 @@ const ADDRESSES: usize = 26;
 const PORTS: usize = 34;
 const UDP_CHECKSUM: usize = 40;
 const TCP_FLAGS: usize = 47;
-const TCP_CHECKSUM: usize = UDP_CHECKSUM + 10;
+const TCP_CHECKSUM: usize = 50;
 /// One less in the low byte of a word, as a sum of ~m + m' (RFC 1624): the time to live is the first byte of its
 /// word, the low one in little-endian sums.
 const TTL_LESS_ONE: ([u8; 2], [u8; 2]) = ([1, 0], [0, 0]);
@@ -159,7 +159,8 @@ impl Packet<'_> {
         put(frame, 0, *to.ethernet);
         let is_tcp = is_tcp(frame);
         // 17 for UDP and 6 for TCP: only bit 1 tells.
-        let checksum_at = UDP_CHECKSUM + usize::from(frame[PROTOCOL] & 2) * 5;
+        let checksum_at =
+            UDP_CHECKSUM + usize::from(frame[PROTOCOL] & 2) * ((TCP_CHECKSUM - UDP_CHECKSUM) / 2);
         let checksum = at(frame, checksum_at);
         put(
             frame,

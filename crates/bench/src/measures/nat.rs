@@ -8,7 +8,7 @@ use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::instructions::{self, Work, Workload};
 use crate::timing::{Spread, Stopwatch};
-use crate::traffic::Flows;
+use crate::traffic::{Flows, Protocol};
 
 pub(super) const MEASURES: &[Measure] = &[
     Measure {
@@ -109,17 +109,18 @@ fn at_size(context: &Context, sessions: u32) -> Result<Outcome, Failure> {
     context.say("opening sessions");
     let flows = Flows::of_both(sessions, context.seed);
     let mut bench = NatBench::new(&flows, NEAR, context.seed)?;
-    let mut watch = Stopwatch::default();
-    bench.window(&mut watch)?;
-    let windows = if context.full { 101 } else { 31 };
     context.say("measuring");
-    let mut found = Vec::new();
-    for _ in 0..windows {
-        found.push(bench.window(&mut watch)?);
-    }
+    let mut watch = Stopwatch::default();
+    let found = windows(&mut bench, if context.full { 101 } else { 31 }, &mut watch)?;
     Ok(Outcome::of(&Spread::of(&found))
         .samples("replicated", found)
         .lost(watch.lost()))
+}
+
+/// What a packet took in each of so many windows, after one that does not count.
+fn windows(bench: &mut NatBench, count: usize, watch: &mut Stopwatch) -> Result<Vec<f64>, Failure> {
+    bench.window(watch)?;
+    (0..count).map(|_| bench.window(watch)).collect()
 }
 
 /// Sessions, the name of their number, and set-ups, each with memory of its own: where tables happen to lie is worth up to a tenth, the
@@ -175,7 +176,11 @@ fn over_floor(context: &Context) -> Result<Outcome, Failure> {
             .samples(name, of_size.ratios)
             .lost(of_size.watch.lost());
     }
-    Ok(outcome)
+    // As many flows of UDP alone: what it costs that nobody knows which transport comes next.
+    let flows = Flows::of(Protocol::Udp, SIZES[0].0, context.seed);
+    let mut bench = NatBench::new(&flows, NEAR, context.seed)?;
+    let of_udp = windows(&mut bench, 21, &mut Stopwatch::default())?;
+    Ok(outcome.variant("10k-udp-ns", Spread::of(&of_udp).median))
 }
 
 impl OverFloor {
