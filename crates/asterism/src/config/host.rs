@@ -27,6 +27,8 @@ pub struct Host {
     pub cores: Vec<usize>,
     /// What a packet loop does while there is nothing to do.
     pub idle: Idle,
+    /// What the state channel's thread does meanwhile.
+    pub channel_idle: Idle,
     /// The control socket, as written.
     pub control: Option<PathBuf>,
     /// Where metrics are served.
@@ -41,14 +43,28 @@ pub struct Host {
     pub drain_max: Duration,
 }
 
-/// What a packet loop does while there is nothing to do.
+/// What a thread does while there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// It looks again at once: the least latency, a whole core.
     Spin,
-    /// It sleeps until a packet comes or something is due.
+    /// It sleeps until something comes or is due.
     Sleep,
 }
+
+impl Idle {
+    fn of(word: &str) -> Self {
+        match word {
+            "spin" => Self::Spin,
+            _ => Self::Sleep,
+        }
+    }
+}
+
+const SPIN: Word = Word {
+    word: "spin",
+    meaning: "It looks again at once: the least latency, and a core that is always busy.",
+};
 
 /// The table `[host]`.
 pub static HOST: Section = Section {
@@ -90,15 +106,27 @@ pub static HOST: Section = Section {
                         word: "sleep",
                         meaning: "It sleeps until a packet comes or something is due: a few microseconds more latency, hardly any load.",
                     },
-                    Word {
-                        word: "spin",
-                        meaning: "It looks again at once: the least latency, and a core that is always busy.",
-                    },
+                    SPIN,
                 ],
                 refused: &[],
             },
             default: Default::Is("\"sleep\""),
             meaning: "What a packet loop does while there is nothing to do.",
+        },
+        Field {
+            name: "channel_idle",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "sleep",
+                        meaning: "It sleeps until a datagram comes, a packet loop wrote something or something is due.",
+                    },
+                    SPIN,
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"sleep\""),
+            meaning: "What the thread of the state channel does while there is nothing to do; it needs a core beside those of the packet loops to spin on.",
         },
         Field {
             name: "control",
@@ -176,10 +204,8 @@ pub(super) fn host(
         name,
         instances,
         cores: cores(values, instances, report)?,
-        idle: match values.choice("idle")? {
-            "spin" => Idle::Spin,
-            _ => Idle::Sleep,
-        },
+        idle: Idle::of(values.choice("idle")?),
+        channel_idle: Idle::of(values.choice("channel_idle")?),
         control: values.text("control").map(PathBuf::from),
         metrics: values.socket("metrics"),
         state: values.text("state").map(PathBuf::from),

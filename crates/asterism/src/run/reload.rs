@@ -126,6 +126,8 @@ pub fn changes(
     refuse(a.name == b.name, &["host", "name"], ALL_ANEW);
     refuse(a.instances == b.instances, &["host", "instances"], ALL_ANEW);
     refuse(a.cores == b.cores, &["host", "cores"], ALL_ANEW);
+    let same = a.channel_idle == b.channel_idle;
+    refuse(same, &["host", "channel_idle"], ALL_ANEW);
     refuse(a.control == b.control, &["host", "control"], ALL_ANEW);
     refuse(a.metrics == b.metrics, &["host", "metrics"], ALL_ANEW);
     refuse(now.ports == wanted.ports, &["port"], ALL_ANEW);

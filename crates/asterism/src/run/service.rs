@@ -176,7 +176,7 @@ impl Service<'_, '_> {
                 .map_err(|why| format!("the host was not started: {why}"))?;
         }
         let run = RunConfig {
-            mode: match config.host.idle {
+            mode: match config.host.channel_idle {
                 Idle::Spin => RunMode::Spin,
                 Idle::Sleep => RunMode::Poll,
             },

@@ -106,18 +106,42 @@ fn fetch(address: &str) -> Option<String> {
     Some(body.to_owned())
 }
 
-#[test]
-fn metrics_are_well_formed_and_count_what_happens() {
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
-    let cluster = Cluster::new(2, "");
+/// A cluster whose first host serves metrics, and where; `settings` go into `[host]`.
+fn served(hosts: usize, settings: &str) -> (Cluster, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let cluster = Cluster::new(hosts, "");
     cluster.edit(
         "join_wait = \"400ms\"",
-        &format!("join_wait = \"100ms\"\nmetrics = \"{address}\""),
+        &format!("join_wait = \"100ms\"\nmetrics = \"{address}\"\n{settings}"),
     );
+    (cluster, address)
+}
+
+#[test]
+fn where_packet_loops_spin_the_state_channel_sleeps() {
+    let (cluster, address) = served(1, "idle = \"spin\"");
+    let _host = cluster.start(0);
+    let times = || {
+        let samples = parse(&fetch(&address)?);
+        let of = |name: &str| samples.get(&(name.to_owned(), BTreeMap::new())).copied();
+        Some((
+            of("asterism_uptime_seconds")?,
+            of("asterism_channel_processor_seconds_total")?,
+        ))
+    };
+    let begin = wait("a host that runs", times);
+    let (passed, spent) = wait("a second", || {
+        let (up, spent) = times()?;
+        let passed = up - begin.0;
+        (passed >= 1.0).then_some((passed, spent - begin.1))
+    });
+    assert!(spent < passed / 20.0, "{spent} of {passed} s on a core");
+}
+
+#[test]
+fn metrics_are_well_formed_and_count_what_happens() {
+    let (cluster, address) = served(2, "");
     let host = cluster.start(0);
     let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
     for port in 4_000..4_010 {
