@@ -117,8 +117,8 @@ impl Nat {
     }
 
     /// A plain packet from inside whose session is known: an edit. Without `THOROUGH` it looks no further than it must
-    /// for nearly all of them, and nothing that it leaves out comes back to it: its values stay in registers (forty
-    /// instructions a packet).
+    /// for nearly all of them, writes nothing to the state, and nothing that it leaves out comes back to it: its values stay in
+    /// registers (forty instructions a packet).
     #[inline(always)]
     fn outbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
         if !self.router.inside.takes(ask.packet()) {
