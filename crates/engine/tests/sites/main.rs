@@ -91,6 +91,14 @@ impl Shape {
         pairs.filter(|&(from, to)| self.site(from) != self.site(to))
     }
 
+    /// Over links that lose nothing, a second after all were started.
+    fn begun(&self) -> Cluster<Senders> {
+        let [lan, wan] = [LAN, WAN].map(LinkConditions::with_delay);
+        let mut cluster = self.cluster(lan, wan);
+        run(&mut cluster, Duration::from_secs(1));
+        cluster
+    }
+
     fn cluster(&self, lan: LinkConditions, wan: LinkConditions) -> Cluster<Senders> {
         self.cluster_with(lan, wan, |_| ())
     }
@@ -195,11 +203,7 @@ fn of_what_is_for_all_one_copy_crosses_for_each_remote_site() {
             sites: &[4, 4, 4],
             sited,
         };
-        let mut cluster = shape.cluster(
-            LinkConditions::with_delay(LAN),
-            LinkConditions::with_delay(WAN),
-        );
-        run(&mut cluster, Duration::from_secs(1));
+        let mut cluster = shape.begun();
         let before = shape.crossed(&cluster);
         let direct = direct_copies(&cluster);
         let copies = tally(&cluster, 1, |tally| tally.relay_copies);
@@ -268,11 +272,7 @@ fn a_dead_relay_is_passed_by_and_the_next_epoch_replaces_it() {
         sites: &[3, 3],
         sited: true,
     };
-    let mut cluster = shape.cluster(
-        LinkConditions::with_delay(LAN),
-        LinkConditions::with_delay(WAN),
-    );
-    run(&mut cluster, Duration::from_secs(1));
+    let mut cluster = shape.begun();
     cluster.set_paused(3, true);
     let direct = direct_copies(&cluster);
     // The bound: 300 ms, and two round trips with their deviation. What is written later arrives in one way across.
@@ -343,11 +343,7 @@ fn a_relay_hands_on_what_opened_once_and_nothing_else() {
         sites: &[2, 3],
         sited: true,
     };
-    let mut cluster = shape.cluster(
-        LinkConditions::with_delay(LAN),
-        LinkConditions::with_delay(WAN),
-    );
-    run(&mut cluster, Duration::from_secs(1));
+    let mut cluster = shape.begun();
     let now = cluster.now();
     let (framed, inside) = overheard(&mut cluster, 1);
     let (_, inside_later) = overheard(&mut cluster, 2);
@@ -502,11 +498,7 @@ fn a_site_that_was_cut_off_catches_up_and_goes_by_its_relay_again() {
         sites: &[3, 3],
         sited: true,
     };
-    let mut cluster = shape.cluster(
-        LinkConditions::with_delay(LAN),
-        LinkConditions::with_delay(WAN),
-    );
-    run(&mut cluster, Duration::from_secs(1));
+    let mut cluster = shape.begun();
     let (here, there) = ([0, 1, 2], [3, 4, 5]);
     let network = cluster.network_mut();
     network.set_partitioned(&here, &there, true);
@@ -546,11 +538,7 @@ fn what_is_left_to_a_relay_reaches_whom_it_passes_by_itself() {
         sites: &[1, 2],
         sited: true,
     };
-    let mut cluster = shape.cluster(
-        LinkConditions::with_delay(LAN),
-        LinkConditions::with_delay(WAN),
-    );
-    run(&mut cluster, Duration::from_secs(1));
+    let mut cluster = shape.begun();
     let cut = |cluster: &mut Cluster<Senders>, is_cut| {
         cluster.network_mut().link_mut(1, 0).partitioned = is_cut;
     };
