@@ -37,6 +37,7 @@ mod nat_bench;
 mod nat_churn;
 mod nat_latency;
 mod nat_oracle;
+mod nat_stations;
 mod paper_figure_4;
 mod paper_figure_5;
 mod paper_figure_6;
@@ -87,6 +88,7 @@ const MEASURES: &[&[Measure]] = &[
     nat_churn::MEASURES,
     nat_latency::MEASURES,
     nat_oracle::MEASURES,
+    nat_stations::MEASURES,
     paper_figure_7::MEASURES,
     functions_cost::MEASURES,
     paper_figure_4::MEASURES,
@@ -111,6 +113,7 @@ const WORKLOADS: &[&[Workload]] = &[
     floor::WORKLOADS,
     known_loop::WORKLOADS,
     nat::WORKLOADS,
+    nat_stations::WORKLOADS,
     pass_through::WORKLOADS,
 ];
 

@@ -1,11 +1,12 @@
 //! Where packets leave: routes by longest prefix, and the Ethernet address of the next hop. Imports
-//! `asterism_function`, `interface`.
+//! `asterism_function`, `interface`, `neighbour`.
 
 use core::net::Ipv4Addr;
 
-use asterism_function::{Cut, MacAddress, Packet, Plain4};
+use asterism_function::{Cut, Late, MacAddress, Packet, Plain4, Tick};
 
-use crate::interface::{Interface, Route, Side};
+use crate::interface::{Interface, Route, Side, is_host};
+use crate::neighbour::{self, Neighbours};
 use crate::tunnel;
 
 /// Bytes of a packet that is cut or put into another, at most: what a function may emit.
@@ -31,6 +32,9 @@ pub struct Link {
     /// this prefix. Otherwise the prefix is of length zero, beyond which there is nothing.
     beyond: (u32, u32),
     only_station: [u8; 12],
+    /// The same of a router whose station is to be learnt, and the link's own prefix (in network order).
+    only_router: Option<Ipv4Addr>,
+    own: (u32, u32),
     /// Longest prefix first.
     routes: Vec<Entry>,
     /// Neighbours whose Ethernet address is configured, by address.
@@ -109,11 +113,17 @@ impl Link {
         routes.push(own);
         routes.retain(|route| route.side == side);
         routes.sort_by_key(|route| core::cmp::Reverse(route.prefix.length));
+        let mask = interface.prefix().mask();
         let mut link = Self {
             interface,
             mac: high_bytes(interface.mac),
             beyond: (0, 0),
             only_station: [0; 12],
+            only_router: None,
+            own: (
+                in_network_order(interface.address.to_bits() & mask),
+                in_network_order(mask),
+            ),
             routes: Vec::new(),
             neighbours,
             mtu: match interface.mtu {
@@ -124,49 +134,81 @@ impl Link {
         };
         link.frame_bytes_max = 14 + usize::from(link.mtu);
         link.routes = routes.iter().map(|route| link.entry(route)).collect();
-        let mut stations = link
-            .routes
-            .iter()
-            .map(|entry| entry.way)
-            .filter(|way| *way != Way::OnLink);
-        if let Some(Way::To(station)) = stations.next()
-            && stations.all(|way| way == Way::To(station))
-        {
-            let mask = interface.prefix().mask();
-            link.beyond = (
-                in_network_order(interface.address.to_bits() & mask),
-                in_network_order(mask),
-            );
-            link.only_station = addressed(station, interface.mac);
+        let is_own = |route: &&Route| route.prefix == own.prefix && route.next_hop.is_none();
+        let others = routes.iter().filter(|route| !is_own(route));
+        let mut ways = others.map(|route| link.entry(route).way);
+        let first = ways.next();
+        match first.filter(|first| ways.all(|way| way == *first)) {
+            Some(Way::To(station)) => {
+                link.beyond = link.own;
+                link.only_station = addressed(station, interface.mac);
+            }
+            Some(Way::Via(router)) => link.only_router = Some(router),
+            Some(Way::OnLink) | None => {}
         }
         link
     }
 
-    /// The Ethernet addresses of a frame to a host that is known to be on this side (in network order); `None` where the
-    /// station is not configured. Four instructions if one router has everything beyond the link; without `THOROUGH`
-    /// that is all that is tried.
+    /// Whether one router, whose station is configured, has everything beyond the link: what [`Link::ethernet_to`] is fast for.
+    #[must_use]
+    pub fn leads_to_one_station(&self) -> bool {
+        self.beyond != (0, 0)
+    }
+
+    /// The Ethernet addresses of a frame to a host that is known to be on this side (in network order). Four instructions
+    /// if [one router has everything beyond the link](Link::leads_to_one_station), and without `SEARCHING` that is all that is tried.
+    /// Else `None` where nobody is known, or who is known is to be asked again; and a probe of `neighbours`, which may be late,
+    /// unless the station is configured. What was learnt is put together in `learnt`.
     #[inline(always)]
-    pub fn ethernet_to<const THOROUGH: bool>(&self, host: [u8; 4]) -> Option<&[u8; 12]> {
+    pub fn ethernet_to<'e, const SEARCHING: bool>(
+        &'e self,
+        host: [u8; 4],
+        neighbours: &Neighbours,
+        now: Tick,
+        learnt: &'e mut [u8; 12],
+    ) -> Result<Option<&'e [u8; 12]>, Late> {
         let host = u32::from_ne_bytes(host);
         let (network, mask) = self.beyond;
         if host & mask != network {
-            Some(&self.only_station)
-        } else if THOROUGH {
-            self.searched_ethernet_to(host)
+            Ok(Some(&self.only_station))
+        } else if SEARCHING {
+            self.searched_ethernet_to(host, neighbours, now, learnt)
         } else {
-            None
+            Ok(None)
         }
     }
 
     #[inline(never)]
-    fn searched_ethernet_to(&self, host: u32) -> Option<&[u8; 12]> {
-        let host = Ipv4Addr::from_octets(host.to_ne_bytes());
-        let entry = self.entry_of(host)?;
-        match entry.way {
-            Way::To(_) => Some(&entry.ethernet),
-            Way::Via(_) => None,
-            Way::OnLink => self.neighbour(host).map(|neighbour| &neighbour.ethernet),
-        }
+    fn searched_ethernet_to<'e>(
+        &'e self,
+        host: u32,
+        neighbours: &Neighbours,
+        now: Tick,
+        learnt: &'e mut [u8; 12],
+    ) -> Result<Option<&'e [u8; 12]>, Late> {
+        let (network, mask) = self.own;
+        let address = match self.only_router {
+            Some(router) if host & mask != network => router,
+            _ => {
+                let host = Ipv4Addr::from_octets(host.to_ne_bytes());
+                let Some(entry) = self.entry_of(host) else {
+                    return Ok(None);
+                };
+                match entry.way {
+                    Way::To(_) => return Ok(Some(&entry.ethernet)),
+                    Way::Via(router) => router,
+                    Way::OnLink => match self.neighbour(host) {
+                        Some(neighbour) => return Ok(Some(&neighbour.ethernet)),
+                        None => host,
+                    },
+                }
+            }
+        };
+        let Some(station) = neighbour::learnt(neighbours, now, address)? else {
+            return Ok(None);
+        };
+        *learnt = self.addressed(station);
+        Ok(Some(learnt))
     }
 
     fn entry(&self, route: &Route) -> Entry {
@@ -262,6 +304,11 @@ impl Link {
             .map(|entry| entry.mask.count_ones())
     }
 
+    /// Whether a single host may have this address on the link.
+    pub(crate) fn may_have(&self, address: Ipv4Addr) -> bool {
+        is_host(address) && self.interface.prefix().broadcast() != Some(address)
+    }
+
     /// The configured Ethernet address of a neighbour.
     pub(crate) fn configured(&self, address: Ipv4Addr) -> Option<MacAddress> {
         self.neighbour(address).map(|neighbour| neighbour.mac)
@@ -275,11 +322,16 @@ impl Link {
     }
 }
 
-/// The Ethernet addresses of a frame: the receiver's, then the sender's.
+/// The Ethernet addresses of a frame: the receiver's, then the sender's. Written as it is read: a word, then half of one, since a read
+/// of what two writes have just put there waits for them.
+#[inline(always)]
 fn addressed(receiver: MacAddress, sender: MacAddress) -> [u8; 12] {
+    let word =
+        |MacAddress([a, b, c, d, e, f]): MacAddress| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+    let (receiver, sender) = (word(receiver), word(sender));
     let mut ethernet = [0; 12];
-    ethernet[..6].copy_from_slice(&receiver.0);
-    ethernet[6..].copy_from_slice(&sender.0);
+    ethernet[..8].copy_from_slice(&(receiver | sender << 48).to_le_bytes());
+    ethernet[8..].copy_from_slice(&((sender >> 16) as u32).to_le_bytes());
     ethernet
 }
 

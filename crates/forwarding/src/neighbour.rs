@@ -10,7 +10,7 @@ use asterism_function::{
     ArpOperation, Ask, At, Late, MacAddress, Map, Reason, Single, Tick, Value, Verdict, Wire, build,
 };
 
-use crate::interface::{Side, is_host};
+use crate::interface::Side;
 use crate::link::{Link, Way};
 use crate::router::Router;
 use crate::state::Forwards;
@@ -56,11 +56,24 @@ impl Neighbour {
             asked: now,
         }
     }
-    fn is_known(&self) -> bool {
+    fn has_answered(&self) -> bool {
         self.mac != MacAddress::default()
     }
+    /// Whether it is to be found at its station: it said so, and has not been silent for too long since, however often it was asked
+    /// (RFC 1122 §2.3.2.1: also what is in use ends).
+    fn is_known(&self, now: Tick) -> bool {
+        self.has_answered() && now <= self.confirmed.saturating_add(IDLE[0])
+    }
     fn class(&self) -> u8 {
-        u8::from(!self.is_known())
+        u8::from(!self.has_answered())
+    }
+    /// The same, asked for now.
+    pub(crate) fn asked_at(self, now: Tick) -> Self {
+        Self { asked: now, ..self }
+    }
+    /// Whether it said nothing for so long that it is asked whether it is still there.
+    fn is_to_be_asked(&self, now: Tick) -> bool {
+        now > self.confirmed.saturating_add(CONFIRMED_SECONDS) && self.may_be_asked(now)
     }
     /// Whether the last request for it is long enough ago.
     #[must_use]
@@ -95,17 +108,15 @@ pub fn next_hop(
         Some(Way::Via(router)) => router,
         Some(Way::OnLink) => destination,
     };
-    let prefix = link.interface.prefix();
-    if !is_host(address) || prefix.broadcast() == Some(address) {
+    if !link.may_have(address) {
         return Ok(NextHop::Unreachable);
     }
     if let Some(station) = link.configured(address) {
         return Ok(NextHop::Station(station));
     }
     Ok(match neighbours.get(&address)? {
-        Some(known) if known.value.is_known() => {
-            let ageing = now > known.value.confirmed.saturating_add(CONFIRMED_SECONDS);
-            if ageing && known.value.may_be_asked(now) {
+        Some(known) if known.value.is_known(now) => {
+            if known.value.is_to_be_asked(now) {
                 NextHop::Ageing(known)
             } else {
                 NextHop::Station(known.value.mac)
@@ -113,6 +124,18 @@ pub fn next_hop(
         }
         _ => NextHop::Unresolved(address),
     })
+}
+
+/// The station of an address, if it was learnt and is not to be asked for again now.
+#[inline(always)]
+pub(crate) fn learnt(
+    neighbours: &Neighbours,
+    now: Tick,
+    address: Ipv4Addr,
+) -> Result<Option<MacAddress>, Late> {
+    let known = neighbours.get(&address)?.map(|known| known.value);
+    let known = known.filter(|known| known.is_known(now) && !known.is_to_be_asked(now));
+    Ok(known.map(|known| known.mac))
 }
 
 impl Router {
@@ -132,12 +155,11 @@ impl Router {
         let Some(vacancy) = neighbours.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
-        let asked = Neighbour::sought(now);
         let mut act = ask.act()?;
         let neighbours = S::writes(&mut act).neighbours;
         match known {
-            Some(known) => neighbours.update(&known, asked),
-            None => neighbours.insert(vacancy, address, asked),
+            Some(known) => neighbours.update(&known, known.value.asked_at(now)),
+            None => neighbours.insert(vacancy, address, Neighbour::sought(now)),
         }
         let interface = link.interface;
         act.emit(interface.port, |_, out| {
@@ -160,7 +182,7 @@ impl Router {
         let asks_us = arp.operation == ArpOperation::Request && is_ours(arp.target);
         // A probe (RFC 5227) has no sender; a sender with our address is another host of the cluster, or an intruder.
         let teaches = interface.prefix().contains(arp.sender)
-            && is_host(arp.sender)
+            && link.may_have(arp.sender)
             && !is_ours(arp.sender)
             && !arp.sender_mac.is_multicast()
             && arp.sender_mac != MacAddress::default()

@@ -316,8 +316,7 @@ impl Departure<'_> {
         let station = match self.hop {
             NextHop::Station(station) => station,
             NextHop::Ageing(known) => {
-                let mut asked = known.value;
-                asked.asked = self.now;
+                let asked = known.value.asked_at(self.now);
                 S::writes(&mut act).neighbours.update(&known, asked);
                 act.emit(interface.port, |_, out| {
                     build::arp_request(interface.mac, interface.address, known.row.0, out)

@@ -44,7 +44,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "nat.local-prefetching",
-        prepare: || work(prepared(Placed::Local).prefetching()),
+        prepare: || prepared(Placed::Local).prefetching().counted(),
     },
     Workload {
         name: "nat.replicated",
@@ -62,23 +62,12 @@ const SESSIONS: u32 = 1_000;
 const NEAR: Placed = Placed::Replicated(Duration::ZERO);
 
 fn prepare(placed: Placed) -> Work {
-    work(prepared(placed))
+    prepared(placed).counted()
 }
 
 fn prepared(placed: Placed) -> NatBench {
     let flows = Flows::of_both(SESSIONS, 1);
     NatBench::new(&flows, placed, 1).unwrap_or_else(|failure| panic!("{failure:?}"))
-}
-
-fn work(mut bench: NatBench) -> Work {
-    bench.refill();
-    Box::new(move |packets| {
-        let handled = bench.packets(packets as usize);
-        assert!(handled >= packets as usize, "the recorded packets ran out");
-        bench
-            .check()
-            .unwrap_or_else(|failure| panic!("{failure:?}"));
-    })
 }
 
 fn count_instructions(context: &Context) -> Result<Outcome, Failure> {

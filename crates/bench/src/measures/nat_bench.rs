@@ -1,5 +1,6 @@
 //! The NAT on the packet loop, with recorded bursts: what the `nat.*` measures time and count.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use asterism_state::{Absence, ObjectSettings};
 
 use crate::contract::Failure;
 use crate::floor::{self, OnPorts};
+use crate::instructions::Work;
 use crate::timing::Stopwatch;
 use crate::traffic::frames::frame;
 use crate::traffic::frames::{FRAME_BYTES, GATEWAY_MAC};
@@ -31,6 +33,10 @@ const DRAWS_PER_SESSION: usize = 4;
 const INSIDE: PortNumber = PortNumber(0);
 /// The outside port.
 const OUTSIDE: PortNumber = PortNumber(1);
+/// The NAT's own addresses; the inside one where inside hosts are on the link.
+const INSIDE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
+const INSIDE_ON_LINK: Ipv4Addr = Ipv4Addr::new(10, 255, 255, 254);
+const OUTSIDE_ADDRESS: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 1);
 /// The router behind which the inside hosts are, and the one towards the world.
 const INSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
 const OUTSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 2);
@@ -112,6 +118,17 @@ pub(super) enum Placed {
     Replicated(Duration),
 }
 
+/// How the Ethernet addresses of those it hands packets to are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stations {
+    /// A router on each side, configured.
+    Configured,
+    /// A router on each side, learnt by ARP.
+    Learnt,
+    /// The inside hosts on the link itself, and a router outside: learnt by ARP.
+    OnLink,
+}
+
 /// A NAT that knows `flows` sessions, and bursts of their packets.
 pub(super) struct NatBench {
     cluster: Option<Cluster<Nat>>,
@@ -122,9 +139,16 @@ pub(super) struct NatBench {
 
 /// A NAT between two routers, with as many outside addresses as `sessions` need on `members` members.
 pub(super) fn nat(sessions: u32, members: u32) -> Nat {
+    nat_among(sessions, members, Stations::Configured)
+}
+
+fn nat_among(sessions: u32, members: u32, stations: Stations) -> Nat {
     let mac = MacAddress(GATEWAY_MAC);
-    let inside = Interface::new(INSIDE, Ipv4Addr::new(192, 168, 1, 1), 24, mac);
-    let outside = Interface::new(OUTSIDE, Ipv4Addr::new(203, 0, 112, 1), 24, mac);
+    let inside = match stations {
+        Stations::OnLink => Interface::new(INSIDE, INSIDE_ON_LINK, 8, mac),
+        Stations::Configured | Stations::Learnt => Interface::new(INSIDE, INSIDE_ADDRESS, 24, mac),
+    };
+    let outside = Interface::new(OUTSIDE, OUTSIDE_ADDRESS, 24, mac);
     // Each member leases an equal part of every address's ports; TCP and UDP have their own.
     let addresses = (sessions.max(1) * members * 10).div_ceil(64_000 * 2 * 8) + 1;
     let first = u32::from(Ipv4Addr::new(203, 0, 113, 1));
@@ -133,25 +157,33 @@ pub(super) fn nat(sessions: u32, members: u32) -> Nat {
         outside,
         (0..addresses).map(|n| Ipv4Addr::from(first + n)).collect(),
     );
-    config.routes = vec![
-        Route {
+    config.routes = vec![Route {
+        prefix: Prefix::ALL,
+        side: Side::Outside,
+        next_hop: Some(OUTSIDE_ROUTER),
+    }];
+    if stations != Stations::OnLink {
+        config.routes.push(Route {
             prefix: Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8),
             side: Side::Inside,
             next_hop: Some(INSIDE_ROUTER),
-        },
-        Route {
-            prefix: Prefix::ALL,
-            side: Side::Outside,
-            next_hop: Some(OUTSIDE_ROUTER),
-        },
-    ];
-    config.neighbours = vec![
-        (INSIDE_ROUTER, MacAddress([2, 0, 0, 0, 0, 0x10])),
-        (OUTSIDE_ROUTER, MacAddress([2, 0, 0, 0, 0, 0x20])),
-    ];
+        });
+    }
+    if stations == Stations::Configured {
+        config.neighbours = vec![
+            (INSIDE_ROUTER, station(INSIDE_ROUTER)),
+            (OUTSIDE_ROUTER, station(OUTSIDE_ROUTER)),
+        ];
+    }
     config.sessions_max = sessions.max(1) * members * 2 + 64;
     config.icmp_errors_per_second = 10;
     Nat::new(config).expect("a sound configuration")
+}
+
+/// Who has an address on a link.
+fn station(address: Ipv4Addr) -> MacAddress {
+    let [a, b, c, d] = address.octets();
+    MacAddress([2, 0, a, b, c, d])
 }
 
 /// Settings of every object.
@@ -218,8 +250,18 @@ pub(super) fn opening(
 impl NatBench {
     /// Opens every session and records bursts of their packets, drawn at random, both directions mixed.
     pub(super) fn new(flows: &Flows, placed: Placed, seed: u64) -> Result<Self, Failure> {
+        Self::among(flows, placed, Stations::Configured, seed)
+    }
+
+    /// The same, with such stations on its links.
+    pub(super) fn among(
+        flows: &Flows,
+        placed: Placed,
+        stations: Stations,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let members = if placed == Placed::Local { 1 } else { 2 };
-        let function = Arc::new(nat(flows.count(), members));
+        let function = Arc::new(nat_among(flows.count(), members, stations));
         let mut bench = Self {
             cluster: None,
             alone: None,
@@ -263,6 +305,7 @@ impl NatBench {
             }
         }
         bench.run(Duration::from_millis(300));
+        bench.introduce(flows, stations)?;
         bench.drawn.draws = bench.open(flows, seed)?;
         let draws = bench.drawn.draws.clone();
         for (port, draws) in [INSIDE, OUTSIDE].into_iter().zip(draws) {
@@ -276,6 +319,16 @@ impl NatBench {
         self.instance().prefetch_above(0);
         self.run(Duration::from_millis(10));
         self
+    }
+
+    /// For counting its instructions.
+    pub(super) fn counted(mut self) -> Work {
+        self.refill();
+        Box::new(move |packets| {
+            let handled = self.packets(packets as usize);
+            assert!(handled >= packets as usize, "the recorded packets ran out");
+            self.check().unwrap_or_else(|failure| panic!("{failure:?}"));
+        })
     }
 
     /// What it draws its packets from.
@@ -301,6 +354,36 @@ impl NatBench {
                 self.instance().turn(now);
             }
         }
+    }
+
+    /// Has the stations on the links ask for the NAT's address, by which it learns theirs.
+    fn introduce(&mut self, flows: &Flows, stations: Stations) -> Result<(), Failure> {
+        let router = [(OUTSIDE, OUTSIDE_ROUTER, OUTSIDE_ADDRESS)];
+        let inside: BTreeSet<_> = match stations {
+            Stations::Configured => return Ok(()),
+            Stations::Learnt => [(INSIDE, INSIDE_ROUTER, INSIDE_ADDRESS)].into(),
+            Stations::OnLink => {
+                let hosts = flows
+                    .sessions()
+                    .iter()
+                    .map(|session| session.inside.address);
+                hosts
+                    .map(|host| (INSIDE, Ipv4Addr::from(host), INSIDE_ON_LINK))
+                    .collect()
+            }
+        };
+        for (port, asker, ours) in router.into_iter().chain(inside) {
+            let mut bytes = [0; 64];
+            let length =
+                asterism_function::build::arp_request(station(asker), asker, ours, &mut bytes);
+            let now = self.now;
+            let length = length.expect("there is room for a request");
+            if !self.instance().inject(now, port, &bytes[..length]) {
+                return Err(Failure::Unsound("a request by ARP found no room".into()));
+            }
+            self.run(Duration::from_micros(10));
+        }
+        Ok(())
     }
 
     /// Opens all sessions; gives the draws of the two ports.

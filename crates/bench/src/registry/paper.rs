@@ -7,6 +7,13 @@ use super::{Row, published, row};
 pub(super) const ROWS: &[Row] = &[
     row(
         Beside,
+        "nat.stations",
+        "ratio",
+        AtMost(2.0),
+        "a packet whose next hop was learnt by ARP over one whose next hop is configured, 10 k flows, the worse of a router on each side and of 1,000 hosts on the link",
+    ),
+    row(
+        Beside,
         "paper.coalescing",
         "ratio",
         Reported,

@@ -98,6 +98,17 @@ impl Flows {
         Self { sessions }
     }
 
+    /// The same, of so many inside hosts, the first addresses of the network, each with an equal part of the sessions.
+    pub fn from_hosts(mut self, hosts: u32) -> Self {
+        for (place, session) in (0..).zip(&mut self.sessions) {
+            session.inside = Endpoint {
+                address: INSIDE + 1 + place % hosts,
+                port: INSIDE_PORT_MIN + (place / hosts) as u16,
+            };
+        }
+        self
+    }
+
     /// The sessions, in the order drawn, which is random.
     pub fn sessions(&self) -> &[Session] {
         &self.sessions
@@ -168,6 +179,15 @@ mod tests {
             "drawn at random, not from a few hosts: {}",
             hosts.len()
         );
+    }
+
+    #[test]
+    fn few_hosts_have_distinct_endpoints_too() {
+        let flows = Flows::of_both(10_000, 3).from_hosts(300);
+        let sessions = flows.sessions().iter();
+        let inside: BTreeSet<_> = sessions.map(|session| session.inside).collect();
+        let hosts: BTreeSet<_> = inside.iter().map(|endpoint| endpoint.address).collect();
+        assert_eq!((inside.len(), hosts.len()), (10_000, 300));
     }
 
     #[test]

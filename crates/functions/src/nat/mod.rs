@@ -27,7 +27,7 @@ use core::ops::ControlFlow;
 use std::rc::Rc;
 
 use asterism_forwarding::{
-    Came, Errors, Fragments, Neighbours, Router, RouterConfig, forwards, tables,
+    Came, Errors, Fragments, Link, Neighbours, Router, RouterConfig, forwards, tables,
 };
 use asterism_function::{
     Ask, Builder, End, Endpoint, Late, NetworkFunction, Pool, Reason, Table, Verdict, objects,
@@ -69,6 +69,16 @@ pub struct NatState {
 
 forwards!(NatState, Fragmented);
 
+/// By which ports packets come that take a path.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    outbound: u32,
+    inbound: u32,
+}
+
+/// The number of no port.
+const NO_PORT: u32 = u32::MAX;
+
 /// NAT44.
 #[derive(Debug)]
 pub struct Nat {
@@ -79,6 +89,9 @@ pub struct Nat {
     /// (inside, outside), by inside endpoint.
     forwards_by_inside: Vec<(Endpoint, Endpoint)>,
     pools: Pools,
+    /// Of packets whose next hop [is found at once](Link::leads_to_one_station), and of those whose is searched.
+    common: Ports,
+    searching: Ports,
 }
 
 impl Nat {
@@ -94,16 +107,30 @@ impl Nat {
             .map(|forward| (forward.inside, forward.outside))
             .collect();
         forwards_by_inside.sort_unstable();
+        let router = Router::new(RouterConfig {
+            inside: config.inside,
+            outside: config.outside,
+            routes: &config.routes,
+            neighbours: &config.neighbours,
+            answers_for: config.outside_addresses.clone(),
+            answers_echo: config.answers_echo,
+            icmp_errors_per_second: config.icmp_errors_per_second,
+        });
+        let port = |from: &Link, to: &Link, fast: bool| {
+            if to.leads_to_one_station() == fast {
+                u32::from(from.interface.port.0)
+            } else {
+                NO_PORT
+            }
+        };
+        let ports = |fast: bool| Ports {
+            outbound: port(&router.inside, &router.outside, fast),
+            inbound: port(&router.outside, &router.inside, fast),
+        };
         Ok(Self {
-            router: Router::new(RouterConfig {
-                inside: config.inside,
-                outside: config.outside,
-                routes: &config.routes,
-                neighbours: &config.neighbours,
-                answers_for: config.outside_addresses.clone(),
-                answers_echo: config.answers_echo,
-                icmp_errors_per_second: config.icmp_errors_per_second,
-            }),
+            common: ports(true),
+            searching: ports(false),
+            router,
             forwards_by_outside,
             forwards_by_inside,
             pools: Pools::new(&config),
@@ -120,7 +147,10 @@ impl Nat {
     /// for nearly all of them, writes nothing to the state, and nothing that it leaves out comes back to it: its values stay in
     /// registers (forty instructions a packet).
     #[inline(always)]
-    fn outbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+    fn outbound<const THOROUGH: bool, const SEARCHING: bool>(
+        &self,
+        ask: Ask<'_, NatState>,
+    ) -> Result<Verdict, Late> {
         if !self.router.inside.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
@@ -138,10 +168,13 @@ impl Nat {
         let Some((session, nearby)) = found else {
             return self.further::<THOROUGH>(ask);
         };
-        let Some(ethernet) = self
-            .router
-            .outside
-            .ethernet_to::<THOROUGH>(plain.destination())
+        let mut learnt = [0; 12];
+        let Some(ethernet) = self.router.outside.ethernet_to::<SEARCHING>(
+            plain.destination(),
+            &ask.neighbours,
+            ask.now(),
+            &mut learnt,
+        )?
         else {
             return self.further::<THOROUGH>(ask);
         };
@@ -172,7 +205,10 @@ impl Nat {
 
     /// A plain packet from outside whose session is known: as [`Nat::outbound`].
     #[inline(always)]
-    fn inbound<const THOROUGH: bool>(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+    fn inbound<const THOROUGH: bool, const SEARCHING: bool>(
+        &self,
+        ask: Ask<'_, NatState>,
+    ) -> Result<Verdict, Late> {
         if !self.router.outside.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
@@ -191,7 +227,14 @@ impl Nat {
             return self.further::<THOROUGH>(ask);
         };
         let inside = session.row.inside_address();
-        let Some(ethernet) = self.router.inside.ethernet_to::<THOROUGH>(inside) else {
+        let mut learnt = [0; 12];
+        let Some(ethernet) = self.router.inside.ethernet_to::<SEARCHING>(
+            inside,
+            &ask.neighbours,
+            ask.now(),
+            &mut learnt,
+        )?
+        else {
             return self.further::<THOROUGH>(ask);
         };
         let connection = session.value.after(plain.tcp_flags(), Direction::Inbound);
@@ -230,21 +273,38 @@ impl Nat {
     /// By reference, so that `ask` is in memory only here.
     #[inline(never)]
     fn thorough(&self, ask: &mut Option<Ask<'_, NatState>>) -> Result<Verdict, Late> {
+        if !self.config.untranslated.is_empty() {
+            return self.thorough_with_untranslated(ask);
+        }
+        match ask.take() {
+            Some(ask) => self.translated(ask),
+            None => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
+        }
+    }
+
+    #[inline(never)]
+    fn thorough_with_untranslated(
+        &self,
+        ask: &mut Option<Ask<'_, NatState>>,
+    ) -> Result<Verdict, Late> {
         let Some(ask) = ask.take() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        let ask = if self.config.untranslated.is_empty() {
-            ask
-        } else {
-            match self.untranslated(ask)? {
-                Ok(verdict) => return Ok(verdict),
-                Err(ask) => ask,
-            }
-        };
+        match self.untranslated(ask)? {
+            Ok(verdict) => Ok(verdict),
+            Err(ask) => self.translated(ask),
+        }
+    }
+
+    #[inline(always)]
+    fn translated(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        if ask.packet().plain4().is_none() {
+            return self.uncommon(ask);
+        }
         match self.router.side(ask.port()) {
-            Some(Side::Inside) if ask.packet().plain4().is_some() => self.outbound::<true>(ask),
-            Some(Side::Outside) if ask.packet().plain4().is_some() => self.inbound::<true>(ask),
-            _ => self.uncommon(ask),
+            Some(Side::Inside) => self.outbound::<true, true>(ask),
+            Some(Side::Outside) => self.inbound::<true, true>(ask),
+            None => self.uncommon(ask),
         }
     }
 
@@ -317,11 +377,18 @@ impl NetworkFunction for Nat {
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
         if ask.packet().plain4().is_some() {
-            if ask.port() == self.router.inside.interface.port {
-                return self.outbound::<false>(ask);
+            let port = u32::from(ask.port().0);
+            if port == self.common.outbound {
+                return self.outbound::<false, false>(ask);
             }
-            if ask.port() == self.router.outside.interface.port {
-                return self.inbound::<false>(ask);
+            if port == self.common.inbound {
+                return self.inbound::<false, false>(ask);
+            }
+            if port == self.searching.outbound {
+                return self.outbound::<false, true>(ask);
+            }
+            if port == self.searching.inbound {
+                return self.inbound::<false, true>(ask);
             }
         }
         self.further::<false>(ask)

@@ -18,4 +18,5 @@ mod network;
 mod nfcapd;
 mod own;
 mod settings;
+mod stations;
 mod untranslated;
