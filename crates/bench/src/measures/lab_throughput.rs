@@ -1,4 +1,5 @@
-//! `lab.throughput`: one iperf3 stream through one NAT host on AF_PACKET, with offloads on and off.
+//! `lab.throughput`: one iperf3 stream through one NAT host on AF_PACKET, with offloads on and off, in a second of the host's time on
+//! a core; and in a second of the clock, in which client, server and host share what cores there are.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use super::lab::{absent, needs, product, start, unsound};
 use super::relay::relay;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
-use crate::timing::Spread;
+use crate::timing::{Spread, process_cpu_ns};
 
 pub(super) const MEASURES: &[Measure] = &[Measure {
     name: "lab.throughput",
@@ -53,45 +54,69 @@ fn throughput(context: &Context) -> Result<Outcome, Failure> {
     needs(&["ip", "iperf3", "nft"])?;
     let seconds = if context.full { SECONDS_FULL } else { SECONDS };
     let rate = |through, offloads, name: &str| {
-        let gigabits = stream(through, offloads, seconds)?;
-        context.say(&format!("{name}: {gigabits:.2} Gb/s"));
-        Ok::<f64, Failure>(gigabits)
+        let rate = stream(through, offloads, seconds)?;
+        context.say(&format!("{name}: {:.2} Gb/s", rate.of_wall));
+        Ok::<Rate, Failure>(rate)
     };
     let ours = |offloads, name: &str| {
-        let rates: Result<Vec<f64>, Failure> = (0..STREAMS)
+        let rates: Result<Vec<Rate>, Failure> = (0..STREAMS)
             .map(|_| rate(Through::Asterism, offloads, name))
             .collect();
-        rates
+        let rates = rates?;
+        let of_cpu: Option<Vec<f64>> = rates.iter().map(|rate| rate.of_cpu).collect();
+        let of_cpu = of_cpu.ok_or(Failure::Unsound("a host's time is not known".into()))?;
+        let of_wall: Vec<f64> = rates.iter().map(|rate| rate.of_wall).collect();
+        Ok::<_, Failure>((of_cpu, of_wall))
     };
-    let on = ours(Offloads::On, "offloads on")?;
-    let off = ours(Offloads::Off, "offloads off")?;
+    let (on, on_wall) = ours(Offloads::On, "offloads on")?;
+    let (off, off_wall) = ours(Offloads::Off, "offloads off")?;
+    let median = |rates: &[f64]| Spread::of(rates).median;
     let mut outcome = Outcome::of(&Spread::of(&on))
-        .variant("offloads-off", Spread::of(&off).median)
+        .variant("offloads-off", median(&off))
+        .variant("wall-offloads-on", median(&on_wall))
+        .variant("wall-offloads-off", median(&off_wall))
         .samples("offloads-on", on)
-        .samples("offloads-off", off);
+        .samples("offloads-off", off)
+        .samples("wall-offloads-on", on_wall)
+        .samples("wall-offloads-off", off_wall);
     for (name, through, offloads) in [
-        ("bare-relay-offloads-on", Through::Relay, Offloads::On),
-        ("bare-relay-offloads-off", Through::Relay, Offloads::Off),
+        ("wall-bare-relay-offloads-on", Through::Relay, Offloads::On),
         (
-            "kernel-forwarding-offloads-on",
+            "wall-bare-relay-offloads-off",
+            Through::Relay,
+            Offloads::Off,
+        ),
+        (
+            "wall-kernel-forwarding-offloads-on",
             Through::Forwarding,
             Offloads::On,
         ),
         (
-            "kernel-forwarding-offloads-off",
+            "wall-kernel-forwarding-offloads-off",
             Through::Forwarding,
             Offloads::Off,
         ),
-        ("nftables-offloads-on", Through::Nftables, Offloads::On),
-        ("nftables-offloads-off", Through::Nftables, Offloads::Off),
+        ("wall-nftables-offloads-on", Through::Nftables, Offloads::On),
+        (
+            "wall-nftables-offloads-off",
+            Through::Nftables,
+            Offloads::Off,
+        ),
     ] {
-        outcome = outcome.variant(name, rate(through, offloads, name)?);
+        outcome = outcome.variant(name, rate(through, offloads, name)?.of_wall);
     }
     Ok(outcome)
 }
 
-/// Gigabits a second that arrived at the server.
-fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<f64, Failure> {
+/// Gigabits that arrived at the server.
+struct Rate {
+    /// In a second.
+    of_wall: f64,
+    /// In a second that the host's process was on a core, the kernel's work in its name included; where there is one host.
+    of_cpu: Option<f64>,
+}
+
+fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<Rate, Failure> {
     let (client, server) = end_cores();
     let config = NatLabConfig::new(1, Duration::ZERO)
         .offloads(offloads)
@@ -139,7 +164,7 @@ fn end_cores() -> (usize, usize) {
 }
 
 /// The stream itself.
-fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<f64, Failure> {
+fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<Rate, Failure> {
     let address = SERVER.to_string();
     let (client_core, server_core) = end_cores();
     let server = lab
@@ -151,6 +176,11 @@ fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<f64, Failure>
     server
         .wait_for_output("listening", MARGIN)
         .map_err(absent)?;
+    let host_ns = || match hosts {
+        [host] => process_cpu_ns(host.process_id()),
+        _ => None,
+    };
+    let before_ns = host_ns();
     let client = lab
         .client
         .program("iperf3")
@@ -182,5 +212,12 @@ fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<f64, Failure>
             "the host took {bytes} bytes, fewer than arrived: the stream went another way"
         )));
     }
-    Ok(rate / 1e9)
+    let took_ns = host_ns()
+        .zip(before_ns)
+        .map(|(after, before)| after - before);
+    Ok(Rate {
+        of_wall: rate / 1e9,
+        // Bits in a nanosecond are gigabits in a second.
+        of_cpu: took_ns.map(|took| rate * seconds as f64 / took as f64),
+    })
 }

@@ -137,7 +137,7 @@ pub(super) const NETWORKS: &[Row] = &[
         "of 200 downloads of 1 MiB (100 at once) complete with the right hash over asymmetric paths; delays 5 and 50 ms; added SYN-ACK delay in `variants`",
     )
     .anchors(&[published("Constellation", "losses were retried", "the Constellation paper, §5.2")]),
-    row(Networks, "lab.throughput", "Gb/s", AtLeast(20.0), "one iperf3 stream (cubic) through a NAT on AF_PACKET, offloads on; off in `variants`")
+    row(Networks, "lab.throughput", "Gb/s", AtLeast(20.0), "one iperf3 stream (cubic) through a NAT on AF_PACKET, in a second of the host's process on a core, offloads on; off, and in a second of the clock (`wall-…`), in `variants`")
         .also(&[("offloads-off", AtLeast(4.0))])
         .anchors(&[measured("plain forwarder", "36 / 6.5 Gb/s, offloads on / off"), measured("nftables", "44 Gb/s")]),
     row(

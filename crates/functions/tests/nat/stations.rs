@@ -2,8 +2,9 @@
 
 use core::net::Ipv4Addr;
 
+use asterism_function::testkit::late_everywhere;
 use asterism_function::{Endpoint, MacAddress, Packet, PortNumber, Reason, Verdict, build};
-use asterism_functions::nat::{Prefix, Route, Side};
+use asterism_functions::nat::{NatConfig, Prefix, Route, Side};
 
 use crate::network::*;
 
@@ -31,9 +32,17 @@ fn asks(kit: &mut Kit, port: PortNumber, ours: Ipv4Addr, asker: Ipv4Addr, mac: M
     assert_eq!(kit.packet(port, &out).emitted.len(), 1, "it is answered");
 }
 
-/// A NAT that is told of no station, and has learnt both routers'.
+/// A NAT that is told of no station.
+fn unconfigured() -> NatConfig {
+    NatConfig {
+        neighbours: Vec::new(),
+        ..config()
+    }
+}
+
+/// The same, which has learnt both routers'.
 fn learnt() -> Kit {
-    let mut kit = kit_with(|config| config.neighbours.clear());
+    let mut kit = Kit::new(nat(unconfigured()));
     for (port, ours, router, mac) in ROUTERS {
         asks(&mut kit, port, ours, router, mac);
     }
@@ -85,6 +94,22 @@ fn packets_are_the_same_whether_stations_are_configured_or_learnt() {
             }
         }
     }
+}
+
+#[test]
+fn late_answers_change_nothing() {
+    let mut steps = Vec::new();
+    for (port, ours, router, mac) in ROUTERS {
+        let mut request = vec![0; 60];
+        build::arp_request(mac, router, ours, &mut request).unwrap();
+        steps.push((0, port, request));
+    }
+    let (inside, remote) = (udp([10, 0, 0, 5], 40_000), udp(REMOTE, 443));
+    for seconds in [0, 0, 200, 200, 0, 1, 800, 200] {
+        let packet = frame(INSIDE, inside, remote, Wish::default());
+        steps.push((seconds, INSIDE, packet));
+    }
+    late_everywhere(|| nat(unconfigured()), &steps);
 }
 
 #[test]
