@@ -95,6 +95,9 @@ pub(crate) fn flagged(flags: TcpFlags) -> Wish {
     }
 }
 
+/// Bytes of the shortest Ethernet frame, without its checksum.
+const FRAME_BYTES_MIN: usize = 60;
+
 /// A packet between two endpoints, as it arrives at `port` of the NAT.
 pub(crate) fn frame(port: PortNumber, from: Endpoint, to: Endpoint, wish: Wish) -> Vec<u8> {
     let (source, destination) = if port == INSIDE {
@@ -126,7 +129,8 @@ pub(crate) fn frame(port: PortNumber, from: Endpoint, to: Endpoint, wish: Wish) 
         Protocol::UDP => build::udp4(&header, from.port, to.port, wish.payload, &mut out),
         other => panic!("no frames of protocol {other}"),
     };
-    out.truncate(length.expect("room for the frame"));
+    // Padded, as frames are on a wire; shorter ones never take the common path.
+    out.truncate(length.expect("room for the frame").max(FRAME_BYTES_MIN));
     out
 }
 
