@@ -69,7 +69,7 @@ pub struct NatState {
 
 forwards!(NatState, Fragmented);
 
-/// By which ports packets come that take a path.
+/// The ports by which packets come that take the same path.
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     outbound: u32,
@@ -89,7 +89,7 @@ pub struct Nat {
     /// (inside, outside), by inside endpoint.
     forwards_by_inside: Vec<(Endpoint, Endpoint)>,
     pools: Pools,
-    /// Of packets whose next hop [is found at once](Link::leads_to_one_station), and of those whose is searched.
+    /// Those of packets whose next hop [is found at once](Link::leads_to_one_station), and of those whose next hop is searched.
     common: Ports,
     searching: Ports,
 }
@@ -145,7 +145,7 @@ impl Nat {
 
     /// A plain packet from inside whose session is known: an edit. Without `THOROUGH` it looks no further than it must
     /// for nearly all of them, writes nothing to the state, and nothing that it leaves out comes back to it: its values stay in
-    /// registers (forty instructions a packet).
+    /// registers (forty instructions a packet). It is compiled twice: only with `SEARCHING` has it a look-up of next hops in it.
     #[inline(always)]
     fn outbound<const THOROUGH: bool, const SEARCHING: bool>(
         &self,
