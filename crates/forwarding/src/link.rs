@@ -322,16 +322,11 @@ impl Link {
     }
 }
 
-/// The Ethernet addresses of a frame: the receiver's, then the sender's. Written as it is read: a word, then half of one, since a read
-/// of what two writes have just put there waits for them.
-#[inline(always)]
+/// The Ethernet addresses of a frame: the receiver's, then the sender's.
 fn addressed(receiver: MacAddress, sender: MacAddress) -> [u8; 12] {
-    let word =
-        |MacAddress([a, b, c, d, e, f]): MacAddress| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-    let (receiver, sender) = (word(receiver), word(sender));
     let mut ethernet = [0; 12];
-    ethernet[..8].copy_from_slice(&(receiver | sender << 48).to_le_bytes());
-    ethernet[8..].copy_from_slice(&((sender >> 16) as u32).to_le_bytes());
+    ethernet[..6].copy_from_slice(&receiver.0);
+    ethernet[6..].copy_from_slice(&sender.0);
     ethernet
 }
 

@@ -1,5 +1,5 @@
-//! `lab.throughput`: one iperf3 stream through one NAT host on AF_PACKET, with offloads on and off, in a second of the host's time on
-//! a core; and in a second of the clock, in which client, server and host share what cores there are.
+//! `lab.throughput`: one iperf3 stream through one NAT host on AF_PACKET, with offloads on and off, by the clock as iperf3 tells it.
+//! Client, server and host share what cores there are, so beside it stands what arrived in a second of the host's time on a core.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ fn throughput(context: &Context) -> Result<Outcome, Failure> {
     let seconds = if context.full { SECONDS_FULL } else { SECONDS };
     let rate = |through, offloads, name: &str| {
         let rate = stream(through, offloads, seconds)?;
-        context.say(&format!("{name}: {:.2} Gb/s", rate.of_wall));
+        context.say(&format!("{name}: {:.2} Gb/s", rate.by_clock));
         Ok::<Rate, Failure>(rate)
     };
     let ours = |offloads, name: &str| {
@@ -63,47 +63,35 @@ fn throughput(context: &Context) -> Result<Outcome, Failure> {
             .map(|_| rate(Through::Asterism, offloads, name))
             .collect();
         let rates = rates?;
-        let of_cpu: Option<Vec<f64>> = rates.iter().map(|rate| rate.of_cpu).collect();
-        let of_cpu = of_cpu.ok_or(Failure::Unsound("a host's time is not known".into()))?;
-        let of_wall: Vec<f64> = rates.iter().map(|rate| rate.of_wall).collect();
-        Ok::<_, Failure>((of_cpu, of_wall))
+        let by_clock: Vec<f64> = rates.iter().map(|rate| rate.by_clock).collect();
+        let by_host: Vec<f64> = rates.iter().filter_map(|rate| rate.by_host).collect();
+        Ok::<_, Failure>((by_clock, Spread::of(&by_host).median))
     };
-    let (on, on_wall) = ours(Offloads::On, "offloads on")?;
-    let (off, off_wall) = ours(Offloads::Off, "offloads off")?;
-    let median = |rates: &[f64]| Spread::of(rates).median;
+    let (on, on_by_host) = ours(Offloads::On, "offloads on")?;
+    let (off, off_by_host) = ours(Offloads::Off, "offloads off")?;
     let mut outcome = Outcome::of(&Spread::of(&on))
-        .variant("offloads-off", median(&off))
-        .variant("wall-offloads-on", median(&on_wall))
-        .variant("wall-offloads-off", median(&off_wall))
+        .variant("offloads-off", Spread::of(&off).median)
+        .variant("offloads-on-by-host-time", on_by_host)
+        .variant("offloads-off-by-host-time", off_by_host)
         .samples("offloads-on", on)
-        .samples("offloads-off", off)
-        .samples("wall-offloads-on", on_wall)
-        .samples("wall-offloads-off", off_wall);
+        .samples("offloads-off", off);
     for (name, through, offloads) in [
-        ("wall-bare-relay-offloads-on", Through::Relay, Offloads::On),
+        ("bare-relay-offloads-on", Through::Relay, Offloads::On),
+        ("bare-relay-offloads-off", Through::Relay, Offloads::Off),
         (
-            "wall-bare-relay-offloads-off",
-            Through::Relay,
-            Offloads::Off,
-        ),
-        (
-            "wall-kernel-forwarding-offloads-on",
+            "kernel-forwarding-offloads-on",
             Through::Forwarding,
             Offloads::On,
         ),
         (
-            "wall-kernel-forwarding-offloads-off",
+            "kernel-forwarding-offloads-off",
             Through::Forwarding,
             Offloads::Off,
         ),
-        ("wall-nftables-offloads-on", Through::Nftables, Offloads::On),
-        (
-            "wall-nftables-offloads-off",
-            Through::Nftables,
-            Offloads::Off,
-        ),
+        ("nftables-offloads-on", Through::Nftables, Offloads::On),
+        ("nftables-offloads-off", Through::Nftables, Offloads::Off),
     ] {
-        outcome = outcome.variant(name, rate(through, offloads, name)?.of_wall);
+        outcome = outcome.variant(name, rate(through, offloads, name)?.by_clock);
     }
     Ok(outcome)
 }
@@ -111,11 +99,12 @@ fn throughput(context: &Context) -> Result<Outcome, Failure> {
 /// Gigabits that arrived at the server.
 struct Rate {
     /// In a second.
-    of_wall: f64,
-    /// In a second that the host's process was on a core, the kernel's work in its name included; where there is one host.
-    of_cpu: Option<f64>,
+    by_clock: f64,
+    /// In a second that the host's process was on a core, the kernel's work in its name included; of the product alone.
+    by_host: Option<f64>,
 }
 
+/// What arrives of a stream in a laboratory of its own.
 fn stream(through: Through, offloads: Offloads, seconds: u64) -> Result<Rate, Failure> {
     let (client, server) = end_cores();
     let config = NatLabConfig::new(1, Duration::ZERO)
@@ -176,10 +165,7 @@ fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<Rate, Failure
     server
         .wait_for_output("listening", MARGIN)
         .map_err(absent)?;
-    let host_ns = || match hosts {
-        [host] => process_cpu_ns(host.process_id()),
-        _ => None,
-    };
+    let host_ns = || process_cpu_ns(hosts.first()?.process_id());
     let before_ns = host_ns();
     let client = lab
         .client
@@ -216,8 +202,8 @@ fn iperf3(lab: &NatLab, hosts: &[Program], seconds: u64) -> Result<Rate, Failure
         .zip(before_ns)
         .map(|(after, before)| after - before);
     Ok(Rate {
-        of_wall: rate / 1e9,
+        by_clock: rate / 1e9,
         // Bits in a nanosecond are gigabits in a second.
-        of_cpu: took_ns.map(|took| rate * seconds as f64 / took as f64),
+        by_host: took_ns.map(|took| rate * seconds as f64 / took as f64),
     })
 }

@@ -273,38 +273,22 @@ impl Nat {
     /// By reference, so that `ask` is in memory only here.
     #[inline(never)]
     fn thorough(&self, ask: &mut Option<Ask<'_, NatState>>) -> Result<Verdict, Late> {
-        if !self.config.untranslated.is_empty() {
-            return self.thorough_with_untranslated(ask);
-        }
-        match ask.take() {
-            Some(ask) => self.translated(ask),
-            None => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
-        }
-    }
-
-    #[inline(never)]
-    fn thorough_with_untranslated(
-        &self,
-        ask: &mut Option<Ask<'_, NatState>>,
-    ) -> Result<Verdict, Late> {
         let Some(ask) = ask.take() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        match self.untranslated(ask)? {
-            Ok(verdict) => Ok(verdict),
-            Err(ask) => self.translated(ask),
-        }
-    }
-
-    #[inline(always)]
-    fn translated(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        if ask.packet().plain4().is_none() {
-            return self.uncommon(ask);
-        }
+        let ask = if self.config.untranslated.is_empty() {
+            ask
+        } else {
+            match self.untranslated(ask)? {
+                Ok(verdict) => return Ok(verdict),
+                Err(ask) => ask,
+            }
+        };
+        let is_plain = ask.packet().plain4().is_some();
         match self.router.side(ask.port()) {
-            Some(Side::Inside) => self.outbound::<true, true>(ask),
-            Some(Side::Outside) => self.inbound::<true, true>(ask),
-            None => self.uncommon(ask),
+            Some(Side::Inside) if is_plain => self.outbound::<true, true>(ask),
+            Some(Side::Outside) if is_plain => self.inbound::<true, true>(ask),
+            _ => self.uncommon(ask),
         }
     }
 

@@ -11,9 +11,7 @@ const NEIGHBOUR: [u8; 4] = [192, 168, 0, 77];
 const NEIGHBOUR_MAC: MacAddress = MacAddress([2, 0, 0, 0, 9, 9]);
 
 fn arp(sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
-    let mut out = vec![0; 60];
-    build::arp_request(NEIGHBOUR_MAC, sender.into(), target.into(), &mut out).unwrap();
-    out
+    arp_request(NEIGHBOUR_MAC, sender.into(), target.into())
 }
 
 fn arp_in(frame: &[u8]) -> Arp {

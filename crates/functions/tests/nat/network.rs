@@ -174,6 +174,13 @@ pub(crate) fn icmp(
 }
 
 /// Sends a packet in by a port.
+/// What a station sends that wants to know who has an address.
+pub(crate) fn arp_request(mac: MacAddress, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let mut out = vec![0; 60];
+    build::arp_request(mac, sender, target, &mut out).unwrap();
+    out
+}
+
 pub(crate) fn send(
     kit: &mut Testkit<Nat>,
     port: PortNumber,

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use asterism_function::testkit::late_everywhere;
-use asterism_function::{Endpoint, MacAddress, Packet, PortNumber, Reason, Verdict, build};
+use asterism_function::{Endpoint, MacAddress, Packet, PortNumber, Reason, Verdict};
 use asterism_functions::nat::{NatConfig, Prefix, Route, Side};
 
 use crate::network::*;
@@ -27,9 +27,8 @@ const REMOTE: [u8; 4] = [198, 51, 100, 7];
 
 /// A station asks for the NAT's address, by which the NAT learns its own.
 fn asks(kit: &mut Kit, port: PortNumber, ours: Ipv4Addr, asker: Ipv4Addr, mac: MacAddress) {
-    let mut out = vec![0; 60];
-    build::arp_request(mac, asker, ours, &mut out).unwrap();
-    assert_eq!(kit.packet(port, &out).emitted.len(), 1, "it is answered");
+    let out = kit.packet(port, &arp_request(mac, asker, ours));
+    assert_eq!(out.emitted.len(), 1, "it is answered");
 }
 
 /// A NAT that is told of no station.
@@ -100,9 +99,7 @@ fn packets_are_the_same_whether_stations_are_configured_or_learnt() {
 fn late_answers_change_nothing() {
     let mut steps = Vec::new();
     for (port, ours, router, mac) in ROUTERS {
-        let mut request = vec![0; 60];
-        build::arp_request(mac, router, ours, &mut request).unwrap();
-        steps.push((0, port, request));
+        steps.push((0, port, arp_request(mac, router, ours)));
     }
     let (inside, remote) = (udp([10, 0, 0, 5], 40_000), udp(REMOTE, 443));
     for seconds in [0, 0, 200, 200, 0, 1, 800, 200] {
