@@ -44,7 +44,8 @@ pub struct Verdict {
 /// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`), where members die by the dozen. Those of relays that only cost time or bytes the tests
 /// of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 11] = [
+const IN_THE_CORE: [placement::Mutant; 12] = [
+    placement::Mutant::ShutWindowNotProbed,
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,
@@ -58,6 +59,10 @@ const IN_THE_CORE: [placement::Mutant; 11] = [
     placement::Mutant::BundlesToServing,
 ];
 
+/// The planted bug that needs a death and three writes that cross: one seed in two hundred thousand finds it, and each run of the
+/// state's own test (`crates/state/tests/lives.rs`).
+const IN_THE_STATE: state::Mutant = state::Mutant::LastUserOfTheEndedUnnamed;
+
 /// The planted bug of chains, which seeds do not run: the tests of chains find it (`crates/engine/tests/chain/planted.rs`).
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 
@@ -65,12 +70,14 @@ const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 const OF_BUCKETS: [state::Mutant; 2] = [state::Mutant::CalmNeverTold, state::Mutant::ShortWaits];
 
 impl Planted {
-    /// All that there are, but for [`IN_THE_CORE`] and [`OF_CHAINS`].
+    /// All that there are, but for [`IN_THE_CORE`], [`IN_THE_STATE`] and [`OF_CHAINS`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
         let placement = placement.map(Planted::Placement);
-        let state = state::Mutant::ALL.into_iter().map(Planted::State);
+        let state = state::Mutant::ALL.into_iter();
+        let state = state.filter(|planted| *planted != IN_THE_STATE);
+        let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| *planted != OF_CHAINS);
         let engine = engine.map(Planted::Engine);

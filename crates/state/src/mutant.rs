@@ -45,6 +45,9 @@ asterism_mutant::planted! {
     ForeseenTrusted,
     /// An entry whose last user's host is gone for good is never ended (conntrackd: entries of a dead node stay committed).
     OrphansLiveOn,
+    /// An image does not say who used an ended entry last, so that it is taken for who wrote it when it lives on, and nobody ends it
+    /// if the user is gone for good (conntrackd: entries of a dead node stay committed).
+    LastUserOfTheEndedUnnamed,
     /// What changed in a cell while changes are held back is forgotten when they may go (a counter's last additions are
     /// never told).
     HeldChangesForgotten,

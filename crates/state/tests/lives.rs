@@ -26,6 +26,13 @@ struct Held {
     words: Map<u32, Word>,
 }
 
+/// What a host does with an entry.
+enum Deed {
+    Uses,
+    Removes,
+    Writes(u32),
+}
+
 struct Host {
     context: Rc<Context>,
     state: Held,
@@ -69,6 +76,20 @@ impl Host {
         }
         self.context.end(|_, _| {});
         granted
+    }
+
+    /// Does that with an entry that it has, so long after the start.
+    fn does(&mut self, seconds: u32, key: u32, deed: Deed) {
+        self.context.set_now(0, 100 + seconds);
+        self.context.begin(u64::from(key));
+        let found = self.state.words.get(&key).expect("at once").expect("there");
+        let mut words = self.state.act().words;
+        match deed {
+            Deed::Uses => words.touch(&found),
+            Deed::Removes => words.remove(&found),
+            Deed::Writes(word) => words.update(&found, Word(word)),
+        }
+        self.context.end(|_, _| {});
     }
 
     fn hear(&mut self, from: &mut Host) {
@@ -149,12 +170,8 @@ fn an_image_names_who_used_an_entry_last() {
     assert!((0..4).all(|key| writer.put(key)));
     user.hear(&mut writer);
     // The first member uses them later than the second wrote them; then a newcomer comes in its place.
-    user.context.set_now(0, 105);
     for key in 0..4 {
-        user.context.begin(9);
-        let found = user.state.words.get(&key).expect("at once").expect("there");
-        user.state.act().words.touch(&found);
-        user.context.end(|_, _| {});
+        user.does(5, key, Deed::Uses);
     }
     assert!(
         !groups(&mut user.state, &user.context).is_empty(),
@@ -172,5 +189,47 @@ fn an_image_names_who_used_an_entry_last() {
     assert!(
         left < 4 && left > 0,
         "{left} of four: keys that fall to both"
+    );
+}
+
+/// One writes, two others remove: the writing stands, and whoever removed it last has used it last. Where the same is known by an
+/// image in which it is still ended, with the other removal's stamp, that image must name the user.
+#[test]
+fn an_image_names_who_used_an_ended_entry_last() {
+    let ended = (1..=8).map(|key| {
+        let [mut writer, mut early, mut gone] = [name(0, 1), name(1, 2), name(1, 1)].map(host);
+        assert!(writer.put(key));
+        let written = groups(&mut writer.state, &writer.context);
+        for other in [&mut early, &mut gone] {
+            for (sequence, bytes) in &written {
+                let known = other
+                    .state
+                    .apply(&other.context, name(0, 1), *sequence, bytes);
+                known.expect("good bytes");
+            }
+        }
+        // Its removal has the greater stamp, the other one is the later use.
+        assert!((20..23).all(|other| early.put(other)));
+        early.does(1, key, Deed::Removes);
+        gone.does(5, key, Deed::Removes);
+        gone.hear(&mut early);
+        writer.does(1, key, Deed::Writes(77));
+        early.hear(&mut writer);
+        assert_eq!(early.state.words.len(), 4, "the writing stands");
+        early.join_image(&gone);
+        writer.join_image(&early);
+        let living = [name(0, 1), name(1, 2)];
+        let left = [&mut writer, &mut early].map(|host| {
+            host.context.set_living(living.into_iter());
+            host.live_after(LONG + 10)
+        });
+        // Its own three are ended by whom they are used by.
+        assert_eq!(left[0] + left[1], 3 + 1, "ended by one: {left:?}");
+        left[0] == 3
+    });
+    let by_writer = ended.filter(|by_writer| *by_writer).count();
+    assert!(
+        (1..8).contains(&by_writer),
+        "{by_writer} of eight: it falls to one or the other"
     );
 }

@@ -20,7 +20,7 @@ pub(super) const OPERATION_EXPIRED: u8 = 1;
 pub(super) const OPERATION_REMOVED: u8 = 2;
 /// Flag in an image: not an entry, but the generation that new entries must start above.
 pub(super) const IMAGE_FLOOR: u8 = 4;
-/// Flag of an entry in an image: who announced its last use is another than who wrote it, and is named.
+/// Flag of an entry in an image, ended ones too: who announced its last use is another than who wrote it, and is named.
 pub(super) const IMAGE_TOUCHED: u8 = 1;
 
 /// A copy of an entry, ours or a member's.
@@ -448,7 +448,9 @@ impl<R: Row, V: Value> Table<R, V> {
             }
             let live = header.flags & LIVE != 0;
             let mut writer = Writer::new(part.out(), self.context.addresses());
-            let touched = live && header.toucher != header.origin;
+            // Of ended ones too: what another wrote meanwhile may let them live on, used last by who ended them.
+            let named = live || !mutant::active(Mutant::LastUserOfTheEndedUnnamed);
+            let touched = named && header.toucher != header.origin;
             writer.u8(self.object << 3
                 | if header.flags & REMOVED != 0 {
                     OPERATION_REMOVED
