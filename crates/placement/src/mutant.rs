@@ -39,6 +39,9 @@ asterism_mutant::planted! {
     CoveredWhenHeard,
     /// The tail is never retransmitted on a timeout: only gaps are repaired.
     TailForgotten,
+    /// Who had no room when it was heard last is sent nothing until it says otherwise (a window that stays shut when the word that
+    /// opens it is lost: TCP without a persist timer).
+    ShutWindowNotProbed,
     /// Whatever is heard of a member puts off the repair of what was lost after it (TCP before RFC 7765).
     TimerRestarts,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.

@@ -366,19 +366,25 @@ impl Peer {
         let through = self.keeps_through();
         let timeout = self.timeout(config);
         let mut left = AGAIN_BY_TIMEOUT_MAX;
+        let mut waits = false;
         let mut number = sent.find(self.received.max(self.floor) + 1);
         while number < sent.end() && left > 0 && !mutant::active(Mutant::TailForgotten) {
             let run = *sent.run(number);
-            if run.first > through {
+            // The oldest goes though there was no room for it when that was said last: what said that there is room may be lost,
+            // and nothing repeats it (RFC 9293 section 3.8.6.1).
+            let has_room = run.first <= through;
+            if !has_room && (waits || mutant::active(Mutant::ShutWindowNotProbed)) {
                 break;
             }
             let waited = sent.sent_at(number, index) + timeout <= now;
             if !waited && run.tries == 0 {
                 break;
             }
+            let lacks = self.lacks(run.first, run.last);
+            waits |= lacks;
             if waited
                 && run.wanted >> index & 1 == 0
-                && self.lacks(run.first, run.last)
+                && lacks
                 && !(run.tries >= 3 && mutant::active(Mutant::RetryGivesUp))
             {
                 sent.want(number, index);

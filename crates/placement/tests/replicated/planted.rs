@@ -4,7 +4,7 @@
 use asterism_placement::mutant::{self, Mutant};
 
 use crate::coalescing;
-use crate::scenarios::tail_is_repaired;
+use crate::scenarios::{a_shut_window_is_probed, tail_is_repaired};
 use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership shows: for the tests of whoever has
@@ -37,6 +37,7 @@ fn every_planted_bug_is_found() {
         let killed = (0..400).find_map(|seed| {
             let run = std::panic::catch_unwind(|| match planted {
                 Mutant::TailForgotten => tail_is_repaired(),
+                Mutant::ShutWindowNotProbed => a_shut_window_is_probed(),
                 Mutant::WindowIgnoresAcknowledgement | Mutant::WindowHoldsGroups => {
                     coalescing::an_acknowledgement_closes_the_window_and_groups_leave_meanwhile();
                     Ok(())

@@ -39,6 +39,8 @@ pub(crate) struct Few {
     /// Every message: when, from whom, to whom, its length.
     sent: Vec<(Time, MemberId, Destination, usize)>,
     pub(crate) delay: Duration,
+    /// Whose instances apply nothing of what comes.
+    pub(crate) stands_still: Option<MemberId>,
 }
 
 impl Few {
@@ -56,6 +58,7 @@ impl Few {
             flying: Vec::new(),
             sent: Vec::new(),
             delay: Duration::from_millis(1),
+            stands_still: None,
         }
     }
 
@@ -127,8 +130,10 @@ impl Few {
                     &mut self.delivered[place],
                 )
                 .unwrap();
-                let received = node.progress().member(from).unwrap().received;
-                node.applied(self.now, from, received);
+                if self.stands_still != Some(to) {
+                    let received = node.progress().member(from).unwrap().received;
+                    node.applied(self.now, from, received);
+                }
             }
         }
     }
@@ -170,6 +175,38 @@ pub(crate) fn tail_is_repaired() -> Result<(), String> {
     } else {
         Err(format!("B has {b}, C has {c}"))
     }
+}
+
+/// What came was not applied until there was no room for more; then it was, and the word of it is lost. Also the test of the planted
+/// bug `ShutWindowNotProbed`.
+pub(crate) fn a_shut_window_is_probed() -> Result<(), String> {
+    let mut few = Few::new(2, |config| {
+        config.keep_alive = Duration::from_secs(60);
+        config.unapplied_groups_max = 8;
+    });
+    few.run_for(Duration::from_millis(20), |_, _, _| false);
+    few.stands_still = Some(B);
+    few.submit(A, 8, 40);
+    few.run_for(Duration::from_millis(20), |_, _, _| false);
+    few.submit(A, 4, 40);
+    few.sent.clear();
+    few.run_for(Duration::from_secs(1), |_, _, _| false);
+    assert_eq!(few.delivered[1].0, 8, "there is no room for more");
+    let probes = few.sent.iter().filter(|sent| sent.1 == A).count();
+    few.stands_still = None;
+    let now = few.now;
+    few.node(B).applied(now, A, 8);
+    few.run_for(Duration::from_millis(5), |from, _, _| from == B);
+    few.run_for(Duration::from_secs(1), |_, _, _| false);
+    match few.delivered[1].0 {
+        12 if probes < 30 => Ok(()),
+        has => Err(format!("B has {has}, after {probes} messages in a second")),
+    }
+}
+
+#[test]
+fn a_lost_word_that_there_is_room_again_is_not_waited_for_until_the_keep_alive() {
+    a_shut_window_is_probed().unwrap();
 }
 
 #[test]
