@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 8] = [
+const FOUND: [(u64, &str); 11] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -31,6 +31,18 @@ const FOUND: [(u64, &str); 8] = [
         "the scenario: a command that found no room for one of its entries left it out",
     ),
     (509_962, "the same"),
+    (
+        91_630,
+        "placement: the word that a full window has room again was lost, and nothing asked for it",
+    ),
+    (
+        122_558,
+        "the scenario: a stranger came before the member was heard, whose groups images had brought",
+    ),
+    (
+        567_342,
+        "state: an image did not say who had used an ended entry last",
+    ),
 ];
 
 #[test]
