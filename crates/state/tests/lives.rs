@@ -233,3 +233,15 @@ fn an_image_names_who_used_an_ended_entry_last() {
         "{by_writer} of eight: it falls to one or the other"
     );
 }
+
+/// Only in a build with `--cfg asterism_mutants`.
+#[cfg(asterism_mutants)]
+#[test]
+fn an_image_that_does_not_name_it_is_found() {
+    use asterism_state::mutant::{self, Mutant};
+
+    mutant::select(Some(Mutant::LastUserOfTheEndedUnnamed));
+    let found = std::panic::catch_unwind(an_image_names_who_used_an_ended_entry_last);
+    mutant::select(None);
+    assert!(found.is_err());
+}

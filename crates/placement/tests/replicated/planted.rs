@@ -7,9 +7,9 @@ use crate::coalescing;
 use crate::scenarios::{a_shut_window_is_probed, tail_is_repaired};
 use crate::world::World;
 
-/// The planted bugs that live above the protocol core, or that only a change of membership shows: for the tests of whoever has
-/// them.
-const ELSEWHERE: [Mutant; 14] = [
+/// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
+/// the tests of whoever has them.
+const ELSEWHERE: [Mutant; 24] = [
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,
     Mutant::ClosesAlone,
@@ -24,6 +24,16 @@ const ELSEWHERE: [Mutant; 14] = [
     Mutant::ChangesIgnored,
     Mutant::ReadsHalfAnImage,
     Mutant::EarlyGroupNotSummed,
+    Mutant::TimerRestarts,
+    Mutant::SpeaksTooEarly,
+    Mutant::RelayVouches,
+    Mutant::RelayOfTheDead,
+    Mutant::RelayRepeats,
+    Mutant::AskedCountsAsReceived,
+    Mutant::RelaysWordIgnored,
+    Mutant::KeptForever,
+    Mutant::OlderAcknowledgementCrosses,
+    Mutant::BundlesToServing,
 ];
 
 #[test]

@@ -4,11 +4,21 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
+/// The planted bugs that the simulator's seeds find, and the last of them `crates/state/tests/lives.rs`.
+const ELSEWHERE: [Mutant; 5] = [
+    Mutant::ForeseenTrusted,
+    Mutant::OrphansLiveOn,
+    Mutant::HeldChangesForgotten,
+    Mutant::ShortWaits,
+    Mutant::LastUserOfTheEndedUnnamed,
+];
+
 #[test]
 fn every_planted_bug_is_found() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut alive = Vec::new();
-    for planted in Mutant::ALL {
+    let here = |planted: &Mutant| !ELSEWHERE.contains(planted);
+    for planted in Mutant::ALL.into_iter().filter(here) {
         mutant::select(Some(planted));
         let killed = (0..600).find_map(|seed| {
             let fault = catch_unwind(|| match planted {
