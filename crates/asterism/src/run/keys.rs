@@ -17,6 +17,10 @@ use crate::{check, key_file};
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// How long a mistake must stay before it is told: a copy empties the file first, and what it writes may come a round trip of a
+/// WAN or a busy disk later.
+const MISTAKE: Duration = Duration::from_secs(2);
+
 /// What changes when a file is written, replaced, or given another mode or owner: when that was last, inode and length.
 type Stamp = (i64, i64, u64, u64);
 
@@ -26,8 +30,8 @@ pub(super) struct Watch {
     path: PathBuf,
     looked: Time,
     seen: Option<Stamp>,
-    /// Whether it changed and was not read since.
-    changed: bool,
+    /// Since when it is as it is, if nothing came of that yet.
+    unread_since: Option<Time>,
     /// The keys in force.
     installed: KeyRing,
 }
@@ -40,13 +44,13 @@ impl Watch {
             path: check::key_path(&prepared.arguments.config, path),
             looked: Time::ZERO,
             seen: None,
-            changed: true,
+            unread_since: Some(Time::ZERO),
             installed: prepared.keys.clone(),
         })
     }
 
     /// The keys of the file, if it changed to others and has stayed as it is from one look to the next: what is being
-    /// copied is not read.
+    /// copied is not read. A mistake in it only if that stayed for [`MISTAKE`].
     fn look(&mut self, now: Time) -> Option<Result<KeyRing, String>> {
         if now < self.looked + LOOK {
             return None;
@@ -56,13 +60,16 @@ impl Watch {
         let stamp = stamp.map(|file| (file.ctime(), file.ctime_nsec(), file.ino(), file.len()));
         if stamp != self.seen {
             self.seen = stamp;
-            self.changed = true;
+            self.unread_since = Some(now);
             return None;
         }
-        if !core::mem::take(&mut self.changed) {
+        let since = self.unread_since?;
+        let read = key_file::read(&self.path);
+        if read.is_err() && now < since + MISTAKE {
             return None;
         }
-        match key_file::read(&self.path) {
+        self.unread_since = None;
+        match read {
             Ok(keys) if keys == self.installed => None,
             Ok(keys) if hash_seed(keys.sending()) != hash_seed(self.installed.sending()) => {
                 Some(Err(format!(
@@ -86,7 +93,7 @@ impl Service<'_, '_> {
             Some(Ok(keys)) => {
                 if !self.channel.set_keys(keys.clone()) {
                     // The thread has much to do: the next look reads the file again.
-                    watch.changed = true;
+                    watch.unread_since = Some(now);
                     return;
                 }
                 let accepts = listed(&keys.ids().collect::<Vec<_>>());
@@ -109,7 +116,7 @@ impl Service<'_, '_> {
     /// Has the next looks read the key file, whether it changed or not.
     pub(super) fn read_keys_anew(&mut self) {
         if let Some(watch) = &mut self.keys {
-            watch.changed = true;
+            watch.unread_since = Some(Time::ZERO);
         }
     }
 }
@@ -127,7 +134,7 @@ mod tests {
             path: path.to_owned(),
             looked: Time::ZERO,
             seen: None,
-            changed: true,
+            unread_since: Some(Time::ZERO),
             installed: key_file::read(path).unwrap(),
         }
     }
@@ -166,16 +173,25 @@ mod tests {
         watch.installed = ring.clone();
         assert_eq!(looks(&mut watch, &mut now, 5), None);
 
+        // A copy that is slow: empty, then half there, then whole.
+        let text = ring.to_text();
+        for end in [0, text.len() / 2] {
+            fs::write(&path, &text[..end]).unwrap();
+            assert_eq!(looks(&mut watch, &mut now, 9), None, "being copied");
+        }
+        fs::write(&path, &*text).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 20), None, "the same keys again");
+
         // Told once; a mode put right is a change though the content is not.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let told = looks(&mut watch, &mut now, 5).unwrap().unwrap_err();
+        let told = looks(&mut watch, &mut now, 12).unwrap().unwrap_err();
         assert!(told.contains("0644"), "{told}");
-        assert_eq!(looks(&mut watch, &mut now, 5), None);
+        assert_eq!(looks(&mut watch, &mut now, 20), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(looks(&mut watch, &mut now, 5), None, "the same keys again");
 
         fs::remove_file(&path).unwrap();
-        assert!(looks(&mut watch, &mut now, 5).unwrap().is_err());
+        assert!(looks(&mut watch, &mut now, 12).unwrap().is_err());
         key_file::write_new(&path, 2).unwrap();
         let told = looks(&mut watch, &mut now, 5).unwrap().unwrap_err();
         assert!(told.contains("another hash seed"), "{told}");

@@ -89,8 +89,8 @@ impl Scene {
         assert!(end == End::Done && text.contains("Written."), "{text}");
     }
 
-    /// What each host refused, and how often it admitted another or lost sight of it.
-    fn troubles(&self) -> Vec<(Value, usize, u64)> {
+    /// What each host refused, and what it said of admitting another or of losing sight of it.
+    fn troubles(&self) -> Vec<(Value, Vec<String>, u64)> {
         let each = (0..self.hosts.len()).map(|place| {
             let channel = &self.status(place)["channel"];
             let log = self.hosts[place].log();
@@ -100,7 +100,10 @@ impl Scene {
                 "event=key-missing",
                 "event=keys-refused",
             ];
-            let told = told.iter().map(|kind| log.matches(kind).count()).sum();
+            let told = log
+                .lines()
+                .filter(|line| told.iter().any(|kind| line.contains(kind)));
+            let told = told.map(str::to_string).collect();
             let given_up = channel["transport"]["given_up"].as_u64().unwrap();
             (channel["refused"].clone(), told, given_up)
         });

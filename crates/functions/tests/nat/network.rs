@@ -173,7 +173,6 @@ pub(crate) fn icmp(
     out
 }
 
-/// Sends a packet in by a port.
 /// What a station sends that wants to know who has an address.
 pub(crate) fn arp_request(mac: MacAddress, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let mut out = vec![0; 60];
@@ -181,6 +180,7 @@ pub(crate) fn arp_request(mac: MacAddress, sender: Ipv4Addr, target: Ipv4Addr) -
     out
 }
 
+/// Sends a packet in by a port.
 pub(crate) fn send(
     kit: &mut Testkit<Nat>,
     port: PortNumber,
