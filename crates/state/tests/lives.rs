@@ -237,7 +237,7 @@ fn an_image_names_who_used_an_ended_entry_last() {
 /// Only in a build with `--cfg asterism_mutants`.
 #[cfg(asterism_mutants)]
 #[test]
-fn an_image_that_does_not_name_it_is_found() {
+fn the_planted_bug_is_found() {
     use asterism_state::mutant::{self, Mutant};
 
     mutant::select(Some(Mutant::LastUserOfTheEndedUnnamed));
