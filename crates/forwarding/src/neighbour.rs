@@ -152,14 +152,19 @@ impl Router {
         if known.is_some_and(|known| !known.value.may_be_asked(now)) {
             return Ok(Verdict::Drop(Reason::NoRoute));
         }
-        let Some(vacancy) = neighbours.vacancy()? else {
-            return Ok(Verdict::Drop(Reason::TableFull));
+        let vacancy = match known {
+            Some(_) => None,
+            None => neighbours.vacancy()?,
         };
+        if known.is_none() && vacancy.is_none() {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        }
         let mut act = ask.act()?;
         let neighbours = S::writes(&mut act).neighbours;
-        match known {
-            Some(known) => neighbours.update(&known, known.value.asked_at(now)),
-            None => neighbours.insert(vacancy, address, Neighbour::sought(now)),
+        if let Some(known) = known {
+            neighbours.update(&known, known.value.asked_at(now));
+        } else if let Some(vacancy) = vacancy {
+            neighbours.insert(vacancy, address, Neighbour::sought(now));
         }
         let interface = link.interface;
         act.emit(interface.port, |_, out| {

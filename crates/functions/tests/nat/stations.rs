@@ -41,7 +41,11 @@ fn unconfigured() -> NatConfig {
 
 /// The same, which has learnt both routers'.
 fn learnt() -> Kit {
-    let mut kit = Kit::new(nat(unconfigured()));
+    kit_that_learns(unconfigured())
+}
+
+fn kit_that_learns(config: NatConfig) -> Kit {
+    let mut kit = Kit::new(nat(config));
     for (port, ours, router, mac) in ROUTERS {
         asks(&mut kit, port, ours, router, mac);
     }
@@ -127,12 +131,34 @@ fn a_router_that_has_another_station_now_gets_packets_there_at_once() {
 
 #[test]
 fn a_learnt_router_in_use_is_asked_again_and_not_trusted_for_ever() {
-    let mut kit = learnt();
+    a_router_falls_silent(learnt(), |_| {});
+}
+
+/// Whoever fills the table with stations of its own does not keep a router from being found again.
+#[test]
+fn a_silent_router_is_asked_again_though_there_is_room_for_no_other() {
+    let room = 8;
+    let kit = kit_that_learns(NatConfig {
+        neighbours_max: room,
+        ..unconfigured()
+    });
+    a_router_falls_silent(kit, |kit| {
+        for host in 10..40 {
+            let station = Ipv4Addr::new(192, 168, 0, host);
+            asks(kit, INSIDE, INSIDE_ADDRESS, station, REPLACED);
+        }
+        assert_eq!(kit.state().neighbours.len(), room as usize);
+    });
+}
+
+/// The router of the outside link says nothing more; `meanwhile` comes before each of the packets towards it.
+fn a_router_falls_silent(mut kit: Kit, meanwhile: impl Fn(&mut Kit)) {
     let (inside, remote) = (udp([10, 0, 0, 5], 40_000), udp(REMOTE, 443));
     send(&mut kit, INSIDE, inside, remote, Wish::default());
     let mut asked = Vec::new();
     let mut refused = Vec::new();
     for second in (0..1_500).step_by(50) {
+        meanwhile(&mut kit);
         // Two of the same second: it is asked once, and the second is handed on as the first.
         let both = [(); 2].map(|()| send(&mut kit, INSIDE, inside, remote, Wish::default()));
         let emitted = both.each_ref().map(|out| out.emitted.len());
