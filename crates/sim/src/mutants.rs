@@ -59,9 +59,12 @@ const IN_THE_CORE: [placement::Mutant; 12] = [
     placement::Mutant::BundlesToServing,
 ];
 
-/// The planted bug that needs a death and three writes that cross: one seed in two hundred thousand finds it, and each run of the
-/// state's own test (`crates/state/tests/lives.rs`).
-const IN_THE_STATE: state::Mutant = state::Mutant::LastUserOfTheEndedUnnamed;
+/// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
+/// that cross (`crates/state/tests/lives.rs`), one a port granted in the milliseconds after a return (`.../convergence`).
+const IN_THE_STATE: [state::Mutant; 2] = [
+    state::Mutant::LastUserOfTheEndedUnnamed,
+    state::Mutant::GrantsUnjudged,
+];
 
 /// The planted bug of chains, which seeds do not run: the tests of chains find it (`crates/engine/tests/chain/planted.rs`).
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
@@ -76,7 +79,7 @@ impl Planted {
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
         let placement = placement.map(Planted::Placement);
         let state = state::Mutant::ALL.into_iter();
-        let state = state.filter(|planted| *planted != IN_THE_STATE);
+        let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter();
         let engine = engine.filter(|planted| *planted != OF_CHAINS);

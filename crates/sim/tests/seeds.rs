@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 11] = [
+const FOUND: [(u64, &str); 12] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -38,6 +38,10 @@ const FOUND: [(u64, &str); 11] = [
     (
         122_558,
         "the scenario: a stranger came before the member was heard, whose groups images had brought",
+    ),
+    (
+        137_208,
+        "state: who returned granted from all of its place until its pools looked at the epoch's dealing",
     ),
     (
         567_342,

@@ -63,6 +63,9 @@ asterism_mutant::planted! {
     /// What a living member held is granted from before that is known to grant from it no more (two hosts own the same ports
     /// while one has the last epoch and the other has not).
     ReassignedUnreleased,
+    /// A process that has just begun grants from all blocks of its place until it first judges which are its own (a port given to
+    /// two flows, by who returns and by who held it meanwhile).
+    GrantsUnjudged,
     /// A host that nobody answers grants on (a NAT port given to two flows, by a host that was only cut off).
     LeaseWithoutEnd,
     /// What was spent from buckets that are far from empty waits for ever (replicas of a limit differ).

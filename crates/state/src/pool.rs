@@ -256,7 +256,8 @@ impl<S: Space> Pool<S> {
     /// Whether the item is leased to this instance, which may grant it.
     pub fn is_own(&self, item: &S::Item) -> bool {
         let place = self.shared.space.place(item);
-        place.is_some_and(|(shelf, place)| self.shared.is_granted_from(shelf, place))
+        self.shared.knows_its_own()
+            && place.is_some_and(|(shelf, place)| self.shared.is_granted_from(shelf, place))
     }
 
     /// Whether the item is in use, as far as this instance knows, whoever granted it.
@@ -331,6 +332,22 @@ impl<S: Space> Shared<S> {
     fn bit(&self, shelf: u32, place: u32) -> (usize, u64) {
         let word = shelf * self.shelf_blocks + place / BLOCK_ITEMS;
         (word as usize, 1 << (place % BLOCK_ITEMS))
+    }
+
+    /// Whether blocks were judged since the epoch deals them. A process that has just begun has all of its place's until then, and
+    /// others may still grant from those.
+    fn knows_its_own(&self) -> bool {
+        !self.settings.logged
+            || self.leases.borrow().dealt > 0
+            || self
+                .context
+                .leasing
+                .leases
+                .borrow()
+                .dealing
+                .dealt
+                .is_empty()
+            || mutant::active(Mutant::GrantsUnjudged)
     }
 
     fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
@@ -442,7 +459,8 @@ impl<S: Space> Shared<S> {
     fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
         let shelves = self.shelves.borrow();
         let own = shelves.get(shelf as usize)?;
-        if own.free.get() == 0 || self.settings.logged && !self.context.may_lease() {
+        let may_grant = self.context.may_lease() && self.knows_its_own();
+        if own.free.get() == 0 || self.settings.logged && !may_grant {
             return None;
         }
         let mut used = self.used.borrow_mut();

@@ -176,6 +176,29 @@ pub fn leases_run_out_before_others_inherit() {
     }
 }
 
+/// Between its first packets and the first look at its blocks, milliseconds later, it has them all by place.
+pub fn who_returns_grants_nothing_before_it_judged() {
+    let mut dealing = Dealing::default();
+    dealing.leave(13, &[3, 8], 3);
+    dealing.come_back(13, 4);
+    let mut back = Host::new(life(13, 2), 0);
+    assert!(
+        back.grants(),
+        "before the first epoch all is dealt by place"
+    );
+    back.install(4, &[life(3, 1), life(8, 1), life(13, 2)], &dealing);
+    back.context.set_joined();
+    assert_eq!(holders(&[&back]), (0, 0));
+    assert!(!back.grants(), "others have not released");
+    back.at(1_000_000);
+    assert_eq!(holders(&[&back]), (0, 0));
+    assert!(!back.grants());
+    // Nothing was dealt away: its place's are its own at once.
+    let plain = Host::new(life(13, 2), 0);
+    plain.install(4, &[life(13, 2)], &Dealing::default());
+    assert!(plain.grants());
+}
+
 /// It comes back while one of the others has not heard of it.
 pub fn who_returns_waits_until_the_others_released() {
     let ([mut a, mut b, _], mut dealing) = without_the_third(0, true);
@@ -317,4 +340,9 @@ fn a_lease_binds_only_who_leases() {
     assert!(host.context.may_serve());
     host.at(LEASE_US + QUARANTINE_US);
     assert!(!host.context.may_serve(), "nobody answers");
+}
+
+#[test]
+fn unjudged() {
+    who_returns_grants_nothing_before_it_judged();
 }

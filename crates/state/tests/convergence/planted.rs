@@ -32,6 +32,9 @@ fn every_planted_bug_is_found() {
                 Mutant::ReassignedUnfenced | Mutant::LeaseWithoutEnd => {
                     crate::inheritance::leases_run_out_before_others_inherit();
                 }
+                Mutant::GrantsUnjudged => {
+                    crate::inheritance::who_returns_grants_nothing_before_it_judged();
+                }
                 Mutant::ReassignedUnreleased => {
                     crate::inheritance::who_returns_waits_until_the_others_released();
                 }
