@@ -41,8 +41,8 @@ pub struct Verdict {
     pub of: u64,
 }
 
-/// Planted bugs that need many deaths in a row, or one at one moment: the tests of the protocol core find them
-/// (`crates/placement/tests/membership`), where members die by the dozen. Those of relays that only cost time or bytes the tests
+/// Planted bugs that need many deaths in a row, or one word lost at one moment: the tests of the protocol core find them
+/// (`crates/placement/tests/membership`, where members die by the dozen, and `.../replicated`). Those of relays that only cost time or bytes the tests
 /// of sites find (`crates/engine/tests/sites/main.rs`).
 const IN_THE_CORE: [placement::Mutant; 12] = [
     placement::Mutant::ShutWindowNotProbed,

@@ -337,17 +337,11 @@ impl<S: Space> Shared<S> {
     /// Whether blocks were judged since the epoch deals them. A process that has just begun has all of its place's until then, and
     /// others may still grant from those.
     fn knows_its_own(&self) -> bool {
-        !self.settings.logged
-            || self.leases.borrow().dealt > 0
-            || self
-                .context
-                .leasing
-                .leases
-                .borrow()
-                .dealing
-                .dealt
-                .is_empty()
-            || mutant::active(Mutant::GrantsUnjudged)
+        if !self.settings.logged || mutant::active(Mutant::GrantsUnjudged) {
+            return true;
+        }
+        let leases = self.context.leasing.leases.borrow();
+        self.leases.borrow().dealt > 0 || leases.dealing.dealt.is_empty()
     }
 
     fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
