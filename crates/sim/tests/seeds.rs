@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 12] = [
+const FOUND: [(u64, &str); 13] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -42,6 +42,10 @@ const FOUND: [(u64, &str); 12] = [
     (
         137_208,
         "state: who returned granted from all of its place until its pools looked at the epoch's dealing",
+    ),
+    (
+        153_367,
+        "the scenario: a last message was sent behind what a narrow link still had queued",
     ),
     (
         567_342,

@@ -128,6 +128,14 @@ impl Network {
         self.in_flight.peek().map(|Reverse(datagram)| datagram.due)
     }
 
+    /// When the last datagram that is on its way from `from` to `to` arrives; `None` when none is. Looks at all that are on their
+    /// way, wherever to.
+    pub fn last_delivery(&self, from: u16, to: u16) -> Option<Time> {
+        let on_the_link = |datagram: &&Datagram| (datagram.from, datagram.to) == (from, to);
+        let in_flight = self.in_flight.iter().map(|Reverse(datagram)| datagram);
+        in_flight.filter(on_the_link).map(|one| one.due).max()
+    }
+
     /// The next datagram that has arrived by `now`: from, to, bytes. Give the buffer back with [`Network::recycle`].
     pub fn receive(&mut self, now: Time) -> Option<(u16, u16, Vec<u8>)> {
         if self.next_delivery()? > now {
@@ -285,7 +293,11 @@ mod tests {
         for value in 0..20u8 {
             network.send(Time::ZERO, 0, 1, &[value; 1000]);
         }
+        // The rest did not fit the queue, and nothing goes the other way.
+        assert_eq!(network.last_delivery(0, 1), Some(at(10_000)));
+        assert_eq!(network.last_delivery(1, 0), None);
         let all = drain(&mut network);
+        assert_eq!(network.last_delivery(0, 1), None);
         assert_eq!(
             all.iter().map(|delivery| delivery.0).collect::<Vec<_>>(),
             (1..=10).map(|n| n * 1000).collect::<Vec<_>>()
