@@ -65,8 +65,13 @@ pub(super) const WARM_UP_PASS: usize = 500;
 const SERVICES: u16 = 100;
 /// The first of them.
 const FIRST_SERVICE: u16 = 5_000;
-/// More than all tables of a function's clusters come to hold.
+/// More than all tables of a function's clusters come to hold, in one set-up.
 pub(super) const MEMORY_BYTES: usize = 1 << 29;
+/// Set-ups, each with flows and memory of its own: where tables happen to lie is worth up to a tenth, the same for all windows of
+/// one.
+const SET_UPS: u64 = 5;
+/// Further apart than the seeds of the members of one.
+const SEEDS_OF_A_SET_UP: u64 = 10_000;
 /// What a pass is taken to take, at least and at most: 12 and 250 ns per packet.
 pub(super) const PASS_TIME_MIN: Duration = Duration::from_micros(100);
 pub(super) const PASS_TIME_MAX: Duration = Duration::from_micros(2_000);
@@ -392,6 +397,65 @@ impl<F: NetworkFunction> Subject<F> {
     }
 }
 
+/// The clusters of one set-up.
+struct SetUp<F: NetworkFunction> {
+    subjects: Vec<Subject<F>>,
+}
+
+impl<F: NetworkFunction> SetUp<F> {
+    fn new(kind: &Kind<F>, rounds: usize, seed: u64) -> Result<Self, Failure> {
+        // No window takes 25 ms: its passes have at most 2 ms each.
+        let new_flows = (rounds + WARM_ROUNDS + 1) * NEW_FLOWS_PER_SECOND as usize / 40;
+        let warm_flows = (WARM_UP.as_secs_f64() * NEW_FLOWS_PER_SECOND) as usize;
+        let flows = KNOWN + new_flows + warm_flows;
+        let subject = |&size: &usize| Subject::new(kind, size, flows, seed);
+        Ok(Self {
+            subjects: kind.sizes.iter().map(subject).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The clusters in turn; `costs` has a list for each.
+    fn measure(&mut self, rounds: usize, costs: &mut [Vec<Cost>]) -> Result<(), Failure> {
+        let subjects = &mut self.subjects;
+        // What a pass takes by itself is what it is taken to take everywhere.
+        let mut time = Duration::from_micros(300);
+        for round in 0..WARM_ROUNDS + rounds {
+            if round == WARM_ROUNDS {
+                for subject in subjects.iter_mut() {
+                    for _ in 0..WARM_UP.as_nanos().div_ceil((time * PASSES).as_nanos()) {
+                        subject.window(WARM_UP_PASS, time)?;
+                    }
+                }
+            }
+            for turn in 0..subjects.len() {
+                // A B C, C B A, ...
+                let place = match round % 2 {
+                    0 => turn,
+                    _ => subjects.len() - 1 - turn,
+                };
+                let cost = subjects[place].window(PASS, time)?;
+                if round >= WARM_ROUNDS {
+                    costs[place].push(cost);
+                } else if place == 0 {
+                    let ns = (cost.packet_thread * PASS as f64) as u64;
+                    time = Duration::from_nanos(ns).clamp(PASS_TIME_MIN, PASS_TIME_MAX);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What of the time was lost, if nothing else was.
+    fn check(&mut self, kind: &Kind<F>) -> Result<LostTime, Failure> {
+        let mut lost = LostTime::default();
+        for subject in &mut self.subjects {
+            subject.check(kind)?;
+            lost = lost.and(subject.packet_thread.lost());
+        }
+        Ok(lost)
+    }
+}
+
 /// What the windows of a function gave.
 struct Found {
     outcome: Outcome,
@@ -400,56 +464,30 @@ struct Found {
     lost: LostTime,
 }
 
-/// The clusters of a function, in turn.
+/// The clusters of a function, in turn, in several set-ups.
 fn measure<F: NetworkFunction>(
     context: &Context,
     kind: &Kind<F>,
     mut outcome: Outcome,
 ) -> Result<Found, Failure> {
     let rounds = if context.full { 25 } else { 9 };
-    context.say(&format!("{}: opening flows", kind.name));
-    // No window takes 25 ms: its passes have at most 2 ms each.
-    let new_flows = (rounds + WARM_ROUNDS + 1) * NEW_FLOWS_PER_SECOND as usize / 40;
-    let warm_flows = (WARM_UP.as_secs_f64() * NEW_FLOWS_PER_SECOND) as usize;
-    let flows = KNOWN + new_flows + warm_flows;
-    let mut subjects = Vec::new();
-    for &size in kind.sizes {
-        subjects.push(Subject::new(kind, size, flows, context.seed)?);
-    }
     let mut costs: Vec<Vec<Cost>> = vec![Vec::new(); kind.sizes.len()];
-    // What a pass takes by itself is what it is taken to take everywhere.
-    let mut time = Duration::from_micros(300);
-    for round in 0..WARM_ROUNDS + rounds {
-        if round == WARM_ROUNDS {
-            for subject in &mut subjects {
-                for _ in 0..WARM_UP.as_nanos().div_ceil((time * PASSES).as_nanos()) {
-                    subject.window(WARM_UP_PASS, time)?;
-                }
-            }
-        }
-        for turn in 0..kind.sizes.len() {
-            // A B C, C B A, ...
-            let place = match round % 2 {
-                0 => turn,
-                _ => kind.sizes.len() - 1 - turn,
-            };
-            let cost = subjects[place].window(PASS, time)?;
-            if round >= WARM_ROUNDS {
-                costs[place].push(cost);
-            } else if place == 0 {
-                let ns = (cost.packet_thread * PASS as f64) as u64;
-                time = Duration::from_nanos(ns).clamp(PASS_TIME_MIN, PASS_TIME_MAX);
-            }
-        }
+    let mut lost = LostTime::default();
+    // Kept until the last is measured, so that each has memory of its own.
+    let mut set_ups = Vec::new();
+    for number in 0..SET_UPS {
+        context.say(&format!(
+            "{}: opening flows, {} of {SET_UPS}",
+            kind.name,
+            number + 1
+        ));
+        let mut set_up = SetUp::new(kind, rounds, context.seed + number * SEEDS_OF_A_SET_UP)?;
+        set_up.measure(rounds, &mut costs)?;
+        lost = lost.and(set_up.check(kind)?);
+        set_ups.push(set_up);
     }
-    let mut found = Found {
-        outcome: Outcome::default(),
-        ratios: Vec::new(),
-        lost: LostTime::default(),
-    };
-    for ((&size, subject), own) in kind.sizes.iter().zip(&mut subjects).zip(&costs) {
-        subject.check(kind)?;
-        found.lost = found.lost.and(subject.packet_thread.lost());
+    let mut found = Vec::new();
+    for (&size, own) in kind.sizes.iter().zip(&costs) {
         let pairs = || costs[0].iter().zip(own);
         let ratios: Vec<f64> = pairs()
             .map(|(alone, own)| alone.packet_thread / own.packet_thread)
@@ -474,17 +512,24 @@ fn measure<F: NetworkFunction>(
                 Spread::of(&with_channel).median,
             );
         if size == SIZE_OF_THE_PAPER {
+            for (set_up, ratios) in ratios.chunks(rounds).enumerate() {
+                let of_it = format!("ratio-set-up-{}", set_up + 1);
+                outcome = outcome.variant(name(&of_it), Spread::of(ratios).median);
+            }
             outcome = outcome.samples(name("ratio"), ratios.clone());
-            found.ratios = ratios;
+            found = ratios;
         }
     }
-    found.outcome = outcome;
-    Ok(found)
+    Ok(Found {
+        outcome,
+        ratios: found,
+        lost,
+    })
 }
 
 fn figure_4(context: &Context) -> Result<Outcome, Failure> {
     stay_on_core(0);
-    provide_memory(MEMORY_BYTES);
+    provide_memory(SET_UPS as usize * MEMORY_BYTES);
     let of_nat = measure(context, &NAT, Outcome::default())?;
     let of_idps = measure(context, &IDPS, of_nat.outcome)?;
     let slow = measure(context, &IDPS_SLOW, of_idps.outcome)?;
