@@ -32,6 +32,7 @@ impl core::fmt::Debug for Connection {
             TCP if self.is_established() => "tcp established",
             TCP => "tcp transitory",
             UDP_QUERY => "dns query",
+            UDP if *self == Self::MAPPING => "mapping",
             UDP => "udp",
             _ => "icmp query",
         })
@@ -57,6 +58,10 @@ const ICMP_QUERY: u8 = 3;
 const DNS_PORT: u16 = 53;
 
 impl Connection {
+    /// No session, but a place for some: nothing is ever seen of it, and it has an idle class of its own, the seventh, in tables
+    /// that have one.
+    pub const MAPPING: Self = Self(UDP << KIND_SHIFT | 1);
+
     /// A session with `remote` of which nothing was seen yet.
     pub fn new(remote: Endpoint) -> Self {
         let kind = match (remote.protocol, remote.port) {
@@ -112,6 +117,7 @@ impl Connection {
             TCP if self.ended() => 2,
             TCP if self.is_established() => 1,
             TCP => 0,
+            UDP if *self == Self::MAPPING => 6,
             UDP => 3,
             UDP_QUERY => 4,
             _ => 5,

@@ -432,8 +432,8 @@ pub const CLAUSES: &[Clause] = &[
         6888,
         "REQ-9",
         "mappings by the subscriber's own wish, by PCP",
-        NotMet,
-        "Neither PCP (RFC 6887) nor NAT-PMP nor UPnP is spoken; the operator writes forwards.",
+        Configured,
+        "port_control: MAP and ANNOUNCE of RFC 6887, with PREFER_FAILURE. PEER, THIRD_PARTY and FILTER are refused by their codes; NAT-PMP and UPnP are not spoken.",
     ),
     clause(
         6888,

@@ -7,9 +7,10 @@ use core::fmt;
 use core::net::Ipv4Addr;
 
 use asterism_forwarding::{IdleTimes, Interface, ROUTES_MAX, Route, Side, is_host};
-use asterism_function::{Endpoint, MacAddress, Protocol};
+use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
 use super::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
+use super::pcp::PortControl;
 use super::untranslated::Untranslated;
 
 /// Outside addresses at most: so many have a one-byte name on the wire.
@@ -76,6 +77,8 @@ pub struct NatConfig {
     pub neighbours_max: u32,
     /// ICMP errors that are sent per second at most, each side on its own (RFC 1812 §4.3.2.8).
     pub icmp_errors_per_second: u16,
+    /// Inside hosts may ask for mappings (RFC 6887).
+    pub port_control: Option<PortControl>,
     /// Outside addresses for some of the inside.
     pub pools: Vec<AddressPool>,
     /// What each subscriber may have.
@@ -110,6 +113,7 @@ impl NatConfig {
             fragments_max: 1 << 12,
             neighbours_max: 1 << 12,
             icmp_errors_per_second: 100,
+            port_control: None,
             pools: Vec::new(),
             subscribers: SubscriberLimits::NONE,
             blocks: None,
@@ -127,12 +131,34 @@ impl NatConfig {
         self.check_forwards(&mut faults);
         self.check_untranslated(&mut faults);
         self.check_limits(&mut faults);
+        self.check_port_control(&mut faults);
         self.check_pools(&mut faults);
         self.check_subscribers(&mut faults);
         if faults.0.is_empty() {
             Ok(())
         } else {
             Err(faults.0)
+        }
+    }
+
+    /// When sessions end, by idle class: mappings last.
+    pub(super) fn session_idle(&self) -> [Tick; 7] {
+        let [a, b, c, d, e, f] = self.idle.classes();
+        let mapping = self.port_control.unwrap_or(PortControl::DEFAULT).idle();
+        [a, b, c, d, e, f, mapping]
+    }
+
+    fn check_port_control(&self, faults: &mut Faults) {
+        let Some(control) = self.port_control else {
+            return;
+        };
+        let (least, most) = PortControl::LIFETIMES;
+        if !(least..=most).contains(&control.lifetime) {
+            let sentence = format!("{} s are not {least} to {most} s", control.lifetime);
+            faults.add("port_control", sentence);
+        }
+        if control.mappings_max == 0 {
+            faults.add("port_control", "0 mappings are none".to_owned());
         }
     }
 

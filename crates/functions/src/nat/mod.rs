@@ -1,11 +1,12 @@
 //! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382,
-//! RFC 5508, RFC 6888, RFC 7857; `clauses.rs` says which clause is met how).
+//! RFC 5508, RFC 6887, RFC 6888, RFC 7857; `clauses.rs` says which clause is met how).
 //!
 //! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
 //! the path of a packet whose session is known: one probe, then edits. Everything else is in the files beside it, all of
 //! it off that path: `open.rs` (new sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them), and for
 //! carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas, blocks and pools), `census/` (who has
-//! which ports) and `untranslated.rs` (destinations that are none of the NAT's business). Read first: `session.rs`.
+//! which ports), `pcp/` (mappings that hosts ask for) and `untranslated.rs` (destinations that are none of the NAT's business). Read
+//! first: `session.rs`.
 //!
 //! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
 //! is translated by the binding and leaves no trace: outsiders cannot fill the table.
@@ -17,6 +18,7 @@ mod error;
 pub mod export;
 mod limits;
 mod open;
+pub mod pcp;
 mod ports;
 mod session;
 mod subscribers;
@@ -30,7 +32,7 @@ use asterism_forwarding::{
     Came, Errors, Fragments, Link, Neighbours, Router, RouterConfig, forwards, tables,
 };
 use asterism_function::{
-    Ask, Builder, End, Endpoint, Late, NetworkFunction, Pool, Reason, Table, Verdict, objects,
+    Ask, Builder, End, Endpoint, Late, Map, NetworkFunction, Pool, Reason, Table, Verdict, objects,
     state,
 };
 
@@ -44,6 +46,7 @@ pub use limits::{
     AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
     POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
 };
+pub use pcp::{Asked, PortControl};
 pub use ports::OutsidePorts;
 pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
 pub use untranslated::{UNTRANSLATED_MAX, Untranslated};
@@ -59,6 +62,8 @@ pub struct NatState {
     pub sessions: Table<Session, Connection>,
     /// The outside endpoints.
     pub ports: Pool<OutsidePorts>,
+    /// What it takes to change a mapping that an inside host asked for.
+    pub mappings: Map<Endpoint, Asked>,
     /// Fragmented datagrams whose first fragment was seen.
     pub fragments: Fragments<Fragmented>,
     /// Ethernet addresses learnt by ARP.
@@ -313,6 +318,9 @@ impl Nat {
     /// A packet to an address of ours that is no translation.
     #[cold]
     fn own(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        if let Some(client) = self.asks(&ask) {
+            return self.asked(ask, client);
+        }
         let side = self.router.side(ask.port());
         self.router
             .own(ask, |source| self.router.side_of(source) == side)
@@ -324,7 +332,8 @@ impl NetworkFunction for Nat {
 
     fn state(&self, builder: &Builder) -> NatState {
         let config = &self.config;
-        let mut sessions = builder.table("sessions", config.sessions_max, &config.idle.classes());
+        let idle = config.session_idle();
+        let mut sessions = builder.table("sessions", config.sessions_max, &idle);
         let space = OutsidePorts::new(config);
         let census = Rc::new(Census::new(
             config,
@@ -347,11 +356,14 @@ impl NetworkFunction for Nat {
             holds.hold(&session.outside());
             census.adopted(session);
         });
+        let control = config.port_control.unwrap_or(PortControl::DEFAULT);
+        let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);
         let (fragments, neighbours, errors) =
             tables(builder, config.fragments_max, config.neighbours_max);
         NatState {
             sessions,
             ports,
+            mappings,
             fragments,
             neighbours,
             errors,
@@ -410,10 +422,11 @@ impl NetworkFunction for Nat {
             bytes.extend(outside.to_bits().to_be_bytes());
             bytes.extend(inside.to_bits().to_be_bytes());
         }
-        for seconds in config.idle.classes() {
+        for seconds in config.session_idle() {
             bytes.extend(seconds.to_be_bytes());
         }
         for count in [
+            config.port_control.map_or(0, |one| one.mappings_max),
             config.sessions_max,
             config.fragments_max,
             config.neighbours_max,

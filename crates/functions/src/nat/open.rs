@@ -10,7 +10,7 @@ use asterism_function::{
 
 use super::config::Filtering;
 use super::session::{BY_INSIDE, BY_OUTSIDE, Session};
-use super::{Nat, NatState};
+use super::{Nat, NatState, pcp};
 use crate::mutant::{self, Mutant};
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
@@ -30,11 +30,20 @@ enum Belongs {
 }
 
 /// The outside endpoint of a session to be opened.
-enum Outside {
+pub(super) enum Outside {
     /// The binding that there is.
     Bound(Endpoint),
     /// A port of its own.
     Granted(Grant<Endpoint>),
+}
+
+impl Outside {
+    pub(super) fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Bound(outside) => *outside,
+            Self::Granted(grant) => grant.item(),
+        }
+    }
 }
 
 /// Who gets a packet to an outside endpoint.
@@ -99,8 +108,7 @@ impl Nat {
         };
         let outside = match &belongs {
             Belongs::To(at) => at.row.outside(),
-            Belongs::ToNew(_, Outside::Bound(outside)) => *outside,
-            Belongs::ToNew(_, Outside::Granted(grant)) => grant.item(),
+            Belongs::ToNew(_, outside) => outside.endpoint(),
         };
         let target = if hairpins {
             Some(self.target(&ask, outside, remote)?)
@@ -223,7 +231,7 @@ impl Nat {
         if flags.contains(TcpFlags::RST) {
             return Ok(Err(Reason::NoBinding));
         }
-        let outside = match self.bind(ask, inside)? {
+        let outside = match self.bind(ask, inside, inside.port)? {
             Ok(outside) => outside,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -255,11 +263,13 @@ impl Nat {
     }
 
     /// The outside endpoint for a new session of an inside endpoint: its binding, else a port of its own on the
-    /// address that the inside address is paired with (RFC 4787 REQ-1 to REQ-4). Or why there is none.
-    fn bind(
+    /// address that the inside address is paired with (RFC 4787 REQ-1 to REQ-4), the `wished` one where it is free. Or why there
+    /// is none.
+    pub(super) fn bind(
         &self,
         ask: &Ask<'_, NatState>,
         inside: Endpoint,
+        wished: u16,
     ) -> Result<Result<Outside, Reason>, Late> {
         let bound = self.bound(ask, inside)?;
         if let Some(reason) = self.refuses(ask, inside, bound.is_some()) {
@@ -281,7 +291,7 @@ impl Nat {
                 pool[((paired + address) % addresses) as usize],
                 inside.protocol,
             );
-            let wish = space.wish(shelf, inside.port);
+            let wish = space.wish(shelf, wished);
             let tries = if inside.protocol == Protocol::UDP {
                 PARITY_TRIES_MAX
             } else {
@@ -297,7 +307,7 @@ impl Nat {
                 let Some(grant) = ask.ports.grant(shelf, (wish + step) % items)? else {
                     break;
                 };
-                let keeps_parity = (grant.item().port ^ inside.port) & 1 == 0;
+                let keeps_parity = (grant.item().port ^ wished) & 1 == 0;
                 granted = Some(grant);
                 if keeps_parity {
                     break;
@@ -316,15 +326,21 @@ impl Nat {
         ask: &Ask<'_, NatState>,
         inside: Endpoint,
     ) -> Result<Option<Endpoint>, Late> {
-        let forwards = &self.forwards_by_inside;
-        if let Ok(place) = forwards.binary_search_by_key(&inside, |forward| forward.0) {
-            return Ok(Some(forwards[place].1));
+        if let Some(outside) = self.forwarded(inside) {
+            return Ok(Some(outside));
         }
         if mutant::active(Mutant::BindingNotReused) {
             return Ok(None);
         }
         let session = ask.sessions.any_of(BY_INSIDE, &inside)?;
         Ok(session.map(|session| session.row.outside()))
+    }
+
+    /// The outside endpoint that the operator forwards to an inside endpoint.
+    pub(super) fn forwarded(&self, inside: Endpoint) -> Option<Endpoint> {
+        let forwards = &self.forwards_by_inside;
+        let found = forwards.binary_search_by_key(&inside, |forward| forward.0);
+        found.ok().map(|place| forwards[place].1)
     }
 
     /// Who gets a packet from `remote` to `outside`. Late where another instance may have opened the session and its
@@ -350,6 +366,12 @@ impl Nat {
         };
         let lets_in = match self.config.filtering {
             Filtering::EndpointIndependent => true,
+            // Who asked for a mapping wants to hear of anybody (RFC 6887 §11.3).
+            _ if self.config.port_control.is_some()
+                && sessions.by_right(&pcp::mapped(outside))?.is_some() =>
+            {
+                true
+            }
             Filtering::AddressDependent => sessions
                 .any_of_where(BY_OUTSIDE, &outside, |row| {
                     row.remote().address == remote.address

@@ -17,6 +17,7 @@ mod network;
 #[path = "../programs/nfcapd.rs"]
 mod nfcapd;
 mod own;
+mod pcp;
 mod settings;
 mod stations;
 mod untranslated;

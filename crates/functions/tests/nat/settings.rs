@@ -1,7 +1,9 @@
 //! Configurations: what is wrong is said, all of it at once.
 
 use asterism_function::{Endpoint, MacAddress, Protocol};
-use asterism_functions::nat::{Forward, Nat, NatConfig, Prefix, Route, Side, Untranslated};
+use asterism_functions::nat::{
+    Forward, Nat, NatConfig, PortControl, Prefix, Route, Side, Untranslated,
+};
 
 use crate::network::*;
 
@@ -63,6 +65,20 @@ fn every_fault_is_found() {
     );
     assert_eq!(faults(|c| (c.idle.udp, c.short_idle) = (0, true)), ["idle"]);
     assert_eq!(faults(|c| c.sessions_max = 0), ["sessions_max"]);
+    for (lifetime, mappings_max, wrong) in [
+        (120, 1, 0),
+        (86_400, 1, 0),
+        (119, 1, 1),
+        (86_401, 1, 1),
+        (u32::MAX, 0, 2),
+    ] {
+        let control = PortControl {
+            lifetime,
+            mappings_max,
+        };
+        let found = faults(|c| c.port_control = Some(control));
+        assert_eq!(found, vec!["port_control"; wrong]);
+    }
     let forward = Forward {
         outside: tcp(OUTSIDE_ADDRESS.octets(), 80),
         inside: tcp([10, 0, 0, 80], 80),
@@ -139,6 +155,8 @@ fn hosts_that_would_disagree_have_other_schemas() {
     assert_ne!(schema(|_| {}), schema(|c| c.outside_addresses.reverse()));
     assert_ne!(schema(|_| {}), schema(|c| c.outside_ports.0 += 1));
     assert_ne!(schema(|_| {}), schema(|c| c.idle.udp += 1));
+    let answers = |c: &mut NatConfig| c.port_control = Some(PortControl::DEFAULT);
+    assert_ne!(schema(|_| {}), schema(answers));
     let exempt = |c: &mut NatConfig| c.untranslated = vec![Untranslated::all(Prefix::ALL)];
     assert_ne!(schema(|_| {}), schema(exempt));
 }

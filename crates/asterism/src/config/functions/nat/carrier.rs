@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use asterism_functions::nat::{
     self, AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, NatConfig,
-    OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
+    OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX,
+    SubscriberLimits,
 };
 use asterism_state::BLOCK_ITEMS;
 
@@ -31,6 +32,8 @@ pub struct CarrierSettings {
     pub port_rest: PortRest,
     /// Where the log goes.
     pub log: LogSettings,
+    /// How long mappings live that inside hosts ask for, if they may.
+    pub port_control: Option<Duration>,
 }
 
 /// Outside addresses for some of the inside.
@@ -76,7 +79,7 @@ impl PoolSettings {
 }
 
 /// The fields of `[function.nat]` that carriers need.
-pub(super) const FIELDS: [Field; 5] = [
+pub(super) const FIELDS: [Field; 6] = [
     Field {
         name: "pools",
         kind: Kind::List {
@@ -110,7 +113,27 @@ pub(super) const FIELDS: [Field; 5] = [
         default: Default::Is("{}"),
         meaning: "Where `asterism run` logs who had which block of ports, or else which port. Destinations are never logged (RFC 6888, REQ-12).",
     },
+    Field {
+        name: "port_control",
+        kind: Kind::Table(&PORT_CONTROL),
+        default: Default::Unset("nobody is answered"),
+        meaning: "Inside hosts may ask for outside ports by PCP, at the address of `inside_link` (RFC 6887; RFC 6888, REQ-9).",
+    },
 ];
+
+static PORT_CONTROL: Section = Section {
+    path: "function.nat.port_control",
+    meaning: "Mappings that inside hosts ask for by the Port Control Protocol. How many there may be, `state.mappings` says.",
+    fields: &[Field {
+        name: "lifetime",
+        kind: Kind::Duration {
+            least: Duration::from_secs(PortControl::LIFETIMES.0 as u64),
+            most: Duration::from_secs(PortControl::LIFETIMES.1 as u64),
+        },
+        default: Default::Is("\"2h\""),
+        meaning: "How long a mapping lives unless its host prolongs it, whatever it asked for, in whole seconds (RFC 6887, section 15).",
+    }],
+};
 
 static POOL: Section = Section {
     path: "function.nat.pools",
@@ -283,6 +306,10 @@ pub(super) fn read(values: &Values, report: &mut Report) -> Option<CarrierSettin
             file: log.text("file").map(PathBuf::from),
             collector: log.socket("collector"),
         },
+        port_control: match values.table("port_control") {
+            None => None,
+            Some(control) => Some(control.duration("lifetime")?),
+        },
     })
 }
 
@@ -365,6 +392,9 @@ fn check_pools(values: &Values, report: &mut Report) {
 }
 
 fn check_limits(values: &Values, report: &mut Report) {
+    if let Some(control) = values.table("port_control") {
+        check_whole_seconds(&control, "lifetime", report);
+    }
     if let Some(subscribers) = values.table("subscribers")
         && let (Some(rate), Some(burst)) =
             (subscribers.rate("new_sessions"), subscribers.count("burst"))
@@ -467,6 +497,10 @@ impl CarrierSettings {
         config.blocks = self.blocks;
         config.port_rest = self.port_rest;
         config.log = self.log.is_on();
+        config.port_control = self.port_control.map(|lifetime| PortControl {
+            lifetime: ticks(lifetime),
+            ..PortControl::DEFAULT
+        });
     }
 
     /// In words, behind those of the NAT.
@@ -486,6 +520,9 @@ impl CarrierSettings {
         if self.subscribers.ports_max != 0 {
             let most = self.subscribers.ports_max;
             text.push_str(&format!(", {most} ports a subscriber at most"));
+        }
+        if self.port_control.is_some() {
+            text.push_str(", hosts may ask for ports");
         }
         text
     }

@@ -26,6 +26,17 @@ object!(
     "The outside ports that sessions use.",
     [placement(REPLICATED), delay(), absent(WAIT), allocation()]
 );
+object!(
+    MAPPINGS,
+    "function.nat.state.mappings",
+    "Who may change the mappings that inside hosts asked for.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("4_096")
+    ]
+);
 router_objects!("nat");
 
 pub(in super::super) const NAT: Described = Described {
@@ -34,6 +45,7 @@ pub(in super::super) const NAT: Described = Described {
     objects: &[
         described("sessions", ObjectKind::Table, &SESSIONS),
         described("ports", ObjectKind::Pool, &PORTS),
+        described("mappings", ObjectKind::Table, &MAPPINGS),
         described("fragments", ObjectKind::Table, &FRAGMENTS),
         described("neighbours", ObjectKind::Table, &NEIGHBOURS),
         described("errors", ObjectKind::Table, &ERRORS),
@@ -143,6 +155,7 @@ static SETTINGS: Section = Section {
         CARRIER[2],
         CARRIER[3],
         CARRIER[4],
+        CARRIER[5],
         Field {
             name: "inside_link",
             kind: Kind::Table(&INSIDE_LINK),

@@ -21,12 +21,15 @@ impl FunctionSettings for NatSettings {
     type Function = Nat;
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Nat, String> {
-        let config = NatConfig {
+        let mut config = NatConfig {
             sessions_max: capacity(objects, "sessions"),
             fragments_max: capacity(objects, "fragments"),
             neighbours_max: capacity(objects, "neighbours"),
             ..nat_config(self)
         };
+        if let Some(control) = &mut config.port_control {
+            control.mappings_max = capacity(objects, "mappings");
+        }
         Nat::new(config).map_err(|faults| {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             format!("the NAT cannot be made: {}", faults.join("; "))

@@ -1,0 +1,259 @@
+//! Mappings that inside hosts ask for, by the Port Control Protocol (RFC 6887; RFC 6888 REQ-9). Imports `asterism_function` and what
+//! lies beside it; `message.rs` is what is on the wire.
+//!
+//! A mapping is a session with nobody: it holds the outside port as every session does, is found as the binding of its inside
+//! endpoint, ends when nobody prolonged it for its lifetime, and lives on every instance. So whichever instance is asked next, and
+//! whichever died, the mapping is there. What the asker must know to change it lies in a table of its own.
+
+mod message;
+
+use core::net::Ipv4Addr;
+
+use asterism_forwarding::{Connection, Ends, Side, is_host};
+use asterism_function::{
+    Act, Ask, Endpoint, Fragment, Late, Protocol, Reason, Tick, Value, Verdict, Wire, build,
+};
+
+use super::open::Outside;
+use super::{Nat, NatState, Session};
+use message::{Answer, FOR_EVER};
+pub use message::{MESSAGE_BYTES_MAX, MapRequest, Nonce, PORT, Refusal, Request, ResultCode};
+
+/// The draw of a random number that an answer's identification is.
+const IDENTIFICATION_DRAW: u64 = 17;
+
+/// How inside hosts may ask for mappings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortControl {
+    /// Seconds that a mapping lives unless it is prolonged, whatever was asked for: at least 120 (RFC 6887 §15).
+    pub lifetime: Tick,
+    /// Mappings at most, over the whole cluster.
+    pub mappings_max: u32,
+}
+
+impl PortControl {
+    /// Two hours, for four thousand mappings.
+    pub const DEFAULT: Self = Self {
+        lifetime: 7_200,
+        mappings_max: 1 << 12,
+    };
+    /// The least that a lifetime may be, and the most (RFC 6887 §15).
+    pub const LIFETIMES: (Tick, Tick) = (120, 86_400);
+
+    /// After how many seconds a mapping ends that nobody prolonged: a quarter later than its asker was told, since one instance may
+    /// hear late that another one prolonged it.
+    pub(super) const fn idle(self) -> Tick {
+        self.lifetime + self.lifetime / 4
+    }
+}
+
+/// What it takes to change a mapping, by its inside endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+#[value(order(since, nonce_high, nonce_low))]
+pub struct Asked {
+    /// When it was prolonged last.
+    pub since: Tick,
+    /// The number that its asker made up: its first eight bytes.
+    pub nonce_high: u64,
+    /// The other four.
+    pub nonce_low: u32,
+}
+
+impl Asked {
+    fn new(nonce: Nonce, since: Tick) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = nonce.0;
+        Self {
+            since,
+            nonce_high: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            nonce_low: u32::from_be_bytes([i, j, k, l]),
+        }
+    }
+
+    /// Whether the same made both.
+    fn is_of(&self, other: &Self) -> bool {
+        (self.nonce_high, self.nonce_low) == (other.nonce_high, other.nonce_low)
+    }
+}
+
+/// Who a mapping is a session with.
+const fn nobody(protocol: Protocol) -> Endpoint {
+    Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, protocol)
+}
+
+/// Of an outside endpoint, as a packet from nobody would have it.
+pub(super) fn mapped(outside: Endpoint) -> Ends {
+    Ends::between(nobody(outside.protocol), outside)
+}
+
+impl Nat {
+    /// Who asks, if a packet to an interface is a request that is to be heard: from the inside, and whole.
+    pub(super) fn asks(&self, ask: &Ask<'_, NatState>) -> Option<Endpoint> {
+        self.config.port_control?;
+        let flow = ask.packet().flow4()?;
+        let (from, to) = (flow.source(), flow.destination());
+        let is_request = (to.address, to.port) == (self.config.inside.address, PORT)
+            && to.protocol == Protocol::UDP
+            && self.router.side(ask.port()) == Some(Side::Inside)
+            && ask.packet().layout().fragment() == Fragment::Whole;
+        (is_request && is_host(from.address) && from.port != 0).then_some(from)
+    }
+
+    /// A request to the server at the inside interface.
+    #[cold]
+    pub(super) fn asked(&self, ask: Ask<'_, NatState>, client: Endpoint) -> Result<Verdict, Late> {
+        if ask.packet().verify_transport_checksum() == Some(false) {
+            return Ok(Verdict::Drop(Reason::NotForUs));
+        }
+        match Request::read(ask.packet().payload(), client.address) {
+            Err(Refusal::Silent) => Ok(Verdict::Drop(Reason::NotForUs)),
+            Err(Refusal::Told(code)) => self.answer(ask, Answer::refusal(code), |_| {}),
+            Ok(Request::Announce) => {
+                let answer = Answer {
+                    code: ResultCode::Success,
+                    lifetime: 0,
+                    external: None,
+                };
+                self.answer(ask, answer, |_| {})
+            }
+            Ok(Request::Map(request)) => {
+                let inside = Endpoint::new(client.address, request.internal_port, request.protocol);
+                self.map(ask, inside, &request)
+            }
+        }
+    }
+
+    /// Makes, prolongs or ends a mapping (§11.3, §15).
+    fn map(
+        &self,
+        ask: Ask<'_, NatState>,
+        inside: Endpoint,
+        request: &MapRequest,
+    ) -> Result<Verdict, Late> {
+        let refuse = |ask, code| self.answer(ask, Answer::refusal(code), |_| {});
+        let lifetime = self.config.port_control.map_or(0, |one| one.lifetime);
+        let success = |lifetime, outside: Endpoint| Answer {
+            code: ResultCode::Success,
+            lifetime,
+            external: Some((outside.address, outside.port)),
+        };
+        let is_wished = |outside: Endpoint| {
+            let wished = request.external_address;
+            outside.port == request.external_port
+                && (wished.is_unspecified() || wished == outside.address)
+        };
+        if let Some(outside) = self.forwarded(inside) {
+            return match (request.lifetime, request.insists && !is_wished(outside)) {
+                (0, _) => refuse(ask, ResultCode::NotAuthorized),
+                (_, true) => refuse(ask, ResultCode::CannotProvideExternal),
+                (_, false) => self.answer(ask, success(FOR_EVER, outside), |_| {}),
+            };
+        }
+        let ends = Ends::between(inside, nobody(inside.protocol));
+        let (known, asked) = ask.all((ask.sessions.by_left(&ends), ask.mappings.get(&inside)))?;
+        let now = Asked::new(request.nonce, ask.now());
+        if let (Some(_), Some(before)) = (&known, &asked)
+            && !before.value.is_of(&now)
+        {
+            return refuse(ask, ResultCode::NotAuthorized);
+        }
+        if request.lifetime == 0 {
+            let wished = Endpoint::new(
+                request.external_address,
+                request.external_port,
+                inside.protocol,
+            );
+            let outside = known.as_ref().map_or(wished, |at| at.row.outside());
+            return self.answer(ask, success(0, outside), |act| {
+                if let Some(at) = &known {
+                    act.sessions.remove(at);
+                }
+                if let Some(at) = &asked {
+                    act.mappings.remove(at);
+                }
+            });
+        }
+        let room = match asked {
+            Some(_) => None,
+            None => match ask.mappings.vacancy()? {
+                Some(room) => Some(room),
+                None => return refuse(ask, ResultCode::NoResources),
+            },
+        };
+        let opened = match &known {
+            Some(_) => None,
+            None => {
+                // Another instance may have made it, and its word be on the way.
+                ask.ports.settled_by_all()?;
+                let wished = match request.external_port {
+                    0 => inside.port,
+                    port => port,
+                };
+                match (self.bind(&ask, inside, wished)?, ask.sessions.vacancy()?) {
+                    (Ok(outside), Some(vacancy)) => Some((outside, vacancy)),
+                    (Err(Reason::SubscriberQuota), _) => return refuse(ask, ResultCode::Quota),
+                    _ => return refuse(ask, ResultCode::NoResources),
+                }
+            }
+        };
+        let outside = match (&known, &opened) {
+            (Some(at), _) => at.row.outside(),
+            (None, Some((outside, _))) => outside.endpoint(),
+            (None, None) => return refuse(ask, ResultCode::NoResources),
+        };
+        if request.insists && !is_wished(outside) {
+            return refuse(ask, ResultCode::CannotProvideExternal);
+        }
+        let (census, arrived_us) = (ask.ports.space().census().cloned(), ask.arrived_us());
+        self.answer(ask, success(lifetime, outside), |act| {
+            if let Some(at) = &known {
+                act.sessions.update(at, Connection::MAPPING);
+            }
+            if let Some((port, vacancy)) = opened {
+                if let Outside::Granted(grant) = port {
+                    act.ports.take(grant);
+                }
+                let session = Session::new(inside, nobody(inside.protocol), outside, false);
+                act.sessions.insert(vacancy, session, Connection::MAPPING);
+                if let Some(census) = &census {
+                    census.opened(&session, arrived_us);
+                }
+            }
+            match (&asked, room) {
+                (Some(at), _) => act.mappings.update(at, now),
+                (None, Some(room)) => act.mappings.insert(room, inside, now),
+                (None, None) => {}
+            }
+        })
+    }
+
+    /// Answers a request, to who sent it, and does what `change` says.
+    fn answer(
+        &self,
+        ask: Ask<'_, NatState>,
+        answer: Answer,
+        change: impl FnOnce(&mut Act<'_, NatState>),
+    ) -> Result<Verdict, Late> {
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let link = self.router.inside.interface;
+        let header = build::Header4 {
+            ethernet_source: link.mac,
+            ethernet_destination: ask.packet().ethernet_source(),
+            source: flow.destination,
+            destination: flow.source,
+            ttl: 64,
+            identification: ask.random(IDENTIFICATION_DRAW) as u16,
+            dont_fragment: false,
+        };
+        let epoch = ask.now();
+        let mut act = ask.act()?;
+        change(&mut act);
+        act.emit(link.port, |packet, out| {
+            let mut bytes = [0; MESSAGE_BYTES_MAX];
+            let length = answer.write(packet.payload(), epoch, &mut bytes);
+            build::udp4(&header, PORT, flow.source_port, &bytes[..length], out)
+        });
+        Ok(Verdict::Consumed)
+    }
+}
