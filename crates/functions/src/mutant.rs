@@ -6,6 +6,10 @@ asterism_mutant::planted! {
     /// NAT: a new session gets an outside endpoint of its own though its inside endpoint has one (RFC 4787 REQ-1: applications
     /// that tell others their address are not reached).
     BindingNotReused,
+    /// NAT: who asks to end a mapping need not know its number (a host on the link ends those of others).
+    AnybodyEndsMappings,
+    /// NAT: a port that a host asked for lets in nobody whom the filtering does not (who asked for visitors gets none).
+    MappingFiltered,
     /// Firewall: the end of a connection is not written (the next one between the same ends is out of the former one's window).
     CloseNotWritten,
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).

@@ -273,6 +273,8 @@ fn complaint(name: &str) -> &'static str {
         "ReassignedUnreleased" => "two hosts own the same ports while one has the last epoch",
         "PortNotTaken" => "a NAT port given to two flows",
         "BindingNotReused" => "RFC 4787 REQ-1: another outside endpoint for each remote one",
+        "AnybodyEndsMappings" => "a host on the link closes the ports of others",
+        "MappingFiltered" => "RFC 6887: a port that was asked for, and nobody gets in",
         "CloseNotWritten" => "a connection between the ends of one that ended stops",
         "SidesMistaken" => "anybody gets in",
         "AnswerNotWritten" => "a connection stops after its handshake",

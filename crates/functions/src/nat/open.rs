@@ -368,6 +368,7 @@ impl Nat {
             Filtering::EndpointIndependent => true,
             // Who asked for a mapping wants to hear of anybody (RFC 6887 §11.3).
             _ if self.config.port_control.is_some()
+                && !mutant::active(Mutant::MappingFiltered)
                 && sessions.by_right(&pcp::mapped(outside))?.is_some() =>
             {
                 true

@@ -53,6 +53,12 @@ impl Bindings {
         }
     }
 
+    /// Whether all packets of a flow that an instance may still have in hand came when it knew of the flow.
+    pub(crate) fn knew(&self, flow: u64, at: Place, now: Time) -> bool {
+        let came = self.unknowing.get(&(flow, at));
+        came.is_none_or(|came| now > *came + HANDLED_WITHIN)
+    }
+
     /// A packet of a flow left an instance by this.
     ///
     /// # Errors
@@ -79,13 +85,14 @@ impl Bindings {
             given.push(one);
             return Ok(());
         }
-        let came = self.unknowing.get(&(flow, at)).copied();
-        let did_not_know = came.is_some_and(|came| now <= came + HANDLED_WITHIN);
-        if !did_not_know {
+        if self.knew(flow, at, now) {
+            let came = self.unknowing.get(&(flow, at));
+            let given = self.of.get(&flow);
             return Err(format!(
                 "{at:?} gave {value:x} to flow {flow:x}, which has {given:x?}; when a packet came that it knew nothing of: {came:?}"
             ));
         }
+        let given = self.of.entry(flow).or_default();
         self.again += u64::from(!given.is_empty());
         given.push(Given {
             value,

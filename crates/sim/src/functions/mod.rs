@@ -6,6 +6,7 @@
 //!
 //! Read first: `plan.rs` (what a seed decides), `drive.rs` (a run), `bindings.rs` (what lag allows).
 
+mod asked;
 mod bindings;
 mod counts;
 mod detectors;

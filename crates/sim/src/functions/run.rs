@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::asked::Asked;
 use super::counts::{Counted, Monitored, Passed};
 use super::detectors::{Scanned, Streamed};
 use super::drive::run;
@@ -35,9 +36,12 @@ pub enum Subject {
     PassThrough,
     /// The balancer, told by flows of a backend that stops to answer.
     Watched,
+    /// NAT, asked for ports by hosts.
+    Asked,
 }
 
-/// All functions: seed `n` runs the one at `n` modulo their number. Every other one of the balancer's is [`Subject::Watched`].
+/// All functions: seed `n` runs the one at `n` modulo their number. Every other one of the balancer's is [`Subject::Watched`], every
+/// other one of the NAT's [`Subject::Asked`].
 pub const FUNCTIONS: [Subject; 8] = [
     Subject::Nat,
     Subject::Firewall,
@@ -56,6 +60,7 @@ impl Subject {
         let count = FUNCTIONS.len() as u64;
         match FUNCTIONS[(seed % count) as usize] {
             Self::Balancer if (seed / count) % 2 == 1 => Self::Watched,
+            Self::Nat if (seed / count) % 2 == 1 => Self::Asked,
             subject => subject,
         }
     }
@@ -71,6 +76,7 @@ impl Subject {
             Self::Signature => "signature",
             Self::PassThrough => "pass-through",
             Self::Watched => "backends watched",
+            Self::Asked => "nat asked for ports",
         }
     }
 }
@@ -93,6 +99,7 @@ pub fn run_functions_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failur
             Subject::Signature => run(plan, &mut Streamed::new(plan), trace),
             Subject::PassThrough => run(plan, &mut Counted::<Passed>::new(plan), trace),
             Subject::Watched => run(plan, &mut Watched::new(plan), trace),
+            Subject::Asked => run(plan, &mut Asked::new(plan), trace),
         }?;
         report.branches.insert(subject.name(), 1);
         Ok(report)

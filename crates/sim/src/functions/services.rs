@@ -6,13 +6,17 @@ use asterism_function::build::Segment;
 use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, TcpFlags};
 use asterism_functions::balancer::{Backend, Balancer, BalancerConfig, Choice, Service as Asked};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
-use asterism_functions::nat::{Filtering, Interface, Nat, NatConfig, Prefix, Route, Side};
+use asterism_functions::nat::{
+    Filtering, Interface, Nat, NatConfig, PortControl, Prefix, Route, Side,
+};
 
 use super::hosts::PORTS;
 use super::plan::Plan;
 use super::talks::{NOBODY, Service, Talk, frame};
 use crate::scenario::Draws;
 
+/// The address of a NAT on the side of its clients.
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 const ROUTER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 const NEAR: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
@@ -67,19 +71,13 @@ impl Translated {
     }
 }
 
-impl Service for Translated {
-    type Function = Nat;
-    const CLIENTS: PortNumber = PORTS[0];
-    const SERVERS: PortNumber = PORTS[1];
-    const MAY_LOSE: bool = false;
-    const EXCLUSIVE: bool = true;
-
-    fn function(&mut self) -> Nat {
-        let inside = interface(PORTS[0], Ipv4Addr::new(192, 168, 0, 1));
+impl Translated {
+    fn config(&self) -> NatConfig {
+        let inside = interface(PORTS[0], GATEWAY);
         let outside = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
         let addresses = (1..=self.addresses).map(|last| Ipv4Addr::new(203, 0, 113, last));
         let clients = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8);
-        Nat::new(NatConfig {
+        NatConfig {
             routes: vec![
                 route(clients, Side::Inside, NEAR),
                 route(Prefix::ALL, Side::Outside, FAR),
@@ -91,8 +89,32 @@ impl Service for Translated {
             fragments_max: 1 << 6,
             neighbours_max: 1 << 6,
             ..NatConfig::new(inside, outside, addresses.collect())
+        }
+    }
+
+    /// The same NAT, which hosts may ask for ports.
+    pub(crate) fn that_is_asked(&self) -> Nat {
+        let port_control = Some(PortControl {
+            mappings_max: 1 << 9,
+            ..PortControl::DEFAULT
+        });
+        Nat::new(NatConfig {
+            port_control,
+            ..self.config()
         })
         .expect("a sound configuration")
+    }
+}
+
+impl Service for Translated {
+    type Function = Nat;
+    const CLIENTS: PortNumber = PORTS[0];
+    const SERVERS: PortNumber = PORTS[1];
+    const MAY_LOSE: bool = false;
+    const EXCLUSIVE: bool = true;
+
+    fn function(&mut self) -> Nat {
+        Nat::new(self.config()).expect("a sound configuration")
     }
 
     fn ends(&self, number: u16, draws: &mut Draws) -> (Endpoint, Endpoint) {
