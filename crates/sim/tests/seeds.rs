@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 13] = [
+const FOUND: [(u64, &str); 15] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -47,6 +47,8 @@ const FOUND: [(u64, &str); 13] = [
         153_367,
         "the scenario: a last message was sent behind what a narrow link still had queued",
     ),
+    (176_409, "the same"),
+    (610_349, "the same"),
     (
         567_342,
         "state: an image did not say who had used an ended entry last",

@@ -98,6 +98,8 @@ const NAT: &[Source] = &[
         ["new", "config", "state", "addresses", "schema", "report"]
     ),
     source!("functions/src/nat/", "open.rs", Path),
+    source!("functions/src/nat/", "pcp/message.rs", Beyond),
+    source!("functions/src/nat/", "pcp/mod.rs", Beyond, ["idle"]),
     source!("functions/src/nat/", "ports.rs", Path, ["new"]),
     source!("functions/src/nat/", "session.rs", Path, ["fmt"]),
     source!(
