@@ -2,6 +2,8 @@
 //! replies through others, a state channel that delays and loses. Needs root and the programs; says `SKIPPED` without.
 #![expect(clippy::disallowed_types, reason = "tests of one process take turns")]
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -473,4 +475,85 @@ fn a_killed_host_takes_its_taps_along() {
         assert_eq!(taps(), 0);
     }
     drop(turn);
+}
+
+/// A port that is asked for by PCP (RFC 6887), for port 8080 of the client and TCP; the bytes are those of its figures 2 and 9.
+fn ask_for_a_port(cluster: &Cluster, nonce: u8) -> Result<SocketAddr, u8> {
+    let socket = cluster.lab.client.enter(|| UdpSocket::bind((CLIENT, 0)));
+    let socket = socket.unwrap().unwrap();
+    socket.set_read_timeout(Some(MS * 500)).unwrap();
+    socket.connect((INSIDE, 5_351)).unwrap();
+    let mut request = vec![2, 1, 0, 0, 0, 0, 0x0e, 0x10];
+    request.extend(CLIENT.to_ipv6_mapped().octets());
+    request.extend([nonce; 12]);
+    request.extend([6, 0, 0, 0, 0x1f, 0x90, 0, 0]);
+    request.extend(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().octets());
+    let mut answer = [0; 1_100];
+    for _ in 0..20 {
+        socket.send(&request).unwrap();
+        let Ok(length) = socket.recv(&mut answer) else {
+            continue;
+        };
+        assert_eq!((length, answer[..2].to_vec()), (60, vec![2, 0x81]));
+        assert_eq!(answer[24..36], request[24..36]);
+        let address: [u8; 4] = answer[56..60].try_into().unwrap();
+        let port = u16::from_be_bytes([answer[42], answer[43]]);
+        return match answer[3] {
+            0 => Ok((address, port).into()),
+            code => Err(code),
+        };
+    }
+    panic!("no answer\n{}", cluster.hosts_say());
+}
+
+/// A host asks for a port at one NAT host, is reached by it through the other, and prolongs it there after the first was killed.
+#[test]
+fn a_port_that_was_asked_for_is_reached_and_outlives_the_host_that_gave_it() {
+    if !ready(&[]) {
+        return;
+    }
+    let options = HostOptions {
+        filtering: "address-and-port-dependent".to_owned(),
+        more: "[function.nat.port_control]\nlifetime = \"2m\"\n".to_owned(),
+        ..HostOptions::default()
+    };
+    let mut cluster = Cluster::start(&NatLabConfig::new(2, MS * 5).loss(LOSS), &options);
+    cluster.lab.requests_through(&[0]).unwrap();
+    cluster.lab.replies_through(&[1]).unwrap();
+    let listener = cluster
+        .lab
+        .client
+        .enter(|| TcpListener::bind((CLIENT, 8_080)));
+    let listener = listener.unwrap().unwrap();
+    let visit = |cluster: &Cluster, outside: SocketAddr, said: &[u8]| {
+        let entered = cluster
+            .lab
+            .server
+            .enter(|| TcpStream::connect_timeout(&outside, READY));
+        let mut visitor = entered
+            .unwrap()
+            .unwrap_or_else(|why| panic!("{why}\n{}", cluster.hosts_say()));
+        visitor.set_read_timeout(Some(READY)).unwrap();
+        let (mut host, from) = listener.accept().unwrap();
+        assert!(!from.ip().is_loopback());
+        visitor.write_all(said).unwrap();
+        let mut heard = vec![0; said.len()];
+        host.set_read_timeout(Some(READY)).unwrap();
+        host.read_exact(&mut heard).unwrap();
+        host.write_all(&heard).unwrap();
+        visitor.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, said);
+    };
+
+    let outside = ask_for_a_port(&cluster, 7).unwrap();
+    assert_eq!(outside.ip(), TRANSLATED);
+    visit(&cluster, outside, b"by the other host");
+    assert_eq!(ask_for_a_port(&cluster, 8), Err(2), "another one's");
+
+    cluster.hosts.remove(0).kill();
+    cluster.lab.requests_through(&[1]).unwrap();
+    assert_eq!(ask_for_a_port(&cluster, 8), Err(2), "another one's");
+    assert_eq!(ask_for_a_port(&cluster, 7), Ok(outside));
+    visit(&cluster, outside, b"after the first died");
+    cluster.end();
 }
