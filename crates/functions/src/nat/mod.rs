@@ -62,7 +62,7 @@ pub struct NatState {
     pub sessions: Table<Session, Connection>,
     /// The outside endpoints.
     pub ports: Pool<OutsidePorts>,
-    /// What it takes to change a mapping that an inside host asked for.
+    /// What it takes to change a mapping that an inside host asked for, and since when hosts ask.
     pub mappings: Map<Endpoint, Asked>,
     /// Fragmented datagrams whose first fragment was seen.
     pub fragments: Fragments<Fragmented>,

@@ -271,21 +271,28 @@ fn it_ends_unless_it_is_prolonged_and_its_port_comes_back() {
 }
 
 #[test]
-fn the_epoch_is_the_clusters_time() {
+fn the_epoch_is_since_when_hosts_ask_and_begins_anew_when_no_mapping_can_live() {
     let mut kit = kit();
-    let first = ask(&mut kit, MAP);
-    kit.advance(77);
-    let later = ask(&mut kit, MAP);
-    assert_eq!(later.epoch - first.epoch, 77);
     let mut announce = MAP.bytes();
     announce.truncate(24);
     announce[1] = 0;
-    let out = kit.packet(INSIDE, &datagram(HOST, &announce));
-    let said = read(&answer_of(&out, HOST).unwrap());
-    assert_eq!(
-        (said.code, said.lifetime, said.epoch),
-        (SUCCESS, 0, later.epoch)
-    );
+    let announced = |kit: &mut Kit| {
+        let out = kit.packet(INSIDE, &datagram(HOST, &announce));
+        let said = read(&answer_of(&out, HOST).unwrap());
+        assert_eq!((said.code, said.lifetime), (SUCCESS, 0));
+        said.epoch
+    };
+    assert_eq!(announced(&mut kit), 0);
+    kit.advance(77);
+    assert_eq!(ask(&mut kit, MAP).epoch, 77);
+    for number in 1..10 {
+        kit.advance(LIFETIME);
+        assert_eq!(announced(&mut kit), 77 + number * LIFETIME);
+    }
+    kit.advance(2 * LIFETIME);
+    assert_eq!(announced(&mut kit), 0, "every mapping has ended");
+    // As after a start anew.
+    assert_eq!(announced(&mut self::kit()), 0);
 }
 
 #[test]
@@ -584,6 +591,7 @@ fn it_outlives_the_instance_that_made_it() {
     let out = at(&mut cluster, 2, INSIDE, &map).unwrap();
     let again = read(&answer_of(&out, HOST).unwrap());
     assert_eq!((again.code, again.external), (SUCCESS, Some(outside)));
+    assert!(again.epoch >= said.epoch);
     let out = at(&mut cluster, 1, OUTSIDE, &syn).unwrap();
     assert_eq!(left_by(&out, INSIDE).destination(), tcp(HOST, 8_080));
 }

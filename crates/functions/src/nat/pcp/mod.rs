@@ -3,7 +3,8 @@
 //!
 //! A mapping is a session with nobody: it holds the outside port as every session does, is found as the binding of its inside
 //! endpoint, ends when nobody prolonged it for its lifetime, and lives on every instance. So whichever instance is asked next, and
-//! whichever died, the mapping is there. What the asker must know to change it lies in a table of its own.
+//! whichever died, the mapping is there. What the asker must know to change it lies in a table of its own, beside when the first
+//! request of all came: if that is gone, so is every mapping, and hosts are told by an epoch that begins anew (§8.5).
 
 mod message;
 
@@ -75,6 +76,9 @@ impl Asked {
         (self.nonce_high, self.nonce_low) == (other.nonce_high, other.nonce_low)
     }
 }
+
+/// Under which the table of mappings has when the first request of all came: nobody's endpoint.
+const FIRST: Endpoint = Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, Protocol(0));
 
 /// Who a mapping is a session with.
 const fn nobody(protocol: Protocol) -> Endpoint {
@@ -248,9 +252,24 @@ impl Nat {
             identification: ask.random(IDENTIFICATION_DRAW) as u16,
             dont_fragment: false,
         };
-        let epoch = ask.now();
+        let (now, first) = (ask.now(), ask.mappings.get(&FIRST)?);
+        let vacancy = match &first {
+            Some(_) => None,
+            None => ask.mappings.vacancy()?,
+        };
+        let since = first.as_ref().map_or(now, |at| at.value.since);
+        let epoch = now.saturating_sub(since);
         let mut act = ask.act()?;
         change(&mut act);
+        match (&first, vacancy) {
+            // It lives as long as any mapping.
+            (Some(at), _) => act.mappings.touch(at),
+            (None, Some(room)) => {
+                let asked = Asked::new(Nonce([0; 12]), now);
+                act.mappings.insert(room, FIRST, asked);
+            }
+            (None, None) => {}
+        }
         act.emit(link.port, |packet, out| {
             let mut bytes = [0; MESSAGE_BYTES_MAX];
             let length = answer.write(packet.payload(), epoch, &mut bytes);
