@@ -79,7 +79,8 @@ impl<F: NetworkFunction> Testkit<F> {
             SEED,
             addresses,
         ));
-        let state = function.state(&Builder::new(context.clone(), settings));
+        let builder = Builder::new(context.clone(), settings);
+        let state = builder.built(function.state(&builder));
         let kit = Self {
             function,
             state,

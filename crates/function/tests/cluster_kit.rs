@@ -20,7 +20,7 @@ impl NetworkFunction for TwoEach {
 
     fn state(&self, builder: &Builder) -> Packets {
         Packets {
-            by_source: builder.counters("by-source", 16),
+            by_source: builder.counters("by_source", 16),
         }
     }
 

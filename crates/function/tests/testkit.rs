@@ -253,3 +253,50 @@ fn what_is_pinned_to_a_packet_stays_while_time_goes_on() {
     );
     assert_eq!(before, after);
 }
+
+/// Two objects alike.
+#[state]
+struct TwinState {
+    left: Counter,
+    right: Counter,
+}
+
+/// Builds objects of these names for them.
+struct Twin(&'static [&'static str]);
+
+impl NetworkFunction for Twin {
+    type State = TwinState;
+
+    fn state(&self, builder: &Builder) -> TwinState {
+        let mut built = self.0.iter().map(|name| builder.counter(name));
+        let mut next = || built.next().expect("two names");
+        let state = TwinState {
+            left: next(),
+            right: next(),
+        };
+        built.for_each(drop);
+        state
+    }
+
+    fn packet(&self, _: Ask<'_, TwinState>) -> Result<Verdict, Late> {
+        Ok(Verdict::Consumed)
+    }
+}
+
+/// What one instance says of an object another would take for what is said of its twin, and nobody would notice.
+#[test]
+fn objects_are_built_under_the_names_and_in_the_order_of_the_fields() {
+    Testkit::new(Twin(&["left", "right"]));
+    for (names, said) in [
+        (&["right", "left"][..], "object 0 was built as `right`"),
+        (&["left", "write"], "has its field `right`"),
+        (&["left", "right", "more"], "3 objects were built"),
+    ] {
+        let run = std::panic::catch_unwind(|| drop(Testkit::new(Twin(names))));
+        let fault = run
+            .expect_err("other objects than the state has")
+            .downcast::<String>();
+        let fault = fault.expect("a sentence");
+        assert!(fault.contains(said), "{fault}");
+    }
+}

@@ -199,6 +199,10 @@ fn records_are_what_they_were() {
             wire::<nat::Session>("01 01020304 3930 05060708 bb01 01 0304"),
         ),
         (
+            "nat asked",
+            value::<nat::Asked>("01020304 05060708090a0b0c 0d0e0f10"),
+        ),
+        (
             "balancer fragment",
             value::<balancer::Led>("02 ff 01020304"),
         ),

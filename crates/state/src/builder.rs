@@ -1,9 +1,10 @@
 //! How a state's objects are built: what the function asks for, with what the operator chose.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::context::{Context, Tick};
-use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
+use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
 use crate::pool::{Pool, Space};
 use crate::table::{Row, Table, Value};
 
@@ -24,7 +25,8 @@ pub(crate) struct TableSettings {
 pub struct Builder {
     context: Rc<Context>,
     settings: Rc<dyn Fn(&str) -> ObjectSettings>,
-    next: Rc<core::cell::Cell<u8>>,
+    /// The names of the objects that were built, those of other builders of the same state included.
+    names: Rc<RefCell<Vec<String>>>,
     /// What stands before the names that a function gives its objects; empty for a function alone.
     within: String,
 }
@@ -41,7 +43,7 @@ impl Builder {
         Self {
             context,
             settings: Rc::new(settings),
-            next: Rc::default(),
+            names: Rc::default(),
             within: String::new(),
         }
     }
@@ -53,14 +55,39 @@ impl Builder {
         Self {
             context: self.context.clone(),
             settings: self.settings.clone(),
-            next: self.next.clone(),
+            names: self.names.clone(),
             within: format!("{}{name}.", self.within),
         }
     }
 
     /// The number of the next object.
     pub fn next_object(&self) -> u8 {
-        self.next.get()
+        self.names.borrow().len() as u8
+    }
+
+    /// The state that was made of all that was built, whose objects have the names, and the order, of its fields.
+    ///
+    /// # Panics
+    /// When they do not: instances find objects by their numbers, so what one says of an object another would take for what is said
+    /// of another one.
+    pub fn built<S: State>(&self, state: S) -> S {
+        let names = self.names.borrow();
+        let fields = state.objects();
+        for (place, (name, field)) in names.iter().zip(fields).enumerate() {
+            assert!(
+                name == field,
+                "object {place} was built as `{name}`, but there the state has its field `{field}`: build objects under the names, \
+                 and in the order, of the state's fields"
+            );
+        }
+        assert!(
+            names.len() == fields.len(),
+            "{} objects were built of a state with {} fields",
+            names.len(),
+            fields.len()
+        );
+        drop(names);
+        state
     }
 
     /// The context that all objects share.
@@ -69,17 +96,14 @@ impl Builder {
     }
 
     fn object(&self, name: &str) -> (u8, ObjectSettings) {
-        let number = self.next.get();
+        let number = self.next_object();
         assert!(
             usize::from(number) < OBJECTS_MAX,
             "a state has at most {OBJECTS_MAX} objects"
         );
-        self.next.set(number + 1);
-        let settings = if self.within.is_empty() {
-            (self.settings)(name)
-        } else {
-            (self.settings)(&format!("{}{name}", self.within))
-        };
+        let name = format!("{}{name}", self.within);
+        let settings = (self.settings)(&name);
+        self.names.borrow_mut().push(name);
         if settings.late_us != 0 {
             self.context.expect_late_objects();
         }

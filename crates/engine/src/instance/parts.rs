@@ -105,7 +105,8 @@ impl InstanceParts {
             self.seed,
             addresses,
         ));
-        let state = function.state(&Builder::new(context.clone(), settings));
+        let builder = Builder::new(context.clone(), settings);
+        let state = builder.built(function.state(&builder));
         context.set_now(0, self.tick_at_zero);
         let stages = function.stages().len();
         let within = if stages > 0 { WITHIN_MAX } else { 0 };

@@ -98,7 +98,8 @@ impl<F: NetworkFunction> ClusterKit<F> {
             let sequencer = Sequencer::Own(Cell::new(0));
             let context = Rc::new(Context::new(identity, sequencer, seed, addresses.clone()));
             context.set_now(0, START_TICK);
-            let state = function.state(&Builder::new(context.clone(), settings.clone()));
+            let builder = Builder::new(context.clone(), settings.clone());
+            let state = builder.built(function.state(&builder));
             Member {
                 context,
                 state,
