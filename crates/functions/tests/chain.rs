@@ -8,7 +8,7 @@ use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{
     Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags, Verdict, build,
 };
-use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig};
+use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig, read_records};
 use asterism_functions::nat::{
     BY_INSIDE, Interface, Nat, NatConfig, NatState, Prefix, Route, Side,
 };
@@ -234,7 +234,7 @@ fn a_stage_is_asked_for_a_report_by_its_number() {
     };
     let records = |bytes: &[u8]| {
         let mut records = Vec::new();
-        assert!(FlowRecord::read_all(bytes, |record| records.push((
+        assert!(read_records(bytes, |record: FlowRecord| records.push((
             record.flow,
             record.packets,
             record.bytes

@@ -40,9 +40,10 @@ mod wire;
 
 pub use accumulator::{
     Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,
-    CountingBloom, CountingBloomAct, Heavy, Later, SKEW_SECONDS_MAX, Spending, Tally, TokenBucket,
-    TokenBucketAct, TokenRate, TokenTally, Tokens, TopK, TopKAct, Vector, VectorAct, Window,
-    WindowTally, WindowedCountMin, WindowedCountMinAct, WindowedCounters, WindowedCountersAct,
+    CountingBloom, CountingBloomAct, Heavy, HeavyKeys, HeavyPlace, Later, SKEW_SECONDS_MAX,
+    Spending, Tally, TokenBucket, TokenBucketAct, TokenRate, TokenTally, Tokens, TopK, TopKAct,
+    Vector, VectorAct, Window, WindowTally, WindowedCountMin, WindowedCountMinAct,
+    WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};
 pub use asterism_state_macro::{

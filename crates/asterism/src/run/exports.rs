@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
-use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span};
+use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span, read_records};
 use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -126,7 +126,7 @@ impl Exports {
             length_s: self.interval_s,
         };
         let (collector, exporter) = (&mut self.collector, &mut self.exporter);
-        FlowRecord::read_all(part, |record| {
+        read_records(part, |record: FlowRecord| {
             exporter.add(&record, span, now_s, |message| {
                 collector.send(message, &exported.messages, &exported.lost);
             });

@@ -3,14 +3,14 @@
 
 use core::net::IpAddr;
 
-use asterism_function::Tick;
+use asterism_function::{Tick, Wire};
 
 use super::Flow;
 pub use crate::ipfix::MESSAGE_BYTES_MAX;
 use crate::ipfix::{Messages, Template};
 
 /// What a flow had in an interval, over all instances.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
 pub struct FlowRecord {
     /// The flow.
     pub flow: Flow,

@@ -3,7 +3,8 @@
 //!
 //! Everything is a sum that instances add to, so a flow whose packets come to several of them is one flow. `flow.rs` is what is
 //! counted, `alarm.rs` what is made of the dispersion graph; for the control plane `sizes.rs` reads the sketch of flow sizes,
-//! `duty.rs` says which host exports an interval, and `ipfix.rs` how. Read first: [`MonitorState`].
+//! `duty.rs` says which host exports an interval, and `ipfix.rs` how; `look.rs` is what people see of it all, `metrics.rs` what
+//! other programs do. Read first: [`MonitorState`].
 //!
 //! Flows are counted by *intervals* of the cluster's common seconds, as an exporter with an active timeout does: a flow that
 //! lasts is reported once for each interval. When a table is full the packet passes and is counted as unrecorded; the heaviest
@@ -14,11 +15,13 @@ mod config;
 mod duty;
 mod flow;
 mod ipfix;
+mod look;
+mod metrics;
 mod sizes;
 
 use asterism_function::{
-    Ask, Builder, CountMin, Counter, Counters, Graph, Key, Late, Map, NetworkFunction, PortNumber,
-    Reader, Single, Tick, TopK, Verdict, Window, WindowedCounters, Wire, Writer, state,
+    Ask, Builder, CountMin, Counter, Counters, Graph, Key, Late, Map, NetworkFunction, OwnMetric,
+    PortNumber, Single, Tick, TopK, Verdict, Window, WindowedCounters, Wire, Writer, state,
 };
 
 use crate::host::Host;
@@ -30,6 +33,10 @@ pub use config::MonitorConfig;
 pub use duty::{Before, Duty, EXPORT_S, GRACE_S, SILENCE_S};
 pub use flow::Flow;
 pub use ipfix::{Exporter, FlowRecord, MESSAGE_BYTES_MAX, Span};
+pub use look::{
+    AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Record, Unrecorded,
+    read_records,
+};
 pub use sizes::FlowSizes;
 
 use alarm::News;
@@ -65,7 +72,7 @@ pub const VOLUME_ERROR: f64 = 0.003;
 pub const VOLUME_DOUBT: f64 = 0.01;
 
 /// What a protocol carried since the start.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 pub struct ProtocolCount {
     /// The number of the transport protocol and whether it is over IPv6; `None` for what is not IP.
     pub protocol: Option<(u8, bool)>,
@@ -139,39 +146,6 @@ impl MonitorState {
         self.sizes
             .for_each_at(tick, (0, u32::MAX), |_, packets| sizes.push(packets));
         FlowSizes::of(sizes, cells)
-    }
-}
-
-/// Bytes of a flow record in a report: the flow, its packets, its bytes.
-impl FlowRecord {
-    /// Appends it.
-    pub fn write(&self, bytes: &mut Vec<u8>) {
-        let mut out = Writer::new(bytes, &[]);
-        self.flow.encode(&mut out);
-        out.u64(self.packets);
-        out.u64(self.bytes);
-    }
-
-    /// Calls `each` for all records that were written one after the other; false if something else follows.
-    pub fn read_all(bytes: &[u8], mut each: impl FnMut(Self)) -> bool {
-        let mut input = Reader::new(bytes, &[]);
-        let mut record = || -> Result<Self, asterism_function::BadBytes> {
-            Ok(Self {
-                flow: Flow::decode(&mut input)?,
-                packets: input.u64()?,
-                bytes: input.u64()?,
-            })
-        };
-        // What is left shrinks with every record, so the end is reached.
-        let mut left = bytes.len();
-        while left > 0 {
-            let Ok(next) = record() else { return false };
-            each(next);
-            let mut length = Vec::new();
-            next.write(&mut length);
-            left = left.saturating_sub(length.len());
-        }
-        true
     }
 }
 
@@ -310,23 +284,35 @@ impl NetworkFunction for Monitor {
         Ok(Verdict::Forward(out))
     }
 
-    /// Of an interval by its number, flows as [`FlowRecord::read_all`] reads them; alarms as
-    /// [`Notice::read_all`](crate::notice::Notice::read_all) does.
+    /// Of an interval by its number, [`FlowRecord`]s; alarms as [`Notice::read_all`](crate::notice::Notice::read_all) reads them;
+    /// what [`Look`] names.
     fn report(
         &self,
         state: &MonitorState,
-        interval: u32,
-        (cursor, count): (u32, u32),
+        question: u32,
+        range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
-        if interval == notice::QUESTION {
+        if question == notice::QUESTION {
             let each = |row: &Single<Suspect>, alarm: &Alarm, member| {
                 alarm.notice(&row.0, member).write(out);
             };
-            return state.alarms.for_each_from((cursor, count), each);
+            return state.alarms.for_each_from(range, each);
         }
-        let tick = interval.saturating_mul(self.config.interval_s);
-        state.flows_at(tick, (cursor, count), |record| record.write(out))
+        if let Some(look) = Look::of(question) {
+            return state.look(look, range, out);
+        }
+        let tick = question.saturating_mul(self.config.interval_s);
+        let mut out = Writer::new(out, &[]);
+        state.flows_at(tick, range, |record| record.encode(&mut out))
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &MonitorState, values: &mut Vec<u64>) {
+        state.measure(values);
     }
 
     fn schema(&self) -> u64 {

@@ -3,7 +3,10 @@
 use asterism_function::objects::hash;
 use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{PortNumber, TcpFlags, Verdict};
-use asterism_functions::monitor::{Degree, FlowRecord, Monitor, MonitorConfig};
+use asterism_functions::monitor::{
+    AlarmRecord, CellRecord, Degree, FlowRecord, HeavyRecord, LinkRecord, Monitor, MonitorConfig,
+    NodeRecord, ProtocolCount, Record, Unrecorded, read_records,
+};
 
 use crate::packets::{host, ping, syn, syn6, tcp, udp};
 
@@ -132,7 +135,28 @@ fn any_bytes_for_records_give_records_or_a_refusal() {
             .map(|place| hash::words(number, place, 5) as u8 % 7)
             .collect();
         let mut records = 0;
-        let whole = FlowRecord::read_all(&bytes, |_| records += 1);
+        let whole = read_records(&bytes, |_: FlowRecord| records += 1);
         assert!(records <= bytes.len() / 31 && (whole || records * 31 < bytes.len().max(1)));
+        // The shortest of each: a host of IPv4 is 6 bytes.
+        let any = [
+            (records_in::<ProtocolCount>(&bytes), 17),
+            (records_in::<NodeRecord>(&bytes), 14),
+            (records_in::<LinkRecord>(&bytes), 20),
+            (records_in::<HeavyRecord>(&bytes), 43),
+            (records_in::<CellRecord>(&bytes), 12),
+            (records_in::<AlarmRecord>(&bytes), 15),
+            (records_in::<Unrecorded>(&bytes), 8),
+        ];
+        for ((records, whole), shortest) in any {
+            let room = bytes.len() / shortest;
+            assert!(records <= room && (whole || records * shortest < bytes.len().max(1)));
+        }
     }
+}
+
+/// How many records of a kind some bytes begin with, and whether there is nothing else.
+fn records_in<R: Record>(bytes: &[u8]) -> (usize, bool) {
+    let mut records = 0;
+    let whole = read_records(bytes, |_: R| records += 1);
+    (records, whole)
 }

@@ -10,7 +10,7 @@
 //! totals: bits only grow. Those that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` tells what was
 //! spent that way; `level.rs` is how full a bucket is. `top_k.rs` tells the places of a summary
-//! (`summary.rs`). What hosts compare of all these is in `announced.rs`, and for those that forget in `rolling.rs`.
+//! (`summary.rs`), and `ranking.rs` puts those of all instances together. What hosts compare of all these is in `announced.rs`, and for those that forget in `rolling.rs`.
 
 mod announced;
 mod bloom;
@@ -22,6 +22,7 @@ mod counting_bloom;
 mod grid;
 mod keyed;
 mod level;
+mod ranking;
 mod rolling;
 mod sketch;
 mod summary;
@@ -46,8 +47,9 @@ pub use counter::{Counter, CounterAct};
 pub use counters::{Counters, CountersAct, Tally};
 pub use counting_bloom::{CountingBloom, CountingBloomAct};
 pub use level::TokenRate;
+pub use ranking::{Heavy, HeavyKeys, HeavyPlace};
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
-pub use top_k::{Heavy, TopK, TopKAct};
+pub use top_k::{TopK, TopKAct};
 pub use vector::{Later, Vector, VectorAct};
 pub use window::{SKEW_SECONDS_MAX, Window, WindowTally};
 pub use windowed_count_min::{WindowedCountMin, WindowedCountMinAct};

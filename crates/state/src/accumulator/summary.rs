@@ -64,6 +64,7 @@ impl<K: Key> Summary<K> {
     }
 
     /// What a key without a place can have at most.
+    #[cfg(test)]
     pub(super) fn least(&self) -> u64 {
         if (self.used as usize) < self.places.len() {
             return 0;

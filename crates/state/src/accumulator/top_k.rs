@@ -1,12 +1,12 @@
 //! The heaviest keys of all instances.
 
 use core::cell::Cell;
-use core::cmp::Reverse;
 use core::ops::Range;
 use std::rc::Rc;
 
 use super::announced::{self, Announced, writer};
 use super::cells::{hash_place, read_place};
+use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
 use super::summary::{Counted, Summary};
 use super::{
     CELLS_MAX, WRITERS_MAX, Writing, is_own, late, own_writing, read_cell, read_saved,
@@ -55,19 +55,6 @@ struct Others<K: Key> {
     places: Region<Said<K>>,
     index: Index,
     total: u64,
-}
-
-/// A heavy key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Heavy<K> {
-    /// The key.
-    pub key: K,
-    /// What [`TopK::get`] says of it.
-    pub sum: u64,
-    /// What was added for it at least, of what is known here.
-    pub at_least: u64,
-    /// And at most.
-    pub at_most: u64,
 }
 
 impl<K: Key> TopK<K> {
@@ -123,44 +110,33 @@ impl<K: Key> TopK<K> {
     /// The `count` heaviest keys, heaviest first, equal ones by key. Each for which more was added than [`TopK::excess`] is among
     /// them if there is room. Looks at everything and allocates: for people and the control plane.
     pub fn heaviest(&self, count: usize) -> Vec<Heavy<K>> {
-        let mut keys: Vec<K> = (0..self.own.used())
-            .filter_map(|place| self.own.get(place))
-            .map(|held| held.key)
-            .chain(self.others.iter().flat_map(Others::keys))
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let leasts: Vec<u64> = self.others.iter().map(Others::least).collect();
-        let mut heavy: Vec<Heavy<K>> = keys.iter().map(|key| self.heavy(key, &leasts)).collect();
-        heavy.sort_unstable_by_key(|heavy| (Reverse(heavy.sum), heavy.key));
-        heavy.truncate(count);
-        heavy
+        let mut keys = HeavyKeys::new(self.places());
+        self.for_each_place((0, u32::MAX), |place| keys.add(place));
+        keys.heaviest(count)
     }
 
-    fn heavy(&self, key: &K, leasts: &[u64]) -> Heavy<K> {
-        let hash = key.hash(self.context.seed());
-        let own = self.own.find(key, hash);
-        let own = own.and_then(|place| self.own.get(place));
-        let others = self.others.iter().map(|others| others.find(key, hash));
-        let each = [(own, self.own.least())]
-            .into_iter()
-            .chain(others.zip(leasts.iter().copied()));
-        let nothing = Heavy {
-            key: *key,
-            sum: 0,
-            at_least: 0,
-            at_most: 0,
-        };
-        each.fold(nothing, |heavy, (held, least)| {
-            let (count, error, most) =
-                held.map_or((0, 0, least), |held| (held.count, held.error, held.count));
-            Heavy {
-                sum: heavy.sum.saturating_add(count),
-                at_least: heavy.at_least.saturating_add(count.saturating_sub(error)),
-                at_most: heavy.at_most.saturating_add(most),
-                ..heavy
+    /// Looks at up to `count` places from the `cursor`th on, one instance's after the other's, and calls `each` for those that have a
+    /// key: what [`HeavyKeys`] is made of. Gives where to go on, `None` at the end. For control-plane use.
+    pub fn for_each_place(
+        &self,
+        (cursor, count): (u32, u32),
+        mut each: impl FnMut(HeavyPlace<K>),
+    ) -> Option<u32> {
+        let places = self.places();
+        let all = places.saturating_mul(1 + self.others.len() as u32);
+        let end = cursor.saturating_add(count).min(all);
+        for at in cursor..end {
+            let writer = at / places;
+            if let Some(Counted { count, error, key }) = self.counted(writer, at % places) {
+                each(HeavyPlace {
+                    writer,
+                    key,
+                    count,
+                    error,
+                });
             }
-        })
+        }
+        (end < all).then_some(end)
     }
 
     /// Places of each instance.
@@ -284,18 +260,6 @@ impl<K: Key> Others<K> {
             None
         });
         best.get()
-    }
-
-    fn keys(&self) -> impl Iterator<Item = K> {
-        self.places
-            .iter()
-            .filter_map(|said| said.key.get().copied())
-    }
-
-    /// What a key without a place can have at most.
-    fn least(&self) -> u64 {
-        let counts = self.places.iter().map(|said| said.count);
-        counts.min().unwrap_or(0)
     }
 
     /// A place's count only grows: of two copies the greater is the newer one. Whether this one is.

@@ -92,6 +92,12 @@ impl Ring {
         bucket > self.dropped() && bucket <= self.head
     }
 
+    /// The first second of each bucket that is kept, the oldest first.
+    pub(super) fn kept(&self) -> impl Iterator<Item = Tick> + use<> {
+        let seconds = self.window.bucket_seconds;
+        (self.dropped() + 1..=self.head).map(move |bucket| (bucket - 1).saturating_mul(seconds))
+    }
+
     /// The newest bucket that is dropped.
     #[inline(always)]
     fn dropped(&self) -> u32 {

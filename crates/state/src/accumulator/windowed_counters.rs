@@ -109,6 +109,11 @@ impl<K: Key> WindowedCounters<K> {
         (end < self.keys.used()).then_some(end)
     }
 
+    /// A second of each bucket that is kept, the oldest first: what [`WindowedCounters::for_each_at`] can be asked for.
+    pub fn kept(&self) -> impl Iterator<Item = Tick> + use<K> {
+        self.cells.ring.kept()
+    }
+
     /// The sum for a key in the one bucket that `tick` lies in; 0 if there is none. For control-plane use.
     pub fn sum_at(&self, key: &K, tick: Tick) -> u64 {
         let number = self.keys.find(key, self.keys.hash(key));

@@ -159,10 +159,31 @@ impl<N: Key> Graph<N> {
     }
 
     /// Calls `each` for every edge: source, destination, weight. Looks at the whole graph.
-    pub fn for_each(&self, mut each: impl FnMut(&N, &N, u64)) {
-        self.sightings.for_each(|row, _| {
-            self.once(row, |weight| each(&row.source, &row.destination, weight))
-        });
+    pub fn for_each(&self, each: impl FnMut(&N, &N, u64)) {
+        self.for_each_from((0, u32::MAX), each);
+    }
+
+    /// Looks at up to `count` sightings from the `cursor`th on, and calls `each` for every edge of which one is the first: source,
+    /// destination, weight. Gives where to go on, `None` at the end; an edge that begins or loses a sighting meanwhile may be missed
+    /// or come twice.
+    pub fn for_each_from(
+        &self,
+        range: (u32, u32),
+        mut each: impl FnMut(&N, &N, u64),
+    ) -> Option<u32> {
+        self.sightings.for_each_from(range, |row, _, _| {
+            self.once(row, |weight| each(&row.source, &row.destination, weight));
+        })
+    }
+
+    /// Looks at up to `count` nodes from the `cursor`th on, and calls `each` with a node, its out-degree and its in-degree. Gives where
+    /// to go on, `None` at the end; a node that comes or goes meanwhile may be missed.
+    pub fn for_each_node_from(
+        &self,
+        range: (u32, u32),
+        each: impl FnMut(&N, u32, u32),
+    ) -> Option<u32> {
+        self.nodes.for_each_from(range, each)
     }
 
     /// Calls `each` for every node that an edge leads to from `node`, with the edge's weight. Looks at these edges alone.

@@ -66,6 +66,25 @@ impl<N: Key> Nodes<N> {
         })
     }
 
+    /// Up to `count` records from the `cursor`th on: each node with its degrees. Where to go on, `None` at the end.
+    pub(super) fn for_each_from(
+        &self,
+        (cursor, count): (u32, u32),
+        mut each: impl FnMut(&N, u32, u32),
+    ) -> Option<u32> {
+        let end = cursor.saturating_add(count).min(self.used);
+        for held in &self.nodes[cursor.min(end) as usize..end as usize] {
+            let [out, into] = held.degrees;
+            // A record without edges is free.
+            if let Some(node) = held.node.get()
+                && (out, into) != (0, 0)
+            {
+                each(node, out, into);
+            }
+        }
+        (end < self.used).then_some(end)
+    }
+
     /// An edge begins or ends at the node from now on. There is room for the nodes of all edges.
     pub(super) fn add(&mut self, node: N, side: Side) {
         let hash = node.hash(self.seed);
@@ -144,12 +163,25 @@ mod tests {
             assert_eq!(degree(&nodes, round, Side::In), 0);
             assert_eq!(degree(&nodes, round + 3, Side::In), 1);
             assert_eq!(nodes.len(), 4, "no more room, and none is needed");
+            let mut told = Vec::new();
+            let mut each = |node: &u32, out, into| told.push((*node, out, into));
+            assert_eq!(nodes.for_each_from((0, 3), &mut each), Some(3));
+            assert_eq!(nodes.for_each_from((3, 3), &mut each), None);
+            told.sort_unstable();
+            let expected = [
+                (round, 2, 0),
+                (round + 1, 1, 0),
+                (round + 2, 1, 0),
+                (round + 3, 1, 1),
+            ];
+            assert_eq!(told, expected);
             nodes.remove(&round, Side::Out);
             nodes.remove(&(round + 3), Side::In);
             for node in round..round + 4 {
                 nodes.remove(&node, Side::Out);
             }
             assert_eq!((nodes.len(), degree(&nodes, round, Side::Out)), (0, 0));
+            nodes.for_each_from((0, u32::MAX), |_, _, _| panic!("there is none"));
         }
     }
 }

@@ -1,0 +1,232 @@
+//! What a monitor knows, told to whoever looks: records in the words of its `report`, for the control plane.
+//!
+//! Every instance holds what all counted, so any of them can be asked. Imports `mod.rs`'s state, `alarm`, `flow`, `host`.
+
+use asterism_function::{HeavyPlace, Reader, Tick, TopK, Wire, Writer};
+
+use super::{Alarm, Flow, FlowRecord, MonitorState, ProtocolCount, Suspect};
+use crate::host::Host;
+use crate::notice;
+
+/// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are told as they are
+/// exported, and no interval before the year 2106 reaches them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// What each protocol carried: [`ProtocolCount`]s.
+    Protocols = 1,
+    /// Hosts with their degrees: [`NodeRecord`]s.
+    Nodes = 2,
+    /// Who sends to whom: [`LinkRecord`]s.
+    Links = 3,
+    /// The heaviest flows by bytes: [`HeavyRecord`]s.
+    HeavyBytes = 4,
+    /// The heaviest flows by packets: [`HeavyRecord`]s.
+    HeavyPackets = 5,
+    /// Packets of the cells of the sketch of flow sizes: [`CellRecord`]s.
+    Sizes = 6,
+    /// Hosts whose degree is too high: [`AlarmRecord`]s.
+    Alarms = 7,
+    /// For what there was no room: one [`Unrecorded`].
+    Unrecorded = 8,
+}
+
+impl Look {
+    const ALL: [Self; 8] = [
+        Self::Protocols,
+        Self::Nodes,
+        Self::Links,
+        Self::HeavyBytes,
+        Self::HeavyPackets,
+        Self::Sizes,
+        Self::Alarms,
+        Self::Unrecorded,
+    ];
+
+    /// The question of a `report` that this answers.
+    #[must_use]
+    pub const fn question(self) -> u32 {
+        notice::QUESTION - self as u32
+    }
+
+    /// What a question asks for; `None`: the flows of an interval, or alarms as notices.
+    pub(super) fn of(question: u32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|look| look.question() == question)
+    }
+}
+
+/// A host of the dispersion graph.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
+pub struct NodeRecord {
+    /// The host.
+    pub host: Host,
+    /// To how many others it sends.
+    pub out_degree: u32,
+    /// From how many others something is sent to it.
+    pub in_degree: u32,
+}
+
+/// An edge of the dispersion graph.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
+pub struct LinkRecord {
+    /// Who sends.
+    pub source: Host,
+    /// To whom.
+    pub destination: Host,
+    /// Bytes since it began.
+    pub bytes: u64,
+}
+
+/// A place of one instance among the heaviest flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
+pub struct HeavyRecord {
+    /// Stands for the instance.
+    pub writer: u32,
+    /// The flow.
+    pub flow: Flow,
+    /// Its bytes or packets there, or more.
+    pub count: u64,
+    /// How much more, at most.
+    pub error: u64,
+    /// By the sketch of volumes, bytes of the flow over all instances at most: nearly always what there were; none for packets.
+    pub volume: u64,
+}
+
+impl From<HeavyRecord> for HeavyPlace<Flow> {
+    fn from(record: HeavyRecord) -> Self {
+        let HeavyRecord {
+            writer,
+            flow: key,
+            count,
+            error,
+            ..
+        } = record;
+        Self {
+            writer,
+            key,
+            count,
+            error,
+        }
+    }
+}
+
+/// A cell of the sketch of flow sizes in one interval.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
+pub struct CellRecord {
+    /// The first second of the interval.
+    pub start: Tick,
+    /// Packets of all flows that share the cell.
+    pub packets: u64,
+}
+
+/// A host whose degree is too high.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
+pub struct AlarmRecord {
+    /// Which host, and which degree.
+    pub suspect: Suspect,
+    /// Since when, and how high.
+    pub alarm: Alarm,
+}
+
+/// How often a flow, an edge or an alarm found no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
+pub struct Unrecorded(pub u64);
+
+/// A record of a report: some bytes at least.
+pub trait Record: Wire {}
+
+impl Record for ProtocolCount {}
+impl Record for FlowRecord {}
+impl Record for NodeRecord {}
+impl Record for LinkRecord {}
+impl Record for HeavyRecord {}
+impl Record for CellRecord {}
+impl Record for AlarmRecord {}
+impl Record for Unrecorded {}
+
+/// Calls `each` for all records that a part of a report holds; false if something else follows.
+pub fn read_records<R: Record>(part: &[u8], mut each: impl FnMut(R)) -> bool {
+    let mut input = Reader::new(part, &[]);
+    while !input.is_empty() {
+        match R::decode(&mut input) {
+            Ok(record) => each(record),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+impl MonitorState {
+    /// Appends a part of the answer: what up to so many places from the cursor on hold. Where to go on.
+    pub(super) fn look(&self, look: Look, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
+        let mut out = Writer::new(out, &[]);
+        match look {
+            Look::Protocols => {
+                for count in self.protocol_counts() {
+                    count.encode(&mut out);
+                }
+                None
+            }
+            Look::Nodes => self
+                .links
+                .for_each_node_from(range, |&host, out_degree, in_degree| {
+                    let node = NodeRecord {
+                        host,
+                        out_degree,
+                        in_degree,
+                    };
+                    node.encode(&mut out);
+                }),
+            Look::Links => self
+                .links
+                .for_each_from(range, |&source, &destination, bytes| {
+                    let link = LinkRecord {
+                        source,
+                        destination,
+                        bytes,
+                    };
+                    link.encode(&mut out);
+                }),
+            Look::HeavyBytes => heavy(&self.heavy_bytes, range, &mut out, |flow| {
+                self.volumes.get(flow).unwrap_or(u64::MAX)
+            }),
+            Look::HeavyPackets => heavy(&self.heavy_packets, range, &mut out, |_| u64::MAX),
+            Look::Sizes => {
+                let mut next = None;
+                for start in self.sizes.kept() {
+                    next = self.sizes.for_each_at(start, range, |_, packets| {
+                        CellRecord { start, packets }.encode(&mut out);
+                    });
+                }
+                next
+            }
+            Look::Alarms => self.alarms.for_each_from(range, |row, &alarm, _| {
+                let suspect = row.0;
+                AlarmRecord { suspect, alarm }.encode(&mut out);
+            }),
+            Look::Unrecorded => {
+                Unrecorded(self.unrecorded.get().unwrap_or(0)).encode(&mut out);
+                None
+            }
+        }
+    }
+}
+
+fn heavy(
+    flows: &TopK<Flow>,
+    range: (u32, u32),
+    out: &mut Writer<'_>,
+    volume: impl Fn(&Flow) -> u64,
+) -> Option<u32> {
+    flows.for_each_place(range, |place| {
+        let record = HeavyRecord {
+            writer: place.writer,
+            flow: place.key,
+            count: place.count,
+            error: place.error,
+            volume: volume(&place.key),
+        };
+        record.encode(out);
+    })
+}
