@@ -29,6 +29,7 @@ use crate::run::caches::Caches;
 use crate::run::exports::Exported;
 use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
+use crate::run::traffic::Watching;
 use crate::run::worker::{Phase, Shared};
 pub use documents::{
     ChannelDocument, EndedDocument, InstanceDocument, MissingKeyDocument, ObjectDocument,
@@ -59,6 +60,8 @@ pub struct View {
     pub eve: Arc<Counts>,
     /// What was fetched and served, where the function knows web caches.
     pub caches: Caches,
+    /// Where traffic is watched, if it is.
+    pub traffic: Option<Watching>,
 }
 
 /// What a host is called, and what belongs to it.
@@ -140,6 +143,7 @@ impl View {
             nat_ports: PortCounts::default(),
             eve: Arc::default(),
             caches: Caches::new(&config.function.settings),
+            traffic: Watching::new(&config.function.settings),
         }
     }
 

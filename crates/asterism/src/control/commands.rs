@@ -498,7 +498,7 @@ fn top_text(top: &TopDocument, status: &StatusDocument) -> String {
     text
 }
 
-fn scaled(value: f64) -> String {
+pub(super) fn scaled(value: f64) -> String {
     match value {
         value if value >= 1e9 => format!("{:.2} G", value / 1e9),
         value if value >= 1e6 => format!("{:.2} M", value / 1e6),

@@ -12,8 +12,11 @@ pub mod place;
 pub mod server;
 pub mod show;
 pub mod sites;
+pub mod traffic;
 
 use serde::{Deserialize, Serialize};
+
+use crate::run::traffic::Wanted;
 
 /// Bytes of a request at most, its end included.
 pub const REQUEST_BYTES_MAX: usize = 4_096;
@@ -57,6 +60,8 @@ pub enum Ask {
         #[serde(default)]
         url: Option<String>,
     },
+    /// What the hosts see of traffic.
+    Traffic(Wanted),
     /// To write what it has of an object anew, for all others.
     Repair {
         /// The object.

@@ -3,8 +3,8 @@
 //! One thread for each instance (`worker.rs`), one for the state channel (the engine's), one for the control socket and one for
 //! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`journal.rs`) and ends them in
 //! order. `board.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
-//! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web caches, `epochs.rs` how it learns of epochs, `keys.rs` of
-//! keys, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
+//! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web
+//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
 
 pub mod board;
 pub mod caches;
@@ -24,6 +24,7 @@ pub mod requests;
 pub mod saved;
 pub mod service;
 mod surroundings;
+pub mod traffic;
 pub mod worker;
 
 use std::path::{Path, PathBuf};

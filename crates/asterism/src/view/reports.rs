@@ -24,18 +24,35 @@ impl View {
     /// # Errors
     /// It does not answer in time, or tells more; in words.
     pub fn report(&self, question: u32, bytes_max: usize) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        let mut fits = true;
+        self.report_each(question, |part| {
+            fits &= bytes.len() + part.len() <= bytes_max;
+            if fits {
+                bytes.extend(part);
+            }
+        })?;
+        match fits {
+            true => Ok(bytes),
+            false => Err("the instance tells more than it can have".to_owned()),
+        }
+    }
+
+    /// Calls `each` for all parts of it, as they come.
+    ///
+    /// # Errors
+    /// It does not answer in time; in words.
+    pub fn report_each(&self, question: u32, mut each: impl FnMut(&[u8])) -> Result<(), String> {
         let (parts, coming) = sync_channel(PARTS_MAX);
         let request = Request::Report { question, parts };
         let requests = self.requests.first().ok_or("there is no instance")?;
         requests
             .try_send(request)
             .map_err(|_| "the instance has too many requests already: try again".to_owned())?;
-        let mut bytes = Vec::new();
         loop {
             match coming.recv_timeout(ANSWER_MAX) {
-                Ok(part) if bytes.len() + part.len() <= bytes_max => bytes.extend(part),
-                Ok(_) => return Err("the instance tells more than it can have".to_owned()),
-                Err(RecvTimeoutError::Disconnected) => return Ok(bytes),
+                Ok(part) => each(&part),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {
                     return Err("the instance did not answer in time: try again".to_owned());
                 }

@@ -13,6 +13,7 @@ mod recipe;
 mod reload;
 mod sites;
 mod span;
+mod traffic;
 #[path = "../validator/mod.rs"]
 mod validator;
 

@@ -4,7 +4,7 @@
 
 use asterism_function::{HeavyPlace, Reader, Tick, TopK, Wire, Writer};
 
-use super::{Alarm, Flow, FlowRecord, MonitorState, ProtocolCount, Suspect};
+use super::{Alarm, Flow, FlowRecord, Monitor, MonitorState, ProtocolCount, Suspect};
 use crate::host::Host;
 use crate::notice;
 
@@ -26,8 +26,8 @@ pub enum Look {
     Sizes = 6,
     /// Hosts whose degree is too high: [`AlarmRecord`]s.
     Alarms = 7,
-    /// For what there was no room: one [`Unrecorded`].
-    Unrecorded = 8,
+    /// What the others are to be read by: one [`Summary`].
+    Summary = 8,
 }
 
 impl Look {
@@ -39,7 +39,7 @@ impl Look {
         Self::HeavyPackets,
         Self::Sizes,
         Self::Alarms,
-        Self::Unrecorded,
+        Self::Summary,
     ];
 
     /// The question of a `report` that this answers.
@@ -129,9 +129,22 @@ pub struct AlarmRecord {
     pub alarm: Alarm,
 }
 
-/// How often a flow, an edge or an alarm found no room.
+/// What the other records are to be read by, and for what there was no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
-pub struct Unrecorded(pub u64);
+pub struct Summary {
+    /// Seconds of an interval.
+    pub interval_s: Tick,
+    /// Places of each instance for the heaviest flows.
+    pub places: u32,
+    /// Cells of the sketch of flow sizes.
+    pub cells: u32,
+    /// Hosts of the dispersion graph.
+    pub nodes: u32,
+    /// Its edges.
+    pub links: u32,
+    /// How often a flow, an edge or an alarm found no room.
+    pub unrecorded: u64,
+}
 
 /// A record of a report: some bytes at least.
 pub trait Record: Wire {}
@@ -143,7 +156,7 @@ impl Record for LinkRecord {}
 impl Record for HeavyRecord {}
 impl Record for CellRecord {}
 impl Record for AlarmRecord {}
-impl Record for Unrecorded {}
+impl Record for Summary {}
 
 /// Calls `each` for all records that a part of a report holds; false if something else follows.
 pub fn read_records<R: Record>(part: &[u8], mut each: impl FnMut(R)) -> bool {
@@ -157,18 +170,24 @@ pub fn read_records<R: Record>(part: &[u8], mut each: impl FnMut(R)) -> bool {
     true
 }
 
-impl MonitorState {
+impl Monitor {
     /// Appends a part of the answer: what up to so many places from the cursor on hold. Where to go on.
-    pub(super) fn look(&self, look: Look, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
+    pub(super) fn look(
+        &self,
+        state: &MonitorState,
+        look: Look,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
         let mut out = Writer::new(out, &[]);
         match look {
             Look::Protocols => {
-                for count in self.protocol_counts() {
+                for count in state.protocol_counts() {
                     count.encode(&mut out);
                 }
                 None
             }
-            Look::Nodes => self
+            Look::Nodes => state
                 .links
                 .for_each_node_from(range, |&host, out_degree, in_degree| {
                     let node = NodeRecord {
@@ -178,7 +197,7 @@ impl MonitorState {
                     };
                     node.encode(&mut out);
                 }),
-            Look::Links => self
+            Look::Links => state
                 .links
                 .for_each_from(range, |&source, &destination, bytes| {
                     let link = LinkRecord {
@@ -188,25 +207,34 @@ impl MonitorState {
                     };
                     link.encode(&mut out);
                 }),
-            Look::HeavyBytes => heavy(&self.heavy_bytes, range, &mut out, |flow| {
-                self.volumes.get(flow).unwrap_or(u64::MAX)
+            Look::HeavyBytes => heavy(&state.heavy_bytes, range, &mut out, |flow| {
+                state.volumes.get(flow).unwrap_or(u64::MAX)
             }),
-            Look::HeavyPackets => heavy(&self.heavy_packets, range, &mut out, |_| u64::MAX),
+            Look::HeavyPackets => heavy(&state.heavy_packets, range, &mut out, |_| u64::MAX),
             Look::Sizes => {
                 let mut next = None;
-                for start in self.sizes.kept() {
-                    next = self.sizes.for_each_at(start, range, |_, packets| {
+                for start in state.sizes.kept() {
+                    next = state.sizes.for_each_at(start, range, |_, packets| {
                         CellRecord { start, packets }.encode(&mut out);
                     });
                 }
                 next
             }
-            Look::Alarms => self.alarms.for_each_from(range, |row, &alarm, _| {
+            Look::Alarms => state.alarms.for_each_from(range, |row, &alarm, _| {
                 let suspect = row.0;
                 AlarmRecord { suspect, alarm }.encode(&mut out);
             }),
-            Look::Unrecorded => {
-                Unrecorded(self.unrecorded.get().unwrap_or(0)).encode(&mut out);
+            Look::Summary => {
+                let config = &self.config;
+                let summary = Summary {
+                    interval_s: config.interval_s,
+                    places: config.places,
+                    cells: config.cells,
+                    nodes: state.links.nodes() as u32,
+                    links: state.links.edges() as u32,
+                    unrecorded: state.unrecorded.get().unwrap_or(0),
+                };
+                summary.encode(&mut out);
                 None
             }
         }

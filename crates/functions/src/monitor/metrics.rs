@@ -19,26 +19,17 @@ pub(super) const METRICS: [OwnMetric; 12] = [
         "tcp_packets_total",
         "TCP packets of all hosts, as this one knows.",
     ),
-    counter(
-        "tcp_bytes_total",
-        "Their bytes, with the headers of IP.",
-    ),
+    counter("tcp_bytes_total", "Their bytes, with the headers of IP."),
     counter(
         "udp_packets_total",
         "UDP packets of all hosts, as this one knows.",
     ),
-    counter(
-        "udp_bytes_total",
-        "Their bytes, with the headers of IP.",
-    ),
+    counter("udp_bytes_total", "Their bytes, with the headers of IP."),
     counter(
         "icmp_packets_total",
         "ICMP and ICMPv6 packets of all hosts, as this one knows.",
     ),
-    counter(
-        "icmp_bytes_total",
-        "Their bytes, with the headers of IP.",
-    ),
+    counter("icmp_bytes_total", "Their bytes, with the headers of IP."),
     counter(
         "other_ip_packets_total",
         "Packets of other protocols over IP of all hosts, as this one knows.",

@@ -34,7 +34,7 @@ pub use duty::{Before, Duty, EXPORT_S, GRACE_S, SILENCE_S};
 pub use flow::Flow;
 pub use ipfix::{Exporter, FlowRecord, MESSAGE_BYTES_MAX, Span};
 pub use look::{
-    AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Record, Unrecorded,
+    AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Record, Summary,
     read_records,
 };
 pub use sizes::FlowSizes;
@@ -300,7 +300,7 @@ impl NetworkFunction for Monitor {
             return state.alarms.for_each_from(range, each);
         }
         if let Some(look) = Look::of(question) {
-            return state.look(look, range, out);
+            return self.look(state, look, range, out);
         }
         let tick = question.saturating_mul(self.config.interval_s);
         let mut out = Writer::new(out, &[]);

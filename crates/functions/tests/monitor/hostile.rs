@@ -5,7 +5,7 @@ use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{PortNumber, TcpFlags, Verdict};
 use asterism_functions::monitor::{
     AlarmRecord, CellRecord, Degree, FlowRecord, HeavyRecord, LinkRecord, Monitor, MonitorConfig,
-    NodeRecord, ProtocolCount, Record, Unrecorded, read_records,
+    NodeRecord, ProtocolCount, Record, Summary, read_records,
 };
 
 use crate::packets::{host, ping, syn, syn6, tcp, udp};
@@ -145,7 +145,7 @@ fn any_bytes_for_records_give_records_or_a_refusal() {
             (records_in::<HeavyRecord>(&bytes), 43),
             (records_in::<CellRecord>(&bytes), 12),
             (records_in::<AlarmRecord>(&bytes), 15),
-            (records_in::<Unrecorded>(&bytes), 8),
+            (records_in::<Summary>(&bytes), 28),
         ];
         for ((records, whole), shortest) in any {
             let room = bytes.len() / shortest;

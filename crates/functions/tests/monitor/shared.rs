@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use asterism_function::{PortNumber, Verdict};
+use asterism_function::{HeavyKeys, NetworkFunction, PortNumber, Verdict};
 use asterism_functions::monitor::{
-    Before, Degree, Duty, Exporter, Flow, FlowRecord, GRACE_S, Monitor, MonitorConfig, Span,
+    AlarmRecord, Before, CellRecord, Degree, Duty, Exporter, Flow, FlowRecord, GRACE_S,
+    HeavyRecord, LinkRecord, Look, Monitor, MonitorConfig, NodeRecord, ProtocolCount, Record, Span,
+    Summary, read_records,
 };
 
 use crate::cluster::Cluster;
@@ -249,4 +251,125 @@ fn the_heaviest_flow_is_found_though_its_packets_are_spread() {
     let heaviest = state.heavy_bytes.heaviest(1)[0];
     assert_eq!(heaviest.key.source, host(9).into());
     assert!(heaviest.sum.abs_diff(600 * 728) <= state.heavy_bytes.excess());
+}
+
+/// All records of an answer, read in parts of so many places as an instance's thread reads them.
+fn looked<R: Record>(cluster: &Cluster<Monitor>, member: usize, look: Look) -> Vec<R> {
+    let (mut records, mut cursor) = (Vec::new(), Some(0));
+    while let Some(from) = cursor {
+        let mut part = Vec::new();
+        let state = cluster.state(member);
+        cursor = cluster
+            .function
+            .report(state, look.question(), (from, 7), &mut part);
+        assert!(read_records(&part, |record| records.push(record)));
+    }
+    records
+}
+
+#[test]
+fn what_all_counted_is_told_by_any() {
+    let config = MonitorConfig {
+        places: 16,
+        cells: 512,
+        out_degree: 20,
+        ..MonitorConfig::default()
+    };
+    let mut cluster = Cluster::new(Monitor::new(config), 3, DELAY_US, 3);
+    let answer = udp((9, 9), (10, 10), &[0; 700]);
+    for number in 0..40u16 {
+        // One asks forty hosts, of which one answers a lot.
+        cluster.packet(usize::from(number) % 3, 0, &syn(10, (100 + number, 80)));
+        cluster.packet(usize::from(number + 1) % 3, 1, &answer);
+    }
+    cluster.agree();
+    let node = |member: usize, number: u16| {
+        let nodes = looked::<NodeRecord>(&cluster, member, Look::Nodes);
+        let of = nodes
+            .iter()
+            .find(|node| node.host == host(number).into())
+            .copied();
+        let of = of.expect("it is there");
+        (nodes.len(), of.out_degree, of.in_degree)
+    };
+    for member in 0..3 {
+        assert_eq!(node(member, 10), (42, 40, 1));
+        assert_eq!(node(member, 9), (42, 1, 0));
+        let mut links = looked::<LinkRecord>(&cluster, member, Look::Links);
+        links.sort_by_key(|link| link.bytes);
+        let last = links.last().expect("there are edges");
+        assert_eq!((links.len(), last.bytes), (41, 40 * 728));
+        assert_eq!(
+            (last.source, last.destination),
+            (host(9).into(), host(10).into())
+        );
+        let protocols = looked::<ProtocolCount>(&cluster, member, Look::Protocols);
+        let udp = protocols
+            .iter()
+            .find(|count| count.protocol == Some((17, false)));
+        assert_eq!(
+            udp.map(|count| (count.packets, count.bytes)),
+            Some((40, 40 * 728))
+        );
+        let cells = looked::<CellRecord>(&cluster, member, Look::Sizes);
+        assert_eq!(cells.iter().map(|cell| cell.packets).sum::<u64>(), 80);
+        assert!(
+            cells
+                .iter()
+                .all(|cell| cell.start == cluster.tick() / 60 * 60)
+        );
+        let alarms = looked::<AlarmRecord>(&cluster, member, Look::Alarms);
+        assert_eq!(alarms.len(), 1);
+        assert_eq!(alarms[0].suspect.host, host(10).into());
+        assert!(alarms[0].alarm.degree >= 20);
+        let summary = looked::<Summary>(&cluster, member, Look::Summary);
+        let expected = Summary {
+            interval_s: 60,
+            places: 16,
+            cells: 512,
+            nodes: 42,
+            links: 41,
+            unrecorded: 0,
+        };
+        assert_eq!(summary, [expected]);
+        for (look, truth) in [(Look::HeavyBytes, 40 * 728), (Look::HeavyPackets, 40)] {
+            let mut keys = HeavyKeys::new(16);
+            let mut volume = 0;
+            for record in looked::<HeavyRecord>(&cluster, member, look) {
+                if record.flow.source == host(9).into() {
+                    volume = record.volume;
+                }
+                keys.add(record.into());
+            }
+            let heaviest = keys.heaviest(1)[0];
+            assert_eq!(heaviest.key.source, host(9).into());
+            assert!(heaviest.at_least <= truth && truth <= heaviest.at_most);
+            assert!(volume >= truth, "the sketch is never too small: {volume}");
+        }
+        let mut values = Vec::new();
+        let function = &cluster.function;
+        function.measure(cluster.state(member), &mut values);
+        let measured = |name: &str| {
+            let place = function
+                .metrics()
+                .iter()
+                .position(|metric| metric.name == name);
+            values[place.expect("there is such a metric")]
+        };
+        assert_eq!(values.len(), function.metrics().len());
+        assert_eq!(
+            [
+                "udp_packets_total",
+                "udp_bytes_total",
+                "tcp_packets_total",
+                "talking_hosts"
+            ]
+            .map(measured),
+            [40, 40 * 728, 40, 42]
+        );
+        assert_eq!(
+            ["other_ip_packets_total", "unrecorded_total"].map(measured),
+            [0, 0]
+        );
+    }
 }
