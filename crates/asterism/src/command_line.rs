@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::config::functions::Functions;
 use crate::control::client::Which;
-use crate::control::{Ask, audit, commands, digests, traffic};
+use crate::control::{Ask, audit, commands, digests, rules, traffic};
 use crate::output::Output;
 use crate::{check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold};
 
@@ -110,6 +110,8 @@ pub enum Command {
     State(commands::StateCommand),
     /// Show what a running host knows of web caches, and which of them hold an object
     Digests(digests::DigestsArguments),
+    /// Show a firewall's rules, and on how many new flows each decided, over all hosts
+    Rules(rules::RulesArguments),
     /// Show what the hosts of a cluster see of traffic: the heaviest flows, who talks to whom, what each protocol carries
     ///
     /// Needs the function `monitor`, alone or as a stage of a chain, of which the first one is asked. Any host answers for all: what
@@ -204,6 +206,7 @@ pub(crate) fn run_with(
         Command::Trace(arguments) => commands::trace(&arguments, &mut output),
         Command::State(command) => commands::state(&command, &mut output),
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
+        Command::Rules(arguments) => rules::rules(&arguments, &mut output),
         Command::Traffic(arguments) => traffic::traffic(&arguments, &mut output),
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),
         Command::Reload(which) => commands::tell(&which, &Ask::Reload, &mut output),

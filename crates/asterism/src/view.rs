@@ -20,7 +20,7 @@ use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_placement::replicated::{Ended, Standing};
 use asterism_placement::{Incarnation, MemberId};
 
-use crate::config::Config;
+use crate::config::{Config, Settings};
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::lines::Counts;
@@ -29,13 +29,13 @@ use crate::run::caches::Caches;
 use crate::run::exports::Exported;
 use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
-use crate::run::traffic::Watching;
 use crate::run::worker::{Phase, Shared};
 pub use documents::{
     ChannelDocument, EndedDocument, InstanceDocument, MissingKeyDocument, ObjectDocument,
     PeerDocument, PortDocument, StatusDocument, VersionsDocument,
 };
 pub use own::Own;
+pub use reports::Asked;
 pub use stages::StageDocument;
 
 /// How long an instance has to answer: it does between two bursts.
@@ -61,7 +61,9 @@ pub struct View {
     /// What was fetched and served, where the function knows web caches.
     pub caches: Caches,
     /// Where traffic is watched, if it is.
-    pub traffic: Option<Watching>,
+    pub monitor: Option<Asked>,
+    /// Where rules decide, if they do.
+    pub firewall: Option<Asked>,
 }
 
 /// What a host is called, and what belongs to it.
@@ -143,7 +145,12 @@ impl View {
             nat_ports: PortCounts::default(),
             eve: Arc::default(),
             caches: Caches::new(&config.function.settings),
-            traffic: Watching::new(&config.function.settings),
+            monitor: Asked::first(&config.function.settings, |settings| {
+                matches!(settings, Settings::Monitor(_))
+            }),
+            firewall: Asked::first(&config.function.settings, |settings| {
+                matches!(settings, Settings::Firewall(_))
+            }),
         }
     }
 

@@ -245,7 +245,8 @@ fn read_option<'a, T>(
     }
 }
 
-fn write_text(text: &str, out: &mut Writer<'_>) {
+/// At most [`TEXT_BYTES_MAX`] bytes of a text.
+pub(crate) fn write_text(text: &str, out: &mut Writer<'_>) {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -254,7 +255,8 @@ fn write_text(text: &str, out: &mut Writer<'_>) {
     out.raw(&text.as_bytes()[..end]);
 }
 
-fn read_text(input: &mut Reader<'_>) -> Result<String, BadBytes> {
+/// What [`write_text`] wrote.
+pub(crate) fn read_text(input: &mut Reader<'_>) -> Result<String, BadBytes> {
     let length = usize::try_from(input.varint()?).map_err(|_| BadBytes)?;
     if length > TEXT_BYTES_MAX {
         return Err(BadBytes);

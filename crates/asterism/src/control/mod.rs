@@ -9,6 +9,7 @@ pub mod client;
 pub mod commands;
 pub mod digests;
 pub mod place;
+pub mod rules;
 pub mod server;
 pub mod show;
 pub mod sites;
@@ -60,6 +61,8 @@ pub enum Ask {
         #[serde(default)]
         url: Option<String>,
     },
+    /// A firewall's rules, and how often each decided.
+    Rules,
     /// What the hosts see of traffic.
     Traffic(Wanted),
     /// To write what it has of an object anew, for all others.

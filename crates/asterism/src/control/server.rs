@@ -15,6 +15,7 @@ use super::place::Place;
 use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
 use crate::run::caches;
 use crate::run::requests::Request;
+use crate::run::rules;
 use crate::run::traffic;
 use crate::run::worker::TRACED_MAX;
 use crate::view::View;
@@ -225,6 +226,7 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
             value(serde_json::to_value(found))
         }
         Ask::Digests { url } => value(serde_json::to_value(caches::look(view, url.as_deref())?)),
+        Ask::Rules => value(serde_json::to_value(rules::look(view)?)),
         Ask::Traffic(wanted) => value(serde_json::to_value(traffic::look(view, wanted)?)),
         Ask::Drain => command(CommandKind::Drain, commands, COMMAND_MAX),
         Ask::Reload => command(CommandKind::Reload, commands, COMMAND_MAX),

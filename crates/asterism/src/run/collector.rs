@@ -48,7 +48,7 @@ impl Collector {
 }
 
 /// The first function that `of` finds something in: its stage, if the function is a chain, and what was found.
-pub(super) fn find<'a, T>(
+pub(crate) fn find<'a, T>(
     settings: &'a Settings,
     of: impl Fn(&'a Settings) -> Option<T>,
 ) -> Option<(Option<usize>, T)> {

@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use asterism_function::chain::Chain;
 use asterism_function::{Heavy, HeavyKeys, Protocol, Tick};
 use asterism_functions::monitor::{
     AlarmRecord, CellRecord, Degree, Flow, FlowRecord, FlowSizes, HeavyRecord, LinkRecord, Look,
@@ -15,10 +14,8 @@ use asterism_functions::monitor::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::collector;
 use super::journal::date;
-use crate::config::Settings;
-use crate::view::View;
+use crate::view::{Asked, View};
 
 /// Items of a list at most.
 pub const COUNT_MAX: usize = 1_000;
@@ -226,23 +223,6 @@ pub struct AlarmDocument {
     pub since: String,
 }
 
-/// Where a host's monitor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watching {
-    /// Which stage of a chain it is, if the function is one: the first that is a monitor.
-    stage: Option<usize>,
-}
-
-impl Watching {
-    /// Of a host whose function is set so; `None`: nothing watches traffic.
-    #[must_use]
-    pub fn new(settings: &Settings) -> Option<Watching> {
-        let is_monitor =
-            |settings: &Settings| matches!(settings, Settings::Monitor(_)).then_some(());
-        collector::find(settings, is_monitor).map(|(stage, ())| Watching { stage })
-    }
-}
-
 /// The greatest of what it is given, by a measure; equal ones by their order.
 struct Most<T, M> {
     count: usize,
@@ -282,17 +262,14 @@ impl<T: Copy + Ord, M: Ord> Most<T, M> {
 /// Asks the host's monitor.
 struct Asking<'a> {
     view: &'a View,
-    watching: Watching,
+    monitor: Asked,
 }
 
 impl Asking<'_> {
     /// Calls `each` for every record of the answer to a question.
     fn records<R: Record>(&self, question: u32, mut each: impl FnMut(R)) -> Result<(), String> {
-        let question = match self.watching.stage {
-            Some(stage) => Chain::question(stage, question).unwrap_or(question),
-            None => question,
-        };
         let mut is_right = true;
+        let question = self.monitor.question(question);
         self.view.report_each(question, |part| {
             is_right &= read_records(part, &mut each);
         })?;
@@ -312,7 +289,7 @@ impl Asking<'_> {
 /// # Errors
 /// Its function watches none, or the instance does not tell; in words.
 pub fn look(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
-    let watching = view.traffic.ok_or(
+    let monitor = view.monitor.ok_or(
         "this host's function watches no traffic: it needs [function.monitor], alone or in a chain",
     )?;
     if wanted.count > COUNT_MAX {
@@ -321,7 +298,7 @@ pub fn look(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
             wanted.count
         ));
     }
-    let asking = Asking { view, watching };
+    let asking = Asking { view, monitor };
     let mut summary = None;
     asking.look(Look::Summary, |one: Summary| summary = Some(one))?;
     let summary = summary.ok_or("the instance tells of no monitor")?;

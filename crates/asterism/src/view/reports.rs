@@ -3,12 +3,36 @@
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use asterism_function::Tick;
+use asterism_function::chain::Chain;
 
 use super::{ANSWER_MAX, View};
+use crate::config::Settings;
+use crate::run::collector;
 use crate::run::requests::Request;
 
 /// Parts of a report on their way at most.
 const PARTS_MAX: usize = 16;
+
+/// Whose report is asked for: the function's, or that of a stage of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    stage: Option<usize>,
+}
+
+impl Asked {
+    /// The first that `is_it`, where the function is a chain one of its stages; `None`: there is none.
+    pub(crate) fn first(settings: &Settings, is_it: impl Fn(&Settings) -> bool) -> Option<Asked> {
+        let found = collector::find(settings, |settings| is_it(settings).then_some(()));
+        found.map(|(stage, ())| Asked { stage })
+    }
+
+    /// The question as it is put to the function.
+    pub(crate) fn question(self, question: u32) -> u32 {
+        self.stage
+            .and_then(|stage| Chain::question(stage, question))
+            .unwrap_or(question)
+    }
+}
 
 impl View {
     /// The cluster's common seconds: since 1970.

@@ -11,6 +11,7 @@ mod metrics;
 mod ports;
 mod recipe;
 mod reload;
+mod rules;
 mod sites;
 mod span;
 mod traffic;

@@ -142,11 +142,14 @@ const BALANCER: &[Source] = &[
 const FIREWALL: &[Source] = &[
     source!("functions/src/firewall/", "config.rs", Configuration),
     source!("functions/src/firewall/", "flow.rs", Path, ["fmt"]),
+    source!("functions/src/firewall/", "hits.rs", Control),
     source!(
         "functions/src/firewall/",
         "mod.rs",
         Path,
-        ["blocked", "events", "new", "config", "state", "schema"]
+        [
+            "blocked", "events", "new", "config", "state", "report", "schema"
+        ]
     ),
     source!("functions/src/firewall/", "note.rs", Path),
     source!("functions/src/firewall/", "open.rs", Path),
@@ -178,6 +181,8 @@ const MONITOR: &[Source] = &[
     source!("functions/src/monitor/", "duty.rs", Control),
     source!("functions/src/monitor/", "flow.rs", Path, ["fmt"]),
     source!("functions/src/monitor/", "ipfix.rs", Control),
+    source!("functions/src/monitor/", "look.rs", Control),
+    source!("functions/src/monitor/", "metrics.rs", Control),
     source!(
         "functions/src/monitor/",
         "mod.rs",
@@ -187,12 +192,12 @@ const MONITOR: &[Source] = &[
             "raised",
             "flows_at",
             "sizes_at",
-            "write",
-            "read_all",
             "new",
             "config",
             "state",
             "report",
+            "metrics",
+            "measure",
             "schema"
         ]
     ),

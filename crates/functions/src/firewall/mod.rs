@@ -6,10 +6,12 @@
 //! so a SYN that one instance saw and the SYN-ACK that another saw are one handshake. A packet that fits no flow *yet* may have
 //! overtaken what makes it fit: before it is dropped it waits as long as other instances take to tell
 //! ([`FirewallConfig::settle_us`]). This file holds the state and the path of known flows; `open.rs` has new ones and all
-//! that is dropped; `flow.rs` says which flow a packet is of; `rules.rs` and `text.rs` are the rules.
+//! that is dropped; `flow.rs` says which flow a packet is of; `rules.rs` and `text.rs` are the rules, `hits.rs`
+//! tells how often each decided.
 
 mod config;
 mod flow;
+mod hits;
 mod note;
 mod open;
 mod rules;
@@ -27,6 +29,7 @@ use crate::mutant::{self, Mutant};
 use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
+pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{Block, Datagram, Event, HALF_OPEN, Subject};
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
@@ -313,7 +316,8 @@ impl NetworkFunction for Firewall {
         }
     }
 
-    /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it.
+    /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it; how often
+    /// each rule decided, as [`RuleHits::read_all`] does.
     fn report(
         &self,
         state: &FirewallState,
@@ -321,6 +325,9 @@ impl NetworkFunction for Firewall {
         range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
+        if question == HITS_QUESTION {
+            return self.report_hits(state, range, out);
+        }
         if question != notice::QUESTION {
             return None;
         }

@@ -58,6 +58,8 @@ pub struct Rule {
     pub number: u32,
     /// Its line in the file, from 1.
     pub line: u32,
+    /// What it says, a space between two words.
+    pub text: String,
 }
 
 /// What is asked of the rules.
@@ -411,6 +413,7 @@ mod tests {
                         logs: false,
                         number: place,
                         line: place,
+                        text: String::new(),
                     }
                 })
                 .collect();

@@ -1,8 +1,8 @@
 //! What passes and what does not, one box alone.
 
 use asterism_function::testkit::{Testkit, late_everywhere};
-use asterism_function::{PortNumber, Reason, TcpFlags, Verdict, build};
-use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
+use asterism_function::{NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, build};
+use asterism_functions::firewall::{Firewall, FirewallConfig, HITS_QUESTION, RuleHits, read_rules};
 
 use crate::packets::*;
 
@@ -316,6 +316,39 @@ fn a_source_is_blocked_for_its_time_and_noted_once() {
     );
     kit.advance(1);
     passes(&mut kit, OUTSIDE, &tcp(scanner, (6, 80), SYN, (1, 0), 0));
+}
+
+#[test]
+fn rules_tell_how_often_they_decided() {
+    let mut kit = kit();
+    begun(&mut kit);
+    for port in 0..3 {
+        let knock = tcp((2_000_007, 999), (6, 90 + port), SYN, (1, 0), 0);
+        drops(&mut kit, OUTSIDE, &knock, Reason::Denied);
+    }
+    let all = kit.function().config().rules.rules().len();
+    for step in [1, 2, 100] {
+        let (mut told, mut cursor) = (Vec::new(), Some(0));
+        while let Some(from) = cursor {
+            let mut part = Vec::new();
+            let range = (from, step);
+            cursor = kit
+                .function()
+                .report(kit.state(), HITS_QUESTION, range, &mut part);
+            assert!(RuleHits::read_all(&part, |rule| told.push(rule)));
+            assert!(!RuleHits::read_all(&part[1..], |_| ()) || part.is_empty());
+        }
+        assert_eq!(told.len(), all + 1);
+        let default = told.last().expect("the default is told");
+        assert_eq!((default.line, default.hits), (0, 3));
+        assert_eq!(default.text, "default drop");
+        let allowed = told.iter().filter(|rule| rule.text.starts_with("allow"));
+        assert_eq!(allowed.map(|rule| rule.hits).sum::<u64>(), 1);
+        let lines: Vec<&str> = RULES.lines().collect();
+        for rule in &told[..all] {
+            assert_eq!(lines[rule.line as usize - 1].trim(), rule.text);
+        }
+    }
 }
 
 #[test]

@@ -430,6 +430,7 @@ impl Reading {
 
     fn rule(&mut self, line: u32, words: &[Word<'_>], action: Action, rest: &[Word<'_>]) {
         let said: Vec<&str> = words.iter().map(|word| word.text).collect();
+        let text = said.join(" ");
         let mut rule = Rule {
             action,
             link: None,
@@ -439,8 +440,9 @@ impl Reading {
             destinations: Vec::new(),
             destination_ports: Vec::new(),
             logs: false,
-            number: hash::bytes(said.join(" ").as_bytes(), 0) as u32,
+            number: hash::bytes(text.as_bytes(), 0) as u32,
             line,
+            text,
         };
         let before = self.mistakes.len();
         if self.parts(&mut rule, rest).is_ok() && self.mistakes.len() == before {

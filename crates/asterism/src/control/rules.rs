@@ -1,0 +1,86 @@
+//! `asterism rules`: a firewall's rules, and how often each decided.
+
+use clap::Args;
+
+use super::Ask;
+use super::client::{Which, ask};
+use super::commands::WITHIN;
+use crate::command_line::End;
+use crate::output::{Output, Schema};
+use crate::run::rules::RulesDocument;
+
+/// What `asterism rules` is told.
+#[derive(Args, Clone, Debug)]
+pub struct RulesArguments {
+    /// Only rules that decided on nothing
+    #[arg(long)]
+    pub unused: bool,
+    /// Which host.
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// The schema of `asterism rules`.
+pub const RULES: Schema = Schema {
+    name: "asterism.rules",
+    version: 1,
+};
+
+/// `asterism rules`.
+pub fn rules(arguments: &RulesArguments, output: &mut Output<'_>) -> End {
+    let answer = arguments
+        .which
+        .socket(output.functions())
+        .and_then(|socket| ask::<RulesDocument>(&socket, &Ask::Rules, WITHIN));
+    match answer {
+        Ok(mut document) => {
+            if arguments.unused {
+                document.rules.retain(|rule| rule.hits == 0);
+            }
+            if output.json() {
+                output.document(RULES, &document);
+            } else {
+                output.text(&rules_text(&document));
+            }
+            output.end(End::Done)
+        }
+        Err(error) => output.fail(End::File, &error),
+    }
+}
+
+fn rules_text(document: &RulesDocument) -> String {
+    let line = |line: Option<u32>| line.map_or_else(String::new, |line| line.to_string());
+    let mut text = format!("{:>6}  {:>12}  rule\n", "line", "new flows");
+    for rule in &document.rules {
+        text.push_str(&format!(
+            "{:>6}  {:>12}  {}\n",
+            line(rule.line),
+            rule.hits,
+            rule.rule
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::rules::RuleDocument;
+
+    #[test]
+    fn rules_stand_in_order_with_their_lines() {
+        let rule = |line, hits, rule: &str| RuleDocument {
+            line,
+            hits,
+            rule: rule.to_owned(),
+        };
+        let rules = vec![
+            rule(Some(7), 1_234_567, "allow tcp on outside to any port 80"),
+            rule(None, 0, "default drop"),
+        ];
+        assert_eq!(
+            rules_text(&RulesDocument { rules }),
+            "  line     new flows  rule\n     7       1234567  allow tcp on outside to any port 80\n                   0  default drop\n"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! How often each rule of a firewall decided, over all hosts: the answer to `asterism rules`.
+
+use asterism_functions::firewall::{HITS_QUESTION, RuleHits};
+use serde::{Deserialize, Serialize};
+
+use crate::view::View;
+
+/// A firewall's rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesDocument {
+    /// Each of them in order, the default last.
+    pub rules: Vec<RuleDocument>,
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleDocument {
+    /// Its line in the file; absent of the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// New flows that it decided on over all hosts, since the start of the cluster.
+    pub hits: u64,
+    /// What it says.
+    pub rule: String,
+}
+
+/// The rules of a host's firewall, as it has them now, and their hits.
+///
+/// # Errors
+/// Its function has no rules, or the instance does not tell; in words.
+pub fn look(view: &View) -> Result<RulesDocument, String> {
+    let firewall = view.firewall.ok_or(
+        "this host's function has no rules: it needs [function.firewall], alone or in a chain",
+    )?;
+    let mut rules = Vec::new();
+    let mut is_right = true;
+    view.report_each(firewall.question(HITS_QUESTION), |part| {
+        is_right &= RuleHits::read_all(part, |rule| {
+            rules.push(RuleDocument {
+                line: (rule.line > 0).then_some(rule.line),
+                hits: rule.hits,
+                rule: rule.text,
+            });
+        });
+    })?;
+    match is_right {
+        true => Ok(RulesDocument { rules }),
+        false => Err("the instance tells something else than rules".to_owned()),
+    }
+}

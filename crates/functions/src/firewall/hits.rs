@@ -1,0 +1,89 @@
+//! How often each rule decided, told to whoever looks: a part of the firewall's `report`. For the control plane.
+
+use asterism_function::{BadBytes, Reader, Wire, Writer};
+
+use super::rules::Action;
+use super::{Firewall, FirewallState};
+use crate::notice::{self, read_text, write_text};
+
+/// The question of a `report` that [`RuleHits`] answer: one for each rule in order, then one for the default.
+pub const HITS_QUESTION: u32 = notice::QUESTION - 1;
+
+/// How often a rule decided on a new flow, over all hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleHits {
+    /// The rule's line in the file; 0: the default.
+    pub line: u32,
+    /// New flows that it decided on since the start. Rules that say the same are counted together.
+    pub hits: u64,
+    /// What it says.
+    pub text: String,
+}
+
+impl RuleHits {
+    /// Reads a part of a report; false if something else follows.
+    pub fn read_all(part: &[u8], mut each: impl FnMut(Self)) -> bool {
+        let mut input = Reader::new(part, &[]);
+        while !input.is_empty() {
+            match Self::decode(&mut input) {
+                Ok(rule) => each(rule),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Wire for RuleHits {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.u32(self.line);
+        out.u64(self.hits);
+        write_text(&self.text, out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        Ok(Self {
+            line: input.u32()?,
+            hits: input.u64()?,
+            text: read_text(input)?,
+        })
+    }
+}
+
+impl Firewall {
+    /// A part of the answer to [`HITS_QUESTION`]. Where to go on.
+    pub(super) fn report_hits(
+        &self,
+        state: &FirewallState,
+        (cursor, count): (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let rules = &self.config().rules;
+        let all = rules.rules();
+        let end = cursor.saturating_add(count).min(all.len() as u32);
+        let mut out = Writer::new(out, &[]);
+        let hits = |number: u32| state.hits.get(&number).unwrap_or(0);
+        for rule in &all[cursor.min(end) as usize..end as usize] {
+            let told = RuleHits {
+                line: rule.line,
+                hits: hits(rule.number),
+                text: rule.text.clone(),
+            };
+            told.encode(&mut out);
+        }
+        if (end as usize) < all.len() {
+            return Some(end);
+        }
+        let action = match rules.default_action() {
+            Action::Allow => "allow",
+            Action::Drop | Action::Block(_) => "drop",
+        };
+        let default = RuleHits {
+            line: 0,
+            hits: hits(0),
+            text: format!("default {action}"),
+        };
+        default.encode(&mut out);
+        None
+    }
+}
