@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::config::functions::Functions;
 use crate::control::client::Which;
-use crate::control::{Ask, audit, commands, digests, rules, traffic};
+use crate::control::{Ask, audit, backends, commands, digests, rules, traffic};
 use crate::output::Output;
 use crate::{check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold};
 
@@ -110,6 +110,8 @@ pub enum Command {
     State(commands::StateCommand),
     /// Show what a running host knows of web caches, and which of them hold an object
     Digests(digests::DigestsArguments),
+    /// Show a balancer's services and their backends: who of them lives, who says so, and how many flows each has
+    Backends(backends::BackendsArguments),
     /// Show a firewall's rules, and on how many new flows each decided, over all hosts
     Rules(rules::RulesArguments),
     /// Show what the hosts of a cluster see of traffic: the heaviest flows, who talks to whom, what each protocol carries
@@ -206,6 +208,7 @@ pub(crate) fn run_with(
         Command::Trace(arguments) => commands::trace(&arguments, &mut output),
         Command::State(command) => commands::state(&command, &mut output),
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
+        Command::Backends(arguments) => backends::backends(&arguments, &mut output),
         Command::Rules(arguments) => rules::rules(&arguments, &mut output),
         Command::Traffic(arguments) => traffic::traffic(&arguments, &mut output),
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),

@@ -62,6 +62,8 @@ pub struct View {
     pub caches: Caches,
     /// Where traffic is watched, if it is.
     pub monitor: Option<Asked>,
+    /// Where there are backends, if there are.
+    pub balancer: Option<Asked>,
     /// Where rules decide, if they do.
     pub firewall: Option<Asked>,
 }
@@ -147,6 +149,9 @@ impl View {
             caches: Caches::new(&config.function.settings),
             monitor: Asked::first(&config.function.settings, |settings| {
                 matches!(settings, Settings::Monitor(_))
+            }),
+            balancer: Asked::first(&config.function.settings, |settings| {
+                matches!(settings, Settings::Balancer(_))
             }),
             firewall: Asked::first(&config.function.settings, |settings| {
                 matches!(settings, Settings::Firewall(_))

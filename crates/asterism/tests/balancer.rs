@@ -13,6 +13,7 @@ use asterism_lab::http::document;
 use asterism_lab::nat::{CHANNEL_PORT, channel_address};
 use asterism_lab::nat::{CLIENT, INSIDE, NatLab, NatLabConfig, OUTSIDE, SERVER, TRANSLATED};
 use asterism_lab::{Program, pause, wait_until};
+use serde_json::Value;
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
@@ -197,6 +198,18 @@ impl Balanced {
         line.trim().parse().ok()
     }
 
+    /// What a host that lives knows of the service's backends, in their order.
+    fn backends(&self, place: usize) -> Vec<Value> {
+        let told = std::process::Command::new(ASTERISM)
+            .args(["backends", "--format", "json", "--socket"])
+            .arg(self.lab.control_socket(place))
+            .output()
+            .unwrap();
+        let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+        let backends = document["services"][0]["backends"].as_array();
+        backends.unwrap().clone()
+    }
+
     fn reload(&self, drains: Option<usize>) {
         std::fs::write(
             &self.configuration,
@@ -303,6 +316,18 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
     pause(MS * 200);
     for _ in 0..20 {
         assert_eq!(cluster.who(), Some(0), "{}", cluster.hosts_say());
+    }
+    // Each host tells who lives, and the downloads that each backend has.
+    for place in 0..2 {
+        let told = cluster.backends(place);
+        let states: Vec<_> = told.iter().map(|one| one["state"].as_str()).collect();
+        assert_eq!(states, [Some("alive"), Some("dead"), Some("alive")]);
+        assert_eq!(told[1]["votes_dead"], 2, "{told:?}");
+        for (number, backend) in told.iter().enumerate() {
+            assert_eq!(backend["drains"], number == 2);
+            let downloads = had.iter().filter(|one| **one == number).count() as u64;
+            assert!(backend["flows"].as_u64() >= Some(downloads), "{told:?}");
+        }
     }
     // A host dies; the client's router sends by the other.
     cluster.hosts[0].take().unwrap().kill();

@@ -5,6 +5,7 @@
 //! and connections are bounded: what comes over the socket is believed no more than what comes over a network.
 
 pub mod audit;
+pub mod backends;
 pub mod client;
 pub mod commands;
 pub mod digests;
@@ -61,6 +62,8 @@ pub enum Ask {
         #[serde(default)]
         url: Option<String>,
     },
+    /// A balancer's backends, who of them lives and how many flows each has.
+    Backends,
     /// A firewall's rules, and how often each decided.
     Rules,
     /// What the hosts see of traffic.

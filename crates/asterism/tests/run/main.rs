@@ -1,6 +1,7 @@
 //! `asterism run` as operators run it: real processes, real sockets, signals, files. See `host.rs`.
 
 mod audit;
+mod backends;
 mod caches;
 mod epochs;
 mod eve;

@@ -123,6 +123,7 @@ const BALANCER: &[Source] = &[
     source!("functions/src/balancer/", "flow.rs", Path, ["fmt"]),
     source!("functions/src/balancer/", "fragment.rs", Beyond),
     source!("functions/src/balancer/", "health.rs", Beyond, ["frame"]),
+    source!("functions/src/balancer/", "look.rs", Control),
     source!(
         "functions/src/balancer/",
         "maglev.rs",
@@ -133,7 +134,14 @@ const BALANCER: &[Source] = &[
         "functions/src/balancer/",
         "mod.rs",
         Path,
-        ["new", "config", "usage_place", "usage_places", "state"]
+        [
+            "new",
+            "config",
+            "usage_place",
+            "usage_places",
+            "state",
+            "report"
+        ]
     ),
     source!("functions/src/balancer/", "open.rs", Path),
     source!("functions/src/balancer/", "send.rs", Path),

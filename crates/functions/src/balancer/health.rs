@@ -90,6 +90,13 @@ impl Votes {
     /// or nobody spoke, it counts as alive: a client that it does not answer is no worse off than one that is refused.
     #[must_use]
     pub fn is_down(&self, now: Tick) -> bool {
+        let (votes, down) = self.counted(now);
+        2 * down > votes
+    }
+
+    /// How many hosts spoke within [`VOTE_SECONDS`], and how many of them find that the backend does not answer.
+    #[must_use]
+    pub fn counted(&self, now: Tick) -> (u32, u32) {
         let (mut votes, mut down) = (0, 0);
         for slot in self.slots.iter().filter(|slot| **slot != 0) {
             if now <= (slot >> 1).saturating_add(VOTE_SECONDS) {
@@ -97,7 +104,7 @@ impl Votes {
                 down += slot & 1;
             }
         }
-        2 * down > votes
+        (votes, down)
     }
 
     /// With a flow that was refused at `now`, or whose SYN was sent again.
@@ -130,7 +137,8 @@ impl Votes {
     }
 
     /// Failures that count: refusals, and silence that has lasted.
-    fn failures(&self, now: Tick) -> usize {
+    #[must_use]
+    pub fn failures(&self, now: Tick) -> usize {
         let has_lasted = |failed: u32| {
             is_refusal(failed)
                 || now >= (failed >> 1).saturating_add(SILENCE_SECONDS)

@@ -6,7 +6,7 @@
 //!
 //! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
 //! the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets), `send.rs` (how a packet
-//! leaves, in each mode), `health.rs` (what hosts and flows say of backends), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
+//! leaves, in each mode), `health.rs` (what hosts and flows say of backends), `look.rs` (what people see of them), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
 //! Read first: `flow.rs` and `config.rs`.
 //!
 //! IPv4 only: IPv6 is dropped and counted.
@@ -17,6 +17,7 @@ mod error;
 mod flow;
 mod fragment;
 mod health;
+mod look;
 mod maglev;
 mod open;
 mod send;
@@ -43,6 +44,7 @@ pub use config::{
 pub use flow::{Flow, Kept};
 pub use fragment::Led;
 pub use health::{CONTROL, FAILURES, Finding, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
+pub use look::{BACKENDS_QUESTION, BackendRecord};
 pub use maglev::{Maglev, PLACES};
 
 /// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.
@@ -357,6 +359,20 @@ impl NetworkFunction for Balancer {
             neighbours,
             errors,
         }
+    }
+
+    /// Of [`BACKENDS_QUESTION`], backends as [`BackendRecord::read_all`] reads them.
+    fn report(
+        &self,
+        state: &BalancerState,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if question != BACKENDS_QUESTION {
+            return None;
+        }
+        self.report_backends(state, range, out)
     }
 
     #[inline(always)]

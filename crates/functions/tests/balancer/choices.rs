@@ -1,8 +1,8 @@
 //! Who gets a flow, and who keeps it.
 
-use asterism_function::testkit::late_everywhere;
-use asterism_function::{Endpoint, Protocol, Reason, Verdict};
-use asterism_functions::balancer::{Balancer, Choice, Service};
+use asterism_function::testkit::{START_TICK, late_everywhere};
+use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason, Verdict};
+use asterism_functions::balancer::{BACKENDS_QUESTION, BackendRecord, Balancer, Choice, Service};
 
 use crate::network::*;
 
@@ -38,6 +38,43 @@ fn flows_spread_evenly_and_by_weight() {
     for (count, due) in counts.iter().zip([1_000, 2_000, 5_000]) {
         assert!(count.abs_diff(due) < 250, "{counts:?}");
     }
+}
+
+#[test]
+fn backends_are_told_with_their_flows_and_what_is_said_of_them() {
+    let mut draining = checked(4);
+    draining.backends[3].drains = true;
+    let mut kit = kit(vec![draining]);
+    let mut counts = [0u64; 4];
+    for number in 0..100 {
+        counts[usize::from(opened(&mut kit, client(number), asked()))] += 1;
+    }
+    tell(&mut kit, 0, endpoint_of(1), true);
+    tell(&mut kit, 1, endpoint_of(1), true);
+    tell(&mut kit, 2, endpoint_of(1), false);
+    for step in [1, 3, 4, 100] {
+        let (mut told, mut cursor) = (Vec::new(), Some(0));
+        while let Some(from) = cursor {
+            let mut part = Vec::new();
+            let range = (from, step);
+            cursor = kit
+                .function()
+                .report(kit.state(), BACKENDS_QUESTION, range, &mut part);
+            assert!(BackendRecord::read_all(&part, |record| told.push(record)));
+            assert!(!BackendRecord::read_all(&part[..part.len() - 1], |_| ()));
+        }
+        assert_eq!(told.len(), 4);
+        let now = START_TICK;
+        for (place, record) in told.iter().enumerate() {
+            assert_eq!((record.service, record.last_port), (asked(), asked().port));
+            assert_eq!(record.backend, endpoint_of(place as u8));
+            assert_eq!(record.flows, counts[place]);
+            assert_eq!(record.is_down(now), place == 1);
+            assert_eq!(record.drains, place == 3);
+        }
+        assert_eq!(told[1].votes.counted(now), (3, 2));
+    }
+    assert_eq!(counts[3], 0);
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! `asterism backends`: a balancer's services, their backends, who of them lives and how many flows each has.
+
+use clap::Args;
+
+use super::Ask;
+use super::client::{Which, ask};
+use super::commands::WITHIN;
+use crate::command_line::End;
+use crate::output::{Output, Schema};
+use crate::run::backends::{BackendDocument, BackendsDocument};
+use crate::table::Table;
+
+/// What `asterism backends` is told.
+#[derive(Args, Clone, Debug)]
+pub struct BackendsArguments {
+    /// Which host.
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// The schema of `asterism backends`.
+pub const BACKENDS: Schema = Schema {
+    name: "asterism.backends",
+    version: 1,
+};
+
+/// `asterism backends`.
+pub fn backends(arguments: &BackendsArguments, output: &mut Output<'_>) -> End {
+    let answer = arguments
+        .which
+        .socket(output.functions())
+        .and_then(|socket| ask::<BackendsDocument>(&socket, &Ask::Backends, WITHIN));
+    match answer {
+        Ok(document) => {
+            if output.json() {
+                output.document(BACKENDS, &document);
+            } else {
+                output.text(&backends_text(&document));
+            }
+            output.end(End::Done)
+        }
+        Err(error) => output.fail(End::File, &error),
+    }
+}
+
+fn backends_text(document: &BackendsDocument) -> String {
+    let services = document.services.iter().map(|service| {
+        let mut table = Table::new(&["backend", "weight", "flows", "is"]);
+        for backend in &service.backends {
+            table.row(&[
+                backend.backend.clone(),
+                backend.weight.to_string(),
+                backend.flows.to_string(),
+                is_text(backend),
+            ]);
+        }
+        format!(
+            "{} (to port {}), {}\n{}",
+            service.service,
+            service.last_port,
+            service.mode,
+            table.text()
+        )
+    });
+    services.collect::<Vec<_>>().join("\n")
+}
+
+/// What a backend is, and who says so.
+fn is_text(backend: &BackendDocument) -> String {
+    let mut text = match backend.state.as_str() {
+        "dead" => "DEAD".to_owned(),
+        state => state.to_owned(),
+    };
+    if backend.drains {
+        text.push_str(", drains");
+    }
+    if let (Some(votes), Some(dead)) = (backend.votes, backend.votes_dead) {
+        text.push_str(&match votes {
+            0 => ", no host says".to_owned(),
+            _ => format!(", {dead} of {votes} hosts without an answer"),
+        });
+    }
+    if let Some(failures @ 1..) = backend.failures {
+        text.push_str(&format!(", {failures} flows failed"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::backends::ServiceDocument;
+
+    #[test]
+    fn a_service_is_a_table_of_its_backends() {
+        let backend = |state: &str, drains, votes: Option<(u32, u32)>, failures| BackendDocument {
+            backend: "10.0.0.1:80/tcp".to_owned(),
+            state: state.to_owned(),
+            weight: 5,
+            drains,
+            flows: 17,
+            votes: votes.map(|votes| votes.0),
+            votes_dead: votes.map(|votes| votes.1),
+            failures,
+        };
+        let services = vec![ServiceDocument {
+            service: "192.0.2.1:80/tcp".to_owned(),
+            last_port: 81,
+            mode: "nat".to_owned(),
+            backends: vec![
+                backend("alive", false, None, None),
+                backend("dead", true, Some((3, 2)), Some(4)),
+                backend("alive", false, Some((0, 0)), Some(0)),
+            ],
+        }];
+        let text = backends_text(&BackendsDocument { services });
+        for (place, line) in [
+            (0, "192.0.2.1:80/tcp (to port 81), nat"),
+            (
+                4,
+                "DEAD, drains, 2 of 3 hosts without an answer, 4 flows failed",
+            ),
+            (5, "alive, no host says"),
+        ] {
+            assert!(text.lines().nth(place).unwrap().ends_with(line), "{text}");
+        }
+        assert!(text.lines().nth(3).unwrap().ends_with(" alive"), "{text}");
+    }
+}
