@@ -100,13 +100,14 @@ fn traffic_text(traffic: &TrafficDocument) -> String {
     section("heaviest flows by bytes", flows_table(&flows.by_bytes));
     section("heaviest flows by packets", flows_table(&flows.by_packets));
     if let Some(sizes) = sizes {
-        let title = match sizes.error {
-            Some(error) => format!("sizes of flows, each number off by {error:.0} flows at most"),
-            None => "sizes of flows: more flows than cells, nothing can be told".to_owned(),
-        };
-        let rows = sizes.at_least.iter();
+        // With all cells in use nothing can be told.
+        let rows = sizes.error.map(|_| sizes.at_least.iter());
+        let rows = rows.into_iter().flatten();
         section(
-            &title,
+            &format!(
+                "sizes of flows, each number off by {:.0} flows at most",
+                sizes.error.unwrap_or_default()
+            ),
             table(
                 &["packets at least", "flows"],
                 rows.map(|row| vec![row.packets.to_string(), row.flows.to_string()]),
@@ -356,6 +357,9 @@ mod tests {
                 flows: 9,
             }],
         });
-        assert!(traffic_text(&traffic).contains("more flows than cells"));
+        assert!(
+            !traffic_text(&traffic).contains("sizes"),
+            "all cells are in use"
+        );
     }
 }

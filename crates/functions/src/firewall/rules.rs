@@ -453,6 +453,7 @@ mod tests {
             logs: false,
             number: 0,
             line: 1,
+            text: String::new(),
         };
         let many = vec![rule.clone(); RULES_MAX + 1];
         assert_eq!(Rules::new(many, Action::Drop).unwrap_err(), TooMany::Rules);
