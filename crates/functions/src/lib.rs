@@ -11,5 +11,6 @@ pub mod nat;
 pub mod notice;
 pub mod pass_through;
 pub mod port_scan;
+pub mod records;
 pub mod signature;
 pub mod span;

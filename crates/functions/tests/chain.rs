@@ -8,12 +8,13 @@ use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{
     Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags, Verdict, build,
 };
-use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig, read_records};
+use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig};
 use asterism_functions::nat::{
     BY_INSIDE, Interface, Nat, NatConfig, NatState, Prefix, Route, Side,
 };
 use asterism_functions::pass_through::{Access, PassThrough, PassThroughState};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
+use asterism_functions::records::read_records;
 
 const INSIDE: PortNumber = PortNumber(0);
 const OUTSIDE: PortNumber = PortNumber(1);

@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::Ask;
-use super::client::{Which, ask};
-use super::commands::WITHIN;
+use super::client::Which;
+use super::commands::{WITHIN, with_answer};
 use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::backends::{BackendDocument, BackendsDocument};
@@ -26,21 +26,19 @@ pub const BACKENDS: Schema = Schema {
 
 /// `asterism backends`.
 pub fn backends(arguments: &BackendsArguments, output: &mut Output<'_>) -> End {
-    let answer = arguments
-        .which
-        .socket(output.functions())
-        .and_then(|socket| ask::<BackendsDocument>(&socket, &Ask::Backends, WITHIN));
-    match answer {
-        Ok(document) => {
+    with_answer(
+        &arguments.which,
+        &Ask::Backends,
+        WITHIN,
+        output,
+        |document: BackendsDocument, output| {
             if output.json() {
                 output.document(BACKENDS, &document);
             } else {
                 output.text(&backends_text(&document));
             }
-            output.end(End::Done)
-        }
-        Err(error) => output.fail(End::File, &error),
-    }
+        },
+    )
 }
 
 fn backends_text(document: &BackendsDocument) -> String {

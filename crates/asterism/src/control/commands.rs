@@ -321,7 +321,8 @@ pub fn tell(which: &Which, request: &Ask, output: &mut Output<'_>) -> End {
     })
 }
 
-fn with_answer<T: serde::de::DeserializeOwned>(
+/// Asks a host, and shows its answer.
+pub(super) fn with_answer<T: serde::de::DeserializeOwned>(
     which: &Which,
     request: &Ask,
     within: Duration,

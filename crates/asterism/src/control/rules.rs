@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::Ask;
-use super::client::{Which, ask};
-use super::commands::WITHIN;
+use super::client::Which;
+use super::commands::{WITHIN, with_answer};
 use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::rules::RulesDocument;
@@ -28,12 +28,12 @@ pub const RULES: Schema = Schema {
 
 /// `asterism rules`.
 pub fn rules(arguments: &RulesArguments, output: &mut Output<'_>) -> End {
-    let answer = arguments
-        .which
-        .socket(output.functions())
-        .and_then(|socket| ask::<RulesDocument>(&socket, &Ask::Rules, WITHIN));
-    match answer {
-        Ok(mut document) => {
+    with_answer(
+        &arguments.which,
+        &Ask::Rules,
+        WITHIN,
+        output,
+        |mut document: RulesDocument, output| {
             if arguments.unused {
                 document.rules.retain(|rule| rule.hits == 0);
             }
@@ -42,10 +42,8 @@ pub fn rules(arguments: &RulesArguments, output: &mut Output<'_>) -> End {
             } else {
                 output.text(&rules_text(&document));
             }
-            output.end(End::Done)
-        }
-        Err(error) => output.fail(End::File, &error),
-    }
+        },
+    )
 }
 
 fn rules_text(document: &RulesDocument) -> String {

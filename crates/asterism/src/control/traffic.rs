@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use clap::Args;
 
 use super::Ask;
-use super::client::{Which, ask};
-use super::commands::{WITHIN, scaled};
+use super::client::Which;
+use super::commands::{WITHIN, scaled, with_answer};
 use crate::command_line::End;
 use crate::output::{Output, Schema};
 use crate::run::traffic::{
@@ -44,21 +44,19 @@ pub fn traffic(arguments: &TrafficArguments, output: &mut Output<'_>) -> End {
         address: arguments.address,
         now: arguments.now,
     });
-    let answer = arguments
-        .which
-        .socket(output.functions())
-        .and_then(|socket| ask::<TrafficDocument>(&socket, &request, WITHIN));
-    match answer {
-        Ok(document) => {
+    with_answer(
+        &arguments.which,
+        &request,
+        WITHIN,
+        output,
+        |document: TrafficDocument, output| {
             if output.json() {
                 output.document(TRAFFIC, &document);
             } else {
                 output.text(&traffic_text(&document));
             }
-            output.end(End::Done)
-        }
-        Err(error) => output.fail(End::File, &error),
-    }
+        },
+    )
 }
 
 fn traffic_text(traffic: &TrafficDocument) -> String {

@@ -59,39 +59,33 @@ pub fn look(view: &View) -> Result<BackendsDocument, String> {
     )?;
     let now = view.tick();
     let mut services: Vec<ServiceDocument> = Vec::new();
-    let mut is_right = true;
-    view.report_each(balancer.question(BACKENDS_QUESTION), |part| {
-        is_right &= BackendRecord::read_all(part, |record| {
-            let (votes, votes_dead) = record.votes.counted(now);
-            let backend = BackendDocument {
-                backend: record.backend.to_string(),
-                state: match record.is_down(now) {
-                    true => "dead",
-                    false => "alive",
-                }
-                .to_owned(),
-                weight: record.weight,
-                drains: record.drains,
-                flows: record.flows,
-                votes: record.checked.then_some(votes),
-                votes_dead: record.checked.then_some(votes_dead),
-                failures: (record.passive > 0).then(|| record.votes.failures(now) as u64),
-            };
-            let service = record.service.to_string();
-            // Backends of one service come one after the other.
-            match services.last_mut() {
-                Some(last) if last.service == service => last.backends.push(backend),
-                _ => services.push(ServiceDocument {
-                    service,
-                    last_port: record.last_port,
-                    mode: record.mode.to_string(),
-                    backends: vec![backend],
-                }),
+    view.records(balancer, BACKENDS_QUESTION, |record: BackendRecord| {
+        let (votes, votes_dead) = record.votes.counted(now);
+        let backend = BackendDocument {
+            backend: record.backend.to_string(),
+            state: match record.is_down(now) {
+                true => "dead",
+                false => "alive",
             }
-        });
+            .to_owned(),
+            weight: record.weight,
+            drains: record.drains,
+            flows: record.flows,
+            votes: record.checked.then_some(votes),
+            votes_dead: record.checked.then_some(votes_dead),
+            failures: (record.passive > 0).then(|| record.votes.failures(now) as u64),
+        };
+        let service = record.service.to_string();
+        // Backends of one service come one after the other.
+        match services.last_mut() {
+            Some(last) if last.service == service => last.backends.push(backend),
+            _ => services.push(ServiceDocument {
+                service,
+                last_port: record.last_port,
+                mode: record.mode.to_string(),
+                backends: vec![backend],
+            }),
+        }
     })?;
-    match is_right {
-        true => Ok(BackendsDocument { services }),
-        false => Err("the instance tells something else than backends".to_owned()),
-    }
+    Ok(BackendsDocument { services })
 }

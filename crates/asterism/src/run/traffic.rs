@@ -10,8 +10,9 @@ use std::net::IpAddr;
 use asterism_function::{Heavy, HeavyKeys, Protocol, Tick};
 use asterism_functions::monitor::{
     AlarmRecord, CellRecord, Degree, Flow, FlowRecord, FlowSizes, HeavyRecord, LinkRecord, Look,
-    NodeRecord, ProtocolCount, Record, Summary, read_records,
+    NodeRecord, ProtocolCount, Summary,
 };
+use asterism_functions::records::Record;
 use serde::{Deserialize, Serialize};
 
 use super::journal::date;
@@ -266,17 +267,8 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Calls `each` for every record of the answer to a question.
-    fn records<R: Record>(&self, question: u32, mut each: impl FnMut(R)) -> Result<(), String> {
-        let mut is_right = true;
-        let question = self.monitor.question(question);
-        self.view.report_each(question, |part| {
-            is_right &= read_records(part, &mut each);
-        })?;
-        match is_right {
-            true => Ok(()),
-            false => Err("the instance tells something else than traffic".to_owned()),
-        }
+    fn records<R: Record>(&self, question: u32, each: impl FnMut(R)) -> Result<(), String> {
+        self.view.records(self.monitor, question, each)
     }
 
     fn look<R: Record>(&self, look: Look, each: impl FnMut(R)) -> Result<(), String> {

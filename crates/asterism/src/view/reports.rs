@@ -4,6 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
+use asterism_functions::records::{Record, read_records};
 
 use super::{ANSWER_MAX, View};
 use crate::config::Settings;
@@ -27,7 +28,7 @@ impl Asked {
     }
 
     /// The question as it is put to the function.
-    pub(crate) fn question(self, question: u32) -> u32 {
+    fn question(self, question: u32) -> u32 {
         self.stage
             .and_then(|stage| Chain::question(stage, question))
             .unwrap_or(question)
@@ -41,6 +42,26 @@ impl View {
         let seconds = self.uptime_us() / 1_000_000;
         let zero = self.clock.wall_at_zero();
         zero.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+
+    /// Calls `each` for all records of the answer to a question.
+    ///
+    /// # Errors
+    /// It does not answer in time, or with something else; in words.
+    pub fn records<R: Record>(
+        &self,
+        asked: Asked,
+        question: u32,
+        mut each: impl FnMut(R),
+    ) -> Result<(), String> {
+        let mut is_right = true;
+        self.report_each(asked.question(question), |part| {
+            is_right &= read_records(part, &mut each);
+        })?;
+        match is_right {
+            true => Ok(()),
+            false => Err("the instance tells something else than was asked".to_owned()),
+        }
     }
 
     /// What the function tells of its state to a question, as the first instance has it: all parts of it, `bytes_max` bytes at most.
@@ -66,7 +87,7 @@ impl View {
     ///
     /// # Errors
     /// It does not answer in time; in words.
-    pub fn report_each(&self, question: u32, mut each: impl FnMut(&[u8])) -> Result<(), String> {
+    fn report_each(&self, question: u32, mut each: impl FnMut(&[u8])) -> Result<(), String> {
         let (parts, coming) = sync_channel(PARTS_MAX);
         let request = Request::Report { question, parts };
         let requests = self.requests.first().ok_or("there is no instance")?;

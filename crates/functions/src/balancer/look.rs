@@ -4,6 +4,7 @@ use asterism_function::{BadBytes, Endpoint, Reader, Tick, Wire, Writer};
 
 use super::{Balancer, BalancerState, Mode, Pool, Votes};
 use crate::notice;
+use crate::records::Record;
 
 /// The question of a `report` that [`BackendRecord`]s answer: one for each backend of each service.
 pub const BACKENDS_QUESTION: u32 = notice::QUESTION - 1;
@@ -39,19 +40,9 @@ impl BackendRecord {
     pub fn is_down(&self, now: Tick) -> bool {
         self.checked && self.votes.is_down(now) || self.votes.fails(now, self.passive)
     }
-
-    /// Reads a part of a report; false if something else follows.
-    pub fn read_all(part: &[u8], mut each: impl FnMut(Self)) -> bool {
-        let mut input = Reader::new(part, &[]);
-        while !input.is_empty() {
-            match Self::decode(&mut input) {
-                Ok(record) => each(record),
-                Err(_) => return false,
-            }
-        }
-        true
-    }
 }
+
+impl Record for BackendRecord {}
 
 impl Wire for BackendRecord {
     fn encode(&self, out: &mut Writer<'_>) {

@@ -361,7 +361,7 @@ impl NetworkFunction for Balancer {
         }
     }
 
-    /// Of [`BACKENDS_QUESTION`], backends as [`BackendRecord::read_all`] reads them.
+    /// Of [`BACKENDS_QUESTION`], [`BackendRecord`]s.
     fn report(
         &self,
         state: &BalancerState,

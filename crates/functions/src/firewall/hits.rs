@@ -5,6 +5,7 @@ use asterism_function::{BadBytes, Reader, Wire, Writer};
 use super::rules::Action;
 use super::{Firewall, FirewallState};
 use crate::notice::{self, read_text, write_text};
+use crate::records::Record;
 
 /// The question of a `report` that [`RuleHits`] answer: one for each rule in order, then one for the default.
 pub const HITS_QUESTION: u32 = notice::QUESTION - 1;
@@ -20,19 +21,7 @@ pub struct RuleHits {
     pub text: String,
 }
 
-impl RuleHits {
-    /// Reads a part of a report; false if something else follows.
-    pub fn read_all(part: &[u8], mut each: impl FnMut(Self)) -> bool {
-        let mut input = Reader::new(part, &[]);
-        while !input.is_empty() {
-            match Self::decode(&mut input) {
-                Ok(rule) => each(rule),
-                Err(_) => return false,
-            }
-        }
-        true
-    }
-}
+impl Record for RuleHits {}
 
 impl Wire for RuleHits {
     fn encode(&self, out: &mut Writer<'_>) {

@@ -317,7 +317,7 @@ impl NetworkFunction for Firewall {
     }
 
     /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it; how often
-    /// each rule decided, as [`RuleHits::read_all`] does.
+    /// each rule decided, as [`RuleHits`].
     fn report(
         &self,
         state: &FirewallState,

@@ -1,12 +1,13 @@
 //! What a monitor knows, told to whoever looks: records in the words of its `report`, for the control plane.
 //!
-//! Every instance holds what all counted, so any of them can be asked. Imports `mod.rs`'s state, `alarm`, `flow`, `host`.
+//! Every instance holds what all counted, so any of them can be asked. Imports `mod.rs`'s state, `alarm`, `flow`, `host`, `records`.
 
-use asterism_function::{HeavyPlace, Reader, Tick, TopK, Wire, Writer};
+use asterism_function::{HeavyPlace, Tick, TopK, Wire, Writer};
 
 use super::{Alarm, Flow, FlowRecord, Monitor, MonitorState, ProtocolCount, Suspect};
 use crate::host::Host;
 use crate::notice;
+use crate::records::Record;
 
 /// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are told as they are
 /// exported, and no interval before the year 2106 reaches them.
@@ -146,9 +147,6 @@ pub struct Summary {
     pub unrecorded: u64,
 }
 
-/// A record of a report: some bytes at least.
-pub trait Record: Wire {}
-
 impl Record for ProtocolCount {}
 impl Record for FlowRecord {}
 impl Record for NodeRecord {}
@@ -157,18 +155,6 @@ impl Record for HeavyRecord {}
 impl Record for CellRecord {}
 impl Record for AlarmRecord {}
 impl Record for Summary {}
-
-/// Calls `each` for all records that a part of a report holds; false if something else follows.
-pub fn read_records<R: Record>(part: &[u8], mut each: impl FnMut(R)) -> bool {
-    let mut input = Reader::new(part, &[]);
-    while !input.is_empty() {
-        match R::decode(&mut input) {
-            Ok(record) => each(record),
-            Err(_) => return false,
-        }
-    }
-    true
-}
 
 impl Monitor {
     /// Appends a part of the answer: what up to so many places from the cursor on hold. Where to go on.

@@ -33,10 +33,7 @@ pub use config::MonitorConfig;
 pub use duty::{Before, Duty, EXPORT_S, GRACE_S, SILENCE_S};
 pub use flow::Flow;
 pub use ipfix::{Exporter, FlowRecord, MESSAGE_BYTES_MAX, Span};
-pub use look::{
-    AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Record, Summary,
-    read_records,
-};
+pub use look::{AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Summary};
 pub use sizes::FlowSizes;
 
 use alarm::News;

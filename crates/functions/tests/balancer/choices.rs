@@ -3,6 +3,7 @@
 use asterism_function::testkit::{START_TICK, late_everywhere};
 use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason, Verdict};
 use asterism_functions::balancer::{BACKENDS_QUESTION, BackendRecord, Balancer, Choice, Service};
+use asterism_functions::records::read_records;
 
 use crate::network::*;
 
@@ -60,8 +61,9 @@ fn backends_are_told_with_their_flows_and_what_is_said_of_them() {
             cursor = kit
                 .function()
                 .report(kit.state(), BACKENDS_QUESTION, range, &mut part);
-            assert!(BackendRecord::read_all(&part, |record| told.push(record)));
-            assert!(!BackendRecord::read_all(&part[..part.len() - 1], |_| ()));
+            assert!(read_records(&part, |record: BackendRecord| told.push(record)));
+            let short = &part[..part.len() - 1];
+            assert!(!read_records(short, |_: BackendRecord| ()));
         }
         assert_eq!(told.len(), 4);
         let now = START_TICK;

@@ -3,6 +3,7 @@
 use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::{NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, build};
 use asterism_functions::firewall::{Firewall, FirewallConfig, HITS_QUESTION, RuleHits, read_rules};
+use asterism_functions::records::read_records;
 
 use crate::packets::*;
 
@@ -335,8 +336,8 @@ fn rules_tell_how_often_they_decided() {
             cursor = kit
                 .function()
                 .report(kit.state(), HITS_QUESTION, range, &mut part);
-            assert!(RuleHits::read_all(&part, |rule| told.push(rule)));
-            assert!(!RuleHits::read_all(&part[1..], |_| ()) || part.is_empty());
+            assert!(read_records(&part, |rule: RuleHits| told.push(rule)));
+            assert!(!read_records(&part[1..], |_: RuleHits| ()) || part.is_empty());
         }
         assert_eq!(told.len(), all + 1);
         let default = told.last().expect("the default is told");

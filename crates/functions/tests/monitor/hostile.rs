@@ -5,8 +5,9 @@ use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{PortNumber, TcpFlags, Verdict};
 use asterism_functions::monitor::{
     AlarmRecord, CellRecord, Degree, FlowRecord, HeavyRecord, LinkRecord, Monitor, MonitorConfig,
-    NodeRecord, ProtocolCount, Record, Summary, read_records,
+    NodeRecord, ProtocolCount, Summary,
 };
+use asterism_functions::records::{Record, read_records};
 
 use crate::packets::{host, ping, syn, syn6, tcp, udp};
 
