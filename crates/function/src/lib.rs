@@ -29,8 +29,8 @@ pub use asterism_state::{
     Absence, AnyObject, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters,
     CountingBloom, EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys, HeavyPlace,
     Late, Link, Map, Nearby, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space,
-    Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, Tokens, TopK, Vacancy, Vector,
-    Window, WindowedCountMin, WindowedCounters, Writer, laws,
+    Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, Tokens, TopK, Vacancy, VacancyFor,
+    Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws,
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::Emissions;

@@ -69,7 +69,7 @@ pub use object::{
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
-pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy};
+pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor};
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};
 pub use wire::{BadBytes, Reader, Writer};
 // Traits have the names of their derives, which are macros: other names of another kind.

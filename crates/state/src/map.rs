@@ -10,7 +10,7 @@ use crate::foresight::Foresight;
 use crate::hash::Packed;
 use crate::object::{Object, Part, Shown, Since};
 use crate::stamp::Stamp;
-use crate::table::{At, FoundNearby, Row, Table, Vacancy, Value};
+use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 /// What entries are found by. Plain data of a few words. `#[derive(Key)]` hashes all fields.
@@ -271,6 +271,13 @@ impl<R: Grouped, V: Value> Table<R, V> {
         self.any_of_where(group, key, |_| true)
     }
 
+    /// Asks for what [`Table::any_of`] reads first, where there are other things to do before: a cache line comes meanwhile.
+    /// Answers nothing and is never late.
+    #[inline]
+    pub fn approach_group(&self, group: usize, key: &R::Group) {
+        self.approach_lane(R::UNIQUE + group, key.hash(self.seed()));
+    }
+
     /// Some live entry of the group whose row is `wanted`, among the 64 first of the group.
     pub fn any_of_where(
         &self,
@@ -292,6 +299,10 @@ impl<R: Row, V: Value> TableAct<'_, R, V> {
     /// Adds an entry, or writes over the one that is there. Visible here at once, elsewhere after the lag.
     pub fn insert(&mut self, vacancy: Vacancy, row: impl Into<R>, value: V) {
         self.0.insert(vacancy, row.into(), value);
+    }
+    /// [`TableAct::insert`] of the row that a vacancy is for.
+    pub fn fill(&mut self, vacancy: VacancyFor<R>, value: V) {
+        self.0.fill(vacancy, value);
     }
     /// Marks the entry as used, so that it does not idle out.
     #[inline(always)]

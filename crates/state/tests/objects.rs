@@ -86,14 +86,26 @@ impl Member {
         let room = (
             state.words.vacancy().expect("local"),
             state.bits.vacancy().expect("local"),
+            // Half of them by rows that are known while asking.
             state.pairs.vacancy().expect("local"),
+            state
+                .pairs
+                .vacancy_for(Pair(key as u8, value % 4))
+                .expect("local"),
         );
         let tally = state.sums.find(&key).expect("local");
         let mut act = state.act();
         match (what % 8, room) {
             (0, (Some(vacancy), ..)) => act.words.insert(vacancy, key, Word(value.into())),
-            (1, (_, Some(vacancy), _)) => act.bits.insert(vacancy, key, Bits(value)),
-            (2, (.., Some(vacancy))) => act.pairs.insert(vacancy, (key as u8, value % 4), ()),
+            (1, (_, Some(vacancy), ..)) => act.bits.insert(vacancy, key, Bits(value)),
+            (2, (.., Some(vacancy), Some(known))) => {
+                if value & 0x80 == 0 {
+                    act.pairs.insert(vacancy, (key as u8, value % 4), ());
+                } else {
+                    assert_eq!(*known.row(), Pair(key as u8, value % 4));
+                    act.pairs.fill(known, ());
+                }
+            }
             (3, _) => words
                 .iter()
                 .for_each(|at| act.words.update(at, Word(value.into()))),
@@ -420,6 +432,39 @@ fn a_large_group_finds_its_living_member_among_many_ended_ones() {
     }
     assert_eq!(groups.members.any_of(0, &(1 << 40)), Ok(None));
     assert_eq!(groups.members.held(), 10_000);
+}
+
+#[test]
+fn what_fills_a_vacancy_is_found_by_both_keys_and_told_as_what_is_inserted() {
+    let [mut filled, mut inserted] = [(); 2].map(|()| member(0, ObjectSettings::REPLICATED));
+    // A quarter of the table's 64 places.
+    for (left, right) in (0..16).map(|number| (number, 200 - number)) {
+        for member in [&filled, &inserted] {
+            member.context.begin(left.into());
+        }
+        let vacancy = filled.state.pairs.vacancy_for(Pair(left, right));
+        let vacancy = vacancy.expect("local");
+        filled.state.act().pairs.fill(vacancy.expect("room"), ());
+        let vacancy = inserted.state.pairs.vacancy().expect("local");
+        inserted
+            .state
+            .act()
+            .pairs
+            .insert(vacancy.expect("room"), (left, right), ());
+        for member in [&filled, &inserted] {
+            member.context.end(|_, _| {});
+            let pairs = &member.state.pairs;
+            let found = [pairs.by_left(&left), pairs.by_right(&right)];
+            let rows = found.map(|found| found.expect("local").map(|at| at.row));
+            assert_eq!(rows, [Some(Pair(left, right)); 2]);
+        }
+        let told = [&mut filled, &mut inserted].map(|member| {
+            let Member { context, state } = member;
+            groups(state, context)
+        });
+        assert_eq!(told[0], told[1]);
+    }
+    assert_eq!(filled.state.pairs.len(), 16);
 }
 
 /// A part of an image may be on its way for so long that its receiver has applied a removal of what is in it, and forgotten

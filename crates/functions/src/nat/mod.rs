@@ -171,7 +171,11 @@ impl Nat {
                 .map(|(session, nearby)| (session, Some(nearby)))
         };
         let Some((session, nearby)) = found else {
-            return self.further::<THOROUGH>(ask);
+            return if THOROUGH {
+                self.first_outbound(ask)
+            } else {
+                self.further::<false>(ask)
+            };
         };
         let mut learnt = [0; 12];
         let Some(ethernet) = self.router.outside.ethernet_to::<SEARCHING>(
@@ -275,6 +279,15 @@ impl Nat {
         }
     }
 
+    /// A plain packet from inside whose session was looked for and is not there.
+    #[inline(never)]
+    fn first_outbound(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        match ask.packet().flow4() {
+            Some(flow) => self.leaving(ask, flow, true),
+            None => self.uncommon(ask),
+        }
+    }
+
     /// By reference, so that `ask` is in memory only here.
     #[inline(never)]
     fn thorough(&self, ask: &mut Option<Ask<'_, NatState>>) -> Result<Verdict, Late> {
@@ -310,7 +323,7 @@ impl Nat {
             // Queries go out and replies come in; what goes the other way is the NAT's own business.
             (Side::Inside, Came::Reply(_)) => Ok(Verdict::Drop(Reason::NoBinding)),
             (Side::Outside, Came::Query(_)) => self.own(ask),
-            (Side::Inside, Came::Flow(flow) | Came::Query(flow)) => self.leaving(ask, flow),
+            (Side::Inside, Came::Flow(flow) | Came::Query(flow)) => self.leaving(ask, flow, false),
             (Side::Outside, Came::Flow(flow) | Came::Reply(flow)) => self.entering(ask, flow),
         }
     }

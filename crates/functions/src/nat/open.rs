@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 
 use asterism_forwarding::{Connection, Direction, Ends, Onward, Report, Side, is_host};
 use asterism_function::{
-    Ask, At, Endpoint, Flow4, Grant, Late, Protocol, Reason, Space, TcpFlags, Vacancy, Verdict,
+    Ask, At, Endpoint, Flow4, Grant, Late, Protocol, Reason, Space, TcpFlags, VacancyFor, Verdict,
 };
 
 use super::config::Filtering;
@@ -26,7 +26,7 @@ enum Belongs {
     /// It exists.
     To(At<Session, Connection>),
     /// It is to be opened, or opened again.
-    ToNew(Vacancy, Outside),
+    ToNew(VacancyFor<Session>, Outside),
 }
 
 /// The outside endpoint of a session to be opened.
@@ -67,11 +67,19 @@ impl Target {
 }
 
 impl Nat {
-    /// A packet from inside, all cases. Of ICMP queries the destination port is zero.
+    /// A packet from inside, all cases. Of ICMP queries the destination port is zero. `is_first`: its session was looked for and is
+    /// not there.
     #[cold]
     #[inline(never)]
-    pub(super) fn leaving(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
+    pub(super) fn leaving(
+        &self,
+        ask: Ask<'_, NatState>,
+        flow: Flow4,
+        is_first: bool,
+    ) -> Result<Verdict, Late> {
         let (inside, remote) = (flow.source(), flow.destination());
+        // What the binding is found by; it comes while the packet is judged.
+        ask.sessions.approach_group(BY_INSIDE, &inside);
         if !self.is_inside_host(inside.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
@@ -101,7 +109,8 @@ impl Nat {
             }
         }
         let flags = ask.packet().tcp_flags().unwrap_or_default();
-        let belongs = match self.belongs(&ask, inside, remote, flags)? {
+        let ends = (inside, remote, hairpins);
+        let belongs = match self.belongs(&ask, ends, flags, is_first)? {
             Ok(belongs) => belongs,
             Err(Reason::NoBinding) => return Ok(Verdict::Drop(Reason::NoBinding)),
             Err(reason) => return self.router.report(ask, Report::Prohibited, reason),
@@ -138,11 +147,10 @@ impl Nat {
                         act.ports.take(grant);
                     }
                     let connection = Connection::new(remote).after(flags, Direction::Outbound);
-                    let session = Session::new(inside, remote, outside, hairpins);
-                    act.sessions.insert(vacancy, session, connection);
                     if let Some(census) = &census {
-                        census.opened(&session, arrived_us);
+                        census.opened(vacancy.row(), arrived_us);
                     }
+                    act.sessions.fill(vacancy, connection);
                 }
             }
             if let Some(Target::Session(at)) = target {
@@ -203,11 +211,20 @@ impl Nat {
     fn belongs(
         &self,
         ask: &Ask<'_, NatState>,
-        inside: Endpoint,
-        remote: Endpoint,
+        (inside, remote, hairpins): (Endpoint, Endpoint, bool),
         flags: TcpFlags,
+        is_first: bool,
     ) -> Result<Result<Belongs, Reason>, Late> {
-        let known = ask.sessions.by_left(&Ends::between(inside, remote))?;
+        let opens = |outside: Outside| {
+            let session = Session::new(inside, remote, outside.endpoint(), hairpins);
+            let vacancy = ask.sessions.vacancy_for(session)?;
+            Ok(vacancy.map(|vacancy| Belongs::ToNew(vacancy, outside)))
+        };
+        let known = if is_first {
+            None
+        } else {
+            ask.sessions.by_left(&Ends::between(inside, remote))?
+        };
         if let Some(at) = known {
             if !at.value.ended() {
                 return Ok(Ok(Belongs::To(at)));
@@ -218,10 +235,8 @@ impl Nat {
             if !at.value.reopens(flags) {
                 return Ok(Ok(Belongs::To(at)));
             }
-            return Ok(Ok(match ask.sessions.vacancy()? {
-                Some(vacancy) => Belongs::ToNew(vacancy, Outside::Bound(at.row.outside())),
-                None => Belongs::To(at),
-            }));
+            let opened = opens(Outside::Bound(at.row.outside()))?;
+            return Ok(Ok(opened.unwrap_or(Belongs::To(at))));
         }
         if inside.protocol == Protocol::TCP && !flags.contains(TcpFlags::SYN) {
             // Its connection was opened before; another instance's word of it may be on the way. A session opened now
@@ -235,10 +250,7 @@ impl Nat {
             Ok(outside) => outside,
             Err(reason) => return Ok(Err(reason)),
         };
-        Ok(match ask.sessions.vacancy()? {
-            Some(vacancy) => Ok(Belongs::ToNew(vacancy, outside)),
-            None => Err(Reason::TableFull),
-        })
+        Ok(opens(outside)?.ok_or(Reason::TableFull))
     }
 
     /// The next connection between the ends of one that ended, by another outside port: an instance that did not yet know

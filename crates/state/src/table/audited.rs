@@ -1,5 +1,6 @@
 //! The digests of a table's leaves, changed with every entry that comes, changes or ends.
 
+use super::merge::Whereabouts;
 use super::record::{LIVE, REMOVED, Record};
 use super::{Row, Table, Value};
 use crate::audit::{Leaf, LeafSet, Leaves};
@@ -76,7 +77,7 @@ impl<R: Row, V: Value> Table<R, V> {
             let generation = record.header.generation.saturating_add(1);
             let seen = record.header.seen.max(self.context.tick());
             let copy = self.copy_of(number, record.value, generation, seen);
-            self.publish(Some(number), copy);
+            self.publish(Whereabouts::In(number), copy);
             written += 1;
         }
         ((end < self.used).then_some(end), written)

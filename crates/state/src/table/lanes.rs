@@ -5,7 +5,7 @@
 //! change is a few steps.
 
 use super::record::{CHAINED, DOMINATED, LIVE, LIVED, Record};
-use super::{Row, Table, Value};
+use super::{LANES_MAX, Row, Table, Value};
 use crate::mutant::{self, Mutant};
 
 /// Set in the `previous` of a group's head: the rest is the group's tail (plus one).
@@ -14,10 +14,28 @@ const TAIL: u32 = 1 << 31;
 /// Rows of a group that are looked at for one with a property.
 const MEMBERS_SEEN_MAX: usize = 64;
 
+/// A row's hash in each of its lanes.
+pub(super) type Hashes = [u64; LANES_MAX];
+
 impl<R: Row, V: Value> Table<R, V> {
+    /// The row's hashes, which every way to find or to add it begins with: some hundred instructions for four lanes.
+    #[inline]
+    pub(super) fn hashes(&self, row: &R) -> Hashes {
+        let seed = self.context.seed();
+        let mut hashes = [0; LANES_MAX];
+        for (lane, hash) in hashes.iter_mut().enumerate().take(R::LANES) {
+            *hash = row.lane_hash(lane, seed);
+        }
+        hashes
+    }
+
     /// The record of exactly this row, live or not.
     pub(super) fn identity(&self, row: &R) -> Option<u32> {
-        let hash = row.lane_hash(0, self.context.seed());
+        self.identity_under(row.lane_hash(0, self.context.seed()), row)
+    }
+
+    /// The same, by the hash of its first lane.
+    pub(super) fn identity_under(&self, hash: u64, row: &R) -> Option<u32> {
         let mut at = self.head(0, hash, row)?;
         loop {
             if self.records[at as usize].row == *row {
@@ -27,15 +45,19 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Asks for the cache line of every lane that a probe for `row` reads first.
+    /// Asks for the cache line of every lane that a probe for a row reads first.
     #[inline]
-    pub(super) fn approach(&self, row: &R) {
-        for lane in 0..R::LANES {
-            self.lanes[lane].prefetch(row.lane_hash(lane, self.context.seed()));
+    pub(super) fn approach(&self, hashes: &Hashes) {
+        for (lane, hash) in hashes.iter().enumerate().take(R::LANES) {
+            self.approach_lane(lane, *hash);
         }
     }
 
     #[inline]
+    pub(crate) fn approach_lane(&self, lane: usize, hash: u64) {
+        self.lanes[lane].prefetch(hash);
+    }
+
     /// Whether a row with the same key in `lane` was ever found here. The first row mostly tells.
     pub(super) fn any_lived(&self, lane: usize, row: &R) -> bool {
         let mut at = self.head(lane, row.lane_hash(lane, self.context.seed()), row);
@@ -67,11 +89,10 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Puts a record into all lanes. The row is given: read back from a record just written, it would wait until the cache
     /// line of that record has come.
-    pub(super) fn link(&mut self, number: u32, row: R) {
+    pub(super) fn link(&mut self, number: u32, row: R, hashes: &Hashes) {
         let seed = self.context.seed();
         let mut chained = false;
-        for lane in 0..R::LANES {
-            let hash = row.lane_hash(lane, seed);
+        for (lane, &hash) in hashes.iter().enumerate().take(R::LANES) {
             match self.head(lane, hash, &row) {
                 None => {
                     if lane >= R::UNIQUE {
@@ -186,7 +207,8 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(super) fn relink(&mut self, number: u32) {
         if self.records[number as usize].header.flags & CHAINED != 0 {
             self.unlink(number);
-            self.link(number, self.records[number as usize].row);
+            let row = self.records[number as usize].row;
+            self.link(number, row, &self.hashes(&row));
         }
     }
 

@@ -5,6 +5,7 @@
 //! `expired` are maxima. Were `seen` a maximum over generations too, it would depend on whether somebody
 //! had forgotten the entry before it was written again.
 
+use super::lanes::Hashes;
 use super::record::{LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
 use crate::context::Tick;
@@ -43,29 +44,50 @@ pub(super) struct Copied<R, V> {
     pub(super) earlier: bool,
 }
 
+/// Where a row is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whereabouts<'h> {
+    /// In this record.
+    In(u32),
+    /// Nowhere yet; it is put where these lead.
+    Nowhere(&'h Hashes),
+}
+
+impl<'h> Whereabouts<'h> {
+    pub(super) fn new(known: Option<u32>, hashes: &'h Hashes) -> Self {
+        known.map_or(Self::Nowhere(hashes), Self::In)
+    }
+}
+
 impl<R: Row, V: Value> Table<R, V> {
     /// Joins a copy into the table.
+    #[inline(always)]
     pub(super) fn merge(&mut self, copy: Copied<R, V>) {
-        let known = self.identity(&copy.row);
-        self.merge_into(known, copy);
+        match self.identity(&copy.row) {
+            Some(number) => self.merge_into(Whereabouts::In(number), copy),
+            None => self.merge_into(Whereabouts::Nowhere(&self.hashes(&copy.row)), copy),
+        };
     }
 
     /// Joins a copy into the record of its row, if there is one. Tells which record has it then.
-    fn merge_into(&mut self, known: Option<u32>, copy: Copied<R, V>) -> Option<u32> {
+    fn merge_into(&mut self, known: Whereabouts<'_>, copy: Copied<R, V>) -> Option<u32> {
         self.generation_floor = self.generation_floor.max(copy.generation.saturating_sub(1));
-        match known {
-            Some(number) => {
+        let hashes = match known {
+            Whereabouts::In(number) => {
                 self.join(number, copy);
-                Some(number)
+                return Some(number);
             }
-            // Every member applied that write, so this one did, and has forgotten the entry since: a slow
-            // image must not bring it back.
-            None if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) => None,
-            None => self.adopt(copy),
+            Whereabouts::Nowhere(hashes) => hashes,
+        };
+        // Every member applied that write, so this one did, and has forgotten the entry since: a slow
+        // image must not bring it back.
+        if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) {
+            return None;
         }
+        self.adopt(copy, hashes)
     }
 
-    fn adopt(&mut self, copy: Copied<R, V>) -> Option<u32> {
+    fn adopt(&mut self, copy: Copied<R, V>, hashes: &Hashes) -> Option<u32> {
         let Some(number) = self.allocate(copy.row, copy.value) else {
             self.tally.refused_full += 1;
             return None;
@@ -96,7 +118,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let record = self.records[number as usize];
         self.audit(None, &record);
-        self.link(number, copy.row);
+        self.link(number, copy.row, hashes);
         if live && !copy.own {
             self.note_adopted(&copy.row);
         }
@@ -196,9 +218,17 @@ impl<R: Row, V: Value> Table<R, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn write(&mut self, row: R, value: V) {
-        self.approach(&row);
+        let hashes = self.hashes(&row);
+        self.approach(&hashes);
+        self.write_under(&hashes, row, value);
+    }
+
+    /// The same of a row whose hashes are known, and whose lines were asked for.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_under(&mut self, hashes: &Hashes, row: R, value: V) {
         let tick = self.context.tick();
-        let known = self.identity(&row);
+        let known = self.identity_under(hashes[0], &row);
         let above = match known {
             Some(number) => self.records[number as usize].header.generation,
             None if mutant::active(Mutant::FloorForgotten) => 0,
@@ -219,7 +249,7 @@ impl<R: Row, V: Value> Table<R, V> {
             own: true,
             earlier: false,
         };
-        if let Some(number) = self.publish(known, copy) {
+        if let Some(number) = self.publish(Whereabouts::new(known, hashes), copy) {
             let flags = &mut self.records[number as usize].header.flags;
             self.own += u32::from(*flags & OWN_SHARE == 0);
             *flags |= OWN_SHARE;
@@ -245,7 +275,7 @@ impl<R: Row, V: Value> Table<R, V> {
             return;
         }
         let copy = self.copy_of(number, record.value, record.header.generation, seen);
-        self.publish(Some(number), copy);
+        self.publish(Whereabouts::In(number), copy);
     }
 
     #[cold]
@@ -275,7 +305,7 @@ impl<R: Row, V: Value> Table<R, V> {
             .tick()
             .max(record.header.seen.saturating_add(u32::from(due)));
         let copy = self.copy_of(number, joined, generation, seen);
-        self.publish(Some(number), copy);
+        self.publish(Whereabouts::In(number), copy);
     }
 
     #[cold]
@@ -293,7 +323,7 @@ impl<R: Row, V: Value> Table<R, V> {
             record.header.seen.max(self.context.tick()),
         );
         copy.removed = true;
-        self.publish(Some(number), copy);
+        self.publish(Whereabouts::In(number), copy);
     }
 
     pub(super) fn expire(&mut self, number: u32) {
@@ -305,7 +335,7 @@ impl<R: Row, V: Value> Table<R, V> {
             record.header.seen,
         );
         copy.expired = copy.seen;
-        self.publish(Some(number), copy);
+        self.publish(Whereabouts::In(number), copy);
         if let Some(call) = &self.on_end {
             call(&record.row);
         }
@@ -334,9 +364,16 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
-    /// Applies an own write here, to the record `known` of its row if there is one, and logs it for the others.
-    pub(super) fn publish(&mut self, known: Option<u32>, mut copy: Copied<R, V>) -> Option<u32> {
-        let theirs = known.map(|number| self.records[number as usize].header.stamp());
+    /// Applies an own write here, to the record of its row if there is one, and logs it for the others.
+    pub(super) fn publish(
+        &mut self,
+        known: Whereabouts<'_>,
+        mut copy: Copied<R, V>,
+    ) -> Option<u32> {
+        let theirs = match known {
+            Whereabouts::In(number) => Some(self.records[number as usize].header.stamp()),
+            Whereabouts::Nowhere(_) => None,
+        };
         let theirs = theirs.filter(|stamp| {
             mutant::active(Mutant::RemoteEntryNotLogged) && stamp.origin != Origins::OWN
         });
@@ -348,8 +385,8 @@ impl<R: Row, V: Value> Table<R, V> {
             what: match known {
                 _ if copy.removed => Written::Removed,
                 _ if copy.expired > 0 => Written::Expired,
-                None => Written::Added,
-                Some(_) => Written::Changed,
+                Whereabouts::Nowhere(_) => Written::Added,
+                Whereabouts::In(_) => Written::Changed,
             },
         });
         if self.settings.logged && !silent {
@@ -376,7 +413,7 @@ impl<R: Row, V: Value> Table<R, V> {
     /// lanes.
     pub(crate) fn approach_operation(&self, input: &mut Reader<'_>) {
         if let Ok(row) = R::decode(input) {
-            self.approach(&row);
+            self.approach(&self.hashes(&row));
         }
     }
 
@@ -509,7 +546,7 @@ impl<R: Row, V: Value> Table<R, V> {
         } else {
             stamp.origin
         };
-        self.approach(&row);
+        self.approach(&self.hashes(&row));
         // It was here, and was forgotten since by all rules: a part of an image that was long on its way must not bring it back.
         // That the write is stable is not asked: whoever removed it may have had it by an image before by its writer's stream.
         if self.identity(&row).is_none() && self.context.has_applied(stamp) {

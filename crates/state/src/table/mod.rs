@@ -29,6 +29,7 @@ use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
+use lanes::Hashes;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
 
@@ -49,6 +50,23 @@ const REACHED_TOGETHER: u32 = 1 << 12;
 #[must_use = "a vacancy that is not spent returns when the packet ends"]
 pub struct Vacancy {
     object: u8,
+}
+
+/// Permission to add one entry under a row that is known while asking: got by [`Table::vacancy_for`], spent by
+/// [`TableAct::fill`](crate::TableAct::fill).
+#[derive(Debug)]
+#[must_use = "a vacancy that is not spent returns when the packet ends"]
+pub struct VacancyFor<R> {
+    vacancy: Vacancy,
+    row: R,
+    hashes: Hashes,
+}
+
+impl<R> VacancyFor<R> {
+    /// The row.
+    pub fn row(&self) -> &R {
+        &self.row
+    }
 }
 
 /// What a nearby read answers: an entry and the proof that it was read at once.
@@ -333,6 +351,20 @@ impl<R: Row, V: Value> Table<R, V> {
             }))
     }
 
+    /// [`Table::vacancy`] for a row that is known already: what adding it reads first comes while the function decides on the rest.
+    /// Costs its hashes, which [`TableAct::fill`](crate::TableAct::fill) need not make again. Never late.
+    pub fn vacancy_for(&self, row: R) -> Result<Option<VacancyFor<R>>, Late> {
+        Ok(self.vacancy()?.map(|vacancy| {
+            let hashes = self.hashes(&row);
+            self.approach(&hashes);
+            VacancyFor {
+                vacancy,
+                row,
+                hashes,
+            }
+        }))
+    }
+
     /// How many entries can be found.
     pub fn len(&self) -> usize {
         self.live as usize
@@ -420,12 +452,22 @@ impl<R: Row, V: Value> Table<R, V> {
 
     /// Adds an entry, or writes over the one that is there (with a new generation). Visible here at once.
     pub(crate) fn insert(&mut self, vacancy: Vacancy, row: R, value: V) {
+        self.spend(vacancy);
+        self.write(row, value);
+    }
+
+    /// [`Table::insert`] of a row that the vacancy is for.
+    pub(crate) fn fill(&mut self, vacancy: VacancyFor<R>, value: V) {
+        self.spend(vacancy.vacancy);
+        self.write_under(&vacancy.hashes, vacancy.row, value);
+    }
+
+    fn spend(&self, vacancy: Vacancy) {
         debug_assert_eq!(
             vacancy.object, self.object,
             "a vacancy is spent on the table that gave it"
         );
         self.reserved.spend(&self.context);
-        self.write(row, value);
     }
 
     /// Marks the entry as used now, so that it does not idle out. Writes only once in a quarter of the

@@ -5,7 +5,7 @@
 //! forgot since would live again.
 
 use super::merge::{
-    Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED, read_generation,
+    Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED, Whereabouts, read_generation,
 };
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
@@ -46,8 +46,9 @@ impl<R: Row, V: Value> Table<R, V> {
             self.tally.refused_full += 1;
             return Ok(false);
         }
-        self.approach(&row);
-        let known = self.identity(&row);
+        let hashes = self.hashes(&row);
+        self.approach(&hashes);
+        let known = self.identity_under(hashes[0], &row);
         let copy = Copied {
             row,
             value,
@@ -61,7 +62,9 @@ impl<R: Row, V: Value> Table<R, V> {
             own: true,
             earlier: false,
         };
-        let restored = self.publish(known, copy).is_some();
+        let restored = self
+            .publish(Whereabouts::new(known, &hashes), copy)
+            .is_some();
         if restored {
             self.note_adopted(&row);
         }

@@ -3,6 +3,7 @@
 //! For objects made on top of a table (`graph/`): each such entry is written by one instance alone, and its value joins by the
 //! greater total, so that copies of any age join.
 
+use super::merge::Whereabouts;
 use super::record::LIVE;
 use super::{At, Row, Table, Value};
 use crate::answer::Late;
@@ -123,7 +124,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let before = self.context.bytes_written();
         let (generation, seen) = (record.header.generation, record.header.seen);
         let copy = self.copy_of(number, record.value, generation, seen);
-        self.publish(Some(number), copy);
+        self.publish(Whereabouts::In(number), copy);
         self.context.bytes_written() - before
     }
 
