@@ -161,6 +161,20 @@ impl GapRecorder {
     }
 }
 
+/// The figure below which a share of `figures` lies, interpolated linearly between neighbours. Not a number if there are none.
+pub fn at_share(figures: &[f64], share: f64) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = share * (sorted.len().saturating_sub(1)) as f64;
+    let (low, high) = (place.floor() as usize, place.ceil() as usize);
+    match (sorted.get(low), sorted.get(high)) {
+        (Some(low_figure), Some(high_figure)) => {
+            low_figure + (high_figure - low_figure) * (place - low as f64)
+        }
+        _ => f64::NAN,
+    }
+}
+
 /// Median and quartiles of some runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
@@ -177,23 +191,11 @@ pub struct Spread {
 impl Spread {
     /// Of `figures`, interpolated linearly between neighbours. Not a number if there are none.
     pub fn of(figures: &[f64]) -> Self {
-        let mut sorted = figures.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let place = share * (sorted.len().saturating_sub(1)) as f64;
-            let (low, high) = (place.floor() as usize, place.ceil() as usize);
-            match (sorted.get(low), sorted.get(high)) {
-                (Some(low_figure), Some(high_figure)) => {
-                    low_figure + (high_figure - low_figure) * (place - low as f64)
-                }
-                _ => f64::NAN,
-            }
-        };
         Self {
-            median: at(0.5),
-            first_quartile: at(0.25),
-            third_quartile: at(0.75),
-            runs: sorted.len() as u32,
+            median: at_share(figures, 0.5),
+            first_quartile: at_share(figures, 0.25),
+            third_quartile: at_share(figures, 0.75),
+            runs: figures.len() as u32,
         }
     }
 }

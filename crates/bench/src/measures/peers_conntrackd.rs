@@ -5,29 +5,31 @@
 //! kernel tracks them and tells its daemon; that one tells the other. Counted is what both daemons take; not what making the
 //! flows and their events takes the kernel.
 //!
-//! The first daemon is *held*: stopped while flows are made, it then finds all of them at once. That is the best that can become
-//! of it, and what the anchor is. One that runs is woken by every few events and takes several times as much here; what that
-//! comes to is in the variants. So is *told*: a third daemon in a namespace of its own hears of the same flows and only
-//! keeps statistics; what it takes is what a daemon needs to hear of flows, and to do nothing about them.
+//! Flows come in three ways. *Paced*: a hundred thousand a second, ten at a time, while everybody runs as operators run them; the
+//! design's figure was taken so, and it is what counts, here for both. *Flooded*: as fast as they can be made. *Held*, for
+//! theirs alone: the first daemon is stopped while flows are made, and then finds all of them at once, which is the least that it
+//! can take; nobody runs one so. *Told* is a third daemon in a namespace of its own that hears of the same flows and only keeps
+//! statistics: what a daemon needs to hear of flows, and to do nothing about them.
 //!
 //! Ours: two hosts with their sealed state channels on sockets of the loopback, each flow opened by a packet through the NAT;
-//! *nothing* is taken off, the packet included. Both are flooded: flows come as fast as they can be made. Times are on-CPU. What
-//! arrived is compared flow by flow.
+//! *nothing* is taken off, the packet included. Times are on-CPU. What arrived is compared flow by flow.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use asterism_engine::clock::MonotonicClock;
 use asterism_functions::nat::Nat;
 use asterism_lab::{Cable, Lab, Node, Program};
 
 use super::host_process::wait;
 use super::lab::{absent, needs};
 use super::nat_bench::{Placed, nat, settings};
-use super::socket_pair::SocketPair;
+use super::socket_pair::{Pace, SocketPair, wait_until};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::timing::{Spread, process_cpu_ns};
@@ -39,12 +41,15 @@ pub(super) const MEASURES: &[Measure] = &[Measure {
     make: conntrackd,
 }];
 
-/// Flows of a round.
-const FLOWS: u32 = 10_000;
-/// Rounds that count, after one that warms up.
+/// Flows of a part of a round: those that come in one way.
+const FLOWS: u32 = 8_000;
+/// Rounds that count, after one that warms up. The kernel's table holds 262,144 flows as it comes, and each round opens three
+/// parts of them.
 const ROUNDS: u32 = 9;
-/// Rounds of the long form. The kernel's table holds 262,144 flows as it comes, and each round opens twice as many there.
-const ROUNDS_FULL: u32 = 12;
+const WAYS: [Way; 3] = [Way::Paced, Way::Flooded, Way::Held];
+/// Flows that come together where they are paced, and how long after those before: a hundred thousand a second.
+const PACED_TOGETHER: usize = 10;
+const PACE: Duration = Duration::from_micros(100);
 /// The destination of the first flow: 10.1.0.0.
 const FIRST: u32 = 0x0a01_0000;
 /// The one port that all flows go to, and the one that they come from.
@@ -62,10 +67,18 @@ const RULES: &str = "table ip flows {
 }
 ";
 
-/// What the daemon that is told of flows does while they are opened.
+/// Flows that come paced while it is looked at how many the other daemon lacks, and how often.
+const LAG_FLOWS: u32 = 16_000;
+const LOOKS: u32 = 10;
+
+/// How flows come.
 #[derive(Clone, Copy, PartialEq)]
-enum While {
-    Running,
+enum Way {
+    /// A hundred thousand a second.
+    Paced,
+    /// As fast as they can be made.
+    Flooded,
+    /// As fast as they can be made, while the daemon that is told of them stands still.
     Held,
 }
 
@@ -153,20 +166,40 @@ impl Daemon {
         )))
     }
 
-    /// Opens flows by a datagram each, while the daemon runs or is held.
-    fn open(&self, flows: Range<u32>, daemon: While) -> Result<(), Failure> {
+    /// Opens flows by a datagram each.
+    fn open(&self, flows: Range<u32>, way: Way) -> Result<(), Failure> {
+        self.open_and_tell(flows, way, &AtomicU32::new(0))
+    }
+
+    /// The same; `opened` is how many there are so far.
+    fn open_and_tell(
+        &self,
+        flows: Range<u32>,
+        way: Way,
+        opened: &AtomicU32,
+    ) -> Result<(), Failure> {
+        let clock = MonotonicClock::new();
         let send = || -> std::io::Result<()> {
             let socket = UdpSocket::bind(("10.0.0.1", PORTS.0))?;
-            for flow in flows {
-                socket.send_to(&[0; 18], (destination(flow), PORTS.1))?;
+            let flows: Vec<u32> = flows.collect();
+            let mut due = clock.now();
+            for together in flows.chunks(PACED_TOGETHER) {
+                for &flow in together {
+                    socket.send_to(&[0; 18], (destination(flow), PORTS.1))?;
+                }
+                opened.fetch_add(together.len() as u32, Ordering::Relaxed);
+                if way == Way::Paced {
+                    due = due + PACE;
+                    wait_until(clock, due);
+                }
             }
             Ok(())
         };
-        if daemon == While::Held {
+        if way == Way::Held {
             self.program.signal(libc::SIGSTOP);
         }
         let sent = self.node.enter(send);
-        if daemon == While::Held {
+        if way == Way::Held {
             // What waits is told in full messages.
             self.program.signal(libc::SIGCONT);
         }
@@ -285,8 +318,8 @@ impl Peers {
         })
     }
 
-    /// Opens so many flows as the `part`th time.
-    fn part(&self, part: u32, daemon: While) -> Result<Theirs, Failure> {
+    /// Opens the flows of a part.
+    fn part(&self, part: u32, way: Way) -> Result<Theirs, Failure> {
         let flows = || part * FLOWS..(part + 1) * FLOWS;
         let daemons = [&self.first, &self.second, &self.alone];
         for daemon in daemons {
@@ -297,9 +330,9 @@ impl Peers {
             took[place] = -(daemon.cpu_ns()? as f64);
         }
         let all = u64::from((part + 1) * FLOWS);
-        self.first.open(flows(), daemon)?;
+        self.first.open(flows(), way)?;
         self.second.knows("cache external", all)?;
-        self.alone.open(flows(), daemon)?;
+        self.alone.open(flows(), way)?;
         self.alone.knows("cache", all)?;
         // Acknowledgements are a part of it.
         for daemon in daemons {
@@ -316,12 +349,37 @@ impl Peers {
         })
     }
 
-    /// A round: first with daemons that run, then with held ones.
-    fn round(&self, number: u32) -> Result<[Theirs; 2], Failure> {
-        Ok([
-            self.part(2 * number, While::Running)?,
-            self.part(2 * number + 1, While::Held)?,
-        ])
+    /// A round: a part in each way.
+    fn round(&self, number: u32) -> Result<[Theirs; 3], Failure> {
+        let part = |place: usize| self.part(WAYS.len() as u32 * number + place as u32, WAYS[place]);
+        Ok([part(0)?, part(1)?, part(2)?])
+    }
+
+    /// By how many ms the other daemon is behind while flows come paced, at least and at most: what it lacks of those that were
+    /// open when it was asked, and of those that were when the answer was read, which a process brings.
+    fn lag_ms(&self, first: u32) -> Result<[f64; 2], Failure> {
+        let opened = AtomicU32::new(0);
+        let ms_per_flow = PACE.as_secs_f64() * 1e3 / PACED_TOGETHER as f64;
+        let now_open = || first + opened.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let flows = first..first + LAG_FLOWS;
+            let opens = scope.spawn(|| self.first.open_and_tell(flows, Way::Paced, &opened));
+            let (mut least, mut most) = (Vec::new(), Vec::new());
+            while least.len() < LOOKS as usize && !opens.is_finished() {
+                let asked = now_open();
+                let text = self.second.ask(&["-s"])?;
+                let answered = now_open();
+                let known = count_of(&text, "cache external", "current active connections");
+                if let Some(known) = known.filter(|_| asked > first && !opens.is_finished()) {
+                    let lacks = |open: u32| (f64::from(open) - known as f64).max(0.0) * ms_per_flow;
+                    least.push(lacks(asked));
+                    most.push(lacks(answered));
+                }
+            }
+            let result = opens.join();
+            result.map_err(|_| Failure::Unsound("opening flows panicked".into()))??;
+            Ok([least, most].map(|lags| Spread::of(&lags).median))
+        })
     }
 
     /// That the other daemon knows every flow, and nothing else; messages that were lost on the way and sent again.
@@ -351,8 +409,8 @@ impl Peers {
     }
 }
 
-/// Theirs running, theirs held, and ours at both hosts.
-type Round = (Theirs, Theirs, [f64; 2]);
+/// On-CPU ns of a flow at both hosts, paced and flooded.
+type Own = [[f64; 2]; 2];
 
 /// The NAT on two hosts.
 struct Ours {
@@ -362,27 +420,37 @@ struct Ours {
 
 impl Ours {
     fn start(rounds: u32, seed: u64) -> Result<Self, Failure> {
-        let flows = Flows::of(Protocol::Udp, rounds * FLOWS, seed);
+        let flows = Flows::of(Protocol::Udp, 2 * rounds * FLOWS, seed);
         let frames = flows
             .sessions()
             .iter()
             .map(|session| frame_between(session.protocol, session.inside, session.remote));
         let placed = settings(Placed::Replicated(Duration::ZERO));
         // One of two members opens all, and all of one protocol.
-        let function = Arc::new(nat(4 * rounds * FLOWS, 2));
+        let function = Arc::new(nat(8 * rounds * FLOWS, 2));
         Ok(Self {
             pair: SocketPair::start(&function, placed)?,
             frames: frames.collect(),
         })
     }
 
-    /// On-CPU ns of a flow at both hosts.
-    fn round(&mut self, number: u32) -> Result<[f64; 2], Failure> {
-        let all = (number as usize + 1) * FLOWS as usize;
-        let frames = &self.frames[number as usize * FLOWS as usize..all];
+    fn round(&mut self, number: u32) -> Result<Own, Failure> {
+        let paced = Pace {
+            packets: PACED_TOGETHER,
+            every: PACE,
+        };
+        Ok([
+            self.part(2 * number, paced)?,
+            self.part(2 * number + 1, Pace::FLOOD)?,
+        ])
+    }
+
+    fn part(&mut self, part: u32, pace: Pace) -> Result<[f64; 2], Failure> {
+        let all = (part as usize + 1) * FLOWS as usize;
+        let frames = &self.frames[part as usize * FLOWS as usize..all];
         let ns = self
             .pair
-            .round(frames, |state| match state.sessions.len() {
+            .round(frames, pace, |state| match state.sessions.len() {
                 known if known == all => Ok(()),
                 known => Err(format!(
                     "{known} of {all} flows are known at the other host"
@@ -392,9 +460,12 @@ impl Ours {
     }
 }
 
+/// A round of theirs and of ours.
+type Round = ([Theirs; 3], Own);
+
 fn conntrackd(context: &Context) -> Result<Outcome, Failure> {
     needs(&["conntrackd", "nft", "ip"])?;
-    let rounds = 1 + if context.full { ROUNDS_FULL } else { ROUNDS };
+    let rounds = 1 + ROUNDS;
     let peers = Peers::start()?;
     let mut ours = Ours::start(rounds, context.seed)?;
     let mut rounds_all: Vec<Round> = Vec::new();
@@ -405,62 +476,85 @@ fn conntrackd(context: &Context) -> Result<Outcome, Failure> {
         if theirs_first {
             theirs = Some(peers.round(number)?);
         }
-        let [sender, receiver] = ours.round(number)?;
+        let own = ours.round(number)?;
         let theirs = match theirs {
             Some(theirs) => theirs,
             None => peers.round(number)?,
         };
-        let [running, held] = theirs;
+        let both = |pair: [f64; 2]| format!("{:.0} and {:.0}", pair[0], pair[1]);
+        let [paced, flooded, held] = theirs.map(|one| both([one.sender, one.receiver]));
         context.say(&format!(
-            "ns per flow, sender and receiver: conntrackd {:.0} and {:.0}, held {:.0} and {:.0}, ours {sender:.0} and {receiver:.0}",
-            running.sender, running.receiver, held.sender, held.receiver
+            "ns per flow, sender and receiver: conntrackd paced {paced}, flooded {flooded}, held {held}; ours paced {}, flooded {}",
+            both(own[0]),
+            both(own[1])
         ));
         if number > 0 {
-            rounds_all.push((running, held, [sender, receiver]));
+            rounds_all.push((theirs, own));
         }
     }
-    let lost = peers.check(2 * rounds * FLOWS)?;
-    ours.pair.check(u64::from(rounds * FLOWS))?;
-    let each = |what: fn(&Round) -> f64| -> Vec<f64> { rounds_all.iter().map(what).collect() };
-    let median = |what: fn(&Round) -> f64| Spread::of(&each(what)).median;
-    let both = each(|(_, held, ours)| held.both() / (ours[0] + ours[1]));
-    Ok(Outcome::of(&Spread::of(&both))
+    let counted = WAYS.len() as u32 * rounds * FLOWS;
+    let [lag_least, lag_most] = peers.lag_ms(counted)?;
+    let all = counted + LAG_FLOWS;
+    peers.second.knows("cache external", all.into())?;
+    let lost = peers.check(all)?;
+    ours.pair.check(u64::from(2 * rounds * FLOWS))?;
+    let each = |what: &dyn Fn(&Round) -> f64| -> Vec<f64> { rounds_all.iter().map(what).collect() };
+    let median = |what: &dyn Fn(&Round) -> f64| Spread::of(&each(what)).median;
+    let sum = |own: [f64; 2]| own[0] + own[1];
+    let paced = each(&|(theirs, own)| theirs[0].both() / sum(own[0]));
+    let mut outcome = Outcome::of(&Spread::of(&paced))
         .variant(
-            "over-conntrackd-running",
-            median(|(running, _, ours)| running.both() / (ours[0] + ours[1])),
+            "sender",
+            median(&|(theirs, own)| theirs[0].sender / own[0][0]),
         )
-        .variant(
-            "without-what-it-is-told",
-            median(|(_, held, ours)| (held.both() - held.told) / (ours[0] + ours[1])),
-        )
-        .variant("sender", median(|(_, held, ours)| held.sender / ours[0]))
         .variant(
             "receiver",
-            median(|(_, held, ours)| held.receiver / ours[1]),
+            median(&|(theirs, own)| theirs[0].receiver / own[0][1]),
         )
         .variant(
-            "conntrackd-running-sender-ns",
-            median(|(running, ..)| running.sender),
+            "flooded",
+            median(&|(theirs, own)| theirs[1].both() / sum(own[1])),
         )
         .variant(
-            "conntrackd-running-receiver-ns",
-            median(|(running, ..)| running.receiver),
+            "held",
+            median(&|(theirs, own)| theirs[2].both() / sum(own[1])),
         )
         .variant(
-            "conntrackd-running-told-ns",
-            median(|(running, ..)| running.told),
-        )
-        .variant("conntrackd-sender-ns", median(|(_, held, _)| held.sender))
-        .variant(
-            "conntrackd-receiver-ns",
-            median(|(_, held, _)| held.receiver),
-        )
-        .variant("conntrackd-told-ns", median(|(_, held, _)| held.told))
-        .variant("our-sender-ns", median(|(.., ours)| ours[0]))
-        .variant("our-receiver-ns", median(|(.., ours)| ours[1]))
+            "held-without-what-it-is-told",
+            median(&|(theirs, own)| (theirs[2].both() - theirs[2].told) / sum(own[1])),
+        );
+    for (way, name) in ["paced", "flooded", "held"].into_iter().enumerate() {
+        outcome = outcome
+            .variant(
+                format!("conntrackd-{name}-sender-ns"),
+                median(&|(theirs, _)| theirs[way].sender),
+            )
+            .variant(
+                format!("conntrackd-{name}-receiver-ns"),
+                median(&|(theirs, _)| theirs[way].receiver),
+            )
+            .variant(
+                format!("conntrackd-{name}-told-ns"),
+                median(&|(theirs, _)| theirs[way].told),
+            );
+    }
+    for (way, name) in ["paced", "flooded"].into_iter().enumerate() {
+        outcome = outcome
+            .variant(
+                format!("our-{name}-sender-ns"),
+                median(&|(_, own)| own[way][0]),
+            )
+            .variant(
+                format!("our-{name}-receiver-ns"),
+                median(&|(_, own)| own[way][1]),
+            );
+    }
+    Ok(outcome
+        .variant("conntrackd-paced-lag-ms-at-least", lag_least)
+        .variant("conntrackd-paced-lag-ms-at-most", lag_most)
         .variant("conntrackd-messages-lost-and-sent-again", lost as f64)
         .variant("flows", f64::from(rounds * FLOWS))
-        .samples("both", both)
+        .samples("paced", paced)
         .lost(ours.pair.lost()))
 }
 

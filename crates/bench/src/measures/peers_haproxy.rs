@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use asterism_engine::clock::MonotonicClock;
 use asterism_function::{
     Ask, Builder, Counters, Key, Late, NetworkFunction, PortNumber, Reason, Verdict, Wire, objects,
     state,
@@ -22,10 +23,10 @@ use asterism_state::ObjectSettings;
 
 use super::host_process::{Folder, two_addresses, wait};
 use super::lab::needs;
-use super::socket_pair::SocketPair;
+use super::socket_pair::{ARRIVES_WITHIN, Pace, SocketPair};
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
-use crate::timing::{Spread, process_cpu_ns};
+use crate::timing::{Spread, at_share, process_cpu_ns};
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Endpoint, Protocol, SmallFrame};
 
@@ -42,6 +43,8 @@ const ROUNDS: u32 = 9;
 const ROUNDS_FULL: u32 = 25;
 /// Updates in a line of commands: together less than a buffer of HAProxy's.
 const COMMANDS: u32 = 200;
+/// Updates of which each is waited for at the other side.
+const SINGLE: u32 = 200;
 /// The first address: 10.0.0.0.
 const FIRST_KEY: u32 = 0x0a00_0000;
 
@@ -171,6 +174,30 @@ impl Peers {
         })
     }
 
+    /// Microseconds from the first's answer to an update until the second shows it, one at a time. Looking takes some tens of
+    /// them.
+    fn propagation(&self, number: u32) -> Result<Vec<f64>, Failure> {
+        let clock = MonotonicClock::new();
+        let updates = 0..SINGLE;
+        let each = updates.map(|key| {
+            let key = address(key);
+            let set = format!("set table keys key {key} data.gpc0 {number}");
+            self.first.feed(&[set])?;
+            let began = clock.now();
+            let (show, value) = (
+                format!("show table keys key {key}"),
+                format!("gpc0={number}\n"),
+            );
+            while !self.second.command(&show)?.contains(&value) {
+                if clock.now() > began + ARRIVES_WITHIN {
+                    return Err(Failure::Unsound("an update did not arrive".into()));
+                }
+            }
+            Ok((clock.now() - began).as_micros() as f64)
+        });
+        each.collect()
+    }
+
     /// That the second has every key with its last value.
     fn check(&self, number: u32) -> Result<(), Failure> {
         let table = self.second.command("show table keys")?;
@@ -286,9 +313,23 @@ impl Ours {
                 "{right} of {KEYS} counters have their sum at the other host"
             )),
         };
-        let ns = self.pair.round(&self.frames, arrived)?;
+        let ns = self.pair.round(&self.frames, Pace::FLOOD, arrived)?;
         Ok(ns.map(|ns| ns / f64::from(KEYS)))
     }
+}
+
+/// Microseconds from a packet to its being counted at the other host, one at a time.
+fn propagation(ours: &mut Ours, before: u32) -> Result<Vec<f64>, Failure> {
+    let each = (0..SINGLE).map(|key| {
+        let arrived = |state: &SourceCounts| {
+            let counted = state.packets.get(&Source(FIRST_KEY + key));
+            counted.is_ok_and(|counted| counted == u64::from(before + 1))
+        };
+        let frame = ours.frames[key as usize];
+        let took = ours.pair.propagate(&frame, arrived)?;
+        Ok(took.as_micros() as f64)
+    });
+    each.collect()
 }
 
 /// Counters that have this sum.
@@ -331,6 +372,8 @@ fn haproxy(context: &Context) -> Result<Outcome, Failure> {
     }
     peers.check(rounds + 1)?;
     ours.pair.check(u64::from(KEYS * (rounds + 1)))?;
+    let theirs_arrive = peers.propagation(rounds + 2)?;
+    let ours_arrive = propagation(&mut ours, rounds + 1)?;
     let pairs = || theirs_all.iter().zip(&ours_all);
     let sender: Vec<f64> = pairs()
         .map(|(theirs, ours)| theirs.sender / ours[0])
@@ -364,6 +407,10 @@ fn haproxy(context: &Context) -> Result<Outcome, Failure> {
             median(ours_all.iter().map(|one| one[1]).collect()),
         )
         .variant("updates", f64::from(KEYS * rounds))
+        .variant("haproxy-propagation-us", Spread::of(&theirs_arrive).median)
+        .variant("haproxy-propagation-99-us", at_share(&theirs_arrive, 0.99))
+        .variant("our-propagation-us", Spread::of(&ours_arrive).median)
+        .variant("our-propagation-99-us", at_share(&ours_arrive, 0.99))
         .samples("sender", sender)
         .samples("receiver", receiver)
         .lost(ours.pair.lost()))

@@ -11,7 +11,7 @@ use asterism_engine::ring::RingWriter;
 use asterism_engine::transport::{UdpConfig, UdpTransport};
 use asterism_engine::{Instance, StateChannel, host};
 use asterism_function::NetworkFunction;
-use asterism_placement::MemberId;
+use asterism_placement::{MemberId, Time};
 use asterism_state::ObjectSettings;
 
 use super::host_process::two_addresses;
@@ -20,14 +20,36 @@ use crate::contract::Failure;
 use crate::timing::{LostTime, Stopwatch};
 use crate::traffic::SmallFrame;
 
-/// Packets between two turns of the receiver.
-const PACKETS_PER_STEP: usize = 512;
+/// How packets come.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// Packets between two turns of the receiver.
+    pub(super) packets: usize,
+    /// How long after those before they come, by the clock.
+    pub(super) every: Duration,
+}
+
+impl Pace {
+    /// As fast as they are taken.
+    pub(super) const FLOOD: Self = Self {
+        packets: 512,
+        every: Duration::ZERO,
+    };
+}
+
+/// Waits on the core, since a thread that sleeps is woken late.
+pub(super) fn wait_until(clock: MonotonicClock, due: Time) {
+    while clock.now() < due {
+        std::hint::spin_loop();
+    }
+}
+
 /// Packets of a turn: one burst.
 const BURST: usize = 32;
 /// Between two turns, while no packets come.
 const REST: Duration = Duration::from_micros(200);
 /// How long hosts may take until all has arrived.
-const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 
 /// A host on sockets of the kernel, driven by hand.
 struct SocketHost<F: NetworkFunction> {
@@ -120,12 +142,16 @@ impl<F: NetworkFunction> SocketPair<F> {
     pub(super) fn round(
         &mut self,
         frames: &[SmallFrame],
+        pace: Pace,
         arrived: impl Fn(&F::State) -> Result<(), String>,
     ) -> Result<[f64; 2], Failure> {
         self.hosts.iter_mut().for_each(|host| {
             host.watch.take_cpu_ns();
         });
-        for frames in frames.chunks(PACKETS_PER_STEP) {
+        let mut due = self.clock.now();
+        for frames in frames.chunks(pace.packets) {
+            wait_until(self.clock, due);
+            due = due + pace.every;
             for frame in frames {
                 feed(&mut self.feed, frame)?;
             }
@@ -149,6 +175,25 @@ impl<F: NetworkFunction> SocketPair<F> {
             .hosts
             .each_mut()
             .map(|host| host.watch.take_cpu_ns() as f64))
+    }
+
+    /// Feeds the first host with one packet and turns both, as hosts do that never sleep, until the other has what `arrived` asks
+    /// for; how long that took by the clock.
+    pub(super) fn propagate(
+        &mut self,
+        frame: &SmallFrame,
+        arrived: impl Fn(&F::State) -> bool,
+    ) -> Result<Duration, Failure> {
+        feed(&mut self.feed, frame)?;
+        self.feed.publish();
+        let began = self.clock.now();
+        while !arrived(self.hosts[1].instance.state()) {
+            if self.clock.now() > began + ARRIVES_WITHIN {
+                return Err(Failure::Unsound("a packet's update did not arrive".into()));
+            }
+            self.turn();
+        }
+        Ok(self.clock.now() - began)
     }
 
     /// That every packet was forwarded, nothing refused, and that both have the same.
