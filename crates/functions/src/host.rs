@@ -6,7 +6,7 @@ use asterism_function::objects::hash;
 use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer};
 
 /// An address of either IP version in two words; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Host {
     high: u64,
     low: u64,
@@ -103,6 +103,13 @@ impl core::fmt::Display for Host {
     }
 }
 
+/// As people know it: entries of a state are found by this text.
+impl core::fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, formatter)
+    }
+}
+
 /// A version byte, then the address as [`Writer::address`] or 16 bytes.
 impl Wire for Host {
     fn encode(&self, out: &mut Writer<'_>) {
@@ -158,6 +165,7 @@ mod tests {
                 "{text}"
             );
             assert_eq!(host.to_string(), text.replace("::ffff:", ""));
+            assert_eq!(format!("{host:?}"), host.to_string(), "as it is sought");
         }
     }
 

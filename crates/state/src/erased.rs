@@ -5,7 +5,8 @@ use core::ops::Range;
 
 use crate::audit::{Leaf, LeafSet};
 use crate::foresight::Foresight;
-use crate::object::{Object, Part, Shown, Since};
+use crate::object::{Object, Part, Since};
+use crate::shown::Shown;
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
 

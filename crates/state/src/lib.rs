@@ -33,6 +33,7 @@ mod object;
 mod pool;
 mod register;
 mod reservations;
+mod shown;
 mod stamp;
 mod table;
 mod trace;
@@ -63,11 +64,12 @@ pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
     Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Inherited, Look, OBJECTS_MAX,
-    Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, Settle, Show, Shown,
-    Since, State, SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit, WriteAgain,
+    Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, Settle, Show, Since,
+    State, SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
+pub use shown::{Life, Shown};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
 pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor};
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};

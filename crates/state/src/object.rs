@@ -6,6 +6,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
 use crate::erased::AnyObject;
 use crate::foresight::Foresight;
+use crate::shown::Shown;
 use crate::stamp::{Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -590,37 +591,6 @@ pub struct Since {
     pub saved: Tick,
     /// Seconds that have passed since.
     pub away: Tick,
-}
-
-/// An entry as people see it.
-#[derive(Clone, Copy)]
-pub struct Shown<'a> {
-    /// What it is found by.
-    pub key: &'a dyn core::fmt::Debug,
-    /// What it holds.
-    pub value: &'a dyn core::fmt::Debug,
-    /// Which of the object's idle times holds for it.
-    pub idle_class: u8,
-    /// That time in seconds; 0 is for ever.
-    pub idle: Tick,
-    /// Seconds since its last announced use.
-    pub unused: Tick,
-    /// How often it was written anew or removed.
-    pub generation: u32,
-    /// Who wrote it last.
-    pub origin: OriginName,
-    /// Under which number.
-    pub sequence: u64,
-    /// Another entry with the same key is preferred.
-    pub alias: bool,
-    /// This instance says when it idles out.
-    pub ends_here: bool,
-}
-
-impl core::fmt::Debug for Shown<'_> {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(formatter, "{:?} = {:?}", self.key, self.value)
-    }
 }
 
 pub(crate) fn write_stamp(context: &Context, stamp: Stamp, out: &mut Writer<'_>) {

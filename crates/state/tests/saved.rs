@@ -140,8 +140,9 @@ fn what_lives_comes_back_as_writes_that_reach_others() {
     );
     let mut ages = Vec::new();
     let mut each = |entry: &asterism_state::Shown<'_>| {
-        assert_eq!((entry.origin, entry.idle), (own, 10));
-        ages.push((format!("{:?}", entry.value), entry.unused));
+        let life = entry.life.expect("entries of tables have one");
+        assert_eq!((life.origin, life.idle), (own, 10));
+        ages.push((format!("{:?}", entry.value), life.unused));
     };
     let show = Show {
         cursor: 0,

@@ -13,6 +13,7 @@ use super::place;
 use super::show::TracedDocument;
 use crate::command_line::End;
 use crate::output::{Output, Schema};
+use crate::run::requests::FoundLife;
 use crate::view::{InstanceDocument, PortDocument, StatusDocument};
 use status::status_text;
 
@@ -66,8 +67,12 @@ pub struct TraceArguments {
 pub enum StateCommand {
     /// Show the entries with a key, such as an endpoint: `10.0.0.1:4000` or `10.0.0.1:4000/udp`
     Get {
-        /// The key, as `asterism trace` and this command show it
-        key: String,
+        /// The key, as `asterism trace` and this command show it, or a word of it
+        #[arg(required_unless_present = "value")]
+        key: Option<String>,
+        /// A word of the value: `short` finds token buckets that are more than half empty
+        #[arg(long)]
+        value: Option<String>,
         /// In this object only
         #[arg(long)]
         object: Option<String>,
@@ -98,7 +103,7 @@ pub const TRACE: Schema = Schema {
 /// The schema of `asterism state get`.
 pub const STATE: Schema = Schema {
     name: "asterism.state",
-    version: 1,
+    version: 2,
 };
 /// The schema of `asterism drain`, `reload` and `stop`.
 pub const DONE: Schema = Schema {
@@ -129,15 +134,8 @@ pub struct EntryDocument {
     pub object: String,
     pub key: String,
     pub value: String,
-    pub idle_class: u8,
-    pub idle_s: u32,
-    pub unused_s: u32,
-    pub generation: u32,
-    pub member: u16,
-    pub incarnation: String,
-    pub sequence: u64,
-    pub alias: bool,
-    pub ends_here: bool,
+    #[serde(flatten)]
+    pub life: Option<FoundLife>,
 }
 
 /// What was done.
@@ -265,12 +263,14 @@ pub fn trace(arguments: &TraceArguments, output: &mut Output<'_>) -> End {
 pub fn state(command: &StateCommand, output: &mut Output<'_>) -> End {
     let StateCommand::Get {
         key,
+        value,
         object,
         instance,
         which,
     } = command;
     let request = Ask::StateGet {
         key: key.clone(),
+        value: value.clone(),
         object: object.clone(),
         instance: *instance,
     };
@@ -285,7 +285,13 @@ pub fn state(command: &StateCommand, output: &mut Output<'_>) -> End {
             if output.json() {
                 output.document(STATE, &found);
             } else if found.entries.is_empty() {
-                output.say(&format!("there is no entry with the key {key}\n"));
+                let said = [("key", key), ("value", value)];
+                let said = said.map(|(what, word)| {
+                    let word = word.as_ref()?;
+                    Some(format!("the {what} {word}"))
+                });
+                let said: Vec<_> = said.into_iter().flatten().collect();
+                output.say(&format!("there is no entry with {}\n", said.join(" and ")));
             } else {
                 found
                     .entries
@@ -369,25 +375,22 @@ fn traced_text(packet: &TracedDocument) -> String {
 }
 
 fn entry_text(entry: &EntryDocument) -> String {
-    let idle = match entry.idle_s {
-        0 => "never idles out".to_owned(),
-        idle => format!("idles out after {idle} s (class {})", entry.idle_class),
+    let text = format!("{} {}\n  value {}\n", entry.object, entry.key, entry.value);
+    let Some(life) = &entry.life else {
+        return text;
     };
-    let alias = if entry.alias {
+    let idle = match life.idle_s {
+        0 => "never idles out".to_owned(),
+        idle => format!("idles out after {idle} s (class {})", life.idle_class),
+    };
+    let alias = if life.alias {
         "; an alias, another entry is preferred"
     } else {
         ""
     };
     format!(
-        "{} {}\n  value {}\n  unused for {} s at most, {idle}{alias}\n  generation {}, written by member {} ({}) as number {}\n",
-        entry.object,
-        entry.key,
-        entry.value,
-        entry.unused_s,
-        entry.generation,
-        entry.member,
-        entry.incarnation,
-        entry.sequence
+        "{text}  unused for {} s at most, {idle}{alias}\n  generation {}, written by member {} ({}) as number {}\n",
+        life.unused_s, life.generation, life.member, life.incarnation, life.sequence
     )
 }
 

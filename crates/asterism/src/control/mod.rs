@@ -45,10 +45,14 @@ pub enum Ask {
         /// How long to wait for them.
         within_ms: u64,
     },
-    /// The entries with a key.
+    /// The entries with a key, or a value.
     StateGet {
-        /// The key as text.
-        key: String,
+        /// A word of the key as text.
+        #[serde(default)]
+        key: Option<String>,
+        /// A word of the value as text.
+        #[serde(default)]
+        value: Option<String>,
         /// In this object only.
         #[serde(default)]
         object: Option<String>,

@@ -15,7 +15,7 @@ use super::place::Place;
 use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
 use crate::run::backends;
 use crate::run::caches;
-use crate::run::requests::Request;
+use crate::run::requests::{Request, Sought};
 use crate::run::rules;
 use crate::run::traffic;
 use crate::run::worker::TRACED_MAX;
@@ -215,12 +215,14 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
         }
         Ask::StateGet {
             key,
+            value: held,
             object,
             instance,
         } => {
             let object = object.map(|name| object_named(view, &name)).transpose()?;
+            let sought = Sought { key, value: held };
             let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
-                key,
+                sought,
                 object,
                 reply,
             })?;

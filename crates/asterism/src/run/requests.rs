@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use asterism_engine::TracedPacket;
-use asterism_state::Since;
 use asterism_state::audit::LeafSet;
+use asterism_state::{Shown, Since};
 
 /// Entries that one search finds at most.
 pub const FOUND_MAX: usize = 64;
@@ -23,10 +23,10 @@ pub enum Request {
         /// Where they go once they are there.
         reply: SyncSender<Vec<TracedPacket>>,
     },
-    /// The entries with a key.
+    /// The entries with a key, or a value.
     Find {
-        /// The key as text.
-        key: String,
+        /// Which.
+        sought: Sought,
         /// In this object only.
         object: Option<u8>,
         /// Where the answer goes.
@@ -90,6 +90,15 @@ pub struct Found {
     pub more: bool,
 }
 
+/// What is sought: entries for which all holds that is said. At least one of both is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sought {
+    /// A word of the key's text, or all of it.
+    pub key: Option<String>,
+    /// The same of the value's.
+    pub value: Option<String>,
+}
+
 /// An entry as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FoundEntry {
@@ -99,6 +108,14 @@ pub struct FoundEntry {
     pub key: String,
     /// What it holds.
     pub value: String,
+    /// Who wrote it and how long it lives; a sum has nothing of that.
+    #[serde(flatten)]
+    pub life: Option<FoundLife>,
+}
+
+/// What is shown of a table's entry besides its key and value.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FoundLife {
     /// Which of the object's idle times holds for it.
     pub idle_class: u8,
     /// That time in seconds; 0 is for ever.
@@ -117,4 +134,156 @@ pub struct FoundEntry {
     pub alias: bool,
     /// This instance says when it idles out.
     pub ends_here: bool,
+}
+
+impl Found {
+    /// Takes an entry of an object if it is sought, as long as there is room.
+    pub(super) fn look_at(&mut self, sought: &Sought, object: &'static str, entry: &Shown<'_>) {
+        let key = format!("{:?}", entry.key);
+        let is_it = |text: &str, word: &Option<String>| {
+            word.as_ref().is_none_or(|word| has_word(text, word))
+        };
+        if !is_it(&key, &sought.key) {
+            return;
+        }
+        let value = format!("{:?}", entry.value);
+        if !is_it(&value, &sought.value) {
+            return;
+        }
+        if self.entries.len() >= FOUND_MAX {
+            self.more = true;
+            return;
+        }
+        self.entries.push(FoundEntry {
+            object,
+            key,
+            value,
+            life: entry.life.map(|life| FoundLife {
+                idle_class: life.idle_class,
+                idle_s: life.idle,
+                unused_s: life.unused,
+                generation: life.generation,
+                member: life.origin.member,
+                incarnation: format!("{:016x}", life.origin.incarnation),
+                sequence: life.sequence,
+                alias: life.alias,
+                ends_here: life.ends_here,
+            }),
+        });
+    }
+}
+
+/// Whether a text has this word, with or without what follows a slash (`10.0.0.1:4000` finds `10.0.0.1:4000/udp`).
+fn has_word(text: &str, word: &str) -> bool {
+    let marks = |letter: char| letter.is_whitespace() || "()[]{},\"".contains(letter);
+    text.split(marks).any(|part| {
+        part == word
+            || part
+                .split_once('/')
+                .is_some_and(|(before, _)| before == word)
+    }) || text == word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_state::{Life, OriginName};
+
+    #[test]
+    fn keys_are_found_by_their_words() {
+        let text =
+            "inside 10.0.0.1:4000/udp outside 203.0.113.1:1024/udp remote 198.51.100.1:53/udp";
+        for found in ["10.0.0.1:4000", "10.0.0.1:4000/udp", "198.51.100.1:53"] {
+            assert!(has_word(text, found), "{found}");
+        }
+        for absent in ["10.0.0.1:400", "10.0.0.1", "10.0.0.1:4000/tcp", "udp", ""] {
+            assert!(!has_word(text, absent), "{absent}");
+        }
+        assert!(has_word("Single(192.0.2.1)", "192.0.2.1"));
+    }
+
+    /// A value that is shown as it is written.
+    struct Text(&'static str);
+    impl core::fmt::Debug for Text {
+        fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            formatter.write_str(self.0)
+        }
+    }
+
+    #[test]
+    fn entries_are_found_by_words_of_key_and_value_and_sums_tell_no_writer() {
+        let origin = OriginName {
+            member: 3,
+            incarnation: 255,
+        };
+        let life = Life {
+            idle_class: 1,
+            idle: 30,
+            unused: 2,
+            generation: 4,
+            origin,
+            sequence: 9,
+            alias: false,
+            ends_here: true,
+        };
+        let entries = [
+            (1, "3 of 200 tokens, short", None),
+            (1, "udp", Some(life)),
+            (2, "150 of 200 tokens", None),
+        ];
+        let found = |key: Option<&str>, value: Option<&str>| {
+            let [key, value] = [key, value].map(|word| word.map(str::to_owned));
+            let (sought, mut found) = (Sought { key, value }, Found::default());
+            for (key, value, life) in &entries {
+                let value = &Text(value);
+                found.look_at(
+                    &sought,
+                    "object",
+                    &Shown {
+                        key,
+                        value,
+                        life: *life,
+                    },
+                );
+            }
+            found.entries
+        };
+        assert_eq!(found(Some("1"), None).len(), 2);
+        assert_eq!(found(Some("3"), None), [], "that is no key");
+        let short = found(None, Some("short"));
+        assert_eq!(short, found(Some("1"), Some("short")));
+        assert_eq!(found(Some("2"), Some("short")), []);
+        let json = |entry: &FoundEntry| serde_json::to_value(entry).expect("it is plain");
+        assert_eq!(
+            json(&short[0]),
+            serde_json::json!({"object": "object", "key": "1", "value": "3 of 200 tokens, short"})
+        );
+        let written = json(&found(None, Some("udp"))[0]);
+        assert_eq!(
+            (&written["member"], &written["idle_s"]),
+            (&3.into(), &30.into())
+        );
+        // The command reads both as they were told.
+        for (entry, has_life) in [(&short[0], false), (&found(None, Some("udp"))[0], true)] {
+            let read: crate::control::commands::EntryDocument =
+                serde_json::from_value(json(entry)).expect("it is a document");
+            assert_eq!(read.life.is_some(), has_life);
+            assert_eq!(read.life, entry.life);
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_is_said_to_be_there() {
+        let (sought, mut found) = (Sought::default(), Found::default());
+        for key in 0..=FOUND_MAX {
+            assert!(!found.more);
+            let entry = Shown {
+                key: &key,
+                value: &0,
+                life: None,
+            };
+            found.look_at(&sought, "object", &entry);
+        }
+        assert_eq!((found.entries.len(), found.more), (FOUND_MAX, true));
+    }
 }

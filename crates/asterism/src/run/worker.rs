@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::board::Board;
 use super::journal::Event;
-use super::requests::{FOUND_MAX, Found, FoundEntry, Request};
+use super::requests::{Found, Request, Sought};
 
 /// Requests that wait for one instance at most.
 pub const REQUESTS_MAX: usize = 16;
@@ -103,7 +103,7 @@ enum Work {
         reply: SyncSender<Vec<TracedPacket>>,
     },
     Find {
-        key: String,
+        sought: Sought,
         only: Option<u8>,
         object: u8,
         cursor: u32,
@@ -310,8 +310,12 @@ impl<F: NetworkFunction> Worker<F> {
                 traced: Vec::new(),
                 reply,
             }),
-            Request::Find { key, object, reply } => Some(Work::Find {
-                key,
+            Request::Find {
+                sought,
+                object,
+                reply,
+            } => Some(Work::Find {
+                sought,
                 only: object,
                 object: object.unwrap_or(0),
                 cursor: 0,
@@ -381,7 +385,7 @@ impl<F: NetworkFunction> Worker<F> {
                 })
             }
             Work::Find {
-                key,
+                sought,
                 only,
                 mut object,
                 mut cursor,
@@ -390,30 +394,8 @@ impl<F: NetworkFunction> Worker<F> {
             } => {
                 let names = self.instance.state().objects();
                 let name = names.get(usize::from(object)).copied().unwrap_or("?");
-                let mut each = |entry: &asterism_state::Shown<'_>| {
-                    let text = format!("{:?}", entry.key);
-                    if !has_word(&text, &key) {
-                        return;
-                    }
-                    if found.entries.len() >= FOUND_MAX {
-                        found.more = true;
-                        return;
-                    }
-                    found.entries.push(FoundEntry {
-                        object: name,
-                        key: text,
-                        value: format!("{:?}", entry.value),
-                        idle_class: entry.idle_class,
-                        idle_s: entry.idle,
-                        unused_s: entry.unused,
-                        generation: entry.generation,
-                        member: entry.origin.member,
-                        incarnation: format!("{:016x}", entry.origin.incarnation),
-                        sequence: entry.sequence,
-                        alias: entry.alias,
-                        ends_here: entry.ends_here,
-                    });
-                };
+                let mut each =
+                    |entry: &asterism_state::Shown<'_>| found.look_at(&sought, name, entry);
                 match self
                     .instance
                     .show(object, cursor, RECORDS_PER_TURN, &mut each)
@@ -429,7 +411,7 @@ impl<F: NetworkFunction> Worker<F> {
                     return None;
                 }
                 Some(Work::Find {
-                    key,
+                    sought,
                     only,
                     object,
                     cursor,
@@ -615,33 +597,4 @@ impl<F: NetworkFunction> Worker<F> {
 fn nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Whether a key's text has this word, with or without what follows a slash (`10.0.0.1:4000` finds `10.0.0.1:4000/udp`).
-fn has_word(text: &str, word: &str) -> bool {
-    let marks = |letter: char| letter.is_whitespace() || "()[]{},\"".contains(letter);
-    text.split(marks).any(|part| {
-        part == word
-            || part
-                .split_once('/')
-                .is_some_and(|(before, _)| before == word)
-    }) || text == word
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_found_by_their_words() {
-        let text =
-            "inside 10.0.0.1:4000/udp outside 203.0.113.1:1024/udp remote 198.51.100.1:53/udp";
-        for found in ["10.0.0.1:4000", "10.0.0.1:4000/udp", "198.51.100.1:53"] {
-            assert!(has_word(text, found), "{found}");
-        }
-        for absent in ["10.0.0.1:400", "10.0.0.1", "10.0.0.1:4000/tcp", "udp", ""] {
-            assert!(!has_word(text, absent), "{absent}");
-        }
-        assert!(has_word("Single(192.0.2.1)", "192.0.2.1"));
-    }
 }

@@ -67,6 +67,12 @@ impl Counter {
         Ok(self.own.wrapping_add(self.others))
     }
 
+    /// [`Counter::get`] for the control plane: never late.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.own.wrapping_add(self.others)
+    }
+
     fn learn(&mut self, writing: Writing, total: u64, stamp: Stamp) -> Result<(), BadBytes> {
         if is_own(&self.context, writing) {
             return Ok(());

@@ -14,6 +14,7 @@ use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::reservations::Reservations;
+use crate::shown::Shown;
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -97,6 +98,13 @@ impl<K: Key> Counters<K> {
         Ok(self.look(key)?.map_or(0, |number| self.cells.sum(number)))
     }
 
+    /// [`Counters::get`] for the control plane: never late.
+    #[must_use]
+    pub fn total(&self, key: &K) -> u64 {
+        let number = self.number(key, key.hash(self.context.seed()));
+        number.map_or(0, |number| self.cells.sum(number))
+    }
+
     /// Keys of others that found no room, which leases should make impossible.
     pub fn refused_full(&self) -> u64 {
         self.refused_full
@@ -108,9 +116,14 @@ impl<K: Key> Counters<K> {
         if !self.context.answers_plainly() {
             self.ahead(hash)?;
         }
-        Ok(self.index.find(hash, |number| {
+        Ok(self.number(key, hash))
+    }
+
+    #[inline(always)]
+    fn number(&self, key: &K, hash: u64) -> Option<u32> {
+        self.index.find(hash, |number| {
             (self.cells.tag(number) == key).then_some(number)
-        }))
+        })
     }
 
     /// Calls `each` for every key and its sum; for control-plane use.
@@ -144,9 +157,7 @@ impl<K: Key> Counters<K> {
     #[inline(never)]
     fn start(&mut self, key: K, own: bool) -> Option<u32> {
         let hash = key.hash(self.context.seed());
-        if let Some(number) = self.index.find(hash, |number| {
-            (*self.cells.tag(number) == key).then_some(number)
-        }) {
+        if let Some(number) = self.number(&key, hash) {
             return Some(number);
         }
         if self.used >= self.cells.len() {
@@ -257,6 +268,17 @@ impl<K: Key> Object for Counters<K> {
         };
         self.cells.add(number, total);
         Ok(true)
+    }
+    fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
+        let end = cursor.saturating_add(records).min(self.used);
+        for number in cursor..end {
+            each(&Shown {
+                key: self.cells.tag(number),
+                value: &self.cells.sum(number),
+                life: None,
+            });
+        }
+        (end < self.used).then_some(end)
     }
     fn capacity(&self) -> u32 {
         self.settings.capacity

@@ -119,6 +119,21 @@ impl<K: Key> Keyed<K> {
         self.held[number as usize].key.get()
     }
 
+    /// Calls `each` for the keys of up to `count` numbers from the `cursor`th on. Where to go on, `None` at the end.
+    pub(super) fn each_from(
+        &self,
+        (cursor, count): (u32, u32),
+        mut each: impl FnMut(u32, &K),
+    ) -> Option<u32> {
+        let end = cursor.saturating_add(count).min(self.used);
+        for number in cursor..end {
+            if let Some(key) = self.key(number) {
+                each(number, key);
+            }
+        }
+        (end < self.used).then_some(end)
+    }
+
     /// Asks for what a probe reads first, and notes it for the second step of the pass.
     pub(super) fn prefetch(&self, object: u8, hash: u64) {
         let bucket = self.index.prefetch(hash);

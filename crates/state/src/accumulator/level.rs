@@ -133,6 +133,11 @@ impl Levels {
         self.bounds.burst.saturating_sub(debt) / self.bounds.token
     }
 
+    /// Whole tokens of a full one.
+    pub(super) fn tokens_max(&self) -> u64 {
+        self.bounds.burst / self.bounds.token
+    }
+
     pub(super) fn begin(&mut self, number: u32, debt: u64, now_us: u64) {
         self.levels[number as usize] = Level {
             debt,

@@ -17,6 +17,7 @@ use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::shown::{Filled, Shown};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -152,6 +153,12 @@ impl<K: Key> TokenBucket<K> {
     pub fn available(&self, key: &K) -> Result<u64, Late> {
         let number = self.look(key)?;
         Ok(self.levels.tokens(self.debt(number)))
+    }
+
+    /// Keys that have a bucket: those of which something is missing, and those that are full and not forgotten yet.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.keys.count()
     }
 
     /// What happened so far.
@@ -434,6 +441,23 @@ impl<K: Key> Object for TokenBucket<K> {
             spent.add(number, bucket, total);
         }
         Ok(true)
+    }
+    /// What this instance may spend now, and of how much: with [`Spending::Escrow`], of its share.
+    fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
+        let (levels, now_us) = (&self.levels, self.context.now_us());
+        self.keys.each_from((cursor, records), |number, key| {
+            let debt = levels.debt(number, now_us);
+            let filled = Filled {
+                tokens: levels.tokens(debt),
+                tokens_max: levels.tokens_max(),
+                is_short: levels.is_short(debt),
+            };
+            each(&Shown {
+                key,
+                value: &filled,
+                life: None,
+            });
+        })
     }
     fn capacity(&self) -> u32 {
         self.keys.capacity()

@@ -66,6 +66,15 @@ impl Ring {
         }
     }
 
+    /// Seconds that a window has at most.
+    pub(super) fn window_seconds(&self) -> Tick {
+        let Window {
+            buckets,
+            bucket_seconds,
+        } = self.window;
+        bucket_seconds.saturating_mul(buckets)
+    }
+
     /// How many buckets are kept.
     pub(super) fn slots(&self) -> u32 {
         self.slots

@@ -13,6 +13,7 @@ use crate::context::{Context, Tick};
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
+use crate::shown::{Recent, Shown};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -97,16 +98,12 @@ impl<K: Key> WindowedCounters<K> {
         (cursor, count): (u32, u32),
         mut each: impl FnMut(&K, u64),
     ) -> Option<u32> {
-        let end = cursor.saturating_add(count).min(self.keys.used());
-        for number in cursor..end {
+        self.keys.each_from((cursor, count), |number, key| {
             let sum = self.cells.sum_at(number, tick);
-            if let Some(key) = self.keys.key(number)
-                && sum > 0
-            {
+            if sum > 0 {
                 each(key, sum);
             }
-        }
-        (end < self.keys.used()).then_some(end)
+        })
     }
 
     /// A second of each bucket that is kept, the oldest first: what [`WindowedCounters::for_each_at`] can be asked for.
@@ -118,6 +115,13 @@ impl<K: Key> WindowedCounters<K> {
     pub fn sum_at(&self, key: &K, tick: Tick) -> u64 {
         let number = self.keys.find(key, self.keys.hash(key));
         number.map_or(0, |number| self.cells.sum_at(number, tick))
+    }
+
+    /// The sum for a key over the window that ends now; 0 if it has no counter. For control-plane use: never late.
+    #[must_use]
+    pub fn total(&self, key: &K) -> u64 {
+        let number = self.keys.find(key, self.keys.hash(key));
+        number.map_or(0, |number| self.cells.sum(number, self.context.tick()))
     }
 
     #[inline(always)]
@@ -277,6 +281,17 @@ impl<K: Key> Object for WindowedCounters<K> {
         };
         self.cells.add(number, bucket, total);
         Ok(true)
+    }
+    fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
+        let (tick, window_s) = (self.context.tick(), self.cells.ring.window_seconds());
+        self.keys.each_from((cursor, records), |number, key| {
+            let sum = self.cells.sum(number, tick);
+            each(&Shown {
+                key,
+                value: &Recent { sum, window_s },
+                life: None,
+            });
+        })
     }
     fn capacity(&self) -> u32 {
         self.keys.capacity()

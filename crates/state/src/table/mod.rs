@@ -20,7 +20,7 @@ use std::rc::Rc;
 use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
 use crate::builder::TableSettings;
-use crate::context::{Context, OPERATION_BYTES_MAX, WayToRead};
+use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
@@ -384,6 +384,20 @@ impl<R: Row, V: Value> Table<R, V> {
     /// What happened so far.
     pub fn tally(&self) -> TableTally {
         self.tally
+    }
+    /// Entries that came to be since this instance started, whoever wrote them: one that ended and was forgotten counts anew when it
+    /// comes again.
+    pub fn begun(&self) -> u64 {
+        u64::from(self.held) + self.tally.forgotten
+    }
+    /// The value of a live row. For control-plane use: never late.
+    pub fn value_now(&self, row: &R) -> Option<V> {
+        let record = &self.records[self.identity(row)? as usize];
+        (record.header.flags & LIVE != 0).then_some(record.value)
+    }
+    /// Seconds of the cluster's common time, for who looks at values between packets.
+    pub fn now(&self) -> Tick {
+        self.context.tick()
     }
     /// Calls `each` for every live entry; for control-plane use, not for packets.
     pub fn for_each(&self, mut each: impl FnMut(&R, &V)) {

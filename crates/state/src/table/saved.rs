@@ -9,7 +9,8 @@ use super::merge::{
 };
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
-use crate::object::{Shown, Since};
+use crate::object::Since;
+use crate::shown::{Life, Shown};
 use crate::stamp::Origins;
 use crate::wire::{BadBytes, Reader};
 
@@ -106,14 +107,16 @@ impl<R: Row, V: Value> Table<R, V> {
             each(&Shown {
                 key: &record.row,
                 value: &record.value,
-                idle_class: record.value.idle_class(),
-                idle: self.idle(&record.value),
-                unused: self.context.tick().saturating_sub(header.seen),
-                generation: header.generation,
-                origin,
-                sequence: header.stamp().sequence,
-                alias: header.flags & DOMINATED != 0,
-                ends_here: header.flags & OWN_TOUCH != 0,
+                life: Some(Life {
+                    idle_class: record.value.idle_class(),
+                    idle: self.idle(&record.value),
+                    unused: self.context.tick().saturating_sub(header.seen),
+                    generation: header.generation,
+                    origin,
+                    sequence: header.stamp().sequence,
+                    alias: header.flags & DOMINATED != 0,
+                    ends_here: header.flags & OWN_TOUCH != 0,
+                }),
             });
         }
         (end < self.used).then_some(end)
