@@ -77,13 +77,14 @@ pub trait NetworkFunction: 'static {
     }
 
     /// What it measures of its state, beside the entries that are counted of every object; at most
-    /// [`OWN_METRICS_MAX`](crate::OWN_METRICS_MAX). Always the same list.
+    /// [`OWN_METRICS_MAX`](crate::OWN_METRICS_MAX), and in a chain
+    /// [`CHAIN_METRICS_MAX`](crate::CHAIN_METRICS_MAX) of all stages. Always the same list.
     fn metrics(&self) -> &[OwnMetric] {
         &[]
     }
 
     /// Appends a value for each of [`NetworkFunction::metrics`], in order. Called between bursts, some times a second, never for a
-    /// packet: it may allocate, and must not walk a table.
+    /// packet: it may allocate, and must not walk a table, nor read what may be late: objects have a way to ask for the control plane.
     fn measure(&self, state: &Self::State, values: &mut Vec<u64>) {
         let _ = (state, values);
     }

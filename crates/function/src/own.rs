@@ -3,8 +3,10 @@
 
 /// Own reasons of a function at most; of a chain, of all its stages together.
 pub const OWN_REASONS_MAX: usize = 8;
-/// Own metrics of a function at most; of a chain, of all its stages together.
+/// Own metrics of a function at most.
 pub const OWN_METRICS_MAX: usize = 32;
+/// Own metrics of all stages of a chain together at most.
+pub const CHAIN_METRICS_MAX: usize = 128;
 
 /// A reason to drop packets that is one function's own. [`Reason::own`](crate::Reason::own) gives the one of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,28 @@ pub struct OwnMetric {
     pub kind: MetricKind,
     /// What it is, in a sentence.
     pub meaning: &'static str,
+}
+
+impl OwnMetric {
+    /// A value that only grows while the instance runs.
+    #[must_use]
+    pub const fn counter(name: &'static str, meaning: &'static str) -> Self {
+        Self {
+            name,
+            kind: MetricKind::Counter,
+            meaning,
+        }
+    }
+
+    /// A value that grows and falls.
+    #[must_use]
+    pub const fn gauge(name: &'static str, meaning: &'static str) -> Self {
+        Self {
+            name,
+            kind: MetricKind::Gauge,
+            meaning,
+        }
+    }
 }
 
 /// How a value moves.
@@ -52,7 +76,7 @@ impl MetricKind {
 /// # Errors
 /// The first that is not, and how it should be.
 pub fn check_own(reasons: &[OwnReason], metrics: &[OwnMetric]) -> Result<(), String> {
-    check_counts(reasons.len(), metrics.len())?;
+    check_counts(reasons.len(), (metrics.len(), OWN_METRICS_MAX))?;
     for (place, reason) in reasons.iter().enumerate() {
         let label = reason.label;
         if !is_words(label, b'-') {
@@ -90,16 +114,19 @@ pub fn check_own(reasons: &[OwnReason], metrics: &[OwnMetric]) -> Result<(), Str
     Ok(())
 }
 
-/// Whether there are not too many, of one function or of all stages of a chain.
-pub(crate) fn check_counts(reasons: usize, metrics: usize) -> Result<(), String> {
+/// Whether there are not too many, of one function or of all stages of a chain: reasons, and metrics with how many there may be.
+pub(crate) fn check_counts(
+    reasons: usize,
+    (metrics, metrics_max): (usize, usize),
+) -> Result<(), String> {
     if reasons > OWN_REASONS_MAX {
         return Err(format!(
             "{reasons} reasons of its own, of at most {OWN_REASONS_MAX}"
         ));
     }
-    if metrics > OWN_METRICS_MAX {
+    if metrics > metrics_max {
         return Err(format!(
-            "{metrics} metrics of its own, of at most {OWN_METRICS_MAX}"
+            "{metrics} metrics of its own, of at most {metrics_max}"
         ));
     }
     Ok(())
@@ -180,5 +207,9 @@ mod tests {
         assert!(check_own(&[silent], &[]).unwrap_err().contains("sentence"));
         let many = [reason("x"); OWN_REASONS_MAX + 1];
         assert!(check_own(&many, &[]).unwrap_err().contains("at most"));
+        let most = (OWN_METRICS_MAX, OWN_METRICS_MAX);
+        assert_eq!(check_counts(OWN_REASONS_MAX, most), Ok(()));
+        let beyond = (CHAIN_METRICS_MAX + 1, CHAIN_METRICS_MAX);
+        assert!(check_counts(0, beyond).unwrap_err().contains("at most 128"));
     }
 }

@@ -47,6 +47,18 @@ pub struct Testkit<F: NetworkFunction> {
     allocations: u64,
 }
 
+/// What a function measures under a name.
+///
+/// # Panics
+/// If it has no such metric.
+pub fn measured<F: NetworkFunction>(function: &F, state: &F::State, name: &str) -> u64 {
+    let mut values = Vec::new();
+    function.measure(state, &mut values);
+    let mut metrics = function.metrics().iter();
+    let place = metrics.position(|metric| metric.name == name);
+    values[place.unwrap_or_else(|| panic!("there is no metric {name}"))]
+}
+
 /// The secret that a testkit's random numbers are drawn from.
 const SEED: u64 = 0x5EED;
 /// The time that a testkit's clock starts at: seconds since the cluster's time base.

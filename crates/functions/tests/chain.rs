@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use asterism_function::chain::{Chain, Stage};
-use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
+use asterism_function::testkit::{START_TICK, Testkit, late_everywhere, measured};
 use asterism_function::{
     Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags, Verdict, build,
 };
@@ -254,4 +254,29 @@ fn a_stage_is_asked_for_a_report_by_its_number() {
     }
     assert_eq!(Chain::question(8, interval), None);
     assert_eq!(Chain::question(1, 1 << 29), None);
+}
+
+/// Stages measure what their functions do alone, each under its name; a chain may have more metrics than a function.
+#[test]
+fn stages_tell_the_metrics_of_their_functions() {
+    let watches = ["first", "second", "third"];
+    let monitor = |name| Stage::new(name, Arc::new(Monitor::new(MonitorConfig::default())));
+    let chain = Chain::new(watches.map(monitor).into()).unwrap();
+    assert!(chain.metrics().len() > asterism_function::OWN_METRICS_MAX);
+    let scans = Stage::new("scans", Arc::new(scan()));
+    let chain = Chain::new(vec![monitor("watch"), scans]).unwrap();
+    let mut kit = Testkit::new(chain);
+    let end = |last, port| Endpoint::new(Ipv4Addr::new(10, 0, 0, last), port, Protocol::TCP);
+    for port in 1..=20 {
+        kit.packet(
+            INSIDE,
+            &segment(end(1, 40_000), end(2, port), TcpFlags::SYN),
+        );
+    }
+    let named = |name| measured(kit.function(), kit.state(), name);
+    assert_eq!(named("watch.tcp_packets_total"), 20);
+    assert_eq!(named("watch.talking_hosts"), 2);
+    assert_eq!(named("scans.watched_trails"), 1);
+    assert_eq!(named("scans.alerts_total"), 1);
+    assert_eq!(named("scans.blocked_sources"), 1);
 }

@@ -8,6 +8,7 @@ mod eve;
 mod exports;
 mod host;
 mod keys;
+mod limits;
 mod metrics;
 mod ports;
 mod recipe;

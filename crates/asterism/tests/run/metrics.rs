@@ -88,7 +88,7 @@ fn parse(text: &str) -> Samples {
     samples
 }
 
-fn fetch(address: &str) -> Option<String> {
+pub(crate) fn fetch(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -27,7 +27,7 @@ use asterism_state::{
 use crate::ask::Ask;
 use crate::emissions::Emissions;
 use crate::function::{NetworkFunction, PortNumber, Verdict};
-use crate::own::{OwnMetric, OwnReason, check_counts};
+use crate::own::{CHAIN_METRICS_MAX, OwnMetric, OwnReason, check_counts};
 pub use place::Place;
 use stage::Running;
 pub use stage::{OnFailure, Stage, StageTally};
@@ -111,8 +111,8 @@ impl Chain {
         }
         let own: Vec<_> = stages.iter().map(Stage::own).collect();
         let count = |of: fn(&(Vec<_>, Vec<_>)) -> usize| own.iter().map(of).sum();
-        check_counts(count(|own| own.0.len()), count(|own| own.1.len()))
-            .map_err(ChainError::Own)?;
+        let metrics = (count(|own| own.1.len()), CHAIN_METRICS_MAX);
+        check_counts(count(|own| own.0.len()), metrics).map_err(ChainError::Own)?;
         let (reasons, metrics): (Vec<_>, Vec<_>) = own.into_iter().unzip();
         Ok(Self {
             stages,

@@ -6,7 +6,7 @@
 //!
 //! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
 //! the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets), `send.rs` (how a packet
-//! leaves, in each mode), `health.rs` (what hosts and flows say of backends), `look.rs` (what people see of them), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
+//! leaves, in each mode), `health.rs` (what hosts and flows say of backends), `look.rs` (what people see of them), `metrics.rs` (what programs see), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
 //! Read first: `flow.rs` and `config.rs`.
 //!
 //! IPv4 only: IPv6 is dropped and counted.
@@ -19,6 +19,7 @@ mod fragment;
 mod health;
 mod look;
 mod maglev;
+mod metrics;
 mod open;
 mod send;
 
@@ -31,8 +32,8 @@ use asterism_forwarding::{
 };
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Changes4, End, Endpoint, Forwarding4, Late, Map, NetworkFunction, Protocol,
-    Table, TcpFlags, Vector, Verdict, state,
+    Ask, Builder, Changes4, End, Endpoint, Forwarding4, Late, Map, NetworkFunction, OwnMetric,
+    Protocol, Table, TcpFlags, Vector, Verdict, state,
 };
 
 use crate::nat::ConfigFault;
@@ -46,6 +47,8 @@ pub use fragment::Led;
 pub use health::{CONTROL, FAILURES, Finding, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
 pub use look::{BACKENDS_QUESTION, BackendRecord};
 pub use maglev::{Maglev, PLACES};
+
+use metrics::Watched;
 
 /// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.
 const USAGE_PLACES: u32 = 4 * BACKENDS_MAX as u32;
@@ -88,6 +91,8 @@ pub struct Balancer {
     watches_udp: bool,
     /// What becomes of flows says something of some service's backends.
     watches_answers: bool,
+    /// Each backend once, for metrics.
+    watched: Vec<Watched>,
 }
 
 /// A service with what follows from it.
@@ -148,6 +153,7 @@ impl Balancer {
             watches_answers: config.services.iter().any(|service| service.passive > 0),
             watches_udp: checked.iter().any(|one| one.protocol == Protocol::UDP),
             checked,
+            watched: Watched::all(&config.services),
             config,
         })
     }
@@ -373,6 +379,14 @@ impl NetworkFunction for Balancer {
             return None;
         }
         self.report_backends(state, range, out)
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &BalancerState, values: &mut Vec<u64>) {
+        self.measure_all(state, values);
     }
 
     #[inline(always)]

@@ -7,11 +7,12 @@
 //! overtaken what makes it fit: before it is dropped it waits as long as other instances take to tell
 //! ([`FirewallConfig::settle_us`]). This file holds the state and the path of known flows; `open.rs` has new ones and all
 //! that is dropped; `flow.rs` says which flow a packet is of; `rules.rs` and `text.rs` are the rules, `hits.rs`
-//! tells how often each decided.
+//! tells how often each decided, `metrics.rs` what programs see.
 
 mod config;
 mod flow;
 mod hits;
+mod metrics;
 mod note;
 mod open;
 mod rules;
@@ -20,8 +21,8 @@ mod track;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Act, Ask, At, Builder, Counters, Fragment, Late, Map, NetworkFunction, PortNumber, Reason,
-    Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
+    Act, Ask, At, Builder, Counters, Fragment, Late, Map, NetworkFunction, OwnMetric, PortNumber,
+    Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
 };
 
 pub use crate::host::Host;
@@ -50,7 +51,8 @@ pub struct FirewallState {
     pub fragments: Map<Datagram, ()>,
     /// Sources that are blocked.
     pub blocked: Map<Host, Block>,
-    /// New flows by the number of the rule that decided on them; 0 is the default.
+    /// New flows by the number of the rule that decided on them; 0 is the default. And by what was decided, under numbers of their
+    /// own (`metrics.rs`).
     pub hits: Counters<u32>,
     /// What rules with `log` decided on, and who met a limit: one entry for each rule and source within a minute.
     pub events: Map<Subject, Event>,
@@ -336,6 +338,14 @@ impl NetworkFunction for Firewall {
             let action = rules.action_of(row.0.rule);
             event.notice(&row.0, action, member).write(out);
         })
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &FirewallState, values: &mut Vec<u64>) {
+        state.measure(values);
     }
 
     /// Rules are left out: hosts may have different ones for as long as a change takes.

@@ -6,12 +6,13 @@ use super::flow::{Direction, Flow};
 use super::note::{Block, Event, HALF_OPEN, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
-use super::{BEGUN, Firewall, FirewallState, SETTLED, first_fragment, other, remember};
+use super::{BEGUN, Firewall, FirewallState, SETTLED, first_fragment, metrics, other, remember};
 use crate::host::Host;
 
 /// What is written whatever a rule decides.
 struct Notes {
-    hits: Option<Tally<u32>>,
+    /// Of the rule, and of what it decided.
+    hits: [Option<Tally<u32>>; 2],
     event: Option<(Vacancy, Subject, Event)>,
 }
 
@@ -58,7 +59,7 @@ impl Firewall {
             // It may be an answer whose question another instance saw.
             self.settle(&ask)?;
         }
-        let notes = Self::notes(&ask, rule, flow, source)?;
+        let notes = Self::notes(&ask, (action, rule), flow, source)?;
         let change = match action {
             Action::Block(seconds) => Self::block(&ask, source, seconds)?,
             _ => Change::None,
@@ -90,7 +91,7 @@ impl Firewall {
         } else {
             [None, None]
         };
-        let notes = Self::notes(&ask, rule, flow, source)?;
+        let notes = Self::notes(&ask, (Action::Allow, rule), flow, source)?;
         let fragment = first_fragment(&ask)?;
         let Some(vacancy) = ask.flows.vacancy()? else {
             return Ok(Verdict::Drop(Reason::TableFull));
@@ -163,12 +164,16 @@ impl Firewall {
 
     fn notes(
         ask: &Ask<'_, FirewallState>,
-        rule: Option<&Rule>,
+        (action, rule): (Action, Option<&Rule>),
         flow: Flow,
         source: Host,
     ) -> Result<Notes, Late> {
         let number = rule.map_or(0, |rule| rule.number);
-        let hits = ask.hits.find(&number);
+        let hits = (
+            ask.hits.find(&number),
+            ask.hits.find(&metrics::number_of(action)),
+        );
+        let hits = ask.all(hits).map(|(of_rule, of_all)| [of_rule, of_all]);
         let Some(rule) = rule.filter(|rule| rule.logs) else {
             return Ok(Notes {
                 hits: hits?,
@@ -230,7 +235,7 @@ impl Firewall {
 
 impl Notes {
     fn write(self, act: &mut Act<'_, FirewallState>) {
-        if let Some(hits) = &self.hits {
+        for hits in self.hits.iter().flatten() {
             act.hits.add(hits, 1);
         }
         if let Some((vacancy, subject, event)) = self.event {

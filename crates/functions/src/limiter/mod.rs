@@ -3,14 +3,15 @@
 //!
 //! Each limit is a token bucket for each key, which all instances spend from. A packet passes if every bucket that it belongs to
 //! has the tokens that it costs, and then spends from all of them; else it is dropped and spends from none. `tenant.rs` says whose
-//! a packet is; what the instances may spend together is said at [`Spending`].
+//! a packet is, `metrics.rs` what programs see of it all; what the instances may spend together is said at [`Spending`].
 
+mod metrics;
 mod tenant;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counter, Key, Late, NetworkFunction, PortNumber, Reason, Spending, TokenBucket,
-    TokenRate, Tokens, Verdict, Wire, state,
+    Ask, Builder, Counter, Key, Late, NetworkFunction, OwnMetric, PortNumber, Reason, Spending,
+    TokenBucket, TokenRate, Tokens, Verdict, Wire, state,
 };
 
 use crate::host::Host;
@@ -303,6 +304,14 @@ impl NetworkFunction for Limiter {
             act.tenants.spend(tokens);
         }
         Ok(Verdict::Forward(out))
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &LimiterState, values: &mut Vec<u64>) {
+        state.measure(values);
     }
 
     fn schema(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! What a monitor measures, for programs that collect metrics. Imports `mod.rs`'s state.
 
-use asterism_function::{MetricKind, OwnMetric, Protocol};
+use asterism_function::{OwnMetric, Protocol};
 
 use super::{MonitorState, ProtocolCount};
 
@@ -15,59 +15,43 @@ const OTHER_IP: usize = KINDS.len();
 const NOT_IP: usize = OTHER_IP + 1;
 
 pub(super) const METRICS: [OwnMetric; 12] = [
-    counter(
+    OwnMetric::counter(
         "tcp_packets_total",
         "TCP packets of all hosts, as this one knows.",
     ),
-    counter("tcp_bytes_total", "Their bytes, with the headers of IP."),
-    counter(
+    OwnMetric::counter("tcp_bytes_total", "Their bytes, with the headers of IP."),
+    OwnMetric::counter(
         "udp_packets_total",
         "UDP packets of all hosts, as this one knows.",
     ),
-    counter("udp_bytes_total", "Their bytes, with the headers of IP."),
-    counter(
+    OwnMetric::counter("udp_bytes_total", "Their bytes, with the headers of IP."),
+    OwnMetric::counter(
         "icmp_packets_total",
         "ICMP and ICMPv6 packets of all hosts, as this one knows.",
     ),
-    counter("icmp_bytes_total", "Their bytes, with the headers of IP."),
-    counter(
+    OwnMetric::counter("icmp_bytes_total", "Their bytes, with the headers of IP."),
+    OwnMetric::counter(
         "other_ip_packets_total",
         "Packets of other protocols over IP of all hosts, as this one knows.",
     ),
-    counter(
+    OwnMetric::counter(
         "other_ip_bytes_total",
         "Their bytes, with the headers of IP.",
     ),
-    counter(
+    OwnMetric::counter(
         "not_ip_packets_total",
         "Frames of all hosts that are not IP, as this one knows.",
     ),
-    counter("not_ip_bytes_total", "Their bytes."),
-    gauge(
+    OwnMetric::counter("not_ip_bytes_total", "Their bytes."),
+    OwnMetric::gauge(
         "talking_hosts",
         "Hosts that sent something or that something was sent to, within the time of an edge.",
     ),
-    counter(
+    OwnMetric::counter(
         "unrecorded_total",
         "Flows, edges and alarms of all hosts for which there was no room.",
     ),
 ];
-
-const fn counter(name: &'static str, meaning: &'static str) -> OwnMetric {
-    OwnMetric {
-        name,
-        kind: MetricKind::Counter,
-        meaning,
-    }
-}
-
-const fn gauge(name: &'static str, meaning: &'static str) -> OwnMetric {
-    OwnMetric {
-        name,
-        kind: MetricKind::Gauge,
-        meaning,
-    }
-}
 
 /// The place of a protocol among the metrics.
 fn kind(count: &ProtocolCount) -> usize {
@@ -91,6 +75,6 @@ impl MonitorState {
         }
         values.extend(sums.as_flattened());
         values.push(self.links.nodes() as u64);
-        values.push(self.unrecorded.get().unwrap_or(0));
+        values.push(self.unrecorded.total());
     }
 }

@@ -4,7 +4,7 @@
 //! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table:
 //! each source has a trail of small sets that join (`trail.rs`, read it first). A packet is read for what it says
 //! about whose probes (`clue.rs`); a trail that grew is judged (`learn.rs`); what comes of it is an alert and a block
-//! (`alert.rs`), which every instance knows after the lag.
+//! (`alert.rs`), which every instance knows after the lag. `metrics.rs` is what programs see of it all.
 //!
 //! Not seen: probes slower than a window allows; probes in fragments too small for a transport header; ACK probes
 //! whose source port is below the probed one; probes of as many ports as hosts, one each, which look like a
@@ -14,13 +14,14 @@ mod alert;
 mod clue;
 mod config;
 mod learn;
+mod metrics;
 mod trail;
 mod volume;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, PortNumber, Reason, Tick, Verdict,
-    state,
+    Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, OwnMetric, PortNumber, Reason,
+    Tick, Verdict, state,
 };
 
 pub use crate::host::Host;
@@ -296,6 +297,14 @@ impl NetworkFunction for PortScan {
         out: &mut Vec<u8>,
     ) -> Option<u32> {
         (question == notice::QUESTION).then(|| self.notices(state, range, out))?
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &PortScanState, values: &mut Vec<u64>) {
+        state.measure(values);
     }
 
     fn schema(&self) -> u64 {

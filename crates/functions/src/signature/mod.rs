@@ -16,12 +16,13 @@ mod alert;
 mod config;
 mod finder;
 mod flow;
+mod metrics;
 mod pieces;
 mod record;
 
 use asterism_function::{
-    Ask, Builder, Counter, Fragment, Key, Late, Map, NetworkFunction, PortNumber, Reason, Single,
-    TcpFlags, Verdict, objects::hash, state,
+    Ask, Builder, Counter, Fragment, Key, Late, Map, NetworkFunction, OwnMetric, PortNumber,
+    Reason, Single, TcpFlags, Verdict, objects::hash, state,
 };
 
 pub use alert::{Alert, Block, Subject};
@@ -296,6 +297,14 @@ impl NetworkFunction for Signatures {
             self.notice(&row.0, alert, member).write(out);
         };
         state.alerts.for_each_from(range, each)
+    }
+
+    fn metrics(&self) -> &[OwnMetric] {
+        &metrics::METRICS
+    }
+
+    fn measure(&self, state: &SignatureState, values: &mut Vec<u64>) {
+        state.measure(values);
     }
 
     /// Pieces name bytes by their place in the list: hosts with different lists would read them differently.

@@ -5,6 +5,7 @@
 mod choices;
 mod cluster;
 mod hostile;
+mod metrics;
 mod modes;
 mod network;
 mod passive;

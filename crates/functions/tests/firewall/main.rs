@@ -3,4 +3,5 @@
 mod cluster;
 mod connections;
 mod hostile;
+mod metrics;
 mod packets;

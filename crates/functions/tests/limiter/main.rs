@@ -5,6 +5,7 @@ mod bound;
 #[allow(dead_code, reason = "shared with the monitor, which uses the rest")]
 mod cluster;
 mod hostile;
+mod metrics;
 mod packets;
 mod rules;
 mod shared;

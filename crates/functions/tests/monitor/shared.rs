@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use asterism_function::testkit::measured;
 use asterism_function::{HeavyKeys, NetworkFunction, PortNumber, Verdict};
 use asterism_functions::monitor::{
     AlarmRecord, Before, CellRecord, Degree, Duty, Exporter, Flow, FlowRecord, GRACE_S,
@@ -350,17 +351,7 @@ fn what_all_counted_is_told_by_any() {
             assert!(heaviest.at_least <= truth && truth <= heaviest.at_most);
             assert!(volume >= truth, "the sketch is never too small: {volume}");
         }
-        let mut values = Vec::new();
-        let function = &cluster.function;
-        function.measure(cluster.state(member), &mut values);
-        let measured = |name: &str| {
-            let place = function
-                .metrics()
-                .iter()
-                .position(|metric| metric.name == name);
-            values[place.expect("there is such a metric")]
-        };
-        assert_eq!(values.len(), function.metrics().len());
+        let measured = |name| measured(&*cluster.function, cluster.state(member), name);
         assert_eq!(
             [
                 "udp_packets_total",

@@ -4,6 +4,7 @@ mod capture;
 mod cluster;
 mod hostile;
 mod labelled;
+mod metrics;
 mod ordinary;
 mod packets;
 mod slow;

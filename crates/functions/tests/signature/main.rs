@@ -4,5 +4,6 @@
 mod captures;
 mod cluster;
 mod hostile;
+mod metrics;
 mod packets;
 mod splits;

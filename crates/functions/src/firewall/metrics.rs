@@ -1,0 +1,65 @@
+//! What a firewall measures, for programs that collect metrics. Imports `mod.rs`'s state.
+
+use asterism_function::OwnMetric;
+
+use super::{Action, BEGUN, FirewallState, SETTLED};
+use crate::host::Host;
+
+/// Numbers that no rule has, under which `hits` counts what was decided, whichever rule did.
+const ALLOWED: u32 = u32::MAX;
+const DROPPED: u32 = u32::MAX - 1;
+const BLOCKED: u32 = u32::MAX - 2;
+
+/// The number under which `hits` counts what was decided on a new flow.
+pub(super) fn number_of(action: Action) -> u32 {
+    match action {
+        Action::Allow => ALLOWED,
+        Action::Drop => DROPPED,
+        Action::Block(_) => BLOCKED,
+    }
+}
+
+pub(super) const METRICS: [OwnMetric; 6] = [
+    OwnMetric::gauge(
+        "flows",
+        "Flows that are known, of all hosts, as this one knows; those that ended count until they idle out.",
+    ),
+    OwnMetric::gauge(
+        "half_open_connections",
+        "TCP connections of all hosts that were begun within the last minute and neither completed nor refused: what `half_open_total` bounds.",
+    ),
+    OwnMetric::gauge(
+        "events",
+        "What rules with `log` decided on and who met a limit, within the last minute: one for each rule and source.",
+    ),
+    OwnMetric::counter(
+        "allowed_flows_total",
+        "New flows of all hosts that a rule or the default allowed.",
+    ),
+    OwnMetric::counter(
+        "dropped_flows_total",
+        "First packets of new flows of all hosts that a rule or the default dropped.",
+    ),
+    OwnMetric::counter(
+        "blocked_flows_total",
+        "First packets of new flows of all hosts for which a rule blocked their source.",
+    ),
+];
+
+impl FirewallState {
+    /// Appends a value for each of [`METRICS`].
+    pub(super) fn measure(&self, values: &mut Vec<u64>) {
+        values.extend([
+            self.flows.len() as u64,
+            self.half_open(),
+            self.events.len() as u64,
+        ]);
+        values.extend([ALLOWED, DROPPED, BLOCKED].map(|number| self.hits.total(&number)));
+    }
+
+    /// Half-open connections of all sources now, as the limit counts them.
+    fn half_open(&self) -> u64 {
+        let all = |count| self.handshakes.total(&(Host::default(), count));
+        all(BEGUN).saturating_sub(all(SETTLED))
+    }
+}

@@ -1,0 +1,37 @@
+//! What a signature function measures, for programs that collect metrics. Imports `mod.rs`'s state.
+
+use asterism_function::OwnMetric;
+
+use super::SignatureState;
+
+pub(super) const METRICS: [OwnMetric; 5] = [
+    OwnMetric::counter(
+        "alerts_total",
+        "Alerts of all hosts since this instance started, as it knows.",
+    ),
+    OwnMetric::gauge(
+        "blocked_targets",
+        "Connections or sources that are blocked, whichever the response blocks.",
+    ),
+    OwnMetric::counter(
+        "short_segments_total",
+        "TCP segments of all hosts that carry fewer bytes than the shortest piece, and were not looked at.",
+    ),
+    OwnMetric::counter(
+        "fragments_total",
+        "IP fragments of all hosts, which were not looked at.",
+    ),
+    OwnMetric::counter(
+        "unrecorded_total",
+        "Pieces, alerts and blocks of all hosts for which there was no room, and signatures beyond the eighth of one packet.",
+    ),
+];
+
+impl SignatureState {
+    /// Appends a value for each of [`METRICS`].
+    pub(super) fn measure(&self, values: &mut Vec<u64>) {
+        values.extend([self.alerts.begun(), self.blocked.len() as u64]);
+        let counters = [&self.short, &self.fragments, &self.unrecorded];
+        values.extend(counters.map(|counter| counter.total()));
+    }
+}
