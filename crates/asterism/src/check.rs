@@ -174,25 +174,7 @@ pub fn load_for(
     functions: Functions,
 ) -> Result<(Option<Config>, Report), String> {
     let name = path.display().to_string();
-    let metadata = std::fs::metadata(path)
-        .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
-    if metadata.is_file() && metadata.len() > FILE_BYTES_MAX as u64 {
-        return Err(format!(
-            "{name} has {} bytes, a configuration at most {FILE_BYTES_MAX}: is this the right file?",
-            metadata.len()
-        ));
-    }
-    let bytes = std::fs::read(path)
-        .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..at]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1;
-        format!("{name}:{line}: byte {at} is not UTF-8, as TOML must be: save the file as UTF-8")
-    })?;
+    let text = text_of(path, "the configuration")?;
     let (mut config, mut report) = Config::read_for(&name, &text, member, functions);
     if let Some(key) = config
         .as_ref()
@@ -205,16 +187,50 @@ pub fn load_for(
         report.sort();
         config = None;
     }
-    if let Some(read) = &mut config {
-        let mistakes = report.errors();
-        let settings = &mut read.function.settings;
-        settings.read_files(&|file| read_file(&key_path(path, file)), &mut report);
-        if report.errors() > mistakes {
-            report.sort();
-            config = None;
-        }
-    }
+    let config = with_files(config, path, &mut report);
     Ok((config, report))
+}
+
+/// The text of a file, of which the message of a failure says what it is.
+///
+/// # Errors
+/// It could not be read, is longer than a configuration may be, or is not UTF-8; says why.
+pub fn text_of(path: &Path, what: &str) -> Result<String, String> {
+    let name = path.display().to_string();
+    let metadata =
+        std::fs::metadata(path).map_err(|error| format!("cannot read {what} {name}: {error}"))?;
+    if metadata.is_file() && metadata.len() > FILE_BYTES_MAX as u64 {
+        return Err(format!(
+            "{name} has {} bytes, of at most {FILE_BYTES_MAX}: is this the right file?",
+            metadata.len()
+        ));
+    }
+    let bytes =
+        std::fs::read(path).map_err(|error| format!("cannot read {what} {name}: {error}"))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            + 1;
+        format!("{name}:{line}: byte {at} is not UTF-8, as {what} must be: save the file as UTF-8")
+    })
+}
+
+/// Has a configuration that was read read the files that it names, from the folder of the file at `path`. `None` if anything is
+/// wrong; the report says what.
+#[must_use]
+pub fn with_files(config: Option<Config>, path: &Path, report: &mut Report) -> Option<Config> {
+    let mut config = config?;
+    let mistakes = report.errors();
+    let settings = &mut config.function.settings;
+    settings.read_files(&|file| read_file(&key_path(path, file)), report);
+    if report.errors() > mistakes {
+        report.sort();
+        return None;
+    }
+    Some(config)
 }
 
 /// A file that the configuration names: its name and its text. Never more than a rule file may have is read, whatever it is.

@@ -12,12 +12,14 @@ use crate::config::functions::Functions;
 use crate::control::client::Which;
 use crate::control::{Ask, audit, backends, commands, digests, rules, traffic};
 use crate::output::Output;
-use crate::{check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold};
+use crate::{
+    check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold, scenario,
+};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; what was to be shown holds
-  1  it ran, and what was to be shown does not hold (demo), packets were lost on the way (replay), nothing was opened
+  1  it ran, and what was to be shown does not hold (demo, test), packets were lost on the way (replay), nothing was opened
      (decrypt), the host could not start or go on (run), or there is no such entry (state get)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
@@ -131,6 +133,12 @@ pub enum Command {
     /// one flow go through different hosts unless told otherwise. Answers in a capture of a NAT's inside are addressed
     /// to what the NAT gave their session.
     Replay(replay::Arguments),
+    /// Run scenarios: configurations, packets, and what must come of them; the exit code says whether it did
+    ///
+    /// Time is virtual, and nothing but the files is needed. A scenario is a configuration, a line `---`, and steps, one a line:
+    /// packets that arrive at hosts, what must leave, be dropped or be known, deaths and returns of hosts. The first step that does
+    /// not hold ends a scenario, and is told with what came instead.
+    Test(scenario::Arguments),
     /// Open the sealed datagrams of a capture, to look at them with Wireshark
     ///
     /// Writes every packet as it was, with what was sealed in the clear: for the dissector in tools/wireshark. Needs the cluster's
@@ -217,6 +225,7 @@ pub(crate) fn run_with(
         Command::Demo(arguments) => demo::command(&arguments, &mut output),
         Command::Lab(arguments) => lab::command(&arguments, &mut output),
         Command::Replay(arguments) => replay::command(&arguments, &mut output),
+        Command::Test(arguments) => scenario::command(&arguments, &mut output),
         Command::Decrypt(arguments) => decrypt::command(&arguments, &mut output),
         Command::New {
             name,

@@ -2,6 +2,7 @@
 //! way. `demo` and `replay` run on it.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -9,10 +10,10 @@ use std::time::Duration;
 use asterism_engine::frame::{Burst, FramePool, STRIDE_BYTES, STRIDE_BYTES_JUMBO};
 use asterism_engine::link::{LinkConditions, Network, SeededRandom};
 use asterism_engine::port::{Port, PortDrop, PortStatistics};
-use asterism_engine::{Cluster, HostConfig, host};
+use asterism_engine::{Cluster, HostConfig, Instance, StateChannel, host};
 use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::seal::ClusterKey;
-use asterism_placement::{Incarnation, Time};
+use asterism_placement::{Incarnation, MemberId, Time};
 use asterism_state::ObjectSettings;
 
 use crate::config;
@@ -53,11 +54,14 @@ pub struct FleetConfig {
     pub seed: u64,
     /// Frames of up to 16 KiB, for captures with segmentation offload, instead of 2 KiB.
     pub jumbo: bool,
+    /// Whether lives are counted from 1, as files of epochs do; else they are drawn.
+    pub counted_lives: bool,
 }
 
 /// A cluster of hosts in this process.
 #[derive(Debug)]
 pub struct Fleet<F: NetworkFunction> {
+    works: Works<F>,
     cluster: Cluster<F>,
     left: Receiver<Left>,
     shared: Vec<bool>,
@@ -76,54 +80,30 @@ impl<F: NetworkFunction> Fleet<F> {
         objects: impl Fn(&str) -> ObjectSettings + Clone + 'static,
     ) -> Result<Fleet<F>, String> {
         let mut random = SeededRandom::new(config.seed);
-        let bytes = |random: &mut SeededRandom| -> [u8; 48] {
-            let words: [u64; 6] = core::array::from_fn(|_| random.next_u64());
-            core::array::from_fn(|place| words[place / 8].to_le_bytes()[place % 8])
-        };
         // Datagrams never leave this process: the key is drawn for the run, also when the configuration names one.
         let mut secret = [0; 32];
-        secret.copy_from_slice(&bytes(&mut random)[..32]);
-        let key = ClusterKey::from_random(1, secret);
+        secret.copy_from_slice(&drawn(&mut random)[..32]);
         let (sender, left) = mpsc::channel();
-        let stride = if config.jumbo {
-            STRIDE_BYTES_JUMBO
-        } else {
-            STRIDE_BYTES
+        let chosen = objects.clone();
+        let mut works = Works {
+            config: config.clone(),
+            function: function.clone(),
+            objects: Rc::new(chosen),
+            key: ClusterKey::from_random(1, secret),
+            random,
+            sender,
         };
         let mut members = Vec::new();
-        for (place, member) in config.cluster.member_ids().into_iter().enumerate() {
-            let incarnation = Incarnation(random.next_u64() | 1);
-            let secrets = bytes(&mut random);
-            let host_config = HostConfig {
-                instances: config.instances as u16,
-                ..config
-                    .cluster
-                    .host(member, incarnation, key.clone(), secrets, function.schema())
-            };
-            let (channel, parts) =
-                host(host_config, Time::ZERO).map_err(|error| error.to_string())?;
-            let mut instances = Vec::new();
-            for part in parts {
-                let pool = FramePool::with_stride(2_048, stride).map_err(|error| {
-                    format!("the host was not started: no memory for its packets: {error}")
-                })?;
-                let ports = (0..PORTS).map(|port| {
-                    let tap = Tap::new(place, PortNumber(port), sender.clone());
-                    Box::new(tap) as Box<dyn Port>
-                });
-                instances.push(part.start(
-                    function.clone(),
-                    objects.clone(),
-                    pool,
-                    ports.collect(),
-                ));
-            }
-            members.push((member, channel, instances));
+        for place in 0..config.cluster.members.len() {
+            let life = works.random.next_u64() | 1;
+            let life = if config.counted_lives { 1 } else { life };
+            members.push(works.host(place, Incarnation(life), false, Time::ZERO)?);
         }
         let hosts = members.len();
-        let mut network = Network::new(random.next_u64());
+        let mut network = Network::new(works.random.next_u64());
         network.set_defaults(config.link.clone());
         let mut fleet = Fleet {
+            works,
             cluster: Cluster::new(members, network),
             left,
             shared: function
@@ -165,6 +145,28 @@ impl<F: NetworkFunction> Fleet<F> {
     /// Hands a packet to an instance of a host, now. False if it could not be taken.
     pub fn inject(&mut self, host: usize, instance: usize, port: PortNumber, bytes: &[u8]) -> bool {
         self.cluster.inject(host, instance, port, bytes)
+    }
+
+    /// Ends a host at once, and what is on its way to it.
+    pub fn kill(&mut self, place: usize) {
+        self.cluster.set_paused(place, true);
+        self.cluster.network_mut().forget_arrivals(place as u16);
+    }
+
+    /// Puts a new life in the place of a host that was killed. It takes packets once an epoch named it and it has what others have.
+    ///
+    /// # Errors
+    /// It could not be started; says why.
+    pub fn begin_again(&mut self, place: usize, life: Incarnation) -> Result<(), String> {
+        let host = self.works.host(place, life, true, self.cluster.now())?;
+        self.cluster.replace(place, host);
+        self.cluster.set_paused(place, false);
+        Ok(())
+    }
+
+    /// Has the hosts that begin from now on work with another function, whose state must be of the same shape.
+    pub fn set_function(&mut self, function: Arc<F>) {
+        self.works.function = function;
     }
 
     /// The packets that left since the last call, in the order in which they left.
@@ -232,6 +234,69 @@ impl<F: NetworkFunction> Fleet<F> {
     pub fn lag(&self) -> Lag {
         self.lag.result()
     }
+}
+
+/// What hosts are made of.
+struct Works<F: NetworkFunction> {
+    config: FleetConfig,
+    function: Arc<F>,
+    objects: Rc<dyn Fn(&str) -> ObjectSettings>,
+    key: ClusterKey,
+    random: SeededRandom,
+    sender: Sender<Left>,
+}
+
+impl<F: NetworkFunction> core::fmt::Debug for Works<F> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Works").finish_non_exhaustive()
+    }
+}
+
+impl<F: NetworkFunction> Works<F> {
+    fn host(
+        &mut self,
+        place: usize,
+        life: Incarnation,
+        joins: bool,
+        now: Time,
+    ) -> Result<(MemberId, StateChannel, Vec<Instance<F>>), String> {
+        let member = self.config.cluster.member_ids()[place];
+        let secrets = drawn(&mut self.random);
+        let schema = self.function.schema();
+        let cluster = &self.config.cluster;
+        let host_config = HostConfig {
+            instances: self.config.instances as u16,
+            joins,
+            ..cluster.host(member, life, self.key.clone(), secrets, schema)
+        };
+        let (channel, parts) = host(host_config, now).map_err(|error| error.to_string())?;
+        let stride = if self.config.jumbo {
+            STRIDE_BYTES_JUMBO
+        } else {
+            STRIDE_BYTES
+        };
+        let mut instances = Vec::new();
+        for part in parts {
+            let pool = FramePool::with_stride(2_048, stride).map_err(|error| {
+                format!("the host was not started: no memory for its packets: {error}")
+            })?;
+            let ports = (0..PORTS).map(|port| {
+                let tap = Tap::new(place, PortNumber(port), self.sender.clone());
+                Box::new(tap) as Box<dyn Port>
+            });
+            let objects = self.objects.clone();
+            let objects = move |name: &str| objects(name);
+            let function = self.function.clone();
+            instances.push(part.start(function, objects, pool, ports.collect()));
+        }
+        Ok((member, channel, instances))
+    }
+}
+
+/// 48 bytes for a host's secrets.
+fn drawn(random: &mut SeededRandom) -> [u8; 48] {
+    let words: [u64; 6] = core::array::from_fn(|_| random.next_u64());
+    core::array::from_fn(|place| words[place / 8].to_le_bytes()[place % 8])
 }
 
 /// How long changes took from the host that made them to another's tables, in microseconds.

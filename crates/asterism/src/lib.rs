@@ -24,6 +24,7 @@ pub mod program;
 pub mod replay;
 pub mod run;
 pub mod scaffold;
+pub mod scenario;
 pub mod table;
 pub mod view;
 pub mod wiring;

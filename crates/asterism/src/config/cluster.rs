@@ -184,6 +184,9 @@ impl Cluster {
     }
 }
 
+/// The warning about a cluster whose hosts can run in one process alone.
+pub const NO_KEY: &str = "this cluster has no key";
+
 /// Builds the cluster's settings, and says what contradicts. `None` if anything is wrong.
 pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
     let members = members(values);
@@ -194,7 +197,7 @@ pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
     check_port_lease(values, members.len(), report);
     if values.text("key").is_none() && values.place("key").is_none() && members.len() > 1 {
         report.add(
-            Diagnostic::warning("this cluster has no key", values.span_of("members"))
+            Diagnostic::warning(NO_KEY, values.span_of("members"))
                 .label(format!("{} hosts", members.len()))
                 .help("its hosts can run in one process (`asterism replay`); to let them run apart, write a key with `asterism keygen cluster.key` and add key = \"cluster.key\""),
         );

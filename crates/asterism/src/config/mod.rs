@@ -19,10 +19,10 @@ mod overlay;
 mod port;
 mod promises;
 pub mod section;
-mod suggestion;
+pub(crate) mod suggestion;
 pub mod value;
 
-pub use cluster::{Channel, Cluster};
+pub use cluster::{Channel, Cluster, NO_KEY};
 pub use eve::{Eve, EveAlerts};
 pub use functions::Settings;
 pub use host::{Host, Idle};

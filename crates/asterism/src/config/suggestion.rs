@@ -2,7 +2,7 @@
 
 /// The known word nearest to what was written, if it is near enough to be meant.
 #[must_use]
-pub(super) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |word: &str| word.to_lowercase().replace(['_', ' '], "-");
     let written = plain(written);
     known
@@ -14,13 +14,13 @@ pub(super) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -
 
 /// Words in quotes, in a row: `"a", "b" or "c"`.
 #[must_use]
-pub(super) fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
     row(words.map(|word| format!("\"{word}\"")))
 }
 
 /// Names of fields, in a row: `` `a`, `b` or `c` ``.
 #[must_use]
-pub(super) fn ticked<'a>(words: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn ticked<'a>(words: impl Iterator<Item = &'a str>) -> String {
     row(words.map(|word| format!("`{word}`")))
 }
 

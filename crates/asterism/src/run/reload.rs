@@ -155,7 +155,7 @@ pub fn changes(
 
 /// What is wrong with a configuration that cannot be used, in a sentence: how much, and the first of it, with its line. Of a file
 /// that the configuration names, what is wrong there.
-pub(super) fn first_mistake(report: &Report) -> String {
+pub(crate) fn first_mistake(report: &Report) -> String {
     let documents = report.documents();
     let mut errors = documents
         .iter()
@@ -179,7 +179,7 @@ pub(super) fn first_mistake(report: &Report) -> String {
 }
 
 /// The function that is configured, once for each instance of a running one.
-pub(crate) struct Copies<'a>(pub(super) &'a [ObjectChoice], pub(super) usize);
+pub(crate) struct Copies<'a>(pub(crate) &'a [ObjectChoice], pub(crate) usize);
 
 impl WithFunction for Copies<'_> {
     type Output = Result<Vec<Box<dyn Any + Send>>, String>;

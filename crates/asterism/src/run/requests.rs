@@ -174,7 +174,7 @@ impl Found {
 }
 
 /// Whether a text has this word, with or without what follows a slash (`10.0.0.1:4000` finds `10.0.0.1:4000/udp`).
-fn has_word(text: &str, word: &str) -> bool {
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let marks = |letter: char| letter.is_whitespace() || "()[]{},\"".contains(letter);
     text.split(marks).any(|part| {
         part == word

@@ -185,6 +185,15 @@ fn mutants(path: &str) -> String {
     )
 }
 
+fn steps() -> String {
+    let mut out = String::from("| step | what it does or demands |\n|---|---|\n");
+    for (form, meaning) in asterism::scenario::STEPS {
+        let form = form.replace('|', "\\|");
+        writeln!(out, "| `{form}` | {meaning} |").unwrap();
+    }
+    out
+}
+
 fn bounds() -> String {
     let one = MemberId(1);
     let replica = Config::new(ClusterId(1), Epoch(1), one, Incarnation(1), vec![one]);
@@ -331,6 +340,26 @@ fn bounds() -> String {
             asterism::lines::QUEUE_LINES_MAX.to_string(),
             "lost: `lines_lost` of `status`",
         ),
+        (
+            "scenario files of one call",
+            asterism::scenario::FILES_MAX.to_string(),
+            "none is run",
+        ),
+        (
+            "steps of a scenario",
+            asterism::scenario::STEPS_MAX.to_string(),
+            "it is refused",
+        ),
+        (
+            "packets that a scenario sends",
+            asterism::scenario::PACKETS_MAX.to_string(),
+            "it is refused",
+        ),
+        (
+            "packets of a scenario that left and were not expected yet",
+            asterism::scenario::UNEXPECTED_MAX.to_string(),
+            "it fails",
+        ),
     ];
     let mut out = String::from("| what | bound | beyond it |\n|---|---|---|\n");
     for (what, bound, beyond) in rows {
@@ -461,6 +490,7 @@ const PARTS: &[Part] = &[
         mutants("crates/functions/src/mutant.rs")
     }),
     ("docs/src/functions.md", "clauses", clauses),
+    ("docs/src/scenarios.md", "steps", steps),
     ("docs/src/nat-oracle.md", "oracle rules", oracle_rules),
     (
         "docs/src/nat-oracle.md",

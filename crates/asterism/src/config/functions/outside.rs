@@ -14,6 +14,7 @@ use crate::config::objects::{ObjectChoice, Sharing};
 use crate::config::section::{Section, Values};
 use crate::replay;
 use crate::run;
+use crate::scenario;
 
 use super::chain::{MakeStage, StageDirection};
 
@@ -100,6 +101,12 @@ impl Outside {
     ) -> <replay::Configured<'_> as WithFunction>::Output {
         self.0.replay(replay)
     }
+    pub(crate) fn test(
+        &self,
+        test: scenario::Tested<'_>,
+    ) -> <scenario::Tested<'_> as WithFunction>::Output {
+        self.0.test(test)
+    }
     pub(crate) fn copies(
         &self,
         copies: run::reload::Copies<'_>,
@@ -165,6 +172,7 @@ trait AnySettings: Debug + Send + Sync {
         &self,
         replay: replay::Configured<'_>,
     ) -> <replay::Configured<'_> as WithFunction>::Output;
+    fn test(&self, test: scenario::Tested<'_>) -> <scenario::Tested<'_> as WithFunction>::Output;
     fn copies(
         &self,
         copies: run::reload::Copies<'_>,
@@ -226,6 +234,9 @@ impl<S: OutsideFunction> AnySettings for S {
         replay: replay::Configured<'_>,
     ) -> <replay::Configured<'_> as WithFunction>::Output {
         replay.with(self)
+    }
+    fn test(&self, test: scenario::Tested<'_>) -> <scenario::Tested<'_> as WithFunction>::Output {
+        test.with(self)
     }
     fn copies(
         &self,

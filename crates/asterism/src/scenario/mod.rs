@@ -1,0 +1,308 @@
+//! `asterism test`: scenario files, each a configuration, packets, and what must come of them, on virtual time and without root.
+//!
+//! A file is TOML, as the program reads it, a line `---`, and steps, one a line. `step.rs` reads the steps, `words.rs` their words,
+//! `pattern.rs`, `part.rs` and `frame.rs` packets; `world.rs` and `hosts.rs` do the steps on the hosts that `replay` and `demo` run on, too;
+//! `report.rs` says what came of it. Read first: [`STEPS`]. Imports the configuration and `fleet.rs`.
+
+mod frame;
+mod hosts;
+mod part;
+mod pattern;
+mod report;
+mod step;
+mod words;
+mod world;
+
+use core::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asterism_engine::link::LinkConditions;
+use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason};
+
+use crate::check;
+use crate::command_line::End;
+use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::functions::{Check, FunctionSettings, Functions, Outside, WithFunction};
+use crate::config::{Config, Settings};
+use crate::fleet::{Fleet, FleetConfig};
+use crate::output::Output;
+
+pub use report::{Ran, ScenarioReport, TEST, TestReport};
+pub use step::STEPS;
+use step::Vocabulary;
+pub use world::UNEXPECTED_MAX;
+use world::World;
+
+/// Files of one call at most.
+pub const FILES_MAX: usize = 1_000;
+/// Steps of a scenario at most.
+pub const STEPS_MAX: usize = 10_000;
+/// Packets that a scenario sends at most.
+pub const PACKETS_MAX: u64 = 100_000;
+/// How long a scenario lasts at most, on its own clock.
+pub const SPAN_MAX: Duration = Duration::from_secs(3_600);
+/// How long a step waits at most for what it expects, on the scenario's clock.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How names of scenario files end, in a folder.
+const EXTENSION: &str = "scenario";
+/// The line between the configuration and the steps.
+const RULE: &str = "---";
+/// The delay between hosts, one way, unless a step says otherwise.
+const DELAY: Duration = Duration::from_micros(100);
+
+/// What `asterism test` is told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Arguments {
+    /// Scenario files, and folders whose files NAME.scenario are all run
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Repeat the run of this number
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `asterism test`.
+pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
+    let files = match files(&arguments.files) {
+        Ok(files) => files,
+        Err(error) => return output.fail(End::File, &error),
+    };
+    let mut all = TestReport::default();
+    for path in &files {
+        let text = match check::text_of(path, "the scenario") {
+            Ok(text) => text,
+            Err(error) => return output.fail(End::File, &error),
+        };
+        let (ran, report) = run(path, &text, arguments.seed, output.functions());
+        let shown = report.render(output.coloured());
+        output.say(&shown);
+        let one = ScenarioReport::new(ran, &report);
+        if !output.json() {
+            output.text(&one.line());
+        }
+        all.add(one);
+    }
+    let end = all.end();
+    if output.json() {
+        output.document(TEST, &all);
+    } else {
+        output.text(&all.line());
+    }
+    output.end(end)
+}
+
+/// The files that are named, and those of folders by their names.
+fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let cannot = |error| format!("cannot read the folder {}: {error}", path.display());
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(cannot)? {
+            let file = entry.map_err(cannot)?.path();
+            if file.extension().is_some_and(|one| one == EXTENSION) {
+                found.push(file);
+            }
+        }
+        if found.is_empty() {
+            return Err(format!(
+                "{} has no scenario: their names end in .{EXTENSION}",
+                path.display()
+            ));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    match files.len() > FILES_MAX {
+        true => Err(format!(
+            "{} scenarios, of at most {FILES_MAX} at once",
+            files.len()
+        )),
+        false => Ok(files),
+    }
+}
+
+/// Runs a scenario of this text. Warnings, mistakes, and the step that did not hold are in the report.
+#[must_use]
+pub fn run(path: &Path, text: &str, seed: u64, functions: Functions) -> (Ran, Report) {
+    let name = path.display().to_string();
+    let Some(rule) = rule(text) else {
+        let mut report = Report::new(&name, text);
+        report.add(
+            Diagnostic::error("this scenario has no steps", text.len()..text.len())
+                .help("write a line `---` behind the configuration, and steps behind it"),
+        );
+        return (Ran::default(), report);
+    };
+    let toml = &text[..rule.start];
+    let (source, elsewhere) = match named_configuration(toml) {
+        Some(file) => {
+            let path = check::key_path(path, Path::new(&file));
+            match check::text_of(&path, "the configuration") {
+                Ok(text) => (path, Some(text)),
+                Err(error) => {
+                    let mut report = Report::new(&name, text);
+                    let start = toml.find(&file).unwrap_or(0);
+                    report.add(
+                        Diagnostic::error(error, start..start + file.len())
+                            .help("`configuration` names a file beside the scenario"),
+                    );
+                    return (Ran::default(), report);
+                }
+            }
+        }
+        None => (path.to_owned(), None),
+    };
+    let toml = elsewhere.as_deref().unwrap_or(toml);
+    let source_name = source.display().to_string();
+    let (config, mut read) = Config::read_for(&source_name, toml, None, functions);
+    let config = check::with_files(config, &source, &mut read);
+    // Datagrams of these hosts never leave the process.
+    read.diagnostics
+        .retain(|one| one.title != crate::config::NO_KEY);
+    let mut report = Report::new(&name, text);
+    report.functions = functions;
+    if elsewhere.is_some() {
+        report.others.push(read);
+    } else {
+        report.diagnostics = read.diagnostics;
+        report.others = read.others;
+    }
+    let Some(config) = config else {
+        return (Ran::default(), report);
+    };
+    let ran = config.function.settings.with(Tested {
+        config: &config,
+        text: toml,
+        path,
+        seed,
+        functions,
+        start: rule.end,
+        report: &mut report,
+    });
+    (ran, report)
+}
+
+/// The line `---`.
+fn rule(text: &str) -> Option<Range<usize>> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.trim_end() == RULE {
+            return Some(at..at + line.len());
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// The file that a configuration of nothing but `configuration = "FILE"` names.
+fn named_configuration(toml: &str) -> Option<String> {
+    let table: toml::Table = toml.parse().ok()?;
+    let name = table.get("configuration")?.as_str()?;
+    (table.len() == 1).then(|| name.to_owned())
+}
+
+/// Runs a scenario of the function that is configured.
+pub(crate) struct Tested<'a> {
+    config: &'a Config,
+    text: &'a str,
+    path: &'a Path,
+    seed: u64,
+    functions: Functions,
+    /// Where the steps begin.
+    start: usize,
+    report: &'a mut Report,
+}
+
+impl WithFunction for Tested<'_> {
+    type Output = Ran;
+
+    fn with<S: FunctionSettings>(self, settings: &S) -> Ran {
+        let chosen = self.config.function.clone();
+        let function = match settings.function(&chosen.objects) {
+            Ok(function) => Arc::new(function),
+            Err(error) => return self.refuse(error),
+        };
+        let known = vocabulary(self.config, &*function);
+        let steps = step::read(self.start, &known, self.report);
+        if self.report.errors() > 0 {
+            return Ran::default();
+        }
+        if steps.is_empty() {
+            return self.refuse("this scenario has no steps".to_owned());
+        }
+        let fleet = FleetConfig {
+            cluster: self.config.cluster.clone(),
+            instances: self.config.host.instances,
+            link: LinkConditions::with_delay(DELAY),
+            seed: self.seed,
+            jumbo: false,
+            counted_lives: true,
+        };
+        let objects = move |name: &str| chosen.object_settings(name);
+        let fleet = match Fleet::start(&fleet, &function, objects) {
+            Ok(fleet) => fleet,
+            Err(error) => return self.refuse(error),
+        };
+        let mut world = World::new(fleet, self.config, self.text, self.path, self.functions);
+        let failure = world.run(&steps).err();
+        let ran = Ran {
+            is_run: true,
+            holds: failure.is_none(),
+            steps: steps.len() as u64,
+            packets: world.packets,
+            elapsed: world.elapsed(),
+        };
+        self.report.diagnostics.extend(failure);
+        ran
+    }
+
+    fn with_outside(self, settings: &Outside) -> Ran {
+        settings.test(self)
+    }
+}
+
+impl Tested<'_> {
+    fn refuse(self, error: String) -> Ran {
+        let end = self.report.text.len();
+        self.report.add(Diagnostic::error(error, end..end));
+        Ran::default()
+    }
+}
+
+/// What steps can name.
+fn vocabulary<F: NetworkFunction>(config: &Config, function: &F) -> Vocabulary {
+    let own = function.reasons();
+    let reasons = Reason::ALL
+        .iter()
+        .filter_map(|reason| reason.label_among(own));
+    let mut backends: Vec<Endpoint> = Vec::new();
+    if let Settings::Balancer(balancer) = &config.function.settings {
+        let checked = balancer
+            .services
+            .iter()
+            .filter(|one| one.check != Check::None);
+        for service in checked {
+            backends.extend(service.backends.iter().map(|backend| {
+                let port = backend.port.unwrap_or(service.address.port());
+                Endpoint::new(backend.address, port, Protocol::TCP)
+            }));
+        }
+    }
+    Vocabulary {
+        hosts: config.cluster.members.clone(),
+        objects: function.objects().to_vec(),
+        reasons: reasons.collect(),
+        metrics: function
+            .metrics()
+            .iter()
+            .map(|metric| metric.name)
+            .collect(),
+        backends,
+    }
+}
