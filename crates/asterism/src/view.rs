@@ -91,6 +91,8 @@ pub struct Names {
     pub ports: Vec<(&'static str, &'static str, String)>,
     /// This start of the host.
     pub incarnation: Incarnation,
+    /// What hosts must have alike, as a number.
+    pub shape: String,
     /// The groups that fit the log, and the bytes.
     pub log: (usize, usize),
 }
@@ -102,7 +104,7 @@ impl View {
         config: &Config,
         (objects, stages, own): (&'static [&'static str], &[&'static str], Own),
         clock: MonotonicClock,
-        incarnation: Incarnation,
+        (incarnation, shape): (Incarnation, u64),
         shared: Vec<Arc<Shared>>,
         requests: Vec<SyncSender<Request>>,
         channel: Snapshots,
@@ -132,6 +134,7 @@ impl View {
                 own,
                 ports: ports.collect(),
                 incarnation,
+                shape: format!("{shape:016x}"),
                 log: (
                     config.cluster.channel.log_groups_max,
                     config.cluster.channel.log_bytes_max,
@@ -315,6 +318,7 @@ impl View {
             host: self.names.host.clone(),
             member: channel.member.0,
             incarnation: format!("{:016x}", self.names.incarnation.0),
+            shape: self.names.shape.clone(),
             epoch: channel.epoch.0,
             joined: channel.is_ready,
             ended: channel

@@ -67,8 +67,8 @@ pub(crate) enum Down<'a> {
     WalkOn { member: MemberId, walk: u32 },
     /// That walk is not needed any more.
     StopWalk { member: MemberId, walk: u32 },
-    /// A part of an image.
-    ImagePart { bytes: &'a [u8] },
+    /// A part of a member's image.
+    ImagePart { from: MemberId, bytes: &'a [u8] },
     /// All parts of an image came before this record.
     ImageEnd { from: MemberId, walk: u32 },
     /// What the epoch that comes next says of pools.
@@ -336,7 +336,9 @@ impl<'a> Down<'a> {
                 member,
                 walk: number,
             } => walk(3, member, number).push(ring, &[]),
-            Self::ImagePart { bytes } => Head::new(4).push(ring, bytes),
+            Self::ImagePart { from, bytes } => {
+                Head::new(4).and(&from.0.to_le_bytes()).push(ring, bytes)
+            }
             Self::ImageEnd { from, walk: number } => walk(5, from, number).push(ring, &[]),
             Self::WalkOn {
                 member,
@@ -388,7 +390,10 @@ impl<'a> Down<'a> {
                 member: fields.member()?,
                 walk: fields.u32()?,
             },
-            4 => Self::ImagePart { bytes: fields.0 },
+            4 => Self::ImagePart {
+                from: fields.member()?,
+                bytes: fields.0,
+            },
             5 => Self::ImageEnd {
                 from: fields.member()?,
                 walk: fields.u32()?,
@@ -515,7 +520,10 @@ mod tests {
                 member: MemberId(6),
                 walk: 7,
             },
-            Down::ImagePart { bytes: b"part" },
+            Down::ImagePart {
+                from: MemberId(6),
+                bytes: b"part",
+            },
             Down::Epoch {
                 lives: b"ten bytes.",
             },

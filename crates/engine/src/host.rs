@@ -23,8 +23,8 @@ use crate::ring::{Broadcast, ByteRing};
 /// How a host takes part in a cluster. Fields say meaning, a sane value and the bound.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// The cluster's name as a number. Mix [`NetworkFunction::schema`](asterism_function::NetworkFunction::schema)
-    /// into it, so that hosts whose states would disagree refuse each other.
+    /// The cluster's name as a number. Mix what [`shape_of`](crate::shape_of) the function says into it, so that hosts whose states
+    /// would disagree refuse each other.
     pub cluster: ClusterId,
     /// The version of the member list.
     pub epoch: Epoch,

@@ -7,7 +7,7 @@
 //! This file holds the loop. Beside it: `parts.rs` (how an instance is made), `parked.rs` (late packets),
 //! `recency.rs` (whether prefetching pays), `sharing.rs` (what is exchanged with others), `view.rs` (looking at it from
 //! outside), `saved.rs` (its state to and from a file), `trace.rs` (looking at single packets), `chained.rs` (packets between the
-//! stages of a chain).
+//! stages of a chain), `stopped.rs` (why it stops by itself).
 
 mod chained;
 mod parked;
@@ -15,6 +15,7 @@ mod parts;
 mod recency;
 mod saved;
 mod sharing;
+mod stopped;
 mod trace;
 mod view;
 mod words;
@@ -41,11 +42,12 @@ use crate::tally::Tally;
 
 use chained::take_within;
 pub(crate) use parts::Exchange;
-pub use parts::InstanceParts;
+pub use parts::{InstanceParts, shape_of};
 use recency::Recency;
 pub use saved::{ObjectUse, SAVED_PART_BYTES_MAX};
 use sharing::Walk;
 pub use sharing::{APPLY_GROUPS_PER_TURN, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN};
+pub use stopped::StopReason;
 pub use trace::{TRACED_BYTES_MAX, TracedEnd, TracedPacket, TracedStageEnd, TracedStep};
 pub(crate) use words::Words;
 
@@ -76,6 +78,8 @@ pub struct Instance<F: NetworkFunction> {
     news: bool,
     parking: Parking,
     exchange: Option<Exchange>,
+    /// Why it does nothing any more, once it was handed what it cannot apply.
+    stopped: Option<StopReason>,
     /// The host holds what the others hold.
     serving: bool,
     tick_at_zero: Tick,
@@ -138,6 +142,9 @@ impl<F: NetworkFunction> Instance<F> {
         self.begin(now);
         if self.is_behind() {
             self.apply();
+        }
+        if self.stopped.is_some() {
+            return 0;
         }
         if !self.parking.is_empty() {
             self.retry();

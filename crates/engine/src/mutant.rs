@@ -26,4 +26,6 @@ asterism_mutant::planted! {
     FlowFillsParking,
     /// A packet that is late at one stage of a chain is called again from the first (effects of the earlier ones twice).
     ChainCalledAgainWhole,
+    /// A group that does not decode is skipped, and counts as applied (conntrackd: "3 malformed", and nothing follows).
+    BadGroupAcknowledged,
 }

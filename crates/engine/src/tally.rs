@@ -33,7 +33,7 @@ pub struct Tally {
     pub held_by_lease: u64,
     /// Groups of others that were applied.
     pub groups_applied: u64,
-    /// Groups of others that did not decode: a fault of a member; its state differs from here on.
+    /// Groups and image parts of others that did not decode: the instance stops at the first.
     pub groups_bad: u64,
     /// Groups that this instance committed.
     pub groups_written: u64,

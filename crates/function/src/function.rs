@@ -113,7 +113,8 @@ pub trait NetworkFunction: 'static {
     }
 
     /// A number that differs when two hosts' settings would make their states disagree. Hosts with
-    /// different numbers refuse to form a cluster.
+    /// different numbers refuse to form a cluster. Objects' names, kinds, layouts, sizes and placements, and the addresses, are
+    /// compared besides, whatever this says.
     fn schema(&self) -> u64 {
         0
     }

@@ -30,7 +30,7 @@ pub use asterism_state::{
     CountingBloom, EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys, HeavyPlace,
     Late, Link, Map, Nearby, Pair, Paired, Pool, Reader, Register, Row, Set, Single, Space,
     Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, Tokens, TopK, Vacancy, VacancyFor,
-    Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws,
+    Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::Emissions;

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer};
+use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer, layout};
 
 /// An address of either IP version in two words; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -112,6 +112,7 @@ impl core::fmt::Debug for Host {
 
 /// A version byte, then the address as [`Writer::address`] or 16 bytes.
 impl Wire for Host {
+    const LAYOUT: u64 = layout::by_hand("host", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         if self.is_ipv4() {
             out.u8(4);

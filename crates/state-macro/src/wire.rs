@@ -16,18 +16,22 @@ enum Form {
 
 pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenStream> {
     let check = check(input)?;
-    let (encode, decode) = match Shape::of(input, "Wire")? {
+    let (encode, decode, layout) = match Shape::of(input, "Wire")? {
         Shape::Struct(fields) => {
             let pattern = fields.pattern(&quote!(Self));
-            let (writes, reads) = forms(&fields, krate)?;
-            (quote!(let #pattern = self; #writes), quote!(Self #reads))
+            let (writes, reads, layouts) = forms(&fields, krate)?;
+            let layout = quote!(#krate::layout::of_parts(&[#(#layouts),*]));
+            let encode = quote!(let #pattern = self; #writes);
+            (encode, quote!(Self #reads), layout)
         }
         Shape::Enum(cases) => {
-            let (mut encodes, mut decodes) = (Vec::new(), Vec::new());
+            let (mut encodes, mut decodes, mut layouts) = (Vec::new(), Vec::new(), Vec::new());
             for case in &cases {
                 let (name, tag) = (case.name, case.tag);
                 let pattern = case.fields.pattern(&quote!(Self::#name));
-                let (writes, reads) = forms(&case.fields, krate)?;
+                let (writes, reads, of_case) = forms(&case.fields, krate)?;
+                let tagged = quote!(#tag as ::core::primitive::u64);
+                layouts.push(quote!(#krate::layout::of_parts(&[#tagged, #(#of_case),*])));
                 encodes.push(quote!(#pattern => { out.u8(#tag); #writes }));
                 decodes.push(quote!(#tag => Self::#name #reads,));
             }
@@ -36,7 +40,10 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
                 #(#decodes)*
                 _ => return ::core::result::Result::Err(#krate::BadBytes),
             });
-            (encode, decode)
+            let layout = quote!(#krate::layout::of_parts(&[
+                #krate::layout::by_hand("enum", 0), #(#layouts),*
+            ]));
+            (encode, decode, layout)
         }
     };
     let checked = check.map(|check| {
@@ -50,6 +57,7 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
     Ok(quote! {
         #[automatically_derived]
         impl #parameters #krate::Wire for #name #arguments #bounds {
+            const LAYOUT: ::core::primitive::u64 = #layout;
             #[inline]
             #[allow(unused_variables)]
             fn encode(&self, out: &mut #krate::Writer<'_>) {
@@ -110,9 +118,12 @@ fn form(field: &NamedField<'_>) -> Result<Form> {
     Ok(form)
 }
 
-/// Statements that write fields, and the braces that read them.
-fn forms(fields: &Named<'_>, krate: &TokenStream) -> Result<(TokenStream, TokenStream)> {
-    let (mut writes, mut reads) = (Vec::new(), Vec::new());
+/// Statements that write fields, the braces that read them, and the layout of each.
+fn forms(
+    fields: &Named<'_>,
+    krate: &TokenStream,
+) -> Result<(TokenStream, TokenStream, Vec<TokenStream>)> {
+    let (mut writes, mut reads, mut layouts) = (Vec::new(), Vec::new(), Vec::new());
     let mut errors: Option<Error> = None;
     for field in &fields.0 {
         let (name, member, kind, span) =
@@ -124,10 +135,11 @@ fn forms(fields: &Named<'_>, krate: &TokenStream) -> Result<(TokenStream, TokenS
             }
             Form::Own
         });
-        let (write, read) = match form {
+        let (write, read, layout) = match form {
             Form::Own => (
                 quote_spanned!(span=> <#kind as #krate::Wire>::encode(#name, out);),
                 quote_spanned!(span=> <#kind as #krate::Wire>::decode(input)?),
+                quote_spanned!(span=> <#kind as #krate::Wire>::LAYOUT),
             ),
             Form::Varint => (
                 quote_spanned!(span=> out.varint(::core::convert::From::from(*#name));),
@@ -135,17 +147,20 @@ fn forms(fields: &Named<'_>, krate: &TokenStream) -> Result<(TokenStream, TokenS
                     <#kind as ::core::convert::TryFrom<::core::primitive::u64>>::try_from(input.varint()?)
                         .map_err(|_| #krate::BadBytes)?
                 ),
+                quote_spanned!(span=> #krate::layout::by_hand("varint", 0)),
             ),
             Form::Three => (
                 quote_spanned!(span=> out.u24(*#name);),
                 quote_spanned!(span=> input.u24()?),
+                quote_spanned!(span=> #krate::layout::by_hand("u24", 0)),
             ),
         };
         writes.push(write);
         reads.push(quote!(#member: #read));
+        layouts.push(layout);
     }
     match errors {
         Some(errors) => Err(errors),
-        None => Ok((quote!(#(#writes)*), quote!({ #(#reads),* }))),
+        None => Ok((quote!(#(#writes)*), quote!({ #(#reads),* }), layouts)),
     }
 }

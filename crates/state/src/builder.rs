@@ -1,9 +1,10 @@
 //! How a state's objects are built: what the function asks for, with what the operator chose.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::context::{Context, Tick};
+use crate::layout::{Shape, by_hand};
 use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
 use crate::pool::{Pool, Space};
 use crate::table::{Row, Table, Value};
@@ -27,6 +28,8 @@ pub struct Builder {
     settings: Rc<dyn Fn(&str) -> ObjectSettings>,
     /// The names of the objects that were built, those of other builders of the same state included.
     names: Rc<RefCell<Vec<String>>>,
+    /// What hosts must have alike of them.
+    shape: Rc<Cell<Shape>>,
     /// What stands before the names that a function gives its objects; empty for a function alone.
     within: String,
 }
@@ -44,6 +47,7 @@ impl Builder {
             context,
             settings: Rc::new(settings),
             names: Rc::default(),
+            shape: Rc::new(Cell::new(Shape::EMPTY)),
             within: String::new(),
         }
     }
@@ -56,6 +60,7 @@ impl Builder {
             context: self.context.clone(),
             settings: self.settings.clone(),
             names: self.names.clone(),
+            shape: self.shape.clone(),
             within: format!("{}{name}.", self.within),
         }
     }
@@ -90,6 +95,11 @@ impl Builder {
         state
     }
 
+    /// What hosts must have alike of the objects that were built so far.
+    pub fn shape(&self) -> Shape {
+        self.shape.get()
+    }
+
     /// The context that all objects share.
     pub fn context(&self) -> &Rc<Context> {
         &self.context
@@ -110,11 +120,35 @@ impl Builder {
         (number, settings)
     }
 
+    /// Notes what hosts must have alike of the object that got its number last.
+    fn note(&self, settings: &ObjectSettings, layout: &[u64], made: &[u64]) {
+        let mut shape = self.shape.get();
+        let names = self.names.borrow();
+        shape.add(
+            names.last().map_or("", String::as_str),
+            settings,
+            layout,
+            made,
+        );
+        self.shape.set(shape);
+    }
+
     /// A table (map, two-way map or set): `capacity` is what the function suggests; `idle` the idle times
     /// of its classes in seconds, 0 for ever. Objects are built in the order of the state's fields.
     pub fn table<R: Row, V: Value>(&self, name: &str, capacity: u32, idle: &[Tick]) -> Table<R, V> {
         let (object, settings) = self.object(name);
         idle.iter().for_each(|&idle| self.context.expect_idle(idle));
+        let kind = [
+            by_hand("table", V::JOINS as u64),
+            R::UNIQUE as u64,
+            R::LANES as u64,
+        ];
+        let made = [settings.capacity_or(capacity).into(), words(idle)];
+        self.note(
+            &settings,
+            &[&kind[..], &[R::LAYOUT, V::LAYOUT]].concat(),
+            &made,
+        );
         let settings = table_settings(&settings, capacity, idle);
         Table::new(self.context.clone(), object, settings)
     }
@@ -124,6 +158,8 @@ impl Builder {
     pub fn graph<N: crate::Key>(&self, name: &str, capacity: u32, idle: Tick) -> crate::Graph<N> {
         let (object, settings) = self.object(name);
         self.context.expect_idle(idle);
+        let made = [settings.capacity_or(capacity).into(), idle.into()];
+        self.note(&settings, &[by_hand("graph", 0), N::LAYOUT], &made);
         let settings = table_settings(&settings, capacity, &[idle]);
         crate::Graph::new(self.context.clone(), object, settings)
     }
@@ -131,12 +167,15 @@ impl Builder {
     /// A pool of the items of `space`, leased in blocks to the members by their place in the epoch.
     pub fn pool<S: Space>(&self, name: &str, space: S) -> Pool<S> {
         let (object, settings) = self.object(name);
+        let made = [space.shelves().into(), space.items().into()];
+        self.note(&settings, &[by_hand("pool", 0)], &made);
         Pool::new(self.context.clone(), object, settings, space)
     }
 
     /// A counter that all instances add to.
     pub fn counter(&self, name: &str) -> crate::Counter {
         let (object, settings) = self.object(name);
+        self.note(&settings, &[by_hand("counter", 0)], &[]);
         crate::Counter::new(self.context.clone(), object, settings)
     }
 
@@ -144,6 +183,8 @@ impl Builder {
     pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
         let (object, mut settings) = self.object(name);
         settings.capacity = settings.capacity_or(capacity);
+        let made = [settings.capacity.into()];
+        self.note(&settings, &[by_hand("counters", 0), K::LAYOUT], &made);
         crate::Counters::new(self.context.clone(), object, settings)
     }
 
@@ -156,6 +197,12 @@ impl Builder {
     ) -> crate::WindowedCounters<K> {
         let (object, mut settings) = self.object(name);
         settings.capacity = settings.capacity_or(capacity);
+        let made = [settings.capacity.into(), words(&of_window(window))];
+        self.note(
+            &settings,
+            &[by_hand("windowed counters", 0), K::LAYOUT],
+            &made,
+        );
         crate::WindowedCounters::new(self.context.clone(), object, settings, window)
     }
 
@@ -167,6 +214,12 @@ impl Builder {
         window: crate::Window,
     ) -> crate::WindowedCountMin<K> {
         let (object, settings) = self.object(name);
+        let made = [error.to_bits(), doubt.to_bits(), words(&of_window(window))];
+        self.note(
+            &settings,
+            &[by_hand("windowed count-min", 0), K::LAYOUT],
+            &made,
+        );
         let sizes = ((error, doubt), window);
         crate::WindowedCountMin::new(self.context.clone(), object, settings, sizes)
     }
@@ -182,12 +235,22 @@ impl Builder {
     ) -> crate::TokenBucket<K> {
         let (object, mut settings) = self.object(name);
         settings.capacity = settings.capacity_or(keys);
+        let is_exact = spending == crate::Spending::Escrow;
+        let rate_of = [rate.tokens_per_second, rate.burst_tokens];
+        let made = [
+            settings.capacity.into(),
+            rate_of[0],
+            rate_of[1],
+            is_exact.into(),
+        ];
+        self.note(&settings, &[by_hand("token bucket", 0), K::LAYOUT], &made);
         crate::TokenBucket::new(self.context.clone(), object, settings, (rate, spending))
     }
 
     /// A sum, which may also fall, for each of `length` places.
     pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, settings) = self.object(name);
+        self.note(&settings, &[by_hand("vector", 0)], &[length.into()]);
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
 
@@ -200,6 +263,8 @@ impl Builder {
         doubt: f64,
     ) -> crate::CountMin<K> {
         let (object, settings) = self.object(name);
+        let made = [error.to_bits(), doubt.to_bits()];
+        self.note(&settings, &[by_hand("count-min", 0), K::LAYOUT], &made);
         crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
     }
 
@@ -208,6 +273,8 @@ impl Builder {
     pub fn top_k<K: crate::Key>(&self, name: &str, places: u32) -> crate::TopK<K> {
         let (object, mut settings) = self.object(name);
         settings.capacity = settings.capacity_or(places);
+        let made = [settings.capacity.into()];
+        self.note(&settings, &[by_hand("top-k", 0), K::LAYOUT], &made);
         crate::TopK::new(self.context.clone(), object, settings, settings.capacity)
     }
 
@@ -216,6 +283,8 @@ impl Builder {
     pub fn bloom<K: crate::Key>(&self, name: &str, keys: u32, mistaken: f64) -> crate::Bloom<K> {
         let (object, settings) = self.object(name);
         let sizes = (settings.capacity_or(keys), mistaken);
+        let made = [sizes.0.into(), mistaken.to_bits()];
+        self.note(&settings, &[by_hand("bloom", 0), K::LAYOUT], &made);
         crate::Bloom::new(self.context.clone(), object, settings, sizes)
     }
 
@@ -228,14 +297,32 @@ impl Builder {
     ) -> crate::CountingBloom<K> {
         let (object, settings) = self.object(name);
         let sizes = (settings.capacity_or(keys), mistaken);
+        let made = [sizes.0.into(), mistaken.to_bits()];
+        self.note(&settings, &[by_hand("counting bloom", 0), K::LAYOUT], &made);
         crate::CountingBloom::new(self.context.clone(), object, settings, sizes)
     }
 
     /// One value.
     pub fn register<V: Value>(&self, name: &str, initial: V) -> crate::Register<V> {
         let (object, settings) = self.object(name);
+        self.note(
+            &settings,
+            &[by_hand("register", V::JOINS as u64), V::LAYOUT],
+            &[],
+        );
         crate::Register::new(self.context.clone(), object, settings, initial)
     }
+}
+
+/// Numbers as one.
+fn words(numbers: &[Tick]) -> u64 {
+    numbers.iter().fold(0, |sum, &number| {
+        crate::hash::word(u64::from(number) + 1, sum)
+    })
+}
+
+fn of_window(window: crate::Window) -> [Tick; 2] {
+    [window.buckets, window.bucket_seconds]
 }
 
 fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> TableSettings {
@@ -252,5 +339,88 @@ fn table_settings(settings: &ObjectSettings, capacity: u32, idle: &[Tick]) -> Ta
         capacity,
         expected: capacity.min(1 << 14),
         idle: classes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{Identity, Sequencer};
+    use crate::layout::Shape;
+
+    fn shape(settings: ObjectSettings, build: impl Fn(&Builder)) -> Shape {
+        let sequencer = Sequencer::Own(Cell::new(0));
+        let context = Context::new(Identity::alone(), sequencer, 1, Vec::new());
+        let builder = Builder::new(Rc::new(context), move |_| settings);
+        build(&builder);
+        builder.shape()
+    }
+
+    fn table<R: Row, V: Value>(builder: &Builder, name: &str, capacity: u32, idle: Tick) {
+        drop(builder.table::<R, V>(name, capacity, &[idle]));
+    }
+
+    #[test]
+    fn what_hosts_must_have_alike_is_in_the_shape_and_nothing_else() {
+        use crate::{Pair, Single};
+        let of = |build: fn(&Builder)| shape(ObjectSettings::REPLICATED, build);
+        let first = of(|builder| table::<Single<u32>, ()>(builder, "a", 64, 5));
+        let layouts = [
+            first,
+            of(|builder| table::<Single<u32>, ()>(builder, "b", 64, 5)),
+            of(|builder| table::<Single<u64>, ()>(builder, "a", 64, 5)),
+            of(|builder| table::<Pair<u16, u16>, ()>(builder, "a", 64, 5)),
+            of(|builder| drop(builder.counter("a"))),
+            of(|builder| drop(builder.counters::<u32>("a", 64))),
+            of(|builder| drop(builder.bloom::<u32>("a", 64, 0.01))),
+            of(|builder| {
+                table::<Single<u32>, ()>(builder, "a", 64, 5);
+                drop(builder.counter("b"));
+            }),
+            of(|builder| {
+                drop(builder.counter("b"));
+                table::<Single<u32>, ()>(builder, "a", 64, 5);
+            }),
+        ];
+        for (place, shape) in layouts.iter().enumerate() {
+            let same = layouts.iter().filter(|other| other.layout == shape.layout);
+            assert_eq!(same.count(), 1, "{place}");
+            let same = layouts.iter().filter(|other| other.whole == shape.whole);
+            assert_eq!(same.count(), 1, "{place}");
+        }
+        // Sizes are no layout, but hosts must have them alike, wherever they were said.
+        let smaller = ObjectSettings {
+            capacity: 63,
+            ..ObjectSettings::REPLICATED
+        };
+        let others = [
+            of(|builder| table::<Single<u32>, ()>(builder, "a", 65, 5)),
+            of(|builder| table::<Single<u32>, ()>(builder, "a", 64, 6)),
+            shape(smaller, |builder| {
+                table::<Single<u32>, ()>(builder, "a", 64, 5);
+            }),
+            shape(ObjectSettings::LOCAL, |builder| {
+                table::<Single<u32>, ()>(builder, "a", 64, 5);
+            }),
+        ];
+        for (place, other) in others.iter().enumerate() {
+            assert_eq!(other.layout, first.layout, "{place}");
+            let same = others.iter().filter(|one| one.whole == other.whole);
+            assert_eq!(same.count(), 1, "{place}");
+            assert_ne!(other.whole, first.whole, "{place}");
+        }
+        // How long a host waits is its own matter, and so is how much it keeps for itself.
+        let patient = ObjectSettings {
+            absence: Absence::Wait { us: 9 },
+            ..ObjectSettings::REPLICATED
+        };
+        let waits = shape(patient, |builder| {
+            table::<Single<u32>, ()>(builder, "a", 64, 5);
+        });
+        assert_eq!(waits, first);
+        let alone = shape(ObjectSettings::LOCAL, |builder| {
+            table::<Single<u32>, ()>(builder, "a", 99, 5);
+        });
+        assert_eq!(alone, others[3]);
     }
 }

@@ -609,6 +609,17 @@ impl Context {
     pub fn wrote(&self) -> bool {
         !self.groups.borrow().starts.is_empty()
     }
+    /// Takes bytes for a group of this instance, whatever they say: for tests of what others do with it. Its number.
+    #[doc(hidden)]
+    pub fn commit_foreign(&self, group: &[u8]) -> u64 {
+        let sequence = self.sequencer.draw();
+        let mut groups = self.groups.borrow_mut();
+        let start = groups.bytes.len();
+        groups.starts.push((sequence, start));
+        groups.bytes.extend_from_slice(group);
+        self.group_open.set(false);
+        sequence
+    }
     /// Hands out each group written since the last call: its sequence number and its bytes.
     pub fn take_groups(&self, mut take: impl FnMut(u64, &[u8])) {
         let mut groups = self.groups.borrow_mut();

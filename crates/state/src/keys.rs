@@ -5,10 +5,12 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use asterism_packet::{Endpoint, Flow4, FlowKey, MacAddress, Protocol};
 
 use crate::hash::Packed;
+use crate::layout::by_hand;
 use crate::map::Key;
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 impl Wire for Ipv4Addr {
+    const LAYOUT: u64 = by_hand("Ipv4Addr", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         out.address(self.to_bits());
     }
@@ -33,6 +35,7 @@ impl Key for Ipv4Addr {
 }
 
 impl Wire for Ipv6Addr {
+    const LAYOUT: u64 = by_hand("Ipv6Addr", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         out.raw(&self.octets());
     }
@@ -60,6 +63,7 @@ impl Key for Ipv6Addr {
 
 /// Its six bytes, as in a frame.
 impl Wire for MacAddress {
+    const LAYOUT: u64 = by_hand("MacAddress", 0);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.raw(&self.0);
@@ -72,6 +76,7 @@ impl Wire for MacAddress {
 
 /// Its number.
 impl Wire for Protocol {
+    const LAYOUT: u64 = by_hand("Protocol", 0);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.0);
@@ -104,6 +109,7 @@ macro_rules! keys_by_content {
 keys_by_content!(MacAddress, Protocol);
 
 impl Wire for Endpoint {
+    const LAYOUT: u64 = by_hand("Endpoint", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         out.address(self.address.to_bits());
         out.u16(self.port);
@@ -177,6 +183,7 @@ impl From<Flow4Key> for Flow4 {
 }
 
 impl Wire for Flow4Key {
+    const LAYOUT: u64 = by_hand("Flow4Key", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         let flow = Flow4::from(*self);
         flow.source.encode(out);

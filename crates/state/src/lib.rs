@@ -24,6 +24,7 @@ pub mod hash;
 mod index;
 mod keys;
 pub mod laws;
+pub mod layout;
 mod leases;
 mod lives;
 mod map;

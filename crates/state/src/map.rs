@@ -8,6 +8,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::foresight::Foresight;
 use crate::hash::Packed;
+use crate::layout;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
 use crate::stamp::Stamp;
@@ -107,6 +108,7 @@ impl<K> From<K> for Single<K> {
 }
 
 impl<K: Wire> Wire for Single<K> {
+    const LAYOUT: u64 = layout::of_parts(&[K::LAYOUT]);
     fn encode(&self, out: &mut Writer<'_>) {
         self.0.encode(out);
     }
@@ -142,6 +144,7 @@ impl<L, R> From<(L, R)> for Pair<L, R> {
 }
 
 impl<L: Wire, R: Wire> Wire for Pair<L, R> {
+    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Pair", 0), L::LAYOUT, R::LAYOUT]);
     fn encode(&self, out: &mut Writer<'_>) {
         self.0.encode(out);
         self.1.encode(out);

@@ -3,6 +3,8 @@
 //! Little-endian, no padding, no self-description: the object's place in its state says what follows.
 //! A reader never trusts a length and never panics.
 
+use crate::layout;
+
 /// Bytes that do not decode as what they should be. Nothing was applied from the point of the fault on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadBytes;
@@ -19,6 +21,9 @@ impl core::error::Error for BadBytes {}
 
 /// A key or value that can travel. `#[derive(Wire)]` writes the fields in their order.
 pub trait Wire: Sized {
+    /// A number for how values are written, by which hosts that would misread each other refuse each other. Derived of the
+    /// fields; a type that is written by hand says [`layout::by_hand`](crate::layout::by_hand), or else it is known by its size.
+    const LAYOUT: u64 = layout::of_size(size_of::<Self>());
     /// Appends the value.
     fn encode(&self, out: &mut Writer<'_>);
     /// Reads a value back.
@@ -191,6 +196,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Wire for u8 {
+    const LAYOUT: u64 = layout::by_hand("u8", 0);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(*self);
@@ -212,6 +218,7 @@ impl Wire for u8 {
 macro_rules! wire_integers {
     ($($type:ident as $unsigned:ident),*) => {$(
         impl Wire for $type {
+            const LAYOUT: u64 = layout::by_hand(stringify!($type), 0);
             #[inline]
             fn encode(&self, out: &mut Writer<'_>) {
                 out.$unsigned(*self as $unsigned);
@@ -229,6 +236,7 @@ wire_integers!(
 
 /// A byte that is 0 or 1.
 impl Wire for bool {
+    const LAYOUT: u64 = layout::by_hand("bool", 0);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8((*self).into());
@@ -244,6 +252,7 @@ impl Wire for bool {
 }
 
 impl Wire for () {
+    const LAYOUT: u64 = layout::of_parts(&[]);
     fn encode(&self, _: &mut Writer<'_>) {}
     fn decode(_: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(())
@@ -252,6 +261,7 @@ impl Wire for () {
 
 /// Whether there is one, as a `bool`, then it.
 impl<T: Wire> Wire for Option<T> {
+    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Option", 0), T::LAYOUT]);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         self.is_some().encode(out);
@@ -270,6 +280,7 @@ impl<T: Wire> Wire for Option<T> {
 
 /// Item by item: the length is the type's.
 impl<T: Wire + Copy, const N: usize> Wire for [T; N] {
+    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("array", N as u64), T::LAYOUT]);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         T::encode_all(self, out);
@@ -283,6 +294,7 @@ impl<T: Wire + Copy, const N: usize> Wire for [T; N] {
 macro_rules! wire_tuples {
     ($($($item:ident: $place:tt),*;)*) => {$(
         impl<$($item: Wire),*> Wire for ($($item,)*) {
+            const LAYOUT: u64 = layout::of_parts(&[$($item::LAYOUT),*]);
             #[inline]
             fn encode(&self, out: &mut Writer<'_>) {
                 $(self.$place.encode(out);)*

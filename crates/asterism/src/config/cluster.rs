@@ -142,7 +142,17 @@ impl Cluster {
         })
     }
 
-    /// What a host of the cluster is told. `schema` is the function's: hosts whose states would disagree refuse each other.
+    /// The number that messages carry for the name and for what hosts must have alike besides, so that those whose states would
+    /// disagree refuse each other: `shape` of the function and its state, and how long leases are.
+    #[must_use]
+    pub fn number(&self, shape: u64) -> ClusterId {
+        let lease = self.port_lease.unwrap_or_default();
+        // Hosts that waited differently long for each other's ports would give them to two flows.
+        let shape = shape ^ (lease.as_micros() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ClusterId(self.id().0 ^ shape as u32 ^ (shape >> 32) as u32)
+    }
+
+    /// What a host of the cluster is told; `shape` as in [`Cluster::number`].
     #[must_use]
     pub fn host(
         &self,
@@ -150,14 +160,11 @@ impl Cluster {
         incarnation: Incarnation,
         keys: impl Into<KeyRing>,
         secrets: [u8; 48],
-        schema: u64,
+        shape: u64,
     ) -> HostConfig {
         let channel = &self.channel;
         let lease = self.port_lease.unwrap_or_default();
-        // Hosts that waited differently long for each other's ports would give them to two flows.
-        let lease_id = (lease.as_micros() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let schema = schema ^ lease_id;
-        let cluster = ClusterId(self.id().0 ^ schema as u32 ^ (schema >> 32) as u32);
+        let cluster = self.number(shape);
         let members = self.member_ids();
         HostConfig {
             datagram_bytes_max: channel.mtu - IP_UDP_BYTES,

@@ -69,6 +69,17 @@ pub struct Function {
 }
 
 impl Function {
+    /// Which function it is, as a number; of a chain, the functions of its stages in order.
+    #[must_use]
+    pub fn kind_number(&self) -> u64 {
+        let kinds = match &self.settings {
+            Settings::Chain(chain) => chain.stages.iter().map(|stage| stage.function).collect(),
+            _ => vec![self.name],
+        };
+        kinds.iter().fold(kinds.len() as u64, |sum, kind| {
+            asterism_state::hash::bytes(kind.as_bytes(), sum)
+        })
+    }
     /// What was chosen for the object of a name; an unknown one is local.
     #[must_use]
     pub fn object_settings(&self, name: &str) -> ObjectSettings {

@@ -106,7 +106,7 @@ counts! {
     "turns_held_by_log" held_by_log "Turns in which no port was read because the log had no room.";
     "turns_held_by_lease" held_by_lease "Turns in which no port was read because the lease of ports ran out so long ago that others may have them.";
     "groups_applied" groups_applied "Operation groups of others that were applied.";
-    "groups_bad" groups_bad "Operation groups of others that did not decode: the state differs from then on.";
+    "groups_bad" groups_bad "Operation groups and image parts of others that did not decode: the host stops at the first.";
     "groups_written" groups_written "Operation groups that were committed.";
     "group_bytes_written" group_bytes_written "Bytes of those groups.";
     "cell_changes" cell_changes "Changes of counters' and sketches' cells that were logged.";

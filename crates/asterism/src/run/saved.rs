@@ -29,9 +29,9 @@ const PARTS_MAX: u64 = 1 << 32;
 /// What a state is of: files of another are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster's name as a number, with the function's schema in it.
+    /// The cluster's name as a number, with `schema` in it.
     pub cluster: u32,
-    /// The function's schema.
+    /// Which function it is, its own number, and how its objects are laid out.
     pub schema: u64,
     /// A digest of the function's addresses, which stand in parts by their places.
     pub addresses: u64,

@@ -5,6 +5,7 @@ mod backends;
 mod others;
 mod reloading;
 mod state;
+mod stopped;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::{self, Notice, RunConfig, RunMode, StateChannelThread};
-use asterism_engine::{HostConfig, host};
+use asterism_engine::{HostConfig, host, shape_of};
 use asterism_function::NetworkFunction;
 use asterism_placement::replicated::Refused;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
@@ -75,6 +76,8 @@ pub struct Service<'a, 'o> {
     stop_asked: bool,
     /// Messages refused so far because they are of another life of a member.
     lives_refused: u64,
+    /// Datagrams refused so far as those of another cluster, and when that was told last.
+    strange: (u64, Option<Time>),
     watched: Time,
     pub(super) view: Arc<View>,
     teller: Teller,
@@ -146,7 +149,9 @@ impl Service<'_, '_> {
                 (Incarnation(u64::from_le_bytes(incarnation) | 1), false)
             }
         };
-        let schema = function.schema();
+        let settings = config.function.clone();
+        let shape = shape_of(&**function, move |name| settings.object_settings(name));
+        let shape = shape.and(config.function.kind_number());
         let host_config = HostConfig {
             instances: config.host.instances as u16,
             tick_at_zero: clock.wall_at_zero(),
@@ -155,11 +160,18 @@ impl Service<'_, '_> {
             joins,
             // Before the first epoch there is none.
             epoch: Epoch(u32::from(begun.is_none())),
-            ..cluster.host(member, incarnation, prepared.keys.clone(), secrets, schema)
+            ..cluster.host(
+                member,
+                incarnation,
+                prepared.keys.clone(),
+                secrets,
+                shape.whole,
+            )
         };
         let identity = Identity {
-            cluster: host_config.cluster.0,
-            schema,
+            // Sizes may be others when a state is taken up.
+            cluster: cluster.number(shape.layout).0,
+            schema: shape.layout,
             addresses: digest_of(&function.addresses()),
         };
         let mut opened = Vec::new();
@@ -219,7 +231,7 @@ impl Service<'_, '_> {
             &config,
             (function.objects(), function.stages(), Own::of(&**function)),
             clock,
-            incarnation,
+            (incarnation, shape.whole),
             shared.clone(),
             requests.clone(),
             channel.snapshots(),
@@ -234,6 +246,7 @@ impl Service<'_, '_> {
             .with("cluster", &cluster.name)
             .with("function", config.function.name)
             .with("instances", config.host.instances)
+            .with("shape", format!("{:016x}", shape.whole))
             .with("incarnation", format!("{:016x}", incarnation.0))
             .with("address", channel.snapshot().state.local);
         journal.write(clock.now(), clock.wall(), &started);
@@ -263,6 +276,7 @@ impl Service<'_, '_> {
             hang_up,
             stop_asked: false,
             lives_refused: 0,
+            strange: (0, None),
             watched: Time::ZERO,
             view,
             teller: Teller {
@@ -438,6 +452,7 @@ impl Service<'_, '_> {
                 .effect("a member was started anew; what it says is refused until this host is started anew too")
                 .cure("name its new life in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
+        self.tell_who_differs();
         let now = self.clock.now();
         if let Some(interval) = self.manager.watchdog()
             && now >= self.watched + interval
@@ -457,9 +472,7 @@ impl Service<'_, '_> {
             ));
         }
         if self.workers.iter().any(JoinHandle::is_finished) {
-            return Err(Interrupted::Failed(
-                "a packet loop failed: the host stops rather than go on with half of what it wrote; please report what it said".to_owned(),
-            ));
+            return Err(Interrupted::Failed(self.why_loop_ended()));
         }
         if self.stop.load(Ordering::Acquire) && !self.stop_asked {
             self.stop_asked = true;

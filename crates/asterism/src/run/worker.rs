@@ -5,15 +5,15 @@ mod publish;
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::port::LinkState;
 use asterism_engine::transport::Bell;
-use asterism_engine::{Instance, TracedPacket};
+use asterism_engine::{Instance, StopReason, TracedPacket};
 use asterism_function::NetworkFunction;
 use asterism_functions::balancer::CONTROL;
 use asterism_placement::Time;
@@ -66,6 +66,8 @@ pub struct Shared {
     /// What it shows.
     pub board: Board,
     phase: AtomicU8,
+    /// Why it ended by itself, if it did.
+    pub stopped: OnceLock<StopReason>,
     /// Whether it looks again at once when there is nothing to do.
     pub spins: AtomicBool,
 }
@@ -77,6 +79,7 @@ impl Shared {
         Shared {
             board: Board::default(),
             phase: AtomicU8::new(Phase::Listening as u8),
+            stopped: OnceLock::new(),
             spins: AtomicBool::new(spins),
         }
     }
@@ -189,7 +192,7 @@ impl<F: NetworkFunction> Worker<F> {
         }
     }
 
-    /// Runs until the phase is [`Phase::Ended`].
+    /// Runs until the phase is [`Phase::Ended`], or the instance was handed what it cannot apply.
     pub fn run(mut self) {
         self.publish(self.clock.now());
         loop {
@@ -205,6 +208,11 @@ impl<F: NetworkFunction> Worker<F> {
                 }
                 Phase::Ended => break,
             };
+            if let Some(why) = self.instance.stopped() {
+                // Before the thread ends, by which its host learns of it.
+                let _ = self.shared.stopped.set(why);
+                break;
+            }
             let is_idle = read == 0;
             if self.work.is_some() || is_idle || self.turns.is_multiple_of(TURNS_BETWEEN_REQUESTS) {
                 self.serve(now);

@@ -25,6 +25,8 @@ pub struct StatusDocument {
     pub member: u16,
     /// This start of it.
     pub incarnation: String,
+    /// What hosts must have alike of the function, its settings and its objects, as a number: hosts of two shapes refuse each other.
+    pub shape: String,
     /// The version of the member list.
     pub epoch: u32,
     /// The program's version.

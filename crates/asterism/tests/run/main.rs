@@ -14,6 +14,7 @@ mod ports;
 mod recipe;
 mod reload;
 mod rules;
+mod shapes;
 mod sites;
 mod span;
 mod traffic;

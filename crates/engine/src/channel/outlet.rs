@@ -111,8 +111,8 @@ impl Deliver for Delivering<'_> {
             bytes,
         });
     }
-    fn image(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
-        self.outlet.push(&Down::ImagePart { bytes: chunk });
+    fn image(&mut self, from: MemberId, _: u32, chunk: &[u8]) {
+        self.outlet.push(&Down::ImagePart { from, bytes: chunk });
     }
     fn image_end(&mut self, end: ImageEnd<'_>) {
         self.images.push((end.from, end.walk));

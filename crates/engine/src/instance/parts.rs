@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use asterism_function::{Emissions, NetworkFunction};
-use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick};
+use asterism_state::layout::Shape;
+use asterism_state::{Builder, Context, Identity, ObjectSettings, Sequencer, Tick, hash};
 
 use super::Instance;
 use super::chained::WITHIN_MAX;
@@ -62,6 +63,28 @@ impl Exchange {
     pub(super) fn say_waiting(&mut self) {
         self.words.say_waiting(&mut self.up);
     }
+}
+
+/// What hosts must have alike of a function and its state: the function's own number, its addresses and its objects. Builds a
+/// state and drops it: some milliseconds, and the memory of one instance meanwhile.
+pub fn shape_of<F: NetworkFunction>(
+    function: &F,
+    settings: impl Fn(&str) -> ObjectSettings + 'static,
+) -> Shape {
+    let sequencer = Sequencer::Own(core::cell::Cell::new(0));
+    let context = Context::new(Identity::alone(), sequencer, 0, Vec::new());
+    let builder = Builder::new(Rc::new(context), settings);
+    drop(builder.built(function.state(&builder)));
+    let addresses = function.addresses();
+    let addresses = addresses
+        .iter()
+        .fold(addresses.len() as u64, |sum, address| {
+            hash::word(address.to_bits().into(), sum)
+        });
+    let mut shape = builder.shape().and(function.schema());
+    // A saved state says by itself with which it was written.
+    shape.whole = hash::word(addresses, shape.whole);
+    shape
 }
 
 impl InstanceParts {
@@ -124,6 +147,7 @@ impl InstanceParts {
             news: false,
             parking: Parking::default(),
             exchange: self.exchange,
+            stopped: None,
             serving: !self.joins,
             tick_at_zero: self.tick_at_zero,
             serial: 0,

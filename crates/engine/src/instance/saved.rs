@@ -36,6 +36,9 @@ impl<F: NetworkFunction> Instance<F> {
         if self.exchange.is_some() {
             self.apply();
         }
+        if self.stopped.is_some() {
+            return;
+        }
         if !self.parking.is_empty() {
             self.retry();
         }

@@ -11,6 +11,7 @@ use asterism_state::{
     ReadLeaves, State, SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 
+use super::stopped::StopReason;
 use super::words::Word;
 use super::{Exchange, Instance};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
@@ -64,7 +65,12 @@ pub(super) struct Walk {
 }
 
 impl<F: NetworkFunction> Instance<F> {
+    /// Applies what came from others, in a budget. What does not decode stops the instance: nothing after it is read, so nothing
+    /// of it is ever said to be applied.
     pub(super) fn apply(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
         let Some(mut exchange) = self.exchange.take() else {
             return;
         };
@@ -101,8 +107,9 @@ impl<F: NetworkFunction> Instance<F> {
                         .state
                         .apply(&self.context, origin, sequence, bytes)
                         .is_err()
+                        && self.cannot_apply(StopReason::of_group(&self.context, origin, sequence))
                     {
-                        self.tally.groups_bad += 1;
+                        break;
                     }
                 }
                 Some(Down::Progress {
@@ -151,7 +158,7 @@ impl<F: NetworkFunction> Instance<F> {
                     self.walks
                         .retain(|known| known.member != member || known.walk != walk);
                 }
-                Some(Down::ImagePart { bytes }) => {
+                Some(Down::ImagePart { from, bytes }) => {
                     self.news = true;
                     self.tally.groups_applied += 1;
                     self.tally.image_parts_applied += 1;
@@ -159,8 +166,10 @@ impl<F: NetworkFunction> Instance<F> {
                     if self.serving {
                         left = left.saturating_sub(IMAGE_PART_GROUPS - 1);
                     }
-                    if self.state.apply_image(&self.context, bytes).is_err() {
-                        self.tally.groups_bad += 1;
+                    if self.state.apply_image(&self.context, bytes).is_err()
+                        && self.cannot_apply(StopReason::ImageBad { from })
+                    {
+                        break;
                     }
                 }
                 Some(Down::ImageEnd { from, walk }) => {
@@ -565,7 +574,10 @@ mod tests {
             });
             let mut instance = instance(parts, ObjectSettings::REPLICATED);
             for _ in 0..64 {
-                let part = Down::ImagePart { bytes: &[] };
+                let part = Down::ImagePart {
+                    from: MemberId(1),
+                    bytes: &[],
+                };
                 part.push(&mut writer).expect("room");
             }
             writer.publish();

@@ -124,6 +124,9 @@ impl<F: NetworkFunction> Instance<F> {
         if self.exchange.is_some() {
             self.apply();
         }
+        if self.stopped.is_some() {
+            return 0;
+        }
         if !self.parking.is_empty() {
             self.retry();
         }

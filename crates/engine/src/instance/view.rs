@@ -11,6 +11,9 @@ use crate::frame::{Burst, FramePool};
 use crate::port::Port;
 use crate::tally::Tally;
 
+/// How long the loop of an instance that stopped by itself may rest: it has nothing to do.
+const STOPPED_REST_US: u64 = 1_000_000;
+
 impl<F: NetworkFunction> Instance<F> {
     /// The state, to read.
     pub fn state(&self) -> &F::State {
@@ -84,12 +87,14 @@ impl<F: NetworkFunction> Instance<F> {
         let applied = self.state.apply(&self.context, origin, sequence, group);
         applied.is_ok()
     }
-    /// Whether groups of others wait to be applied.
+    /// Whether groups of others wait to be applied: never once it has stopped.
     #[inline]
     pub fn is_behind(&self) -> bool {
-        self.exchange
-            .as_ref()
-            .is_some_and(|exchange| !exchange.down.is_empty())
+        self.stopped.is_none()
+            && self
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| !exchange.down.is_empty())
     }
     /// Whether an image is under way to another member, and whether its next part can be written now.
     #[inline]
@@ -103,6 +108,9 @@ impl<F: NetworkFunction> Instance<F> {
     }
     /// When the loop has something to do next, whatever arrives.
     pub fn next_due(&self) -> Time {
+        if self.stopped.is_some() {
+            return Time::from_micros(self.now_us + STOPPED_REST_US);
+        }
         let mut due = self.swept_us + SWEEP_STEP_US;
         if self.exchange.is_some() {
             due = due.min(self.flushed_us + self.flush_us);
@@ -127,7 +135,7 @@ impl<F: NetworkFunction> Instance<F> {
         packets: impl IntoIterator<Item = &'p [u8]>,
     ) -> usize {
         self.begin(now);
-        let may_serve = self.serving && self.context.may_serve();
+        let may_serve = self.serving && self.context.may_serve() && self.stopped.is_none();
         if !may_serve || self.parking.is_full() || !self.has_log_room() {
             return 0;
         }

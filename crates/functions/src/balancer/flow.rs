@@ -5,7 +5,7 @@ use core::cmp::Ordering;
 
 use asterism_forwarding::Ends;
 use asterism_function::{
-    BadBytes, Endpoint, Key, Paired, Protocol, Reader, Row, Tick, Value, Wire, Writer,
+    BadBytes, Endpoint, Key, Paired, Protocol, Reader, Row, Tick, Value, Wire, Writer, layout,
 };
 
 use super::config::Mode;
@@ -89,6 +89,7 @@ impl Row for Flow {
 
 /// 24 bytes at most.
 impl Wire for Flow {
+    const LAYOUT: u64 = layout::by_hand("balancer flow", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.client.protocol.0);
         for endpoint in [self.client, self.service, self.backend] {

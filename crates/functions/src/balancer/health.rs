@@ -8,7 +8,7 @@ use asterism_forwarding::Connection;
 use asterism_function::objects::hash;
 use asterism_function::{
     Act, Ask, At, BadBytes, Endpoint, Late, PortNumber, Protocol, Reader, Reason, Single, TcpFlags,
-    Tick, Vacancy, Value, Verdict, Wire, Writer,
+    Tick, Vacancy, Value, Verdict, Wire, Writer, layout,
 };
 
 use super::{Backend, Balancer, BalancerState, Flow, Pool, Service};
@@ -170,6 +170,7 @@ const fn is_refusal(failed: u32) -> bool {
 
 /// The slots in use, each with its number; the same of failures; and when it answered.
 impl Wire for Votes {
+    const LAYOUT: u64 = layout::by_hand("balancer votes", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         let given = || (0u8..).zip(self.slots).filter(|(_, slot)| *slot != 0);
         out.u8(given().count() as u8);

@@ -11,6 +11,7 @@
 
 use asterism_function::{
     BadBytes, Packet, Protocol, Reader, Reason, TcpFlags, Tick, Transport, Value, Wire, Writer,
+    layout,
 };
 
 use super::flow::Direction;
@@ -505,6 +506,7 @@ impl Track {
 
 /// 3 bytes, of TCP 17.
 impl Wire for Track {
+    const LAYOUT: u64 = layout::by_hand("firewall track", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         self.kind.encode(out);
         out.u16(self.seen);

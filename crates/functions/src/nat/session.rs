@@ -10,7 +10,7 @@ use core::net::Ipv4Addr;
 use asterism_forwarding::Ends;
 use asterism_function::{
     BadBytes, Changes4, Endpoint, Forwarding4, Grouped, Key, Paired, Protocol, Reader, Row, Wire,
-    Writer,
+    Writer, layout,
 };
 
 /// The group of all sessions of one inside endpoint.
@@ -225,6 +225,7 @@ const KNOWN: u8 = PROTOCOL_MASK | PORT_PRESERVED | HAIRPINS;
 
 /// 16 bytes, 14 where the port was preserved, 2 less of ICMP: the outside address is one byte.
 impl Wire for Session {
+    const LAYOUT: u64 = layout::by_hand("nat session", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         let (inside, remote, outside) = (self.inside(), self.remote(), self.outside());
         let protocol = match inside.protocol {

@@ -2,7 +2,7 @@
 
 use core::cmp::Ordering;
 
-use asterism_function::{BadBytes, Key, Protocol, Reader, Tick, Value, Wire, Writer};
+use asterism_function::{BadBytes, Key, Protocol, Reader, Tick, Value, Wire, Writer, layout};
 
 use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
@@ -35,6 +35,7 @@ impl Subject {
 }
 
 impl Wire for Subject {
+    const LAYOUT: u64 = layout::by_hand("port-scan subject", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         self.source.encode(out);
         out.u8((self.class as u8) << 1 | self.shape as u8);

@@ -5,7 +5,7 @@
 //! outsider cannot pick elements that share a bit. Sizes are estimated by linear counting (Whang et al. 1990): exact
 //! to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
 
-use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer};
+use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer, layout};
 
 use crate::host::Host;
 
@@ -336,6 +336,7 @@ impl Value for Trail {
 
 /// Window number, methods, a bit for each set that is not empty, those sets.
 impl Wire for Trail {
+    const LAYOUT: u64 = layout::by_hand("port-scan trail", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.epoch.into());
         out.u8(self.methods.0);

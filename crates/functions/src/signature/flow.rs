@@ -1,7 +1,7 @@
 //! Streams, connections and blocks of a stream as keys. Imports `host`.
 
 use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Packet, Protocol, Reader, Wire, Writer};
+use asterism_function::{BadBytes, Key, Packet, Protocol, Reader, Wire, Writer, layout};
 
 use crate::host::Host;
 
@@ -92,6 +92,7 @@ impl core::fmt::Debug for Stream {
 }
 
 impl Wire for Stream {
+    const LAYOUT: u64 = layout::by_hand("signature stream", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.is_tcp.into());
         for (host, port) in [self.source, self.destination] {

@@ -5,7 +5,7 @@
 //! merged ones there are may go down as others come, and a bound on what can go down would make the join depend on its
 //! order.
 
-use asterism_function::{BadBytes, Reader, Value, Wire, Writer};
+use asterism_function::{BadBytes, Reader, Value, Wire, Writer, layout};
 
 /// Pieces of one place at most.
 pub const PIECES_MAX: usize = 12;
@@ -139,6 +139,7 @@ impl Value for Pieces {
 
 /// The count, then the pieces: 61 bytes at most.
 impl Wire for Pieces {
+    const LAYOUT: u64 = layout::by_hand("signature pieces", 1);
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.count);
         for piece in self.all() {

@@ -25,7 +25,8 @@ macro_rules! refusals {
 refusals! {
     /// Fewer bytes than a header, a tag and (for a handshake) its salt and message. Effect: none.
     TooShort = "too_short",
-    /// Sealed for another cluster: a wrong address or configuration. Effect: none.
+    /// Sealed for another cluster, or by a host whose function, objects or their settings are others: a wrong address or configuration. Effect:
+    /// none.
     WrongCluster = "wrong_cluster",
     /// A wire version above this host's: upgrade this host. Effect: none.
     FutureVersion = "future_version",

@@ -3,6 +3,7 @@
 use core::cmp::Ordering;
 
 use crate::context::Context;
+use crate::layout;
 use crate::map::Key;
 use crate::stamp::OriginName;
 use crate::table::{Row, Value};
@@ -52,6 +53,7 @@ impl<N: Key> Sighting<N> {
 }
 
 impl<N: Key> Wire for Sighting<N> {
+    const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Sighting", 0), N::LAYOUT]);
     fn encode(&self, out: &mut Writer<'_>) {
         self.source.encode(out);
         self.destination.encode(out);
@@ -83,6 +85,7 @@ impl<N: Key> Wire for Sighting<N> {
 }
 
 impl Wire for OriginName {
+    const LAYOUT: u64 = layout::by_hand("OriginName", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         out.u16(self.member);
         out.u64(self.incarnation);
@@ -140,6 +143,7 @@ pub(super) fn own_hash<N: Key>(source: &N, destination: &N, witness: Witness, se
 pub(super) struct Volume(pub(super) u64);
 
 impl Wire for Volume {
+    const LAYOUT: u64 = layout::by_hand("Volume", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.0);
     }

@@ -20,8 +20,8 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         span(status.uptime_us)
     );
     text.push_str(&format!(
-        "member {}, incarnation {}, epoch {}, state channel at {}\n",
-        status.member, status.incarnation, status.epoch, status.channel.address
+        "member {}, incarnation {}, epoch {}, state channel at {}, shape {}\n",
+        status.member, status.incarnation, status.epoch, status.channel.address, status.shape
     ));
     if !status.joined {
         text.push_str("joins: it reads no packets before it has what the others have\n");

@@ -1,8 +1,17 @@
 //! What a host knows of the other members, as far as starting and stopping care. Imports the state channel's snapshot.
 
+use std::time::Duration;
+
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
 use asterism_placement::replicated::{Refused, Standing};
+use asterism_placement::seal::Refusal;
+
+use super::Service;
+use crate::run::journal::Event;
+
+/// How often it is told at most that members differ.
+const TELL_DIFFERENCE: Duration = Duration::from_secs(60);
 
 /// Why a host does not start beside members that know its earlier life.
 pub(super) const EARLIER_LIFE: &str = "the host was not started: other members still run that know an earlier life of it, and without [cluster] epochs they let no other life in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
@@ -54,4 +63,34 @@ pub(super) fn others(
         applied: member.progress.applied,
         acknowledged: member.progress.acknowledged,
     })
+}
+
+impl Service<'_, '_> {
+    /// Says which members are there and refused as those of another cluster: the same is said there. What comes from other places is
+    /// only counted.
+    pub(super) fn tell_who_differs(&mut self) {
+        let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
+        let refused = snapshot.refused.get(Refusal::WrongCluster);
+        let (before, told) = self.strange;
+        if refused == before || told.is_some_and(|told| now < told + TELL_DIFFERENCE) {
+            return;
+        }
+        let members = &self.config.cluster.members;
+        let differing: Vec<&str> = others(&snapshot, self.member)
+            .filter(|other| other.is_there && !other.heard)
+            .filter_map(|other| members.get(usize::from(other.member.0).wrapping_sub(1)))
+            .map(String::as_str)
+            .collect();
+        if differing.is_empty() {
+            return;
+        }
+        let event = Event::error("member-differs")
+            .with("member", differing.join(","))
+            .with("datagrams_refused", refused)
+            .with("shape", &self.view.names.shape)
+            .effect("what it says is refused, and it refuses what this host says: it is of another cluster, or its function, its objects or their settings are others, so each would misread the other")
+            .cure("compare `shape` in `asterism status` of both; run the same program with the same [cluster] name, port_lease and [function] on all hosts, and start those anew that had others");
+        self.strange = (refused, Some(now));
+        self.log(&event);
+    }
 }

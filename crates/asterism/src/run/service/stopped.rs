@@ -1,0 +1,37 @@
+//! Why a host ends because one of its packet loops did: it was handed what it cannot apply, or it failed.
+
+use asterism_engine::StopReason;
+
+use super::Service;
+use crate::run::journal::Event;
+
+/// What holds for all of them.
+const CURE: &str = "run the same build of the same program with the same configuration on all hosts, then start this one anew; it takes over what the others have. If they are alike, report it: this is a defect";
+
+impl Service<'_, '_> {
+    /// Why a packet loop ended by itself, in words; the log is told of what was not applied.
+    pub(super) fn why_loop_ended(&mut self) -> String {
+        let stopped = self.shared.iter().find_map(|shared| shared.stopped.get());
+        let Some(why) = stopped.copied() else {
+            return "a packet loop failed: the host stops rather than go on with half of what it wrote; please report what it said".to_owned();
+        };
+        let place = usize::from(why.member().0).wrapping_sub(1);
+        let members = &self.config.cluster.members;
+        let member = members.get(place).map_or("?", String::as_str).to_owned();
+        let mut event = Event::error("not-applied").with("member", &member);
+        if let StopReason::GroupBad { origin, sequence } = why {
+            event = event
+                .with("incarnation", format!("{:016x}", origin.incarnation))
+                .with("group", sequence);
+        }
+        self.log(
+            &event
+                .with("why", why)
+                .effect("the host stops before it says that it has it: the others go on without it, and none takes it for equal")
+                .cure(CURE),
+        );
+        format!(
+            "what member \"{member}\" said cannot be applied: {why}; the host stops rather than differ from the others. {CURE}"
+        )
+    }
+}
