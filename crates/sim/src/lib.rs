@@ -13,6 +13,7 @@ pub mod checks;
 mod congestion;
 pub mod exercise;
 mod faults;
+mod foreign;
 pub mod functions;
 mod inheritance;
 pub mod ledger;

@@ -288,6 +288,7 @@ fn complaint(name: &str) -> &'static str {
         "ProbeJudgedAlone" => "a scan that is spread over hosts is none",
         "AcceptedIgnored" => "who uses many services is taken for a scanner",
         "BeginningForgotten" => "a signature that is split over two segments passes",
+        "BadGroupAcknowledged" => "conntrackd: three malformed messages, and nothing follows",
         "BudgetSkipsGroup" => "HAProxy: at most so many per task, the rest late or never",
         _ => "",
     }

@@ -19,6 +19,7 @@ use crate::checks;
 use crate::congestion::{self, Overdue};
 use crate::exercise::{Exercise, Exercised};
 use crate::faults::Before;
+use crate::foreign;
 use crate::inheritance;
 use crate::load::TORRENT;
 use crate::moved::Looked;
@@ -234,6 +235,9 @@ impl<'t> World<'t> {
             audits::finds_the_odd_one(&mut self)?;
         }
         self.trace.digest(&self.cluster);
+        if foreign::is_due(&self) {
+            foreign::stops_who_reads_it(&mut self)?;
+        }
         Ok(Report {
             trace: self.trace.hash(),
             operations: self.oracle.commands,
