@@ -48,8 +48,11 @@ pub(super) struct Segment {
     pub(super) acknowledgement: u32,
 }
 
-/// Kinds of ICMP messages by their words: with type and code in IPv4, and in IPv6.
-pub(super) const MESSAGES: [(&str, (u8, u8), (u8, u8)); 8] = [
+/// A kind of ICMP message: its word, with type and code in IPv4, and in IPv6.
+type Message = (&'static str, (u8, u8), (u8, u8));
+
+/// Kinds of ICMP messages.
+pub(super) const MESSAGES: [Message; 8] = [
     ("echo", (8, 0), (128, 0)),
     ("reply", (0, 0), (129, 0)),
     ("network-unreachable", (3, 0), (1, 0)),
@@ -270,7 +273,7 @@ pub(super) fn flag_letters(flags: TcpFlags) -> String {
 
 /// The word of an ICMP message, if it has one.
 pub(super) fn message_word(is_v6: bool, message: (u8, u8)) -> Option<&'static str> {
-    let of = |one: &&(&str, (u8, u8), (u8, u8))| message == if is_v6 { one.2 } else { one.1 };
+    let of = |one: &&Message| message == if is_v6 { one.2 } else { one.1 };
     MESSAGES.iter().find(of).map(|(word, ..)| *word)
 }
 
@@ -356,7 +359,10 @@ mod tests {
             query: Some((9, 1)),
             ..fields(protocol, source, destination)
         };
-        let about = fields(17, "203.0.113.1", "192.0.2.1");
+        let about = Fields {
+            payload: Vec::new(),
+            ..fields(17, "203.0.113.1", "192.0.2.1")
+        };
         let error = Fields {
             icmp: Some((3, 3)),
             about: Some(Box::new(about)),

@@ -4,6 +4,11 @@
 //! `pattern.rs`, `part.rs` and `frame.rs` packets; `world.rs` and `hosts.rs` do the steps on the hosts that `replay` and `demo` run on, too;
 //! `report.rs` says what came of it. Read first: [`STEPS`]. Imports the configuration and `fleet.rs`.
 
+#![allow(
+    clippy::result_large_err,
+    reason = "an error is a mistake with its words, which ends a scenario or the reading of a line: there are few, once"
+)]
+
 mod frame;
 mod hosts;
 mod part;
