@@ -1,20 +1,56 @@
-//! Messages of IPFIX (RFC 7011), for whatever a function exports. For the control plane: encodes, sends nothing. Imports nothing.
+//! Messages of IPFIX (RFC 7011), or of NetFlow version 9 (RFC 3954), for whatever a function exports. For the control plane: encodes,
+//! sends nothing. Imports nothing.
 //!
-//! A message is one UDP datagram: the header, templates where they are due, and one data set. What the records are is said by
-//! templates: `monitor/ipfix.rs` has those of flows, `nat/export.rs` those of ports.
+//! A message is one UDP datagram: the header, templates where they are due, and one data set. Both protocols have the same templates and
+//! records; IPFIX took its elements from version 9, and collectors of version 9 read those that came after it. What the records are is
+//! said by templates: `monitor/ipfix.rs` has those of flows, `nat/export.rs` those of ports.
 
 /// Bytes of a message at most: fits into one packet of an Ethernet with tunnels.
 pub const MESSAGE_BYTES_MAX: usize = 1_400;
 /// Messages between two that carry templates, which a collector that starts later needs (RFC 7011 §8.4).
 pub const TEMPLATE_EVERY: u32 = 16;
-/// The version in a message's header (RFC 7011 §3.1).
-const VERSION: u16 = 10;
-/// Bytes of a message's header, and of a set's.
+/// Bytes of a message's header of IPFIX (RFC 7011 §3.1), and of a set's.
 pub const HEADER: usize = 16;
 /// See [`HEADER`].
 pub const SET_HEADER: usize = 4;
-/// The set of templates (RFC 7011 §3.3.2).
-const TEMPLATES: u16 = 2;
+/// Bytes of a message's header of NetFlow version 9 (RFC 3954 §5.1).
+pub const HEADER_9: usize = 20;
+/// What a data set of NetFlow version 9 is filled up to (RFC 3954 §5.3).
+const FILL: usize = 4;
+
+/// The protocol of messages: their header, how they are numbered, and how a set ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Export {
+    /// IPFIX: numbered by records.
+    #[default]
+    Ipfix,
+    /// NetFlow version 9: numbered by messages, with a count of records in the header; sets end at whole words.
+    NetFlow9,
+}
+
+impl Export {
+    const fn version(self) -> u16 {
+        match self {
+            Self::Ipfix => 10,
+            Self::NetFlow9 => 9,
+        }
+    }
+
+    const fn header(self) -> usize {
+        match self {
+            Self::Ipfix => HEADER,
+            Self::NetFlow9 => HEADER_9,
+        }
+    }
+
+    /// The number of the set of templates (RFC 7011 §3.3.2, RFC 3954 §5.2).
+    const fn templates(self) -> u16 {
+        match self {
+            Self::Ipfix => 2,
+            Self::NetFlow9 => 0,
+        }
+    }
+}
 
 /// What records of a kind consist of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +73,7 @@ impl Template {
 /// One exporting process: numbers its messages.
 #[derive(Clone, Debug)]
 pub struct Messages {
+    export: Export,
     /// The observation domain (RFC 7011 §3.1), which tells the hosts of a cluster apart.
     domain: u32,
     templates: &'static [Template],
@@ -46,10 +83,12 @@ pub struct Messages {
     waiting: Vec<u8>,
     set: u16,
     records: u32,
+    /// When the first message was made, since 1970: uptime counts from here.
+    begun_s: Option<u64>,
 }
 
 impl Messages {
-    /// An exporting process of an observation domain, for records of these templates.
+    /// An exporting process of an observation domain (in NetFlow version 9 a source), for records of these templates, by IPFIX.
     #[must_use]
     pub fn new(domain: u32, templates: &'static [Template]) -> Self {
         Self {
@@ -60,7 +99,15 @@ impl Messages {
             waiting: Vec::with_capacity(MESSAGE_BYTES_MAX),
             set: 0,
             records: 0,
+            export: Export::Ipfix,
+            begun_s: None,
         }
+    }
+
+    /// The same by another protocol.
+    #[must_use]
+    pub fn by(self, export: Export) -> Self {
+        Self { export, ..self }
     }
 
     /// Data records sent so far, modulo 2³².
@@ -78,7 +125,8 @@ impl Messages {
         mut send: impl FnMut(&[u8]),
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let is_full = self.waiting.len() + template.record_bytes() > MESSAGE_BYTES_MAX;
+        let fill = FILL - 1;
+        let is_full = self.waiting.len() + template.record_bytes() + fill > MESSAGE_BYTES_MAX;
         if self.records > 0 && (self.set != template.number || is_full) {
             self.finish(now_s, &mut send);
         }
@@ -100,11 +148,31 @@ impl Messages {
         if self.records == 0 {
             return;
         }
-        let length = self.waiting.len();
         let set_at = self.set_at();
-        put(&mut self.waiting, 2, length as u16);
+        if self.export == Export::NetFlow9 {
+            let fill = self.waiting.len().wrapping_sub(set_at).wrapping_neg() % FILL;
+            self.waiting.extend(&[0; FILL][..fill]);
+        }
+        let length = self.waiting.len();
         put(&mut self.waiting, set_at + 2, (length - set_at) as u16);
-        self.waiting[4..8].copy_from_slice(&(now_s as u32).to_be_bytes());
+        let seconds = (now_s as u32).to_be_bytes();
+        match self.export {
+            Export::Ipfix => {
+                put(&mut self.waiting, 2, length as u16);
+                self.waiting[4..8].copy_from_slice(&seconds);
+            }
+            Export::NetFlow9 => {
+                let templates = match self.has_templates() {
+                    true => self.templates.len() as u16,
+                    false => 0,
+                };
+                put(&mut self.waiting, 2, self.records as u16 + templates);
+                let begun_s = *self.begun_s.get_or_insert(now_s);
+                let uptime_ms = now_s.saturating_sub(begun_s).wrapping_mul(1_000) as u32;
+                self.waiting[4..8].copy_from_slice(&uptime_ms.to_be_bytes());
+                self.waiting[8..12].copy_from_slice(&seconds);
+            }
+        }
         send(&self.waiting);
         self.sequence = self.sequence.wrapping_add(self.records);
         self.messages = self.messages.wrapping_add(1);
@@ -118,7 +186,7 @@ impl Messages {
 
     /// Where the data set begins.
     fn set_at(&self) -> usize {
-        HEADER
+        self.export.header()
             + if self.has_templates() {
                 self.template_set_bytes()
             } else {
@@ -135,12 +203,17 @@ impl Messages {
     fn begin(&mut self, set: u16) {
         self.waiting.clear();
         self.set = set;
-        self.waiting.extend(VERSION.to_be_bytes());
-        self.waiting.extend([0; 6]);
-        self.waiting.extend(self.sequence.to_be_bytes());
+        self.waiting.extend(self.export.version().to_be_bytes());
+        // Filled in once the message is whole.
+        let (blank, number) = match self.export {
+            Export::Ipfix => (6, self.sequence),
+            Export::NetFlow9 => (10, self.messages),
+        };
+        self.waiting.resize(self.waiting.len() + blank, 0);
+        self.waiting.extend(number.to_be_bytes());
         self.waiting.extend(self.domain.to_be_bytes());
         if self.has_templates() {
-            self.waiting.extend(TEMPLATES.to_be_bytes());
+            self.waiting.extend(self.export.templates().to_be_bytes());
             let bytes = self.template_set_bytes() as u16;
             self.waiting.extend(bytes.to_be_bytes());
             for template in self.templates {

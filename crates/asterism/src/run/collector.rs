@@ -1,4 +1,4 @@
-//! A collector of IPFIX messages (RFC 7011), which are sent to it over UDP and counted.
+//! A collector of messages of IPFIX (RFC 7011) or NetFlow version 9 (RFC 3954), which are sent to it over UDP and counted.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
+use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span};
 use asterism_functions::records::read_records;
 use asterism_placement::replicated::Standing;
@@ -102,7 +103,7 @@ pub struct Exports {
 
 impl Exports {
     fn new(
-        collector: SocketAddr,
+        (collector, protocol): (SocketAddr, Export),
         interval_s: Tick,
         member: MemberId,
         now: Tick,
@@ -112,7 +113,7 @@ impl Exports {
             interval_s,
             stage: None,
             duty: Duty::new(interval_s, now),
-            exporter: Exporter::new(u32::from(member.0) + 1),
+            exporter: Exporter::new(u32::from(member.0) + 1).by(protocol),
             before: Vec::new(),
             looked: Time::ZERO,
             wanted: None,
@@ -162,7 +163,8 @@ impl Service<'_, '_> {
         };
         let interval_s = Tick::try_from(settings.interval.as_secs()).unwrap_or(Tick::MAX);
         let now = self.tick(self.clock.now());
-        let mut exports = Exports::new(collector, interval_s, self.member, now)?;
+        let to = (collector, settings.protocol);
+        let mut exports = Exports::new(to, interval_s, self.member, now)?;
         exports.stage = stage;
         // Whoever is heard by now began before this host did.
         exports.before = self.before(&[], 0);

@@ -282,7 +282,7 @@ impl Service<'_, '_> {
             stage,
             file,
             collector,
-            exporter: EventExporter::new(u32::from(self.member.0) + 1),
+            exporter: EventExporter::new(u32::from(self.member.0) + 1).by(log.protocol),
             looked: Time::ZERO,
             told: (Time::ZERO, 0),
             coming: (0..instances).map(|_| None).collect(),

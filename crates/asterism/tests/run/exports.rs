@@ -44,8 +44,8 @@ impl Collected {
     }
 }
 
-#[test]
-fn flows_of_all_hosts_are_exported_once_and_by_the_next_when_the_exporter_is_killed() {
+/// A cluster of two monitors with a collector, to which another line of its configuration may be added.
+fn monitored(line: &str) -> (UdpSocket, Cluster) {
     let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
     collector.set_nonblocking(true).unwrap();
     let cluster = Cluster::new(2, "");
@@ -53,8 +53,35 @@ fn flows_of_all_hosts_are_exported_once_and_by_the_next_when_the_exporter_is_kil
     let text = std::fs::read_to_string(&path).unwrap();
     let nat = text.find("[function.nat]").unwrap();
     let address = collector.local_addr().unwrap();
-    let monitor = format!("[function.monitor]\ninterval = \"10s\"\ncollector = \"{address}\"\n");
+    let monitor =
+        format!("[function.monitor]\ninterval = \"10s\"\ncollector = \"{address}\"\n{line}\n");
     std::fs::write(&path, format!("{}{monitor}", &text[..nat])).unwrap();
+    (collector, cluster)
+}
+
+#[test]
+fn a_collector_of_netflow_9_is_told_by_it() {
+    let (collector, cluster) = monitored("protocol = \"netflow-v9\"");
+    let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
+    a.wait_for("READY=1");
+    b.wait_for("READY=1");
+    let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
+    inside.send(&outbound(4_000));
+    assert_eq!(outside.next(), outbound(4_000));
+    let mut buffer = [0; 2_000];
+    let message = wait("a message", || {
+        let length = collector.recv(&mut buffer).ok()?;
+        Some(buffer[..length].to_vec())
+    });
+    let short = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
+    // Two templates and the flow; the first message, of the first host.
+    assert_eq!((short(0), short(2)), (9, 3));
+    assert_eq!(message[12..20], [0, 0, 0, 0, 0, 0, 0, 2]);
+}
+
+#[test]
+fn flows_of_all_hosts_are_exported_once_and_by_the_next_when_the_exporter_is_killed() {
+    let (collector, cluster) = monitored("");
     let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
     a.wait_for("READY=1");
     b.wait_for("READY=1");

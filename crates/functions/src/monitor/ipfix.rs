@@ -1,4 +1,4 @@
-//! Flow records as IPFIX messages (RFC 7011, information elements of RFC 7012). For the control plane: encodes, sends nothing.
+//! Flow records as messages of IPFIX (RFC 7011, information elements of RFC 7012) or NetFlow version 9. For the control plane: encodes, sends nothing.
 //! Imports `ipfix`.
 
 use core::net::IpAddr;
@@ -7,7 +7,7 @@ use asterism_function::{Tick, Wire};
 
 use super::Flow;
 pub use crate::ipfix::MESSAGE_BYTES_MAX;
-use crate::ipfix::{Messages, Template};
+use crate::ipfix::{Export, Messages, Template};
 
 /// What a flow had in an interval, over all instances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire)]
@@ -71,6 +71,12 @@ impl Exporter {
         Self(Messages::new(domain, &[TEMPLATE_4, TEMPLATE_6]))
     }
 
+    /// The same by another protocol than IPFIX.
+    #[must_use]
+    pub fn by(self, export: Export) -> Self {
+        Self(self.0.by(export))
+    }
+
     /// Data records sent so far, modulo 2³².
     #[must_use]
     pub fn sequence(&self) -> u32 {
@@ -115,7 +121,7 @@ impl Exporter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipfix::{HEADER, SET_HEADER, TEMPLATE_EVERY};
+    use crate::ipfix::{HEADER, HEADER_9, SET_HEADER, TEMPLATE_EVERY};
 
     fn record(number: u32, of_ipv6: bool) -> FlowRecord {
         let host = if of_ipv6 {
@@ -138,11 +144,16 @@ mod tests {
 
     #[test]
     fn messages_are_framed_numbered_and_bounded() {
+        framed(Export::Ipfix);
+        framed(Export::NetFlow9);
+    }
+
+    fn framed(export: Export) {
         let span = Span {
             start_s: 1_700_000_000,
             length_s: 60,
         };
-        let mut exporter = Exporter::new(7);
+        let mut exporter = Exporter::new(7).by(export);
         let mut messages: Vec<Vec<u8>> = Vec::new();
         for number in 0..2_000 {
             exporter.add(&record(number, number % 100 < 30), span, 9, |message| {
@@ -155,12 +166,23 @@ mod tests {
         for (place, message) in messages.iter().enumerate() {
             let word = |at: usize| usize::from(u16::from_be_bytes([message[at], message[at + 1]]));
             assert!(message.len() <= MESSAGE_BYTES_MAX);
-            assert_eq!((word(0), word(2)), (10, message.len()));
-            let sequence = u32::from_be_bytes(message[8..12].try_into().unwrap());
-            assert_eq!(sequence, records);
-            let mut at = HEADER;
-            if place % TEMPLATE_EVERY as usize == 0 {
-                assert_eq!(word(at), 2);
+            let long = |at: usize| u32::from_be_bytes(message[at..at + 4].try_into().unwrap());
+            let has_templates = place % TEMPLATE_EVERY as usize == 0;
+            let mut at = match export {
+                Export::Ipfix => {
+                    assert_eq!((word(0), word(2)), (10, message.len()));
+                    assert_eq!((long(4), long(8), long(12)), (9, records, 7));
+                    HEADER
+                }
+                Export::NetFlow9 => {
+                    assert_eq!((word(0), message.len() % 4), (9, 0));
+                    assert_eq!((long(4), long(8)), (0, 9));
+                    assert_eq!((long(12), long(16)), (place as u32, 7));
+                    HEADER_9
+                }
+            };
+            if has_templates {
+                assert_eq!(word(at), if export == Export::Ipfix { 2 } else { 0 });
                 at += word(at + 2);
             }
             let bytes = match word(at) {
@@ -169,8 +191,19 @@ mod tests {
                 other => panic!("set {other}"),
             };
             assert_eq!(at + word(at + 2), message.len());
-            assert_eq!((word(at + 2) - SET_HEADER) % bytes, 0);
-            records += ((word(at + 2) - SET_HEADER) / bytes) as u32;
+            let fill = (word(at + 2) - SET_HEADER) % bytes;
+            let of_message = ((word(at + 2) - SET_HEADER) / bytes) as u32;
+            match export {
+                Export::Ipfix => assert_eq!(fill, 0),
+                Export::NetFlow9 => {
+                    assert!(fill < 4);
+                    assert_eq!(
+                        word(2) as u32,
+                        of_message + if has_templates { 2 } else { 0 }
+                    );
+                }
+            }
+            records += of_message;
         }
         assert_eq!((records, exporter.sequence()), (2_000, 2_000));
     }

@@ -1,8 +1,8 @@
-//! What a NAT logs as IPFIX messages: the events of RFC 8158. For the control plane: encodes, sends nothing. Imports `ipfix`,
+//! What a NAT logs as messages of IPFIX or NetFlow version 9: the events of RFC 8158. For the control plane: encodes, sends nothing. Imports `ipfix`,
 //! `census`.
 
 use super::census::{NatEvent, NatEventKind};
-use crate::ipfix::{Messages, Template};
+use crate::ipfix::{Export, Messages, Template};
 
 /// Of a block: when, what, subscriber, outside address, first and last port, step, ports (RFC 8158, a subset). The first port stands
 /// there as `postNAPTSourceTransportPort` too: nfdump 1.7.1 reads no ranges of ports from IPFIX.
@@ -54,6 +54,12 @@ impl EventExporter {
     #[must_use]
     pub fn new(domain: u32) -> Self {
         Self(Messages::new(domain, &[BLOCK, BINDING]))
+    }
+
+    /// The same by another protocol than IPFIX.
+    #[must_use]
+    pub fn by(self, export: Export) -> Self {
+        Self(self.0.by(export))
     }
 
     /// Takes an event; `send` is given a message each time that one is full. `now_s` is the time of the export since 1970.

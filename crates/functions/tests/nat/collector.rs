@@ -1,8 +1,9 @@
-//! What a NAT logs as IPFIX, as the real collector `nfcapd` takes it and `nfdump` shows it.
+//! What a NAT logs as IPFIX and as NetFlow version 9, as the real collector `nfcapd` takes it and `nfdump` shows it.
 
 use core::net::Ipv4Addr;
 
 use asterism_function::{Endpoint, Protocol};
+use asterism_functions::ipfix::Export;
 use asterism_functions::nat::{NatEvent, NatEventKind, export::EventExporter};
 
 use crate::network::{tcp, udp};
@@ -43,11 +44,25 @@ fn block(number: u16, kind: NatEventKind) -> NatEvent {
 
 #[test]
 fn a_real_collector_has_every_block_and_binding() {
-    let test = "a_real_collector_has_every_block_and_binding";
+    collected(
+        "a_real_collector_has_every_block_and_binding",
+        Export::Ipfix,
+    );
+}
+
+#[test]
+fn a_collector_of_netflow_9_has_every_block_and_binding() {
+    collected(
+        "a_collector_of_netflow_9_has_every_block_and_binding",
+        Export::NetFlow9,
+    );
+}
+
+fn collected(test: &str, export: Export) {
     let Some(collector) = Collector::start(test) else {
         return;
     };
-    let mut exporter = EventExporter::new(1);
+    let mut exporter = EventExporter::new(1).by(export);
     let send = |message: &[u8]| collector.send(message);
     let mut expected = Vec::new();
     for number in 0..500 {
@@ -81,7 +96,7 @@ fn a_real_collector_has_every_block_and_binding() {
 
     let collector = Collector::start(test).expect("it was there before");
     let send = |message: &[u8]| collector.send(message);
-    let mut exporter = EventExporter::new(1);
+    let mut exporter = EventExporter::new(1).by(export);
     let mut expected = Vec::new();
     for (number, inside) in [tcp([10, 0, 0, 5], 4_000), udp([10, 0, 0, 6], 5_000)]
         .into_iter()

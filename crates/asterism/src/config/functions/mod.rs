@@ -7,6 +7,7 @@
 mod balancer;
 mod cache_digests;
 mod chain;
+mod export;
 mod firewall;
 mod limiter;
 mod monitor;

@@ -4,8 +4,10 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use asterism_function::Tick;
+use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Monitor, MonitorConfig};
 
+use super::export::{export, export_protocol};
 use super::{
     DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, Together, absent,
     capacity, check_whole_seconds, count, delay, described, object, placement,
@@ -33,6 +35,8 @@ pub struct MonitorSettings {
     pub alarm_keep: Duration,
     /// Where flows are exported to.
     pub collector: Option<SocketAddr>,
+    /// By which protocol.
+    pub protocol: Export,
 }
 
 /// Keys that windowed counters may have, and places of the heaviest flows.
@@ -222,8 +226,9 @@ static SETTINGS: Section = Section {
             name: "collector",
             kind: Kind::Socket,
             default: Default::Unset("flows are not exported"),
-            meaning: "Where flows are exported to by `asterism run`, as IPFIX over UDP (RFC 7011).",
+            meaning: "Where flows are exported to by `asterism run`, over UDP.",
         },
+        export_protocol(),
     ],
 };
 
@@ -251,6 +256,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         cells: narrow("cells")?,
         alarm_keep: values.duration("alarm_keep")?,
         collector: values.socket("collector"),
+        protocol: export(values)?,
     }))
 }
 
@@ -272,7 +278,10 @@ impl FunctionSettings for MonitorSettings {
     fn words(&self) -> String {
         let exported = self.collector.map_or_else(
             || "not exported".to_owned(),
-            |collector| format!("exported to {collector}"),
+            |collector| match self.protocol {
+                Export::Ipfix => format!("exported to {collector}"),
+                Export::NetFlow9 => format!("exported to {collector} by NetFlow version 9"),
+            },
         );
         format!(
             "every packet leaves as it came; flows are counted by {} and {exported}",
@@ -338,6 +347,10 @@ mod tests {
         let (settings, function) = read("collector = \"192.0.2.9:4739\"");
         settings.function(&function.objects).unwrap();
         assert!(settings.words().ends_with("exported to 192.0.2.9:4739"));
+        assert_eq!(settings.protocol, Export::Ipfix);
+        let (settings, _) = read("collector = \"192.0.2.9:2055\"\nprotocol = \"netflow-v9\"");
+        assert_eq!(settings.protocol, Export::NetFlow9);
+        assert!(settings.words().ends_with("by NetFlow version 9"));
     }
 
     #[test]
@@ -347,7 +360,11 @@ mod tests {
         let (wanted, _) = read("in_degree = 7\nout_degree = 8");
         let both = vec!["out_degree".to_owned(), "in_degree".to_owned()];
         assert_eq!(now.change_to(&wanted), Some(both));
-        for other in ["interval = \"30s\"", "collector = \"192.0.2.9:4739\""] {
+        for other in [
+            "interval = \"30s\"",
+            "collector = \"192.0.2.9:4739\"",
+            "protocol = \"netflow-v9\"",
+        ] {
             assert_eq!(now.change_to(&read(other).0), None, "{other}");
         }
     }

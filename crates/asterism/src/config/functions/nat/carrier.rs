@@ -4,6 +4,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::path::PathBuf;
 
+use asterism_functions::ipfix::Export;
 use asterism_functions::nat::{
     self, AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, NatConfig,
     OUTSIDE_ADDRESSES_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX,
@@ -14,6 +15,7 @@ use asterism_state::BLOCK_ITEMS;
 use super::made::seconds as ticks;
 use super::networks_of;
 use crate::config::diagnostic::{Diagnostic, Report};
+use crate::config::functions::export::{export, export_protocol};
 use crate::config::functions::{check_whole_seconds, count, seconds};
 use crate::config::kind::{Kind, Value};
 use crate::config::network::{Ports, Prefix};
@@ -50,8 +52,10 @@ pub struct PoolSettings {
 pub struct LogSettings {
     /// The file of JSON lines, as written.
     pub file: Option<PathBuf>,
-    /// The collector of IPFIX over UDP.
+    /// The collector, over UDP.
     pub collector: Option<SocketAddr>,
+    /// By which protocol.
+    pub protocol: Export,
 }
 
 impl LogSettings {
@@ -252,8 +256,9 @@ static LOG: Section = Section {
             name: "collector",
             kind: Kind::Socket,
             default: Default::Unset("nothing is exported"),
-            meaning: "Where to send NAT events to, as IPFIX over UDP (RFC 7011, RFC 8158).",
+            meaning: "Where to send NAT events to (RFC 8158), over UDP.",
         },
+        export_protocol(),
     ],
 };
 
@@ -305,6 +310,7 @@ pub(super) fn read(values: &Values, report: &mut Report) -> Option<CarrierSettin
         log: LogSettings {
             file: log.text("file").map(PathBuf::from),
             collector: log.socket("collector"),
+            protocol: export(&log)?,
         },
         port_control: match values.table("port_control") {
             None => None,
