@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use asterism::command_line::{self, End};
+use asterism_function::TcpFlags;
+use asterism_function::build::{self, Header4, Segment};
 use asterism_functions::notice::{BUILT_IN, KINDS};
 use serde_json::Value;
 use validator::check;
@@ -119,6 +121,63 @@ fn labelled_captures_give_the_lines_that_their_labels_expect() {
         }
     }
     assert!(scans >= 28, "{scans} of 30");
+}
+
+/// A capture of SYNs to one service, two hundred a second, from as many sources as are given.
+fn flood(sources: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, 1u32] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for number in 0..3_000 {
+        let source = Ipv4Addr::from_bits(0xcb00_7101 + number % sources);
+        let port = 1_024 + (number / sources) as u16;
+        let mut frame = vec![0; 128];
+        let header = Header4::between(source, Ipv4Addr::new(192, 0, 2, 80));
+        let syn = Segment::with_flags(TcpFlags::SYN);
+        let length = build::tcp4(&header, port, 443, &syn, b"", &mut frame).unwrap();
+        let time = [1_700_000_000 + number / 200, number % 200 * 5_000];
+        for word in time.into_iter().chain([length as u32; 2]) {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(&frame[..length]);
+    }
+    bytes
+}
+
+#[test]
+fn a_flood_is_one_line_that_names_its_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flood.pcap");
+    let config = "[function.port-scan]\nresponse = \"detect\"\n";
+    for (sources, hosts) in [(1, "1"), (1, "3"), (3_000, "1"), (3_000, "3")] {
+        fs::write(&capture, flood(sources)).unwrap();
+        let lines = replay(folder.path(), config, &capture, &["--hosts", hosts]);
+        let [line] = &lines[..] else {
+            panic!("{sources} sources, {hosts} hosts: {lines:?}");
+        };
+        assert_eq!(line["alert"]["gid"], BUILT_IN);
+        assert_eq!(line["alert"]["signature_id"], 11);
+        assert_eq!(line["alert"]["action"], "allowed");
+        assert_eq!(
+            (&line["dest_ip"], &line["dest_port"]),
+            (&"192.0.2.80".into(), &443.into())
+        );
+        assert_eq!(line["proto"], "TCP");
+        let source = line.get("src_ip").and_then(Value::as_str);
+        assert_eq!(source, (sources == 1).then_some("203.0.113.1"));
+        let detail = line["asterism"]["detail"].as_str().unwrap();
+        assert!(
+            detail.starts_with("handshakes not completed: about "),
+            "{detail}"
+        );
+    }
+    fs::write(&capture, flood(3_000)).unwrap();
+    let config = format!("{config}flood = {{ handshakes = 0 }}\n");
+    assert_eq!(
+        replay(folder.path(), &config, &capture, &[]),
+        Vec::<Value>::new()
+    );
 }
 
 #[test]

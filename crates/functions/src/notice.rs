@@ -30,13 +30,14 @@ pub struct Kind {
 }
 
 /// All kinds, by their identifiers.
-pub const KINDS: [Kind; 13] = [
+pub const KINDS: [Kind; 14] = [
     kind(1, "TCP port scan", SCAN, 3),
     kind(2, "TCP host sweep", SCAN, 3),
     kind(3, "UDP port scan", SCAN, 3),
     kind(4, "UDP host sweep", SCAN, 3),
     kind(5, "ICMP sweep", SCAN, 3),
     kind(10, "Destination port over its volume", DENIAL, 2),
+    kind(FLOOD, "SYN flood", DENIAL, 1),
     kind(20, "Stream in more pieces than are kept", UNUSUAL, 2),
     kind(30, "Host sends to too many others", UNUSUAL, 2),
     kind(31, "Too many others send to host", DENIAL, 2),
@@ -45,6 +46,9 @@ pub const KINDS: [Kind; 13] = [
     kind(42, "Source has too many half-open connections", DENIAL, 2),
     kind(43, "Too many half-open connections: SYN flood", DENIAL, 1),
 ];
+
+/// The kind of a SYN flood, which is about a service even where its source is known.
+pub(crate) const FLOOD: u32 = 11;
 
 const SCAN: &str = "Detection of a Network Scan";
 const DENIAL: &str = "Detection of a Denial of Service Attack";
@@ -157,12 +161,17 @@ impl Notice {
     /// What makes it another than others. Where it is about more than one flow, whom it was found at does not count.
     #[must_use]
     pub fn subject(&self) -> Subject {
-        let of_source = self.source != End::default();
+        let is_flood = (self.generator, self.id) == (BUILT_IN, FLOOD);
+        let of_source = self.source != End::default() && !is_flood;
         let destination = (self.flow.is_some() || !of_source).then_some(self.destination);
         (
             self.generator,
             self.id,
-            self.source,
+            if is_flood {
+                End::default()
+            } else {
+                self.source
+            },
             destination,
             self.protocol,
         )
@@ -332,6 +341,17 @@ mod tests {
             ..scan(target)
         };
         assert_ne!(of_flow(1).subject(), of_flow(2).subject());
+        // A flood is about a service, whoever is thought to send it.
+        let flood = |source: Ipv4Addr, target| Notice {
+            source: End::host(source.into()),
+            ..Notice {
+                id: FLOOD,
+                ..scan(target)
+            }
+        };
+        let (one, other) = (Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST);
+        assert_ne!(flood(one, 1).subject(), flood(one, 2).subject());
+        assert_eq!(flood(one, 1).subject(), flood(other, 1).subject());
         // Of a port's volume the destination is all that there is.
         let volume = |target| Notice {
             source: End::default(),

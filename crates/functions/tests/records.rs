@@ -138,6 +138,22 @@ fn records_are_what_they_were() {
             "port-scan trail",
             value::<port_scan::Trail>("8601 11 0300 0102030405060708 1112131415161718"),
         ),
+        (
+            "port-scan service",
+            key::<port_scan::Service>(&with(&[HOST, "bb01"])),
+        ),
+        (
+            "port-scan sample",
+            key::<port_scan::Sample>(&with(&[HOST6, "bb01 02"])),
+        ),
+        (
+            "port-scan flood",
+            value::<port_scan::Flood>(&with(&["01020304", "f403 1e", HOST])),
+        ),
+        (
+            "port-scan handshakes",
+            value::<port_scan::Handshakes>("8601 8801 21000000 0102030405060708 1112131415161718"),
+        ),
         ("signature stream", key::<signature::Stream>(&stream)),
         (
             "signature place",

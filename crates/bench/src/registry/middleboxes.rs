@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         AtMost(1.0),
         "flows moved when one of ten backends leaves, over its own flows",
     ),
-    row(Middleboxes, "idps.scans", "mistakes", Exactly(0.0), "labelled scans missed plus false alarms on the traps"),
+    row(Middleboxes, "idps.scans", "mistakes", Exactly(0.0), "labelled scans and floods laid over captures missed, plus false alarms on the traps"),
     row(
         Middleboxes,
         "monitor.error",

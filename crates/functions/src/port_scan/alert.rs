@@ -1,13 +1,15 @@
-//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `host`, `notice`, `trail`.
+//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `handshakes`, `host`, `notice`,
+//! `trail`.
 
 use core::cmp::Ordering;
 
 use asterism_function::{BadBytes, Key, Protocol, Reader, Tick, Value, Wire, Writer, layout};
 
+use super::handshakes::{Flood, Service};
 use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
 use crate::host::Host;
-use crate::notice::{End, Notice, Outcome};
+use crate::notice::{self, End, Notice, Outcome};
 
 /// What an alert is about: there is one for each source, class and shape.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -131,8 +133,9 @@ impl Value for Watch {
     }
 }
 
-/// Cursors from here on are of watched ports.
+/// Cursors from here on are of watched ports, and from here on of floods.
 const WATCHED_FROM: u32 = 1 << 31;
+const FLOODS_FROM: u32 = 3 << 30;
 
 impl PortScan {
     /// A part of the notices of a state, and where to go on.
@@ -150,6 +153,15 @@ impl PortScan {
                 });
             return more.or(Some(WATCHED_FROM));
         }
+        if cursor >= FLOODS_FROM {
+            let from = cursor - FLOODS_FROM;
+            let more = state
+                .floods
+                .for_each_from((from, count), |row, flood, member| {
+                    of_flood(&row.0, flood, member).write(out);
+                });
+            return more.map(|next| next + FLOODS_FROM);
+        }
         let from = cursor - WATCHED_FROM;
         let more = state
             .watched
@@ -158,7 +170,7 @@ impl PortScan {
                     self.of_volume(row.0, watch, member).write(out);
                 }
             });
-        more.map(|next| next + WATCHED_FROM)
+        Some(more.map_or(FLOODS_FROM, |next| next + WATCHED_FROM))
     }
 
     fn of_scan(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
@@ -215,6 +227,31 @@ impl PortScan {
             },
             ..Notice::built_in(10, member)
         }
+    }
+}
+
+/// A flood's source is named where it is one.
+fn of_flood(service: &Service, flood: &Flood, member: u16) -> Notice {
+    let is_one = flood.sources == 1;
+    Notice {
+        first: Some(flood.first),
+        source: match is_one {
+            true => End::host(flood.source),
+            false => End::default(),
+        },
+        destination: End::endpoint((service.host, service.port)),
+        protocol: Some(Protocol::TCP.0),
+        detail: match is_one {
+            true => format!(
+                "handshakes not completed: about {}; from one source",
+                flood.open
+            ),
+            false => format!(
+                "handshakes not completed: about {}; from {} sources or more",
+                flood.open, flood.sources
+            ),
+        },
+        ..Notice::built_in(notice::FLOOD, member)
     }
 }
 

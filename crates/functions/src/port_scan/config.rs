@@ -41,6 +41,25 @@ impl Default for VolumePolicy {
     }
 }
 
+/// What makes a SYN flood. Nothing is dropped for it: sources of a flood are forged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FloodPolicy {
+    /// Handshakes of one service begun within a window and not completed, over all instances. Fewer than 16 are taken as 16.
+    pub handshakes: u32,
+    /// Seconds of the window; fewer than 3 are taken as 3.
+    pub window_s: Tick,
+}
+
+impl Default for FloodPolicy {
+    /// A hundred a second.
+    fn default() -> Self {
+        Self {
+            handshakes: 500,
+            window_s: 5,
+        }
+    }
+}
+
 /// What an operator chooses; `PortScanConfig::default()` is meant for a network's edge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortScanConfig {
@@ -59,14 +78,19 @@ pub struct PortScanConfig {
     /// eighteen hosts within a round trip is let be. Default 5. Pinged hosts count in full, whether they answer or
     /// not.
     pub hosts: u16,
-    /// Sources that never raise an alert: monitoring, resolvers, name servers.
+    /// Sources that never raise an alert: monitoring, resolvers, name servers. Their handshakes are part of no flood.
     pub exempt: Vec<IpAddr>,
     /// The volume policy, if there is one. Default: none.
     pub volume: Option<VolumePolicy>,
+    /// What makes a SYN flood, if they are looked for. Default: [`FloodPolicy::default`].
+    pub flood: Option<FloodPolicy>,
     /// Trails at most, over the whole cluster: up to three for each source that is active within two windows, some
     /// 200 bytes each. Default 65,536. When they run out, probes of new sources are counted as unrecorded.
     pub trails_max: u32,
-    /// Alerts and blocks at most, each. Default 8,192.
+    /// Samples of handshakes at most, over the whole cluster: up to three for each service that gets a quarter of a flood in SYNs,
+    /// some 250 bytes each. Default 4,096. When they run out, handshakes with further services are counted as unrecorded.
+    pub samples_max: u32,
+    /// Alerts, blocks and floods at most, each. Default 8,192.
     pub alerts_max: u32,
     /// Seconds for which an alert is kept after its last news. Default 3,600.
     pub alert_keep_s: Tick,
@@ -81,7 +105,9 @@ impl Default for PortScanConfig {
             hosts: 5,
             exempt: Vec::new(),
             volume: None,
+            flood: Some(FloodPolicy::default()),
             trails_max: 1 << 16,
+            samples_max: 1 << 12,
             alerts_max: 1 << 13,
             alert_keep_s: 3_600,
         }

@@ -44,6 +44,10 @@ impl PortScan {
             .as_ref()
             .is_some_and(|lesson| lesson.consequence.is_some() && lesson.prober.host == source)
             && self.config.response != Response::Detect;
+        let handshake = match blocks {
+            true => None,
+            false => self.handshake(&ask, &clue)?,
+        };
         let addition = match traffic {
             Some(traffic) if !blocks => traffic.addition(self, &ask)?,
             _ => None,
@@ -55,6 +59,9 @@ impl PortScan {
         }
         if let Some(addition) = addition {
             addition.write(&mut act);
+        }
+        if let Some(handshake) = handshake {
+            handshake.write(&mut act);
         }
         Ok(if blocks {
             Verdict::Drop(Reason::Blocked)

@@ -1,10 +1,11 @@
-//! Finds port scans and sweeps, tells every instance, and blocks who scans; may also block a destination port whose
+//! Finds port scans, sweeps and SYN floods, tells every instance, and blocks who scans; may also block a destination port whose
 //! traffic passes a volume (the IDPS of Constellation §3.1 and §6.6). Imports `asterism_function` alone.
 //!
 //! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table:
 //! each source has a trail of small sets that join (`trail.rs`, read it first). A packet is read for what it says
 //! about whose probes (`clue.rs`); a trail that grew is judged (`learn.rs`); what comes of it is an alert and a block
-//! (`alert.rs`), which every instance knows after the lag. `metrics.rs` is what programs see of it all.
+//! (`alert.rs`), which every instance knows after the lag. Floods are found by handshakes of services, not by sources
+//! (`flood.rs`). `metrics.rs` is what programs see of it all.
 //!
 //! Not seen: probes slower than a window allows; probes in fragments too small for a transport header; ACK probes
 //! whose source port is below the probed one; probes of as many ports as hosts, one each, which look like a
@@ -13,6 +14,8 @@
 mod alert;
 mod clue;
 mod config;
+mod flood;
+mod handshakes;
 mod learn;
 mod metrics;
 mod trail;
@@ -21,17 +24,19 @@ mod volume;
 use asterism_function::objects::hash;
 use asterism_function::{
     Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, OwnMetric, PortNumber, Reason,
-    Tick, Verdict, state,
+    Tick, Verdict, Window, WindowedCountMin, state,
 };
 
 pub use crate::host::Host;
 pub use alert::{Alert, Block, Subject, Watch};
-pub use config::{PortScanConfig, Response, VolumePolicy};
+pub use config::{FloodPolicy, PortScanConfig, Response, VolumePolicy};
+pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
 use crate::notice;
 
 use clue::{Clue, What};
+use flood::Floods;
 use trail::{Set, Thresholds};
 use volume::Traffic;
 
@@ -48,7 +53,13 @@ pub struct PortScanState {
     pub volume: Counters<u16>,
     /// Destination ports whose volume is measured in a window, or that are blocked.
     pub watched: Map<u16, Watch>,
-    /// Probes, alerts, blocks and watches for which there was no room.
+    /// About how many SYNs each service got lately; next to nothing without a flood policy.
+    pub syns: WindowedCountMin<Service>,
+    /// What became of handshakes with services that get many SYNs: up to three samples each.
+    pub handshakes: Map<Sample, Handshakes>,
+    /// Floods found lately: one for each service.
+    pub floods: Map<Service, Flood>,
+    /// Probes, alerts, blocks, watches and handshakes for which there was no room.
     pub unrecorded: Counter,
 }
 
@@ -62,6 +73,16 @@ impl PortScanState {
             .for_each(|row, alert| alerts.push((row.0, *alert)));
         alerts.sort_by_key(|(subject, alert)| (alert.first, *subject));
         alerts
+    }
+
+    /// Floods of the last minute or so, the oldest first. For the control plane.
+    #[must_use]
+    pub fn floods(&self) -> Vec<(Service, Flood)> {
+        let mut floods = Vec::with_capacity(self.floods.len());
+        self.floods
+            .for_each(|row, flood| floods.push((row.0, *flood)));
+        floods.sort_by_key(|(service, flood)| (flood.first, *service));
+        floods
     }
 
     /// Sources that are blocked at time `now`, with the end of their block; sorted. For the control plane.
@@ -83,6 +104,7 @@ impl PortScanState {
 pub struct PortScan {
     config: PortScanConfig,
     thresholds: Thresholds,
+    floods: Option<Floods>,
     exempt: Vec<Host>,
 }
 
@@ -101,6 +123,7 @@ impl PortScan {
             .map(|&address| address.into())
             .collect();
         Self {
+            floods: config.flood.map(Floods::new),
             config,
             thresholds,
             exempt,
@@ -122,7 +145,7 @@ impl PortScan {
         }
     }
 
-    /// Handles an IP packet without a volume policy, or hands it on.
+    /// Handles an IP packet while nothing is measured, or hands it on.
     #[inline(always)]
     fn handle(
         &self,
@@ -130,7 +153,7 @@ impl PortScan {
         source: Host,
         clue: Option<Clue>,
     ) -> Result<Verdict, Late> {
-        if self.config.volume.is_some() {
+        if self.config.volume.is_some() | !ask.handshakes.is_empty() {
             return self.handle_measured(ask, source, clue);
         }
         let is_blocked = Self::is_blocked(&ask, &source);
@@ -147,7 +170,7 @@ impl PortScan {
         }
     }
 
-    /// The same with a volume policy.
+    /// The same with a volume policy, or while a service is looked at that may be flooded.
     #[inline(never)]
     fn handle_measured(
         &self,
@@ -176,11 +199,20 @@ impl PortScan {
         if let (true, Some(clue)) = (teaches, clue) {
             return self.learn(ask, source, clue, traffic);
         }
+        let addition = match traffic {
+            Some(traffic) => traffic.addition(self, &ask)?,
+            None => None,
+        };
+        let handshake = self.acknowledged(&ask)?;
         let out = forward(&ask);
-        if let Some(traffic) = traffic
-            && let Some(addition) = traffic.addition(self, &ask)?
-        {
-            addition.write(&mut ask.act()?);
+        if addition.is_some() || handshake.is_some() {
+            let mut act = ask.act()?;
+            if let Some(addition) = addition {
+                addition.write(&mut act);
+            }
+            if let Some(handshake) = handshake {
+                handshake.write(&mut act);
+            }
         }
         Ok(Verdict::Forward(out))
     }
@@ -261,6 +293,15 @@ impl NetworkFunction for PortScan {
             }) if window_s > 0 => window_s.saturating_mul(2).max(block_s),
             _ => 0,
         };
+        let (syns, window_s) = match &self.floods {
+            Some(floods) => (flood::SYNS_KNOWN, floods.window_s),
+            None => ((0.5, 0.5), 1),
+        };
+        let window = Window {
+            buckets: 2,
+            bucket_seconds: window_s,
+        };
+        let of_floods = |most: u32| if self.floods.is_some() { most } else { 1 };
         PortScanState {
             trails: builder.table(
                 "trails",
@@ -276,6 +317,13 @@ impl NetworkFunction for PortScan {
                 if config.volume.is_some() { 1 << 16 } else { 1 },
                 &[watch_s],
             ),
+            syns: builder.windowed_count_min("syns", syns, window),
+            handshakes: builder.table(
+                "handshakes",
+                of_floods(config.samples_max),
+                &[window_s.saturating_mul(2)],
+            ),
+            floods: builder.table("floods", of_floods(config.alerts_max), &[flood::NOTED_S]),
             unrecorded: builder.counter("unrecorded"),
         }
     }
@@ -288,7 +336,7 @@ impl NetworkFunction for PortScan {
         }
     }
 
-    /// Alerts, then ports that are blocked for their volume, as [`Notice::read_all`](crate::notice::Notice::read_all) reads them.
+    /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](crate::notice::Notice::read_all) reads them.
     fn report(
         &self,
         state: &PortScanState,
@@ -312,8 +360,13 @@ impl NetworkFunction for PortScan {
             .config
             .volume
             .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
+        let flood = self.floods.as_ref().map_or(0, Floods::schema);
         // The last number stands for how alerts are written.
-        hash::words(self.config.window_s.into(), volume_s, 1)
+        hash::words(
+            hash::words(self.config.window_s.into(), volume_s, 1),
+            flood,
+            1,
+        )
     }
 }
 

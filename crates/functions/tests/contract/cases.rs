@@ -12,7 +12,7 @@ use asterism_functions::limiter::{Limit, Limiter, LimiterConfig, Unit};
 use asterism_functions::monitor::{Monitor, MonitorConfig};
 use asterism_functions::nat::Nat;
 use asterism_functions::pass_through::{Access, PassThrough};
-use asterism_functions::port_scan::{PortScan, PortScanConfig, VolumePolicy};
+use asterism_functions::port_scan::{FloodPolicy, PortScan, PortScanConfig, VolumePolicy};
 use asterism_functions::signature::{Fragments, Response, SignatureConfig, Signatures};
 use asterism_functions::span::{Copied, Span};
 
@@ -25,6 +25,8 @@ const OUT: PortNumber = PortNumber(1);
 const SUMS: &str = "sums of packets have no end";
 const PLACES: &str =
     "a sketch has a place for all that ever came; what is older than an interval counts no more";
+const CELLS: &str =
+    "a sketch has all its cells from the start; what is older than its window counts no more";
 const BLOCKS: &str = "an entry is kept for as long as the longest block may last, a week";
 
 fn now(port: PortNumber, packet: Vec<u8>) -> Step {
@@ -331,6 +333,18 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
                 now(IN, made::syn6(6, (7, number))),
             ]);
         }
+        // A service that is looked at, two thirds of whose handshakes stay open, and is judged in the next window.
+        for number in 0..90u16 {
+            let client = (1_000 + number, 40_000);
+            steps.push(now(IN, made::tcp(client, (8, 443), TcpFlags::SYN, b"")));
+            if number % 3 == 0 {
+                steps.push(now(IN, made::tcp(client, (8, 443), TcpFlags::ACK, b"")));
+            }
+        }
+        for number in 0..10u16 {
+            let wait = if number == 0 { 4 } else { 0 };
+            steps.push((wait, IN, made::syn(2_000 + number, (8, 443))));
+        }
         steps
     }
     Contract {
@@ -341,6 +355,10 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
                     window_s: 10,
                     block_s: 60,
                 }),
+                flood: Some(FloodPolicy {
+                    handshakes: 16,
+                    window_s: 3,
+                }),
                 ..PortScanConfig::default()
             })
         },
@@ -349,7 +367,7 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
             (Reason::Blocked, ByPackets),
             (Reason::PortBlocked, ByPackets),
         ],
-        keeps: &[("volume", SUMS), ("unrecorded", SUMS)],
+        keeps: &[("volume", SUMS), ("syns", CELLS), ("unrecorded", SUMS)],
         shares: None,
     }
 }
@@ -565,6 +583,7 @@ pub(crate) fn chain() -> Contract<Chain> {
         ],
         keeps: &[
             ("watch.volume", SUMS),
+            ("watch.syns", CELLS),
             ("watch.unrecorded", SUMS),
             ("count.packets", SUMS),
         ],

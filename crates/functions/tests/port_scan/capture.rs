@@ -80,6 +80,7 @@ pub(crate) fn run(config: PortScanConfig, steps: &[Step]) -> (Vec<(Subject, Aler
     for (seconds, frame) in steps {
         if *seconds > 0 {
             alerts.extend(kit.state().alerts());
+            assert_eq!(kit.state().floods(), []);
             kit.advance(*seconds);
         }
         let outcome = kit.packet(PortNumber(0), frame);
@@ -90,6 +91,7 @@ pub(crate) fn run(config: PortScanConfig, steps: &[Step]) -> (Vec<(Subject, Aler
         ));
     }
     assert_eq!(kit.state().unrecorded.get(), Ok(0));
+    assert_eq!(kit.state().floods(), []);
     alerts.extend(kit.state().alerts());
     (alerts.into_iter().collect(), dropped)
 }

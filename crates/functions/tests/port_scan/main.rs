@@ -2,6 +2,7 @@
 
 mod capture;
 mod cluster;
+mod flood;
 mod hostile;
 mod labelled;
 mod metrics;

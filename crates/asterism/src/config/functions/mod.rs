@@ -36,7 +36,7 @@ pub use nat::{
 };
 pub use outside::{Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};
-pub use port_scan::{PortScanSettings, Volume};
+pub use port_scan::{Flooded, PortScanSettings, Volume};
 pub use signature::{Blocked, SignatureSettings, Wanted};
 pub use span::{Copied, SpanSettings};
 
@@ -637,5 +637,9 @@ mod tests {
         };
         let made = settings.function(&function.objects).unwrap();
         assert_eq!(*made.config(), PortScanConfig::default());
+        let empty = read("[function.port-scan]\nflood = {}").function;
+        assert_eq!(empty.settings, function.settings);
+        let none = read("[function.port-scan]\nflood = { handshakes = 0 }").function;
+        assert!(matches!(none.settings, Settings::PortScan(settings) if settings.flood.is_none()));
     }
 }

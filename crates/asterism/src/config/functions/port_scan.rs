@@ -4,7 +4,9 @@ use core::net::Ipv4Addr;
 use core::time::Duration;
 
 use asterism_function::Tick;
-use asterism_functions::port_scan::{PortScan, PortScanConfig, Response, VolumePolicy};
+use asterism_functions::port_scan::{
+    FloodPolicy, PortScan, PortScanConfig, Response, VolumePolicy,
+};
 
 use super::{
     DROP, Described, FunctionSettings, ObjectKind, REPLICATED, Settings, absent, capacity,
@@ -14,7 +16,7 @@ use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{Kind, Value, Word};
 use crate::config::objects::{self, ObjectChoice};
 use crate::config::section::{Default, Field, Section, Values};
-use crate::config::value::show_duration;
+use crate::config::value::{show_count, show_duration};
 
 /// What the port-scan detector is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,17 @@ pub struct PortScanSettings {
     pub exempt: Vec<Ipv4Addr>,
     /// The volume policy.
     pub volume: Option<Volume>,
+    /// What makes a SYN flood, if they are looked for.
+    pub flood: Option<Flooded>,
+}
+
+/// A service with so many handshakes that are not completed is flooded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flooded {
+    /// Handshakes begun within the window and not completed, over all hosts.
+    pub handshakes: u32,
+    /// The window.
+    pub window: Duration,
 }
 
 /// A destination port that gets more than this is blocked for everybody.
@@ -90,6 +103,29 @@ object!(
     [placement(REPLICATED), delay(), absent(DROP)]
 );
 object!(
+    SYNS,
+    "function.port-scan.state.syns",
+    "About how many SYNs each service got lately: a sketch.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    HANDSHAKES,
+    "function.port-scan.state.handshakes",
+    "What became of handshakes with services that get many SYNs; up to three entries a service.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("4_096")
+    ]
+);
+object!(
+    FLOODS,
+    "function.port-scan.state.floods",
+    "SYN floods found, each for a minute; as many as `alerts` or `blocked`.",
+    [placement(REPLICATED), delay(), absent(DROP)]
+);
+object!(
     UNRECORDED,
     "function.port-scan.state.unrecorded",
     "How often there was no room.",
@@ -105,6 +141,9 @@ pub(super) const PORT_SCAN: Described = Described {
         described("alerts", ObjectKind::Table, &ALERTS),
         described("volume", ObjectKind::Counter, &VOLUME_COUNTS),
         described("watched", ObjectKind::Table, &WATCHED),
+        described("syns", ObjectKind::Counter, &SYNS),
+        described("handshakes", ObjectKind::Table, &HANDSHAKES),
+        described("floods", ObjectKind::Table, &FLOODS),
         described("unrecorded", ObjectKind::Counter, &UNRECORDED),
     ],
     together: &[],
@@ -113,7 +152,7 @@ pub(super) const PORT_SCAN: Described = Described {
 
 static SETTINGS: Section = Section {
     path: "function.port-scan",
-    meaning: "Finds port scans and sweeps, tells every host, and blocks who scans.",
+    meaning: "Finds port scans, sweeps and SYN floods, tells every host, and blocks who scans.",
     fields: &[
         Field {
             name: "response",
@@ -165,13 +204,19 @@ static SETTINGS: Section = Section {
                 most: 1024,
             },
             default: Default::Is("[]"),
-            meaning: "Sources that never raise an alert: monitoring, resolvers, name servers.",
+            meaning: "Sources that never raise an alert: monitoring, resolvers, name servers. Their handshakes are part of no flood.",
         },
         Field {
             name: "volume",
             kind: Kind::Table(&VOLUME),
             default: Default::Unset("no port is blocked for its volume"),
             meaning: "Blocks a destination port that gets too much.",
+        },
+        Field {
+            name: "flood",
+            kind: Kind::Table(&FLOOD),
+            default: Default::Unset("the defaults of its fields"),
+            meaning: "Finds services that get too many SYNs. Nothing is dropped for it, as sources of a flood are forged.",
         },
     ],
 };
@@ -204,6 +249,26 @@ static VOLUME: Section = Section {
     ],
 };
 
+static FLOOD: Section = Section {
+    path: "function.port-scan.flood",
+    meaning: "Finds services that get too many SYNs, over all hosts.",
+    fields: &[
+        Field {
+            name: "handshakes",
+            kind: Kind::Count {
+                least: 0,
+                most: 10_000_000,
+            },
+            default: Default::Is("500"),
+            meaning: "How many handshakes of an address and port that are begun in a window and not completed are a flood, about; 0 looks for none.",
+        },
+        seconds("window", 3, "\"5s\"", "The window that they are begun in."),
+    ],
+};
+
+/// Fewer handshakes are no flood: they are not told from chance.
+const HANDSHAKES_LEAST: u64 = 16;
+
 fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     let blocks = values.choice("response")? == "block";
     if !blocks && let Some(place) = values.place("block") {
@@ -220,6 +285,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         (Some(values.clone()), "window"),
         (values.table("volume"), "block"),
         (values.table("volume"), "window"),
+        (values.table("flood"), "window"),
     ] {
         if let Some(table) = table {
             check_whole_seconds(&table, field, report);
@@ -236,6 +302,21 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
                 volume.span_of("block"),
             )
             .help("write how long, such as block = \"10m\""),
+        );
+    }
+    let flood = values.table("flood");
+    if let Some(flood) = &flood
+        && let Some(handshakes) = flood.count("handshakes")
+        && (1..HANDSHAKES_LEAST).contains(&handshakes)
+    {
+        report.add(
+            Diagnostic::error(
+                format!("{handshakes} handshakes are too few to tell a flood from chance"),
+                flood.span_of("handshakes"),
+            )
+            .help(format!(
+                "write handshakes = {HANDSHAKES_LEAST} or more, or handshakes = 0 to look for no floods"
+            )),
         );
     }
     let list = values.list("exempt")?.into_iter();
@@ -266,7 +347,27 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
                 block: volume.duration("block")?,
             }),
         },
+        flood: match flood {
+            None => Some(Flooded::default()),
+            Some(flood) => match u32::try_from(flood.count("handshakes")?).ok()? {
+                0 => None,
+                handshakes => Some(Flooded {
+                    handshakes,
+                    window: flood.duration("window")?,
+                }),
+            },
+        },
     }))
+}
+
+impl core::default::Default for Flooded {
+    fn default() -> Self {
+        let policy = FloodPolicy::default();
+        Self {
+            handshakes: policy.handshakes,
+            window: Duration::from_secs(policy.window_s.into()),
+        }
+    }
 }
 
 impl FunctionSettings for PortScanSettings {
@@ -276,6 +377,7 @@ impl FunctionSettings for PortScanSettings {
         let of = |name| objects::capacity(objects, name);
         Ok(PortScan::new(PortScanConfig {
             trails_max: of("trails"),
+            samples_max: of("handshakes"),
             alerts_max: of("alerts").max(of("blocked")),
             ..config(self)
         }))
@@ -286,8 +388,15 @@ impl FunctionSettings for PortScanSettings {
             Some(block) => format!("is blocked for {}", show_duration(block)),
             None => "is reported".to_owned(),
         };
+        let flood = self.flood.map_or_else(String::new, |flood| {
+            format!(
+                "; a service with {} handshakes begun within {} and not completed is reported",
+                show_count(flood.handshakes.into()),
+                show_duration(flood.window)
+            )
+        });
         format!(
-            "a source with {} unanswered ports or {} refusing hosts within {} {response}",
+            "a source with {} unanswered ports or {} refusing hosts within {} {response}{flood}",
             self.ports,
             self.hosts,
             show_duration(self.window)
@@ -316,6 +425,10 @@ fn config(settings: &PortScanSettings) -> PortScanConfig {
             bits: volume.bits,
             window_s: seconds(volume.window),
             block_s: seconds(volume.block),
+        }),
+        flood: settings.flood.map(|flood| FloodPolicy {
+            handshakes: flood.handshakes,
+            window_s: seconds(flood.window),
         }),
         ..PortScanConfig::default()
     }
