@@ -68,6 +68,7 @@ fn the_examples_are_good() {
         ("monitor.toml", "exported to 192.0.2.9:4739"),
         ("carrier-nat.toml", "4 blocks of 512 ports a subscriber"),
         ("limiter.toml", "sources 2,000 packets a second"),
+        ("cache-digests.toml", "queries to 2 web caches"),
     ] {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
         let (end, stdout, stderr) = check(&["check", examples.join(file).to_str().unwrap()]);
@@ -76,30 +77,51 @@ fn the_examples_are_good() {
     }
 }
 
-/// One of several hosts, whose key is not shipped.
-#[test]
-fn the_example_of_a_chain_is_good() {
+/// A folder with files of an example of several hosts, whose key is not shipped: without one it is refused.
+fn with_key(files: &[&str]) -> (tempfile::TempDir, String) {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples");
     let folder = tempfile::tempdir().unwrap();
-    for file in ["chain.toml", "chain.rules"] {
+    for file in files {
         std::fs::copy(examples.join(file), folder.path().join(file)).unwrap();
     }
-    let path = folder.path().join("chain.toml");
-    let path = path.to_str().unwrap();
-    let (end, _, stderr) = check(&["check", path]);
+    let path = folder.path().join(files[0]).to_str().unwrap().to_owned();
+    let (end, _, stderr) = check(&["check", &path]);
     assert!(
         end != End::Done && stderr.contains("cluster.key"),
         "{stderr}"
     );
     asterism::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn the_example_of_a_chain_is_good() {
+    let (_folder, path) = with_key(&["chain.toml", "chain.rules"]);
     for member in ["a", "b"] {
-        let (end, stdout, stderr) = check(&["check", path, "--member", member]);
+        let (end, stdout, stderr) = check(&["check", &path, "--member", member]);
         assert_eq!(end, End::Done, "{stderr}");
         for expected in [
             "firewall: 3 rules of chain.rules",
             "then nat: ",
             "then port-scan: ",
             "bypassed when it is full, or late for 20ms",
+        ] {
+            assert!(stdout.contains(expected), "{expected} is not in {stdout}");
+        }
+    }
+}
+
+#[test]
+fn the_example_of_an_intrusion_detection_is_good() {
+    let (_folder, path) = with_key(&["idps.toml"]);
+    for member in ["a", "b", "c"] {
+        let (end, stdout, stderr) = check(&["check", &path, "--member", member]);
+        assert_eq!(end, End::Done, "{stderr}");
+        for expected in [
+            "port-scan: a source with 7 unanswered ports or 5 refusing hosts",
+            "a service with 2,000 handshakes begun within 5s and not completed is reported",
+            "then signature: ",
+            "alerts written to /var/log/asterism/eve.json",
         ] {
             assert!(stdout.contains(expected), "{expected} is not in {stdout}");
         }
