@@ -187,6 +187,35 @@ fn rules_of_a_firewall_in_a_chain_change_while_packets_flow() {
     rules_change(&cluster, "guard");
 }
 
+#[test]
+fn who_is_exempt_by_a_reload_is_let_through_though_he_is_blocked() {
+    let cluster = Cluster::of(1, "", "[function.port-scan]\nports = 7\n");
+    let mut a = cluster.start(0);
+    let mut traffic = Traffic {
+        inside: cluster.end("a", "inside"),
+        outside: cluster.end("a", "outside"),
+        left: Vec::new(),
+    };
+    let found = (1_100..1_140).find(|port| !traffic.passes(&a, &to_port(*port)));
+    assert!(found.is_some(), "a scan of forty ports is blocked");
+    assert!(!traffic.passes(&a, &to_port(1_200)));
+    let exempt = format!("ports = 8\nexempt = [\"{}\"]", to_port(1).source);
+    cluster.edit("ports = 7", &exempt);
+    let (end, text) = a.command(&["reload"]);
+    assert!(
+        end == End::Done && text.contains("[function.port-scan] exempt"),
+        "{text}"
+    );
+    assert!(traffic.passes(&a, &to_port(1_201)));
+    // What evidence is kept by cannot change, and with it nothing does.
+    cluster.edit(&exempt, "ports = 8\nwindow = \"2m\"");
+    let (end, text) = a.command(&["reload"]);
+    let said = "[function.port-scan] window cannot change while the host runs";
+    assert!(end == End::File && text.contains(said), "{text}");
+    assert!(traffic.passes(&a, &to_port(1_202)));
+    a.stop();
+}
+
 /// A request that takes its time does not keep what was reloaded from being in force.
 #[test]
 fn a_reload_does_not_wait_for_a_trace() {

@@ -176,7 +176,7 @@ impl PortScan {
         ask: &Ask<'_, PortScanState>,
         clue: &Clue,
     ) -> Result<Option<Lesson>, Late> {
-        if self.exempt.contains(&clue.prober) || clue.target.is_group() {
+        if self.is_exempt(&clue.prober) || clue.target.is_group() {
             return Ok(None);
         }
         let service = Service {
@@ -236,6 +236,9 @@ impl PortScan {
         let Some(floods) = &self.floods else {
             return Ok(None);
         };
+        if ask.handshakes.is_empty() {
+            return Ok(None);
+        }
         let packet = ask.packet();
         let is_of_connection = packet.tcp_flags().is_some_and(|flags| {
             flags.contains(TcpFlags::ACK) && !flags.intersects(TcpFlags::SYN | TcpFlags::RST)

@@ -97,7 +97,7 @@ impl PortScan {
             _ => trail.judge(clue.class, epoch, self.thresholds),
         };
         let consequence = match finding {
-            Some(finding) if !self.exempt.contains(&clue.prober) => {
+            Some(finding) if !self.is_exempt(&clue.prober) => {
                 Some(self.consequence(ask, clue, &finding, &trail)?)
             }
             _ => None,

@@ -105,6 +105,7 @@ pub struct PortScan {
     config: PortScanConfig,
     thresholds: Thresholds,
     floods: Option<Floods>,
+    /// In order.
     exempt: Vec<Host>,
 }
 
@@ -117,11 +118,12 @@ impl PortScan {
             ports: config.ports.max(1),
             hosts: config.hosts.max(1),
         };
-        let exempt = config
+        let mut exempt: Vec<Host> = config
             .exempt
             .iter()
             .map(|&address| address.into())
             .collect();
+        exempt.sort_unstable();
         Self {
             floods: config.flood.map(Floods::new),
             config,
@@ -156,7 +158,7 @@ impl PortScan {
         if self.config.volume.is_some() | !ask.handshakes.is_empty() {
             return self.handle_measured(ask, source, clue);
         }
-        let is_blocked = Self::is_blocked(&ask, &source);
+        let is_blocked = self.is_blocked(&ask, &source);
         let Some(clue) = clue else {
             return Ok(match is_blocked? {
                 true => Verdict::Drop(Reason::Blocked),
@@ -183,7 +185,7 @@ impl PortScan {
             None => Ok(false),
         };
         let (is_blocked, teaches, traffic) = ask.all((
-            Self::is_blocked(&ask, &source),
+            self.is_blocked(&ask, &source),
             teaches,
             Traffic::of(self, &ask),
         ))?;
@@ -217,11 +219,16 @@ impl PortScan {
         Ok(Verdict::Forward(out))
     }
 
-    /// Whether the packet's source is blocked.
+    /// Whether the packet's source is blocked. Who was exempted since is not, whatever others still hold against him.
     #[inline(always)]
-    fn is_blocked(ask: &Ask<'_, PortScanState>, source: &Host) -> Result<bool, Late> {
+    fn is_blocked(&self, ask: &Ask<'_, PortScanState>, source: &Host) -> Result<bool, Late> {
         let block = ask.blocked.get(source)?;
-        Ok(block.is_some_and(|block| ask.now() < block.value.until))
+        Ok(block.is_some_and(|block| ask.now() < block.value.until && !self.is_exempt(source)))
+    }
+
+    /// Whether a source never raises an alert.
+    fn is_exempt(&self, source: &Host) -> bool {
+        self.exempt.binary_search(source).is_ok()
     }
 
     /// Whether a clue may add to what is known. Looks at the words that it needs where they lie: what a quiet flow

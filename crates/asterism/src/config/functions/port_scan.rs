@@ -372,6 +372,7 @@ impl core::default::Default for Flooded {
 
 impl FunctionSettings for PortScanSettings {
     type Function = PortScan;
+    const CHANGEABLE: &'static [&'static str] = &["ports", "hosts", "exempt"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, String> {
         let of = |name| objects::capacity(objects, name);
@@ -381,6 +382,27 @@ impl FunctionSettings for PortScanSettings {
             alerts_max: of("alerts").max(of("blocked")),
             ..config(self)
         }))
+    }
+
+    /// What evidence amounts to, and whose does not count: all else is what the state was made of, or how evidence is kept.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let with_thresholds = Self {
+            ports: wanted.ports,
+            hosts: wanted.hosts,
+            exempt: wanted.exempt.clone(),
+            ..self.clone()
+        };
+        (with_thresholds == *wanted).then(|| {
+            [
+                ("ports", self.ports != wanted.ports),
+                ("hosts", self.hosts != wanted.hosts),
+                ("exempt", self.exempt != wanted.exempt),
+            ]
+            .into_iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(field, _)| field.to_owned())
+            .collect()
+        })
     }
 
     fn words(&self) -> String {
@@ -431,5 +453,44 @@ fn config(settings: &PortScanSettings) -> PortScanConfig {
             window_s: seconds(flood.window),
         }),
         ..PortScanConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn read(fields: &str) -> PortScanSettings {
+        let text = format!("[function.port-scan]\n{fields}");
+        let (config, report) = Config::read("test.toml", &text);
+        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+        let Settings::PortScan(settings) = config.function.settings else {
+            panic!("a detector of port scans")
+        };
+        settings
+    }
+
+    #[test]
+    fn thresholds_and_exempt_sources_may_change_while_it_runs_and_nothing_else() {
+        let now = read("ports = 7");
+        assert_eq!(now.change_to(&read("# a comment\n")), Some(Vec::new()));
+        let wanted = read("ports = 9\nhosts = 8\nexempt = [\"192.0.2.9\"]");
+        let changed = now.change_to(&wanted).expect("they can change");
+        assert_eq!(changed, PortScanSettings::CHANGEABLE);
+        assert_eq!(
+            now.change_to(&read("hosts = 8")),
+            Some(vec!["hosts".to_owned()])
+        );
+        for other in [
+            "window = \"2m\"",
+            "response = \"detect\"",
+            "block = \"1m\"",
+            "flood = { handshakes = 600 }",
+            "volume = { megabits = 9 }",
+        ] {
+            let wanted = read(&format!("ports = 9\n{other}"));
+            assert_eq!(now.change_to(&wanted), None, "{other}");
+        }
     }
 }
