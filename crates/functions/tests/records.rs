@@ -98,7 +98,10 @@ fn records_are_what_they_were() {
     let digests = [
         ("host", key::<host::Host>(HOST)),
         ("host of IPv6", key::<host::Host>(HOST6)),
-        ("firewall block", value::<firewall::Block>("01020304")),
+        (
+            "firewall block",
+            value::<firewall::Block>("01020304 d804 05060708"),
+        ),
         (
             "firewall subject",
             key::<firewall::Subject>(&with(&["07000000", HOST])),

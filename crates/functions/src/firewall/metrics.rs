@@ -19,7 +19,7 @@ pub(super) fn number_of(action: Action) -> u32 {
     }
 }
 
-pub(super) const METRICS: [OwnMetric; 6] = [
+pub(super) const METRICS: [OwnMetric; 8] = [
     OwnMetric::gauge(
         "flows",
         "Flows that are known, of all hosts, as this one knows; those that ended count until they idle out.",
@@ -44,6 +44,14 @@ pub(super) const METRICS: [OwnMetric; 6] = [
         "blocked_flows_total",
         "First packets of new flows of all hosts for which a rule blocked their source.",
     ),
+    OwnMetric::counter(
+        "blocks_without_room_total",
+        "Packets whose source a rule would have blocked, had there been room: over all hosts, as this one knows.",
+    ),
+    OwnMetric::counter(
+        "events_without_room_total",
+        "Packets that would have been noted, had there been room: over all hosts, as this one knows.",
+    ),
 ];
 
 impl FirewallState {
@@ -55,6 +63,10 @@ impl FirewallState {
             self.events.len() as u64,
         ]);
         values.extend([ALLOWED, DROPPED, BLOCKED].map(|number| self.hits.total(&number)));
+        values.extend([
+            self.blocks_without_room.total(),
+            self.events_without_room.total(),
+        ]);
     }
 
     /// Half-open connections of all sources now, as the limit counts them.

@@ -21,8 +21,8 @@ mod track;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Act, Ask, At, Builder, Counters, Fragment, Late, Map, NetworkFunction, OwnMetric, PortNumber,
-    Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
+    Act, Ask, At, Builder, Counter, Counters, Fragment, Late, Map, NetworkFunction, OwnMetric,
+    PortNumber, Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
 };
 
 pub use crate::host::Host;
@@ -56,6 +56,10 @@ pub struct FirewallState {
     pub hits: Counters<u32>,
     /// What rules with `log` decided on, and who met a limit: one entry for each rule and source within a minute.
     pub events: Map<Subject, Event>,
+    /// Packets whose source was not blocked for want of room.
+    pub blocks_without_room: Counter,
+    /// Packets that were not noted for want of room.
+    pub events_without_room: Counter,
 }
 
 impl FirewallState {
@@ -285,14 +289,11 @@ impl NetworkFunction for Firewall {
                 HANDSHAKES,
             ),
             fragments: builder.table("fragments", config.fragments_max, &FRAGMENTS_IDLE),
-            // Entries are never touched: the longest block ends first.
-            blocked: builder.table(
-                "blocked",
-                config.blocked_max,
-                &[text::BLOCK_SECONDS_MAX as Tick],
-            ),
+            blocked: builder.table("blocked", config.blocked_max, &note::BLOCK_IDLE),
             hits: builder.counters("hits", 2 * rules_max),
             events: builder.table("events", config.events_max, &config::EVENT_IDLE),
+            blocks_without_room: builder.counter("blocks_without_room"),
+            events_without_room: builder.counter("events_without_room"),
         }
     }
 
@@ -362,6 +363,6 @@ impl NetworkFunction for Firewall {
         for number in config.idle.classes().iter().chain(&counts) {
             bytes.extend(number.to_be_bytes());
         }
-        hash::bytes(&bytes, 0x4649_5245_5741_4C01)
+        hash::bytes(&bytes, 0x4649_5245_5741_4C02)
     }
 }

@@ -1,19 +1,60 @@
-//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `track`.
+//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `text`, `track`.
 
 use asterism_function::{Key, Packet, Tick, Value, Wire};
 
 use super::flow::{Direction, Flow};
 use super::rules::Action;
+use super::text::BLOCK_SECONDS_MAX;
 use super::track::has_ports;
 use crate::host::Host;
 use crate::notice::{End, Notice, Outcome};
 
-/// A source that is blocked. Joins: the latest end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+/// A source that is blocked. Joins: the one that ends last, whole; of two that end together the longer one.
+///
+/// Entries are never touched, so one is held from when its block was written, or later: for at least as long as the block
+/// lasts, if its idle class is that of the block that ends last. A maximum of classes would hold a source for a week more that was
+/// blocked for ten minutes at the end of a long block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
+#[join(max)]
+#[value(idle_class = Self::class)]
 pub struct Block {
     /// From this time on it is not, in seconds of the cluster's time.
-    #[join(max)]
     pub until: Tick,
+    /// For how long it was blocked, in seconds.
+    #[wire(varint)]
+    pub seconds: Tick,
+    /// By which rule, as [`Rule::number`](super::Rule::number).
+    pub rule: u32,
+}
+
+/// Seconds that an entry of each idle class is held: a block is in the first class that is no shorter. Times that people write,
+/// close together where blocks are short: those are many when a table fills.
+pub(super) const BLOCK_IDLE: [Tick; 8] = [
+    60,
+    300,
+    600,
+    1_800,
+    3_600,
+    6 * 3_600,
+    24 * 3_600,
+    BLOCK_SECONDS_MAX as Tick,
+];
+
+impl Block {
+    /// A block that begins now.
+    pub(super) const fn new(now: Tick, seconds: Tick, rule: u32) -> Self {
+        Self {
+            until: now.saturating_add(seconds),
+            seconds,
+            rule,
+        }
+    }
+
+    fn class(&self) -> u8 {
+        let longer = |idle: &&Tick| **idle < self.seconds;
+        let class = BLOCK_IDLE.iter().take_while(longer).count();
+        class.min(BLOCK_IDLE.len() - 1) as u8
+    }
 }
 
 /// The number of no rule, but of the limits on half-open connections: the default has it, which is never noted.
@@ -147,9 +188,7 @@ mod tests {
             line: (draw / 3 % 3) as u32,
             flow,
         };
-        let block = |draw: u64| Block {
-            until: (draw % 5) as u32,
-        };
+        let block = |draw: u64| Block::new((draw % 5) as u32, (draw / 5 % 4) as u32, 7);
         for draw in 0..200 {
             laws::value(event(draw), event(draw * 7 + 1), event(draw * 5 + 2));
             laws::value(block(draw), block(draw * 7 + 1), block(draw * 5 + 2));
@@ -165,5 +204,26 @@ mod tests {
         assert_eq!(Subject::decode(&mut input), Ok(subject));
         assert_eq!(Event::decode(&mut input), Ok(event(5)));
         assert!(input.is_empty());
+    }
+
+    #[test]
+    fn a_block_is_held_as_long_as_it_lasts_and_by_no_longer_class_than_needed() {
+        for seconds in [
+            1,
+            59,
+            60,
+            61,
+            600,
+            601,
+            3_600,
+            86_401,
+            BLOCK_SECONDS_MAX as Tick,
+        ] {
+            let class = usize::from(Block::new(5, seconds, 1).class());
+            assert!(BLOCK_IDLE[class] >= seconds, "{seconds} s");
+            assert!(class == 0 || BLOCK_IDLE[class - 1] < seconds, "{seconds} s");
+        }
+        // What a member of another build may write has a class, too.
+        assert_eq!(Block::new(5, Tick::MAX, 1).class(), 7);
     }
 }

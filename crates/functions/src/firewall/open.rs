@@ -13,7 +13,15 @@ use crate::host::Host;
 struct Notes {
     /// Of the rule, and of what it decided.
     hits: [Option<Tally<u32>>; 2],
-    event: Option<(Vacancy, Subject, Event)>,
+    event: Note,
+}
+
+/// An event that is to be noted.
+enum Note {
+    /// There is none, or it is noted already.
+    None,
+    New(Vacancy, Subject, Event),
+    NoRoom,
 }
 
 /// The change of a source's block.
@@ -21,6 +29,7 @@ enum Change {
     None,
     Update(At<Single<Host>, Block>, Block),
     Insert(Vacancy, Host, Block),
+    NoRoom,
 }
 
 /// A source and all sources together: connections that they began, to be counted up.
@@ -61,16 +70,16 @@ impl Firewall {
         }
         let notes = Self::notes(&ask, (action, rule), flow, source)?;
         let change = match action {
-            Action::Block(seconds) => Self::block(&ask, source, seconds)?,
+            Action::Block(seconds) => {
+                let number = rule.map_or(0, |rule| rule.number);
+                let block = Block::new(ask.now(), seconds, number);
+                Self::block(&ask, source, block)?
+            }
             _ => Change::None,
         };
         let mut act = ask.act()?;
         notes.write(&mut act);
-        match change {
-            Change::None => {}
-            Change::Update(at, block) => act.blocked.update(&at, block),
-            Change::Insert(vacancy, source, block) => act.blocked.insert(vacancy, source, block),
-        }
+        change.write(&mut act);
         Ok(Verdict::Drop(Reason::Denied))
     }
 
@@ -149,15 +158,14 @@ impl Firewall {
             rule: HALF_OPEN,
             source: who,
         };
-        if ask.events.get(&subject)?.is_none()
-            && let Some(vacancy) = ask.events.vacancy()?
-        {
-            let event = Event {
-                first: ask.now(),
-                line: direction as u32,
-                flow,
-            };
-            ask.act()?.events.insert(vacancy, subject, event);
+        let event = Event {
+            first: ask.now(),
+            line: direction as u32,
+            flow,
+        };
+        match Self::note(&ask, subject, event)? {
+            Note::None => {}
+            note => note.write(&mut ask.act()?),
         }
         Ok(Verdict::Drop(Reason::HalfOpenLimit))
     }
@@ -177,37 +185,39 @@ impl Firewall {
         let Some(rule) = rule.filter(|rule| rule.logs) else {
             return Ok(Notes {
                 hits: hits?,
-                event: None,
+                event: Note::None,
             });
         };
         let subject = Subject {
             rule: number,
             source,
         };
-        let (hits, known) = ask.all((hits, ask.events.get(&subject)))?;
-        let event = match known {
-            Some(_) => None,
-            None => ask.events.vacancy()?.map(|vacancy| {
-                let event = Event {
-                    first: ask.now(),
-                    line: rule.line,
-                    flow,
-                };
-                (vacancy, subject, event)
-            }),
+        let event = Event {
+            first: ask.now(),
+            line: rule.line,
+            flow,
         };
+        let (hits, event) = ask.all((hits, Self::note(ask, subject, event)))?;
         Ok(Notes { hits, event })
     }
 
-    fn block(ask: &Ask<'_, FirewallState>, source: Host, seconds: u32) -> Result<Change, Late> {
-        let block = Block {
-            until: ask.now().saturating_add(seconds),
-        };
+    /// An event, unless it is noted already.
+    fn note(ask: &Ask<'_, FirewallState>, subject: Subject, event: Event) -> Result<Note, Late> {
+        if ask.events.get(&subject)?.is_some() {
+            return Ok(Note::None);
+        }
+        Ok(match ask.events.vacancy()? {
+            Some(vacancy) => Note::New(vacancy, subject, event),
+            None => Note::NoRoom,
+        })
+    }
+
+    fn block(ask: &Ask<'_, FirewallState>, source: Host, block: Block) -> Result<Change, Late> {
         Ok(match ask.blocked.get(&source)? {
             Some(at) => Change::Update(at, block),
             None => match ask.blocked.vacancy()? {
                 Some(vacancy) => Change::Insert(vacancy, source, block),
-                None => Change::None,
+                None => Change::NoRoom,
             },
         })
     }
@@ -238,8 +248,27 @@ impl Notes {
         for hits in self.hits.iter().flatten() {
             act.hits.add(hits, 1);
         }
-        if let Some((vacancy, subject, event)) = self.event {
-            act.events.insert(vacancy, subject, event);
+        self.event.write(act);
+    }
+}
+
+impl Note {
+    fn write(self, act: &mut Act<'_, FirewallState>) {
+        match self {
+            Self::None => {}
+            Self::New(vacancy, subject, event) => act.events.insert(vacancy, subject, event),
+            Self::NoRoom => act.events_without_room.add(1),
+        }
+    }
+}
+
+impl Change {
+    fn write(self, act: &mut Act<'_, FirewallState>) {
+        match self {
+            Self::None => {}
+            Self::Update(at, block) => act.blocked.update(&at, block),
+            Self::Insert(vacancy, source, block) => act.blocked.insert(vacancy, source, block),
+            Self::NoRoom => act.blocks_without_room.add(1),
         }
     }
 }

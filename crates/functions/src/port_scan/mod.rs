@@ -63,6 +63,7 @@ pub struct PortScanState {
     pub unrecorded: Counter,
 }
 
+/// What is measured of it.
 impl PortScanState {
     /// All alerts, the oldest first: what this instance found and what others did, as far as it has arrived. For the
     /// control plane: walks the table and allocates.

@@ -54,6 +54,7 @@ pub struct SignatureState {
     pub unrecorded: Counter,
 }
 
+/// What is measured of it.
 impl SignatureState {
     /// All alerts, the oldest first: what this instance found and what others did, as far as it has arrived. For the
     /// control plane: walks the table and allocates.

@@ -27,7 +27,6 @@ const PLACES: &str =
     "a sketch has a place for all that ever came; what is older than an interval counts no more";
 const CELLS: &str =
     "a sketch has all its cells from the start; what is older than its window counts no more";
-const BLOCKS: &str = "an entry is kept for as long as the longest block may last, a week";
 
 fn now(port: PortNumber, packet: Vec<u8>) -> Step {
     (0, port, packet)
@@ -222,7 +221,11 @@ pub(crate) fn firewall() -> Contract<Firewall> {
                 Otherwise("the table has more room; tests/firewall/hostile.rs"),
             ),
         ],
-        keeps: &[("blocked", BLOCKS), ("hits", SUMS)],
+        keeps: &[
+            ("hits", SUMS),
+            ("blocks_without_room", SUMS),
+            ("events_without_room", SUMS),
+        ],
         shares: None,
     }
 }

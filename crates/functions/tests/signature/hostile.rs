@@ -2,7 +2,7 @@
 
 use asterism_function::objects::{ObjectSettings, hash};
 use asterism_function::testkit::{Testkit, late_everywhere};
-use asterism_function::{PortNumber, Reason, Verdict};
+use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
 use asterism_functions::signature::{
     Carrier, Fragments, Response, SIGNATURES_MAX, SignatureConfig, SignatureFault, Signatures,
     Subject,
@@ -107,7 +107,9 @@ fn a_flood_of_streams_fills_the_table_and_is_counted() {
         assert_eq!(kit.packet(IN, &segment).verdict, PASSES, "it fails open");
     }
     assert_eq!(kit.state().pieces.len(), 1_000);
-    assert_eq!(kit.state().unrecorded.get(), Ok(2_000));
+    let mut measured = Vec::new();
+    kit.function().measure(kit.state(), &mut measured);
+    assert_eq!(measured, [2_000], "and whoever collects metrics sees it");
     kit.advance(100);
     assert_eq!(kit.state().pieces.len(), 0, "pieces idle out");
     kit.packet(IN, &tcp(CLIENT, SERVER, 1_000, b"....EVIL-"));

@@ -131,6 +131,19 @@ object!(
     ]
 );
 
+object!(
+    BLOCKS_WITHOUT_ROOM,
+    "function.firewall.state.blocks_without_room",
+    "Packets whose source a rule would have blocked, had `blocked` had room.",
+    [placement(REPLICATED), delay()]
+);
+object!(
+    EVENTS_WITHOUT_ROOM,
+    "function.firewall.state.events_without_room",
+    "Packets that would have been noted, had `events` had room.",
+    [placement(REPLICATED), delay()]
+);
+
 pub(super) const FIREWALL: Described = Described {
     name: "firewall",
     settings: &SETTINGS,
@@ -141,6 +154,16 @@ pub(super) const FIREWALL: Described = Described {
         described("blocked", ObjectKind::Table, &BLOCKED),
         described("hits", ObjectKind::Counter, &HITS),
         described("events", ObjectKind::Table, &EVENTS),
+        described(
+            "blocks_without_room",
+            ObjectKind::Counter,
+            &BLOCKS_WITHOUT_ROOM,
+        ),
+        described(
+            "events_without_room",
+            ObjectKind::Counter,
+            &EVENTS_WITHOUT_ROOM,
+        ),
     ],
     together: &[Together {
         objects: &["flows", "fragments"],
