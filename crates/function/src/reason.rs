@@ -65,7 +65,7 @@ reasons! {
     NoConnection "no-connection" "The packet belongs to no known connection and cannot begin one.";
     BadTcpFlags "bad-tcp-flags" "Control bits that no TCP sends together.";
     OutOfWindow "out-of-window" "A TCP segment whose numbers are more than a window away from the connection's.";
-    HalfOpenLimit "half-open-limit" "The source, or all sources together, have too many half-open connections.";
+    HalfOpenLimit "half-open-limit" "The source, the destination, or all that began on that link have too many half-open connections.";
     FragmentTiny "fragment-tiny" "A fragment that cuts, or would overwrite, a transport header.";
     RateLimited "rate-limited" "A limit that the packet counts for is used up.";
     ParkedTooLong "parked-too-long" "A late answer did not come before the packet's deadline.";

@@ -45,6 +45,12 @@ pub const KINDS: [Kind; 14] = [
     kind(41, "Flow denied by a firewall rule", UNUSUAL, 2),
     kind(42, "Source has too many half-open connections", DENIAL, 2),
     kind(43, "Too many half-open connections: SYN flood", DENIAL, 1),
+    kind(
+        44,
+        "Too many half-open connections to a host: SYN flood",
+        DENIAL,
+        1,
+    ),
 ];
 
 /// The kind of a SYN flood, which is about a service even where its source is known.

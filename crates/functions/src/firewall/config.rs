@@ -18,7 +18,12 @@ pub struct FirewallConfig {
     pub picks_up: bool,
     /// Half-open TCP connections that one source may have begun within the last minute, over all instances.
     pub half_open_per_source: u32,
-    /// Half-open TCP connections begun within the last minute, over all sources and instances.
+    /// Half-open TCP connections to one destination begun within the last minute, over all sources and instances; as many as
+    /// [`FirewallConfig::half_open_total`] or more: destinations have no limit of their own. The default is a quarter of it: one that is
+    /// flooded leaves room for connections to others, and a server whose clients are 100 ms away gets there with 40,000 new
+    /// connections a second.
+    pub half_open_per_destination: u32,
+    /// Half-open TCP connections begun on one link within the last minute, over all sources and instances.
     pub half_open_total: u32,
     /// Microseconds that a packet waits for what another instance may have seen, before it is dropped for fitting no flow.
     /// 0 where there are no other instances.
@@ -33,6 +38,8 @@ pub struct FirewallConfig {
     pub events_max: u32,
     /// Sources whose handshakes are counted at most.
     pub sources_max: u32,
+    /// Destinations whose handshakes are counted at most.
+    pub destinations_max: u32,
 }
 
 /// Seconds for which an event is kept: a rule notes a source once in so long.
@@ -45,6 +52,7 @@ impl Default for FirewallConfig {
             idle: IdleTimes::DEFAULT,
             picks_up: false,
             half_open_per_source: 256,
+            half_open_per_destination: 4_096,
             half_open_total: 16_384,
             settle_us: 20_000,
             flows_max: 65_536,
@@ -52,6 +60,7 @@ impl Default for FirewallConfig {
             blocked_max: 8_192,
             events_max: 8_192,
             sources_max: 8_192,
+            destinations_max: 8_192,
         }
     }
 }

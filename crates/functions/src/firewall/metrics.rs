@@ -2,8 +2,7 @@
 
 use asterism_function::OwnMetric;
 
-use super::{Action, BEGUN, FirewallState, SETTLED};
-use crate::host::Host;
+use super::{Action, FirewallState};
 
 /// Numbers that no rule has, under which `hits` counts what was decided, whichever rule did.
 const ALLOWED: u32 = u32::MAX;
@@ -26,7 +25,7 @@ pub(super) const METRICS: [OwnMetric; 8] = [
     ),
     OwnMetric::gauge(
         "half_open_connections",
-        "TCP connections of all hosts that were begun within the last minute and neither completed nor refused: what `half_open_total` bounds.",
+        "TCP connections of all hosts that were begun within the last minute and neither completed nor refused; `half_open_total` bounds those of each link.",
     ),
     OwnMetric::gauge(
         "events",
@@ -67,11 +66,5 @@ impl FirewallState {
             self.blocks_without_room.total(),
             self.events_without_room.total(),
         ]);
-    }
-
-    /// Half-open connections of all sources now, as the limit counts them.
-    fn half_open(&self) -> u64 {
-        let all = |count| self.handshakes.total(&(Host::default(), count));
-        all(BEGUN).saturating_sub(all(SETTLED))
     }
 }

@@ -6,11 +6,12 @@
 //! so a SYN that one instance saw and the SYN-ACK that another saw are one handshake. A packet that fits no flow *yet* may have
 //! overtaken what makes it fit: before it is dropped it waits as long as other instances take to tell
 //! ([`FirewallConfig::settle_us`]). This file holds the state and the path of known flows; `open.rs` has new ones and all
-//! that is dropped; `flow.rs` says which flow a packet is of; `rules.rs` and `text.rs` are the rules, `hits.rs`
+//! that is dropped, `half_open.rs` the limits against floods; `flow.rs` says which flow a packet is of; `rules.rs` and `text.rs` are the rules, `hits.rs`
 //! tells how often each decided, `metrics.rs` what programs see.
 
 mod config;
 mod flow;
+mod half_open;
 mod hits;
 mod metrics;
 mod note;
@@ -31,7 +32,7 @@ use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
 pub use hits::{HITS_QUESTION, RuleHits};
-pub use note::{Block, Datagram, Event, HALF_OPEN, Subject};
+pub use note::{Block, Datagram, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
 pub use track::{IdleTimes, Track};
@@ -45,8 +46,12 @@ use track::Judged;
 pub struct FirewallState {
     /// What was seen of each flow.
     pub flows: Map<Flow, Track>,
-    /// TCP connections begun (0) and completed or refused (1) within the last minute, by source; of all under `::`.
+    /// TCP connections begun (0) and completed or refused (1) within the last minute, by source.
     pub handshakes: WindowedCounters<(Host, u8)>,
+    /// The same by destination; empty without a limit for each.
+    pub destinations: WindowedCounters<(Host, u8)>,
+    /// The same of all that began inside (0, 1) and outside (2, 3).
+    pub links: WindowedCounters<u32>,
     /// Fragmented datagrams whose first fragment passed.
     pub fragments: Map<Datagram, ()>,
     /// Sources that are blocked.
@@ -100,14 +105,13 @@ type Known = At<Single<Flow>, Track>;
 /// The datagram of a first fragment, to be remembered if the fragment passes.
 type FirstFragment = Option<(Datagram, Vacancy)>;
 
-/// What counts handshakes under.
-const BEGUN: u8 = 0;
-const SETTLED: u8 = 1;
 /// The window of half-open connections: a minute, which is when they are forgotten.
 const HANDSHAKES: Window = Window {
     buckets: 4,
     bucket_seconds: 15,
 };
+/// Counters of links: four, which each of up to 256 instances may come to need first and has to have room for.
+const LINK_COUNTERS_MAX: u32 = 1 << 10;
 /// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
 const FRAGMENTS_IDLE: [Tick; 1] = [30];
 /// Microseconds for which a later fragment waits for the first one, parked.
@@ -168,22 +172,15 @@ impl Firewall {
     ) -> Result<Verdict, Late> {
         let fragment = first_fragment(&ask)?;
         let tallies = if settles {
-            let (opener, _) = known.row.0.end(known.value.opener());
-            let tallies = (
-                ask.handshakes.find(&(opener, SETTLED)),
-                ask.handshakes.find(&(Host::default(), SETTLED)),
-            );
-            Some(ask.all(tallies)?)
+            Some(self.settles(&ask, known)?)
         } else {
             None
         };
         let out = other(&ask);
         let mut act = ask.act()?;
         act.flows.update(known, track);
-        if let Some((own, all)) = tallies {
-            for tally in [own, all].iter().flatten() {
-                act.handshakes.add(tally, 1);
-            }
+        if let Some(tallies) = tallies {
+            tallies.write(&mut act);
         }
         remember(&mut act, fragment);
         Ok(Verdict::Forward(out))
@@ -282,12 +279,18 @@ impl NetworkFunction for Firewall {
         let rules_max = RULES_MAX as u32;
         FirewallState {
             flows: builder.table("flows", config.flows_max, &config.idle.classes()),
-            // Two counters a source.
+            // Two counters a host.
             handshakes: builder.windowed_counters(
                 "handshakes",
-                config.sources_max.saturating_mul(2).saturating_add(2),
+                config.sources_max.saturating_mul(2),
                 HANDSHAKES,
             ),
+            destinations: builder.windowed_counters(
+                "destinations",
+                config.destinations_max.saturating_mul(2),
+                HANDSHAKES,
+            ),
+            links: builder.windowed_counters("links", LINK_COUNTERS_MAX, HANDSHAKES),
             fragments: builder.table("fragments", config.fragments_max, &FRAGMENTS_IDLE),
             blocked: builder.table("blocked", config.blocked_max, &note::BLOCK_IDLE),
             hits: builder.counters("hits", 2 * rules_max),
@@ -359,6 +362,7 @@ impl NetworkFunction for Firewall {
             config.blocked_max,
             config.events_max,
             config.sources_max,
+            config.destinations_max,
         ];
         for number in config.idle.classes().iter().chain(&counts) {
             bytes.extend(number.to_be_bytes());

@@ -3,7 +3,7 @@
 use asterism_function::{Key, Packet, Tick, Value, Wire};
 
 use super::flow::{Direction, Flow};
-use super::rules::Action;
+use super::rules::{Action, Link};
 use super::text::BLOCK_SECONDS_MAX;
 use super::track::has_ports;
 use crate::host::Host;
@@ -57,15 +57,21 @@ impl Block {
     }
 }
 
-/// The number of no rule, but of the limits on half-open connections: the default has it, which is never noted.
+/// The number of no rule, but of the limit on half-open connections of a source: the default has it, which is never noted.
 pub const HALF_OPEN: u32 = 0;
+/// The same of the limit of a destination.
+pub const HALF_OPEN_TO: u32 = 1;
+/// The same of the limits of both links, by [`Link`](super::Link).
+pub const HALF_OPEN_BY_LINK: [u32; 2] = [2, 3];
+/// The numbers of rules are not below this one.
+pub(super) const RULES_FROM: u32 = 4;
 
 /// What an event is about: one for each source and rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
 pub struct Subject {
-    /// The rule, by [`Rule::number`](super::Rule::number), or [`HALF_OPEN`].
+    /// The rule, by [`Rule::number`](super::Rule::number), or the limit: [`HALF_OPEN`], [`HALF_OPEN_TO`] or one of [`HALF_OPEN_BY_LINK`].
     pub rule: u32,
-    /// The source of the packet; of [`HALF_OPEN`] [`Host::default`] if all sources together have too many.
+    /// The source of the packet; of [`HALF_OPEN_TO`] its destination, of a link [`Host::default`].
     pub source: Host,
 }
 
@@ -81,7 +87,7 @@ impl Key for Subject {
 pub struct Event {
     /// When, in seconds of the cluster's time.
     pub first: Tick,
-    /// The rule's line in the file at that time; of [`HALF_OPEN`] which end opens the flow, by [`Direction`].
+    /// The rule's line in the file at that time; of a limit which end opens the flow, by [`Direction`].
     #[wire(varint)]
     pub line: u32,
     /// The flow.
@@ -91,7 +97,7 @@ pub struct Event {
 impl Event {
     /// The event as a notice; `action` is that of the rule now, `None` if there is none of this number any more.
     pub(super) fn notice(&self, subject: &Subject, action: Option<Action>, member: u16) -> Notice {
-        let is_half_open = subject.rule == HALF_OPEN;
+        let is_half_open = subject.rule < RULES_FROM;
         let ends = [Direction::Forth, Direction::Back].map(|way| self.flow.end(way));
         let is_forth = match is_half_open {
             true => self.line == Direction::Forth as u32,
@@ -115,15 +121,25 @@ impl Event {
             ..Notice::built_in(42, member)
         };
         if is_half_open {
-            // Of all together the sources are forged, and say nothing.
-            return match subject.source == Host::default() {
-                true => Notice {
-                    id: 43,
-                    source: End::default(),
+            // Of many together the sources are forged, and say nothing.
+            return match subject.rule {
+                HALF_OPEN => Notice {
+                    source: End::host(source.0),
                     ..known
                 },
-                false => Notice {
-                    source: End::host(source.0),
+                HALF_OPEN_TO => Notice {
+                    id: 44,
+                    source: End::default(),
+                    destination: End::host(destination.0),
+                    ..known
+                },
+                link => Notice {
+                    id: 43,
+                    source: End::default(),
+                    detail: match link == HALF_OPEN_BY_LINK[Link::Inside as usize] {
+                        true => "begun inside".to_owned(),
+                        false => "begun outside".to_owned(),
+                    },
                     ..known
                 },
             };

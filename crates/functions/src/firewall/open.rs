@@ -3,10 +3,10 @@
 use asterism_function::{Act, Ask, At, Late, Reason, Single, Tally, Vacancy, Verdict};
 
 use super::flow::{Direction, Flow};
-use super::note::{Block, Event, HALF_OPEN, Subject};
+use super::note::{Block, Event, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
-use super::{BEGUN, Firewall, FirewallState, SETTLED, first_fragment, metrics, other, remember};
+use super::{Firewall, FirewallState, first_fragment, metrics, other, remember};
 use crate::host::Host;
 
 /// What is written whatever a rule decides.
@@ -17,7 +17,7 @@ struct Notes {
 }
 
 /// An event that is to be noted.
-enum Note {
+pub(super) enum Note {
     /// There is none, or it is noted already.
     None,
     New(Vacancy, Subject, Event),
@@ -32,9 +32,6 @@ enum Change {
     NoRoom,
 }
 
-/// A source and all sources together: connections that they began, to be counted up.
-type Handshakes = [Option<Tally<(Host, u8)>>; 2];
-
 impl Firewall {
     /// A packet that may open a flow, by the rules.
     #[inline(never)]
@@ -45,7 +42,7 @@ impl Firewall {
         flow: Flow,
         direction: Direction,
     ) -> Result<Verdict, Late> {
-        let track = match Track::opened(ask.packet(), direction, self.config.picks_up) {
+        let track = match Track::opened(ask.packet(), (direction, link), self.config.picks_up) {
             Ok(track) => track,
             Err(reason) => return self.refuse(&ask, reason),
         };
@@ -62,7 +59,7 @@ impl Firewall {
             destination_port: port(destination_port),
         });
         if action == Action::Allow {
-            return self.admit(ask, (flow, direction), track, rule);
+            return self.admit(ask, (link, flow, direction), track, rule);
         }
         if !track.is_half_open() {
             // It may be an answer whose question another instance saw.
@@ -87,18 +84,19 @@ impl Firewall {
     fn admit(
         &self,
         ask: Ask<'_, FirewallState>,
-        (flow, direction): (Flow, Direction),
+        (link, flow, direction): (Link, Flow, Direction),
         track: Track,
         rule: Option<&Rule>,
     ) -> Result<Verdict, Late> {
         let (source, _) = flow.end(direction);
-        let handshakes = if track.is_half_open() {
-            match self.handshakes(&ask, source)? {
-                Ok(handshakes) => handshakes,
-                Err(who) => return Self::over_half_open(ask, (flow, direction), who),
+        let tallies = if track.is_half_open() {
+            let (destination, _) = flow.end(direction.reversed());
+            match self.begins(&ask, link, (source, destination))? {
+                Ok(tallies) => Some(tallies),
+                Err(subject) => return Self::over_half_open(ask, (flow, direction), subject),
             }
         } else {
-            [None, None]
+            None
         };
         let notes = Self::notes(&ask, (Action::Allow, rule), flow, source)?;
         let fragment = first_fragment(&ask)?;
@@ -108,66 +106,12 @@ impl Firewall {
         let out = other(&ask);
         let mut act = ask.act()?;
         act.flows.insert(vacancy, flow, track);
-        for tally in handshakes.iter().flatten() {
-            act.handshakes.add(tally, 1);
+        if let Some(tallies) = tallies {
+            tallies.write(&mut act);
         }
         notes.write(&mut act);
         remember(&mut act, fragment);
         Ok(Verdict::Forward(out))
-    }
-
-    /// The counters of connections that a source begins. `Err`: who has too many half-open ones, the source or [`Host::default`] for
-    /// all. A source for which there is no counter left is bound by the limit of all.
-    fn handshakes(
-        &self,
-        ask: &Ask<'_, FirewallState>,
-        source: Host,
-    ) -> Result<Result<Handshakes, Host>, Late> {
-        let all = Host::default();
-        let begun = (
-            ask.handshakes.find(&(source, BEGUN)),
-            ask.handshakes.find(&(all, BEGUN)),
-        );
-        let settled = (
-            ask.handshakes.get(&(source, SETTLED)),
-            ask.handshakes.get(&(all, SETTLED)),
-        );
-        let ((own_begun, all_begun), (own_settled, all_settled)) =
-            ask.all((ask.all(begun), ask.all(settled)))?;
-        let half_open = |begun: &Option<Tally<(Host, u8)>>, settled: u64| {
-            let begun = begun.as_ref().map_or(0, |tally| tally.total);
-            begun.saturating_sub(settled)
-        };
-        let is_own = half_open(&own_begun, own_settled) >= self.config.half_open_per_source.into();
-        let is_all = half_open(&all_begun, all_settled) >= self.config.half_open_total.into();
-        Ok(match (is_own, is_all) {
-            (true, _) => Err(source),
-            (_, true) => Err(all),
-            _ => Ok([own_begun, all_begun]),
-        })
-    }
-
-    /// A packet that would open one half-open connection too many: noted once a minute.
-    #[inline(never)]
-    fn over_half_open(
-        ask: Ask<'_, FirewallState>,
-        (flow, direction): (Flow, Direction),
-        who: Host,
-    ) -> Result<Verdict, Late> {
-        let subject = Subject {
-            rule: HALF_OPEN,
-            source: who,
-        };
-        let event = Event {
-            first: ask.now(),
-            line: direction as u32,
-            flow,
-        };
-        match Self::note(&ask, subject, event)? {
-            Note::None => {}
-            note => note.write(&mut ask.act()?),
-        }
-        Ok(Verdict::Drop(Reason::HalfOpenLimit))
     }
 
     fn notes(
@@ -202,7 +146,11 @@ impl Firewall {
     }
 
     /// An event, unless it is noted already.
-    fn note(ask: &Ask<'_, FirewallState>, subject: Subject, event: Event) -> Result<Note, Late> {
+    pub(super) fn note(
+        ask: &Ask<'_, FirewallState>,
+        subject: Subject,
+        event: Event,
+    ) -> Result<Note, Late> {
         if ask.events.get(&subject)?.is_some() {
             return Ok(Note::None);
         }
@@ -253,7 +201,7 @@ impl Notes {
 }
 
 impl Note {
-    fn write(self, act: &mut Act<'_, FirewallState>) {
+    pub(super) fn write(self, act: &mut Act<'_, FirewallState>) {
         match self {
             Self::None => {}
             Self::New(vacancy, subject, event) => act.events.insert(vacancy, subject, event),

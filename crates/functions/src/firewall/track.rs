@@ -1,6 +1,6 @@
 //! What all instances together saw of a flow, and which of its packets that allows.
 //!
-//! Imports `asterism_function`, `flow`. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
+//! Imports `asterism_function`, `flow`, `rules`. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
 //! become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
 //! there are one handshake. A connection that begins anew between the same ends begins a new life.
 //!
@@ -15,6 +15,7 @@ use asterism_function::{
 };
 
 use super::flow::Direction;
+use super::rules::Link;
 
 /// What was seen of a flow: 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Value)]
@@ -55,8 +56,10 @@ const FIN: u16 = 1 << 3;
 const RST: u16 = 1 << 4;
 /// The rules let this direction open the flow.
 const OPENED: u16 = 1 << 5;
+/// What this direction opened it with came in by the outside link.
+const ON_OUTSIDE: u16 = 1 << 6;
 const BACK_SHIFT: u32 = 8;
-const KNOWN: u16 = 0x3f3f;
+const KNOWN: u16 = 0x7f7f;
 
 /// The least step of a bound, in bytes.
 const STEP_MIN: u64 = 4_096;
@@ -173,10 +176,10 @@ pub(super) enum Judged {
 }
 
 impl Track {
-    /// A flow that was opened by a packet of this direction; `Err` if such a packet opens none.
+    /// A flow that was opened by a packet of this direction, on this link; `Err` if such a packet opens none.
     pub(super) fn opened(
         packet: &Packet<'_>,
-        direction: Direction,
+        (direction, link): (Direction, Link),
         picks_up: bool,
     ) -> Result<Self, Reason> {
         let mut track = Self {
@@ -189,6 +192,9 @@ impl Track {
             ..Self::default()
         };
         track.set(OPENED, direction);
+        if link == Link::Outside {
+            track.set(ON_OUTSIDE, direction);
+        }
         let Some(segment) = Segment::of(packet) else {
             track.set(ACK, direction);
             return Ok(track);
@@ -450,6 +456,14 @@ impl Track {
             Direction::Back
         }
     }
+
+    /// By which link its opener opened it.
+    pub(super) fn opened_on(&self) -> Link {
+        match self.has(ON_OUTSIDE, self.opener()) {
+            true => Link::Outside,
+            false => Link::Inside,
+        }
+    }
 }
 
 /// The step by which a bound moves, with a window on offer.
@@ -637,7 +651,7 @@ mod tests {
                 assert_eq!(cut, Err(BadBytes));
             }
         }
-        for bad in [[4u8, 0, 0], [1, 0, 0x40], [1, 0x80, 0]] {
+        for bad in [[4u8, 0, 0], [1, 0, 0x80], [1, 0x80, 0]] {
             assert_eq!(Track::decode(&mut Reader::new(&bad, &[])), Err(BadBytes));
         }
     }

@@ -52,6 +52,7 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
     let all = noted.iter().find(|notice| notice.id == 43).unwrap();
     assert_eq!(all.source, End::default(), "forged sources are not named");
     assert_eq!(all.destination, End::endpoint((host(9).into(), 80)));
+    assert_eq!(all.detail, "begun outside");
     assert_eq!(
         Some(held(&kit)),
         bound,
@@ -59,19 +60,17 @@ fn half_open_connections_are_bounded_by_source_and_in_total() {
     );
     passes(&mut kit, INSIDE, &tcp(client, server, ACK, (2, 8), 100));
     passes(&mut kit, OUTSIDE, &tcp(server, client, ACK, (8, 102), 100));
-    drops(
-        &mut kit,
-        INSIDE,
-        &tcp((6, 1), server, SYN, (1, 0), 0),
-        Reason::HalfOpenLimit,
-    );
-    kit.advance(100);
+    let honest = tcp((2_000_002, 1), (9, 80), SYN, (1, 0), 0);
+    drops(&mut kit, OUTSIDE, &honest, Reason::HalfOpenLimit);
+    // What begins inside is counted by itself.
     passes(&mut kit, INSIDE, &tcp((6, 1), server, SYN, (1, 0), 0));
+    kit.advance(100);
+    passes(&mut kit, OUTSIDE, &honest);
     assert_eq!(kit.state().flows.len(), 2);
 }
 
 /// What it tells of what it noted.
-fn told(kit: &Testkit<Firewall>) -> Vec<Notice> {
+pub(crate) fn told(kit: &Testkit<Firewall>) -> Vec<Notice> {
     let (mut bytes, mut notices) = (Vec::new(), Vec::new());
     let function = Firewall::new(config());
     let all = (0, u32::MAX);

@@ -3,6 +3,7 @@
 mod blocks;
 mod cluster;
 mod connections;
+mod floods;
 mod hostile;
 mod metrics;
 mod packets;

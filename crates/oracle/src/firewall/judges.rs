@@ -80,6 +80,7 @@ impl Judges {
             settle_us: 0,
             flows_max: 1 << 18,
             half_open_per_source: u32::MAX,
+            half_open_per_destination: u32::MAX,
             half_open_total: u32::MAX,
             ..FirewallConfig::default()
         }));

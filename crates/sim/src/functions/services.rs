@@ -188,6 +188,7 @@ impl Service for Walled {
             blocked_max: 1 << 6,
             events_max: 1 << 6,
             sources_max: 1 << 6,
+            destinations_max: 1 << 6,
             ..FirewallConfig::default()
         })
     }

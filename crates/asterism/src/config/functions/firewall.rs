@@ -30,7 +30,9 @@ pub struct FirewallSettings {
     pub picks_up: bool,
     /// Half-open connections of a source.
     pub half_open_per_source: u32,
-    /// Half-open connections of all sources.
+    /// Half-open connections to a destination.
+    pub half_open_per_destination: u32,
+    /// Half-open connections begun on a link.
     pub half_open_total: u32,
     /// How long a packet waits for what another host may have seen.
     pub settle: Duration,
@@ -88,8 +90,20 @@ object!(
 object!(
     HANDSHAKES,
     "function.firewall.state.handshakes",
-    "Connections begun and completed within the last minute; four entries for every two sources.",
+    "Connections begun and completed within the last minute by source; two entries for each.",
     [placement(REPLICATED), delay(), capacity("16_384")]
+);
+object!(
+    DESTINATIONS,
+    "function.firewall.state.destinations",
+    "Connections begun and completed within the last minute by destination; two entries for each.",
+    [placement(REPLICATED), delay(), capacity("16_384")]
+);
+object!(
+    LINKS,
+    "function.firewall.state.links",
+    "Connections begun and completed within the last minute on each link.",
+    [placement(REPLICATED), delay()]
 );
 object!(
     FRAGMENTS,
@@ -150,6 +164,8 @@ pub(super) const FIREWALL: Described = Described {
     objects: &[
         described("flows", ObjectKind::Table, &FLOWS),
         described("handshakes", ObjectKind::Counter, &HANDSHAKES),
+        described("destinations", ObjectKind::Counter, &DESTINATIONS),
+        described("links", ObjectKind::Counter, &LINKS),
         described("fragments", ObjectKind::Table, &FRAGMENTS),
         described("blocked", ObjectKind::Table, &BLOCKED),
         described("hits", ObjectKind::Counter, &HITS),
@@ -204,7 +220,16 @@ static SETTINGS: Section = Section {
                 most: 1 << 22,
             },
             default: Default::Is("16_384"),
-            meaning: "The same over all sources; choose less than the capacity of `flows`, so that a flood leaves room.",
+            meaning: "The same over all sources that begin them on one link, inside or outside; choose less than half the capacity of `flows`, so that floods leave room.",
+        },
+        Field {
+            name: "half_open_per_destination",
+            kind: Kind::Count {
+                least: 1,
+                most: 1 << 22,
+            },
+            default: Default::Is("4_096"),
+            meaning: "The same to one destination, over all sources: so that a flood of one server leaves room for connections to others. As much as `half_open_total`: destinations have no limit of their own.",
         },
         Field {
             name: "settle",
@@ -258,8 +283,9 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     for field in IDLE.fields {
         check_whole_seconds(&idle, field.name, report);
     }
-    let (own, all) = (
+    let (own, to, all) = (
         values.count("half_open_per_source")?,
+        values.count("half_open_per_destination")?,
         values.count("half_open_total")?,
     );
     if own > all {
@@ -275,6 +301,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         rules: None,
         picks_up: values.flag("pick_up")?,
         half_open_per_source: u32::try_from(own).ok()?,
+        half_open_per_destination: u32::try_from(to).ok()?,
         half_open_total: u32::try_from(all).ok()?,
         settle: values.duration("settle")?,
         idle: FirewallIdleTimes {
@@ -312,10 +339,15 @@ impl FunctionSettings for FirewallSettings {
     fn words(&self) -> String {
         let rules = self.rules.as_ref().map_or(0, |rules| rules.rules().len());
         format!(
-            "{} rules of {}; {} half-open connections a source, {} in all",
+            "{} rules of {}; {} half-open connections a source, {} a destination, {} a link",
             show_count(rules as u64),
             self.rules_file.display(),
             show_count(self.half_open_per_source.into()),
+            show_count(
+                self.half_open_per_destination
+                    .min(self.half_open_total)
+                    .into()
+            ),
             show_count(self.half_open_total.into())
         )
     }
@@ -369,6 +401,7 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
         rules,
         picks_up: settings.picks_up,
         half_open_per_source: settings.half_open_per_source,
+        half_open_per_destination: settings.half_open_per_destination,
         half_open_total: settings.half_open_total,
         settle_us: settings.settle.as_micros() as u32,
         idle: IdleTimes {

@@ -1,4 +1,4 @@
-//! The rule file: one rule a line, the first that matches a new flow decides. Imports `asterism_function`, `flow`, `rules`.
+//! The rule file: one rule a line, the first that matches a new flow decides. Imports `asterism_function`, `note`, `rules`.
 //!
 //! ```text
 //! set office = 10.0.0.0/8, 2001:db8::/32     # a named set of networks
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use asterism_function::Protocol;
 use asterism_function::objects::hash;
 
+use super::note::RULES_FROM;
 use super::rules::{Action, Link, Rule, Rules};
 use super::track::has_ports;
 use crate::host::Host;
@@ -440,7 +441,7 @@ impl Reading {
             destinations: Vec::new(),
             destination_ports: Vec::new(),
             logs: false,
-            number: hash::bytes(text.as_bytes(), 0) as u32,
+            number: (hash::bytes(text.as_bytes(), 0) as u32).max(RULES_FROM),
             line,
             text,
         };
