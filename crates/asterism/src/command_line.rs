@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::config::functions::Functions;
 use crate::control::client::Which;
-use crate::control::{Ask, audit, backends, commands, digests, rules, traffic};
+use crate::control::{Ask, audit, backends, blocked, commands, digests, rules, traffic};
 use crate::output::Output;
 use crate::{
     check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold, scenario,
@@ -114,6 +114,8 @@ pub enum Command {
     Digests(digests::DigestsArguments),
     /// Show a balancer's services and their backends: who of them lives, who says so, and how many flows each has
     Backends(backends::BackendsArguments),
+    /// Show whom a firewall, or a detector of scans or signatures, blocks: until when and what for, over all hosts
+    Blocked(blocked::BlockedArguments),
     /// Show a firewall's rules, and on how many new flows each decided, over all hosts
     Rules(rules::RulesArguments),
     /// Show what the hosts of a cluster see of traffic: the heaviest flows, who talks to whom, what each protocol carries
@@ -217,6 +219,7 @@ pub(crate) fn run_with(
         Command::State(command) => commands::state(&command, &mut output),
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
         Command::Backends(arguments) => backends::backends(&arguments, &mut output),
+        Command::Blocked(arguments) => blocked::blocked(&arguments, &mut output),
         Command::Rules(arguments) => rules::rules(&arguments, &mut output),
         Command::Traffic(arguments) => traffic::traffic(&arguments, &mut output),
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),

@@ -24,6 +24,7 @@ use crate::config::{Config, Settings};
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::lines::Counts;
+use crate::run::blocked::blocks;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::caches::Caches;
 use crate::run::exports::Exported;
@@ -66,6 +67,8 @@ pub struct View {
     pub balancer: Option<Asked>,
     /// Where rules decide, if they do.
     pub firewall: Option<Asked>,
+    /// Each function that blocks, by its name.
+    pub blocking: Vec<(String, Asked)>,
 }
 
 /// What a host is called, and what belongs to it.
@@ -159,6 +162,7 @@ impl View {
             firewall: Asked::first(&config.function.settings, |settings| {
                 matches!(settings, Settings::Firewall(_))
             }),
+            blocking: Asked::each(&config.function, blocks),
         }
     }
 

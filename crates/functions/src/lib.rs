@@ -1,5 +1,6 @@
 //! The library of network functions.
 pub mod balancer;
+pub mod blocked;
 pub mod cache_digests;
 pub mod firewall;
 pub mod host;

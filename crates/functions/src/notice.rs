@@ -30,7 +30,7 @@ pub struct Kind {
 }
 
 /// All kinds, by their identifiers.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 15] = [
     kind(1, "TCP port scan", SCAN, 3),
     kind(2, "TCP host sweep", SCAN, 3),
     kind(3, "UDP port scan", SCAN, 3),
@@ -242,14 +242,18 @@ impl Notice {
     }
 }
 
-fn write_option<T>(value: Option<T>, out: &mut Writer<'_>, write: impl Fn(T, &mut Writer<'_>)) {
+pub(crate) fn write_option<T>(
+    value: Option<T>,
+    out: &mut Writer<'_>,
+    write: impl Fn(T, &mut Writer<'_>),
+) {
     out.u8(value.is_some().into());
     if let Some(value) = value {
         write(value, out);
     }
 }
 
-fn read_option<'a, T>(
+pub(crate) fn read_option<'a, T>(
     input: &mut Reader<'a>,
     read: impl Fn(&mut Reader<'a>) -> Result<T, BadBytes>,
 ) -> Result<Option<T>, BadBytes> {

@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod backends;
+pub mod blocked;
 pub mod client;
 pub mod commands;
 pub mod digests;
@@ -68,6 +69,8 @@ pub enum Ask {
     },
     /// A balancer's backends, who of them lives and how many flows each has.
     Backends,
+    /// Whom functions block.
+    Blocked,
     /// A firewall's rules, and how often each decided.
     Rules,
     /// What the hosts see of traffic.

@@ -14,6 +14,7 @@ use super::audit::Repaired;
 use super::place::Place;
 use super::{Answer, Ask, REQUEST_BYTES_MAX, show};
 use crate::run::backends;
+use crate::run::blocked;
 use crate::run::caches;
 use crate::run::requests::{Request, Sought};
 use crate::run::rules;
@@ -230,6 +231,7 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
         }
         Ask::Digests { url } => value(serde_json::to_value(caches::look(view, url.as_deref())?)),
         Ask::Backends => value(serde_json::to_value(backends::look(view)?)),
+        Ask::Blocked => value(serde_json::to_value(blocked::look(view)?)),
         Ask::Rules => value(serde_json::to_value(rules::look(view)?)),
         Ask::Traffic(wanted) => value(serde_json::to_value(traffic::look(view, wanted)?)),
         Ask::Drain => command(CommandKind::Drain, commands, COMMAND_MAX),

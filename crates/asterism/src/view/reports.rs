@@ -7,7 +7,7 @@ use asterism_function::chain::Chain;
 use asterism_functions::records::{Record, read_records};
 
 use super::{ANSWER_MAX, View};
-use crate::config::Settings;
+use crate::config::{Function, Settings};
 use crate::run::collector;
 use crate::run::requests::Request;
 
@@ -25,6 +25,27 @@ impl Asked {
     pub(crate) fn first(settings: &Settings, is_it: impl Fn(&Settings) -> bool) -> Option<Asked> {
         let found = collector::find(settings, |settings| is_it(settings).then_some(()));
         found.map(|(stage, ())| Asked { stage })
+    }
+
+    /// Each that `is_it`, with its name: of a chain those of its stages.
+    pub(crate) fn each(
+        function: &Function,
+        is_it: impl Fn(&Settings) -> bool,
+    ) -> Vec<(String, Asked)> {
+        match &function.settings {
+            Settings::Chain(chain) => {
+                let stages = chain.stages.iter().enumerate();
+                let found = stages.filter(|(_, stage)| is_it(&stage.settings));
+                let asked = |number| Asked {
+                    stage: Some(number),
+                };
+                found
+                    .map(|(number, stage)| (stage.name.to_owned(), asked(number)))
+                    .collect()
+            }
+            settings if is_it(settings) => vec![(function.name.to_owned(), Asked { stage: None })],
+            _ => Vec::new(),
+        }
     }
 
     /// The question as it is put to the function.

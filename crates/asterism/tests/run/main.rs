@@ -2,6 +2,7 @@
 
 mod audit;
 mod backends;
+mod blocked;
 mod caches;
 mod epochs;
 mod eve;

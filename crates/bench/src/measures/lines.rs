@@ -150,17 +150,19 @@ const BALANCER: &[Source] = &[
 const FIREWALL: &[Source] = &[
     source!("functions/src/firewall/", "config.rs", Configuration),
     source!("functions/src/firewall/", "flow.rs", Path, ["fmt"]),
+    source!("functions/src/firewall/", "half_open.rs", Path),
     source!("functions/src/firewall/", "hits.rs", Control),
     source!(
         "functions/src/firewall/",
         "mod.rs",
         Path,
         [
-            "blocked", "events", "new", "config", "state", "report", "schema"
+            "blocked", "events", "new", "config", "state", "report", "metrics", "measure", "schema"
         ]
     ),
     source!("functions/src/firewall/", "note.rs", Path),
     source!("functions/src/firewall/", "open.rs", Path),
+    source!("functions/src/firewall/", "room.rs", Control),
     source!(
         "functions/src/firewall/",
         "rules.rs",
@@ -213,7 +215,12 @@ const MONITOR: &[Source] = &[
 ];
 
 const PORT_SCAN: &[Source] = &[
-    source!("functions/src/port_scan/", "alert.rs", Path, ["kind"]),
+    source!(
+        "functions/src/port_scan/",
+        "alert.rs",
+        Path,
+        ["kind", "blocks"]
+    ),
     source!("functions/src/port_scan/", "clue.rs", Path),
     source!("functions/src/port_scan/", "config.rs", Configuration),
     source!("functions/src/port_scan/", "learn.rs", Path),
@@ -221,7 +228,9 @@ const PORT_SCAN: &[Source] = &[
         "functions/src/port_scan/",
         "mod.rs",
         Path,
-        ["alerts", "blocked", "new", "config", "state", "schema"]
+        [
+            "alerts", "blocked", "new", "config", "state", "metrics", "measure", "schema"
+        ]
     ),
     source!("functions/src/port_scan/", "trail.rs", Path, ["names"]),
     source!("functions/src/port_scan/", "volume.rs", Path),

@@ -1,10 +1,13 @@
-//! How often each rule decided, told to whoever looks: a part of the firewall's `report`. For the control plane.
+//! How often each rule decided, and whom rules block, told to whoever looks: parts of the firewall's `report`. For the control plane.
+
+use std::collections::BTreeMap;
 
 use asterism_function::{BadBytes, Reader, Wire, Writer};
 
-use super::rules::Action;
+use super::rules::{Action, Rule};
 use super::{Firewall, FirewallState};
-use crate::notice::{self, read_text, write_text};
+use crate::blocked::{self, BlockedRecord};
+use crate::notice::{self, End, read_text, write_text};
 use crate::records::Record;
 
 /// The question of a `report` that [`RuleHits`] answer: one for each rule in order, then one for the default.
@@ -74,5 +77,31 @@ impl Firewall {
         };
         default.encode(&mut out);
         None
+    }
+
+    /// A part of the answer to [`BLOCKED_QUESTION`](crate::blocked::BLOCKED_QUESTION). Where to go on.
+    pub(super) fn report_blocked(
+        &self,
+        state: &FirewallState,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        let blocks = |rule: &&Rule| matches!(rule.action, Action::Block(_));
+        // Of rules that say the same the first is the one that decides.
+        let rules = self.config().rules.rules().iter().rev().filter(blocks);
+        let by_number: BTreeMap<u32, &Rule> = rules.map(|rule| (rule.number, rule)).collect();
+        state.blocked.for_each_from(range, |row, block, _| {
+            let by = match by_number.get(&block.rule) {
+                Some(rule) => format!("line {}: {}", rule.line, rule.text),
+                None => "a rule that this host does not have now".to_owned(),
+            };
+            let record = BlockedRecord {
+                source: End::host(row.0),
+                destination: End::default(),
+                until: block.until,
+                by,
+            };
+            blocked::write(&record, out);
+        })
     }
 }

@@ -26,6 +26,7 @@ use asterism_function::{
     PortNumber, Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
 };
 
+use crate::blocked::BLOCKED_QUESTION;
 pub use crate::host::Host;
 use crate::mutant::{self, Mutant};
 use crate::notice;
@@ -323,7 +324,7 @@ impl NetworkFunction for Firewall {
     }
 
     /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it; how often
-    /// each rule decided, as [`RuleHits`].
+    /// each rule decided, as [`RuleHits`]; who is blocked, as [`BlockedRecord`](crate::blocked::BlockedRecord).
     fn report(
         &self,
         state: &FirewallState,
@@ -333,6 +334,9 @@ impl NetworkFunction for Firewall {
     ) -> Option<u32> {
         if question == HITS_QUESTION {
             return self.report_hits(state, range, out);
+        }
+        if question == BLOCKED_QUESTION {
+            return self.report_blocked(state, range, out);
         }
         if question != notice::QUESTION {
             return None;

@@ -1,5 +1,5 @@
-//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `handshakes`, `host`, `notice`,
-//! `trail`.
+//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `blocked`, `handshakes`, `host`,
+//! `notice`, `trail`.
 
 use core::cmp::Ordering;
 
@@ -8,6 +8,7 @@ use asterism_function::{BadBytes, Key, Protocol, Reader, Tick, Value, Wire, Writ
 use super::handshakes::{Flood, Service};
 use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
+use crate::blocked::{self, BlockedRecord};
 use crate::host::Host;
 use crate::notice::{self, End, Notice, Outcome};
 
@@ -171,6 +172,44 @@ impl PortScan {
                 }
             });
         Some(more.map_or(FLOODS_FROM, |next| next + WATCHED_FROM))
+    }
+
+    /// A part of who is blocked: sources, then ports. Where to go on.
+    pub(super) fn blocks(
+        state: &PortScanState,
+        (cursor, count): (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        if cursor < WATCHED_FROM {
+            let more = state
+                .blocked
+                .for_each_from((cursor, count), |row, block, _| {
+                    let record = BlockedRecord {
+                        source: End::host(row.0),
+                        destination: End::default(),
+                        until: block.until,
+                        by: "it scanned".to_owned(),
+                    };
+                    blocked::write(&record, out);
+                });
+            return more.or(Some(WATCHED_FROM));
+        }
+        let from = cursor - WATCHED_FROM;
+        let more = state.watched.for_each_from((from, count), |row, watch, _| {
+            if watch.blocked_until > 0 {
+                let record = BlockedRecord {
+                    source: End::default(),
+                    destination: End {
+                        host: None,
+                        port: Some(row.0),
+                    },
+                    until: watch.blocked_until,
+                    by: "the volume to this port".to_owned(),
+                };
+                blocked::write(&record, out);
+            }
+        });
+        more.map(|next| next + WATCHED_FROM)
     }
 
     fn of_scan(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {

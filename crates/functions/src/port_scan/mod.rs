@@ -33,6 +33,7 @@ pub use config::{FloodPolicy, PortScanConfig, Response, VolumePolicy};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
+use crate::blocked::BLOCKED_QUESTION;
 use crate::notice;
 
 use clue::{Clue, What};
@@ -344,7 +345,8 @@ impl NetworkFunction for PortScan {
         }
     }
 
-    /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](crate::notice::Notice::read_all) reads them.
+    /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](crate::notice::Notice::read_all) reads them;
+    /// or who is blocked, as [`BlockedRecord`](crate::blocked::BlockedRecord).
     fn report(
         &self,
         state: &PortScanState,
@@ -352,7 +354,11 @@ impl NetworkFunction for PortScan {
         range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
-        (question == notice::QUESTION).then(|| self.notices(state, range, out))?
+        match question {
+            notice::QUESTION => self.notices(state, range, out),
+            BLOCKED_QUESTION => Self::blocks(state, range, out),
+            _ => None,
+        }
     }
 
     fn metrics(&self) -> &[OwnMetric] {

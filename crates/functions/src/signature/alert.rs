@@ -1,9 +1,12 @@
-//! What all instances know of the signatures found. Imports `flow`.
+//! What all instances know of the signatures found. Imports `mod.rs`'s state, `flow`, `blocked`.
 
 use asterism_function::objects::hash;
 use asterism_function::{Key, Tick, Value, Wire};
 
-use super::flow::Stream;
+use super::SignatureState;
+use super::flow::{Stream, Target};
+use crate::blocked::{self, BlockedRecord};
+use crate::notice::End;
 
 /// What an alert is about: there is one for each stream and signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
@@ -40,9 +43,29 @@ pub struct Block {
     pub until: Tick,
 }
 
+/// A part of who is blocked. Where to go on.
+pub(super) fn blocks(state: &SignatureState, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
+    state.blocked.for_each_from(range, |row, block, _| {
+        let (source, destination) = match row.0 {
+            Target::Source(host) => (End::host(host), End::default()),
+            Target::Connection(stream) => (
+                End::endpoint(stream.source),
+                End::endpoint(stream.destination),
+            ),
+        };
+        let record = BlockedRecord {
+            source,
+            destination,
+            until: block.until,
+            by: "a signature was found".to_owned(),
+        };
+        blocked::write(&record, out);
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::flow::{Place, Target};
+    use super::super::flow::Place;
     use super::*;
     use asterism_function::{Reader, Writer, laws};
 

@@ -33,6 +33,7 @@ pub use config::{
 pub use flow::{Place, Stream, Target};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 
+use crate::blocked::BLOCKED_QUESTION;
 use crate::host::Host;
 use crate::notice::{self, End, Notice, Outcome};
 use finder::{Finder, Found};
@@ -283,7 +284,8 @@ impl NetworkFunction for Signatures {
         self.conclude(ask, stream, record::Changes::default(), found)
     }
 
-    /// Alerts, as [`Notice::read_all`] reads them.
+    /// Alerts, as [`Notice::read_all`] reads them; or who is blocked, as
+    /// [`BlockedRecord`](crate::blocked::BlockedRecord).
     fn report(
         &self,
         state: &SignatureState,
@@ -291,6 +293,9 @@ impl NetworkFunction for Signatures {
         range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
+        if question == BLOCKED_QUESTION {
+            return alert::blocks(state, range, out);
+        }
         if question != notice::QUESTION {
             return None;
         }

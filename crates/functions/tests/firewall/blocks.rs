@@ -2,7 +2,10 @@
 
 use asterism_function::testkit::{ClusterKit, Testkit};
 use asterism_function::{NetworkFunction, Reason, Tick, Verdict};
+use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
+use asterism_functions::notice::End;
+use asterism_functions::records::read_records;
 
 use crate::packets::*;
 
@@ -60,6 +63,49 @@ fn a_full_table_blocks_nobody_else_says_so_and_is_free_again_soon() {
     drops(&mut kit, OUTSIDE, &syn(2_000_004, 80), Reason::Blocked);
     assert_eq!(measured(&kit, "blocks_without_room_total"), 3);
     assert_eq!(measured(&kit, "events_without_room_total"), 2);
+}
+
+/// Whom it blocks is told with the rule that did, as this host has it.
+#[test]
+fn whom_rules_block_is_told() {
+    let mut kit = Testkit::new(firewall());
+    drops(&mut kit, OUTSIDE, &syn(2_000_000, 24), Reason::Denied);
+    drops(&mut kit, OUTSIDE, &syn(2_000_001, 23), Reason::Denied);
+    let told = |function: &Firewall| {
+        let (mut bytes, mut records) = (Vec::new(), Vec::new());
+        let mut cursor = Some(0);
+        while let Some(from) = cursor {
+            cursor = function.report(kit.state(), BLOCKED_QUESTION, (from, 1), &mut bytes);
+        }
+        assert!(read_records(&bytes, |record: BlockedRecord| records.push(record)));
+        records.sort_by_key(|record| record.source);
+        records
+    };
+    let records = told(kit.function());
+    let of = |record: &BlockedRecord| (record.source, record.by.clone());
+    assert_eq!(
+        records.iter().map(of).collect::<Vec<_>>(),
+        [
+            (
+                End::host(host(2_000_000).into()),
+                "line 2: block 10m tcp on outside to any port 24".to_owned()
+            ),
+            (
+                End::host(host(2_000_001).into()),
+                "line 1: block 1m tcp on outside to any port 23".to_owned()
+            ),
+        ]
+    );
+    assert_eq!(records[0].until - records[1].until, 540);
+    let reloaded = Firewall::new(FirewallConfig {
+        rules: read_rules("\nblock 1m tcp on outside to any port 23\n").expect("good rules"),
+        ..config()
+    });
+    let [without, moved] = &told(&reloaded)[..] else {
+        panic!("two are blocked");
+    };
+    assert_eq!(without.by, "a rule that this host does not have now");
+    assert_eq!(moved.by, "line 2: block 1m tcp on outside to any port 23");
 }
 
 /// A limit on half-open connections that finds no room to be noted is counted too.

@@ -2,11 +2,13 @@
 
 use asterism_function::testkit::Testkit;
 use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
-use asterism_functions::notice::{Notice, QUESTION};
+use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
+use asterism_functions::notice::{End, Notice, QUESTION};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, VolumePolicy};
+use asterism_functions::records::read_records;
 
 use crate::capture::detect;
-use crate::packets::udp;
+use crate::packets::{host, syn, udp};
 
 const FORWARD: Verdict = Verdict::Forward(PortNumber(1));
 
@@ -47,6 +49,44 @@ fn the_papers_threshold_is_kept_to_the_packet() {
         FORWARD,
         "from the port"
     );
+}
+
+/// Who is blocked is told: a port for ever, and a source that scanned.
+#[test]
+fn ports_and_sources_that_are_blocked_are_told() {
+    let mut kit = Testkit::new(PortScan::new(PortScanConfig {
+        volume: Some(VolumePolicy {
+            bits: 8_000,
+            ..VolumePolicy::default()
+        }),
+        ..PortScanConfig::default()
+    }));
+    for _ in 0..10 {
+        kit.packet(PortNumber(0), &udp((1, 9_000), (2, 9), &[0; 958]));
+    }
+    for port in 0..20 {
+        kit.packet(PortNumber(0), &syn(7, (2, port)));
+    }
+    let (mut bytes, mut records) = (Vec::new(), Vec::new());
+    let mut cursor = Some(0);
+    while let Some(from) = cursor {
+        let range = (from, 16);
+        cursor = (kit.function()).report(kit.state(), BLOCKED_QUESTION, range, &mut bytes);
+    }
+    assert!(read_records(&bytes, |record: BlockedRecord| records.push(record)));
+    let [source, port] = &records[..] else {
+        panic!("{records:?}");
+    };
+    assert_eq!(source.source, End::host(host(7).into()));
+    assert_eq!(
+        (source.by.as_str(), source.destination),
+        ("it scanned", End::default())
+    );
+    assert_eq!(
+        (port.source, port.destination.port),
+        (End::default(), Some(9))
+    );
+    assert_eq!(port.until, u32::MAX);
 }
 
 #[test]

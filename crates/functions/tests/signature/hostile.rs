@@ -3,6 +3,8 @@
 use asterism_function::objects::{ObjectSettings, hash};
 use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
+use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
+use asterism_functions::records::read_records;
 use asterism_functions::signature::{
     Carrier, Fragments, Response, SIGNATURES_MAX, SignatureConfig, SignatureFault, Signatures,
     Subject,
@@ -228,6 +230,36 @@ fn late_reads_change_nothing() {
     }
     let kit = Testkit::with_settings(made(&config()), |_| ObjectSettings::LOCAL);
     assert_eq!(kit.state().alerts(), []);
+}
+
+/// Whom it blocks is told: a connection with both ends, or a source.
+#[test]
+fn whom_signatures_block_is_told() {
+    for response in [
+        Response::BlockConnection { block_s: 60 },
+        Response::BlockSource { block_s: 60 },
+    ] {
+        let mut kit = Testkit::new(made(&SignatureConfig {
+            response,
+            ..config()
+        }));
+        kit.packet(IN, &tcp(CLIENT, SERVER, 1_000, b"EVIL-stuf7+X"));
+        let (mut bytes, mut records) = (Vec::new(), Vec::new());
+        let all = (0, u32::MAX);
+        kit.function()
+            .report(kit.state(), BLOCKED_QUESTION, all, &mut bytes);
+        assert!(read_records(&bytes, |record: BlockedRecord| records.push(record)));
+        let [record] = &records[..] else {
+            panic!("{records:?}");
+        };
+        let ends = [record.source.port, record.destination.port];
+        match response {
+            Response::BlockSource { .. } => assert_eq!(ends, [None, None]),
+            _ => assert!(ends.contains(&Some(CLIENT.1)) && ends.contains(&Some(SERVER.1))),
+        }
+        assert_eq!(record.destination.host.is_some(), ends[1].is_some());
+        assert!(record.source.host.is_some());
+    }
 }
 
 #[test]

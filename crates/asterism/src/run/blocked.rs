@@ -1,0 +1,96 @@
+//! Who is blocked at the hosts of a cluster: the answer to `asterism blocked`.
+
+use asterism_function::Tick;
+use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
+use asterism_functions::notice::End;
+use serde::{Deserialize, Serialize};
+
+use super::journal::date;
+use crate::config::Settings;
+use crate::view::View;
+
+/// Who is blocked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedDocument {
+    /// Each of them, by function, those that are blocked longest first.
+    pub blocked: Vec<BlockDocument>,
+}
+
+/// Something that is blocked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockDocument {
+    /// By which function; in a chain the name of the stage.
+    pub function: String,
+    /// Whose packets are dropped, of a connection with its port; absent: everybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// To whom: of a connection its other end, or a port; absent: to all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// Until when; absent: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Seconds until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u32>,
+    /// What for.
+    pub by: String,
+}
+
+/// Whether a function blocks.
+pub(crate) fn blocks(settings: &Settings) -> bool {
+    matches!(
+        settings,
+        Settings::Firewall(_) | Settings::PortScan(_) | Settings::Signature(_)
+    )
+}
+
+/// Whom the functions of a host block.
+///
+/// # Errors
+/// None of them blocks, or the instance does not tell; in words.
+pub fn look(view: &View) -> Result<BlockedDocument, String> {
+    if view.blocking.is_empty() {
+        return Err(
+            "this host's function blocks nobody: it needs [function.firewall], [function.port-scan] or [function.signature], alone or in a chain"
+                .to_owned(),
+        );
+    }
+    let now = view.tick();
+    let mut blocked = Vec::new();
+    for (function, asked) in &view.blocking {
+        let from = blocked.len();
+        view.records(*asked, BLOCKED_QUESTION, |record: BlockedRecord| {
+            if now < record.until {
+                let of = block(function, &record, now);
+                blocked.push((record.until, record.source, of));
+            }
+        })?;
+        blocked[from..].sort_by_key(|(until, source, _)| (core::cmp::Reverse(*until), *source));
+    }
+    let blocked = blocked.into_iter().map(|(_, _, block)| block).collect();
+    Ok(BlockedDocument { blocked })
+}
+
+fn block(function: &str, record: &BlockedRecord, now: Tick) -> BlockDocument {
+    let ends = record.until != Tick::MAX;
+    BlockDocument {
+        function: function.to_owned(),
+        source: end(record.source),
+        destination: end(record.destination),
+        until: ends.then(|| date(record.until.into())),
+        seconds: ends.then(|| record.until - now),
+        by: record.by.clone(),
+    }
+}
+
+fn end(end: End) -> Option<String> {
+    match (end.host, end.port) {
+        (Some(host), Some(port)) => {
+            Some(core::net::SocketAddr::new(host.address(), port).to_string())
+        }
+        (Some(host), None) => Some(host.to_string()),
+        (None, Some(port)) => Some(format!("port {port}")),
+        (None, None) => None,
+    }
+}
