@@ -349,8 +349,9 @@ impl Replicator {
         }
         if self.leaving {
             let head = self.named_head();
-            self.leave_said |=
-                self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer);
+            if !self.write_member_frame(&Membership::Leave { head }, bytes_max, buffer) {
+                self.leave_unsaid = self.clock;
+            }
         }
         // Where not all fits, neither may starve the other: they take turns at going first.
         self.closings_first = !self.closings_first;
@@ -402,15 +403,20 @@ impl Replicator {
         fits
     }
 
-    /// Whether all that this member was to say of its leaving was said at least once.
+    /// Whether all that this member was to say of its leaving has come to all that take part in the epoch: each echoed a message
+    /// that said it. Of who leaves too nobody waits for that. Always true of a member that does not leave.
     #[must_use]
     pub fn has_left(&self) -> bool {
-        !self.leaving || self.leave_said
+        let knows = |peer: &Peer| {
+            peer.standing == Standing::Out || peer.leaving || peer.echoed > self.leave_unsaid
+        };
+        !self.leaving || self.peers.iter().all(knows)
     }
 
-    /// Says to all, with every acknowledgement, that this member commits nothing more and leaves.
+    /// Says to all, with every acknowledgement, that this member commits nothing more and leaves. It has left when
+    /// [`has_left`](Replicator::has_left) says so and all have acknowledged what it wrote: then nothing of it is lost without it.
     pub fn leave(&mut self, now: Time) {
-        self.leave_said = self.is_alone();
+        self.leave_unsaid = self.clock;
         self.leaving = true;
         self.want_acknowledge(now, true);
     }

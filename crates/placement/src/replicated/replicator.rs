@@ -68,8 +68,8 @@ pub struct Replicator {
     pub(super) newcomers: bool,
     /// This member commits nothing more.
     pub(super) leaving: bool,
-    /// And said so.
-    pub(super) leave_said: bool,
+    /// The timestamp of its last message that did not say so: whoever echoes a later one has been told.
+    pub(super) leave_unsaid: Time,
     /// Lives that epochs ended, oldest first.
     pub(super) closings: Vec<Closing>,
     /// Of a member that the roster being installed ends, part of an image was joined.
@@ -159,7 +159,7 @@ impl Replicator {
             imaged: false,
             newcomers: false,
             leaving: false,
-            leave_said: false,
+            leave_unsaid: Time::ZERO,
             closings: Vec::new(),
             half_images: false,
             frozen: false,

@@ -105,6 +105,7 @@ impl Replicator {
     /// Begins a message without acknowledgements.
     pub(super) fn begin(&mut self, buffer: &mut Vec<u8>) {
         buffer.clear();
+        self.leave_unsaid = self.clock;
         Header::write(
             buffer,
             self.wire_version,

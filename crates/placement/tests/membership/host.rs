@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use asterism_placement::replicated::{
-    Config, Deliver, Delivery, Event, ImageEnd, ImageError, ImageKind, Replicator,
+    Config, Deliver, Delivery, Event, ImageEnd, ImageError, ImageKind, Replicator, Standing,
 };
 use asterism_placement::{Incarnation, MemberId, Time};
 
@@ -108,6 +108,10 @@ pub(crate) struct Host {
     pub(crate) stable_checked: BTreeMap<Life, u64>,
     /// Lives that were closed since the last look.
     pub(crate) closed: BTreeSet<Life>,
+    /// It commits nothing more, and goes once all have what it wrote.
+    pub(crate) leaves: bool,
+    /// Lives of others that said that they leave.
+    pub(crate) told_of: BTreeSet<Life>,
     walks: BTreeMap<MemberId, Walk>,
     /// How far each life's stream is applied, without a gap or by an image.
     applied: BTreeMap<Life, u64>,
@@ -131,6 +135,8 @@ impl Host {
             stable_at_install: BTreeMap::new(),
             stable_checked: BTreeMap::new(),
             closed: BTreeSet::new(),
+            leaves: false,
+            told_of: BTreeSet::new(),
             walks: BTreeMap::new(),
             applied: BTreeMap::new(),
             walks_begun: 0,
@@ -138,7 +144,7 @@ impl Host {
     }
 
     pub(crate) fn commit(&mut self, now: Time) {
-        if !self.replicator.is_ready() {
+        if !self.replicator.is_ready() || self.leaves {
             return;
         }
         let (life, sequence) = (self.life, self.head + 1);
@@ -151,6 +157,23 @@ impl Host {
             self.learn((life, sequence));
             self.write(life, sequence);
         }
+    }
+
+    /// Stops writing, and says so to all.
+    pub(crate) fn leave(&mut self, now: Time) {
+        self.leaves = true;
+        self.replicator.leave(now);
+    }
+
+    /// Whether all take part in what it wrote and know that it goes: a host that drains ends then.
+    pub(crate) fn has_left(&self) -> bool {
+        let members = self.replicator.progress().members().iter();
+        let mut others = members
+            .filter(|member| member.standing != Standing::Out && member.member != self.life.0);
+        self.leaves
+            && self.replicator.has_left()
+            && self.replicator.ended().all(|ended| ended.closed)
+            && others.all(|other| other.acknowledged >= self.head)
     }
 
     fn write(&mut self, life: Life, sequence: u64) {
@@ -264,7 +287,12 @@ impl Host {
                     self.closed.insert((member, incarnation));
                 }
                 Event::Ready => self.check_whole(),
-                Event::Heard { .. } | Event::Leaving { .. } => {}
+                Event::Leaving { member } => {
+                    let progress = self.replicator.progress().member(member);
+                    let incarnation = progress.and_then(|progress| progress.incarnation);
+                    self.told_of.extend(incarnation.map(|life| (member, life)));
+                }
+                Event::Heard { .. } => {}
             }
         }
         let mut done = Vec::new();

@@ -1,4 +1,4 @@
-//! Members die, are evicted, return in new lives and join under load, with loss, repeats and epochs that arrive late at some:
+//! Members die, leave, are evicted, return in new lives and join under load, with loss, repeats and epochs that arrive late at some:
 //! in the end all members of the last epoch know the same groups, and before that nobody calls anything stable or closed that
 //! is not.
 //!
@@ -42,6 +42,7 @@ fn every_seed_ends_equal() {
     for report in reports {
         total.epochs += report.epochs;
         total.deaths += report.deaths;
+        total.left += report.left;
         total.returns += report.returns;
         total.closed += report.closed;
         total.skipped += report.skipped;
@@ -51,6 +52,7 @@ fn every_seed_ends_equal() {
     }
     println!("{seeds} seeds: {total:?} (heal_us is the longest)");
     assert!(total.returns > seeds && total.closed > seeds, "{total:?}");
+    assert!(total.left > seeds / 2, "{total:?}");
     assert!(total.skipped > 0, "gaps of the dead were skipped");
 }
 

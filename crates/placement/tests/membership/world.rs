@@ -12,6 +12,8 @@ use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use crate::host::{Host, Known, Life, Walks};
 use crate::random::Random;
 
+mod leaving;
+
 /// How long after the storm everything must be equal.
 const HEAL_SECONDS_MAX: u64 = 30;
 /// Steps after which a run counts as hanging.
@@ -35,12 +37,16 @@ enum Happening {
     Install(usize, Roster),
     /// A host starts in a new life.
     Start(usize),
+    /// The next epoch leaves out who left, or names its next life.
+    LeaveOut(Life),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) epochs: u64,
     pub(crate) deaths: u64,
+    /// Members that left gracefully.
+    pub(crate) left: u64,
     pub(crate) returns: u64,
     pub(crate) closed: u64,
     pub(crate) skipped: u64,
@@ -61,6 +67,8 @@ pub(crate) struct World {
     walks: Walks,
     /// Hosts that died or were evicted, as they were.
     dead: Vec<Host>,
+    /// Lives that left gracefully, with all that they wrote.
+    left: Vec<(Life, u64)>,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     order: u64,
@@ -95,6 +103,7 @@ impl World {
             },
             walks: Walks::new(),
             dead: Vec::new(),
+            left: Vec::new(),
             queue: BinaryHeap::new(),
             happenings: BTreeMap::new(),
             order: 0,
@@ -184,7 +193,7 @@ impl World {
                 | Happening::Commit(place)
                 | Happening::Install(place, _)
                 | Happening::Start(place) => Some(place),
-                Happening::Change | Happening::Die(_) => None,
+                Happening::Change | Happening::Die(_) | Happening::LeaveOut(_) => None,
             };
             self.happened(happening)?;
             let Some(place) = place.filter(|&place| self.hosts[place].is_some()) else {
@@ -192,6 +201,7 @@ impl World {
             };
             self.turn(place)?;
             self.check(place)?;
+            self.goes(place)?;
             if !self.is_storm() && self.why_not_quiet().is_none() {
                 self.converged()?;
                 self.report.heal_us = self.now.0 - STORM_US;
@@ -240,6 +250,7 @@ impl World {
                     self.bury(place);
                 }
             }
+            Happening::LeaveOut(life) => self.leave_out(life),
             Happening::Start(place) => {
                 self.start(place, true);
                 self.report.returns += 1;
@@ -284,13 +295,13 @@ impl World {
         self.roster.named(name(place)) == Some(Some(Incarnation(self.lives[place])))
     }
 
-    /// Members of the latest roster that run and have joined.
+    /// Members of the latest roster that run, have joined and stay.
     fn joined(&self) -> Vec<usize> {
         (0..self.hosts.len())
             .filter(|&place| self.is_member(place))
             .filter(|&place| {
                 let host = self.hosts[place].as_ref();
-                host.is_some_and(|host| host.replicator.is_ready())
+                host.is_some_and(|host| host.replicator.is_ready() && !host.leaves)
             })
             .collect()
     }
@@ -314,7 +325,7 @@ impl World {
         }
     }
 
-    /// One change of membership: a death, an eviction, a return, or several at once.
+    /// One change of membership: a death, a leave, an eviction, a return, or several at once.
     fn change(&mut self) {
         if !self.is_storm() {
             return self.restore();
@@ -327,6 +338,13 @@ impl World {
         let listed = self.is_member(place);
         let others = joined.iter().filter(|&&other| other != place).count();
         match (listed, self.hosts[place].is_some()) {
+            // A member leaves: it stops writing, and goes once all have what it wrote.
+            (true, true) if others > 0 && joined.contains(&place) && self.random.chance(30) => {
+                if let Some(host) = &mut self.hosts[place] {
+                    host.leave(self.now);
+                    self.wake(place, self.now);
+                }
+            }
             // A member dies, if another has what it had; nobody is told yet.
             (true, true) if others > 0 && self.random.chance(60) => {
                 self.report.deaths += 1;
@@ -552,6 +570,9 @@ impl World {
                 return Some(format!("{} is dead", name(place)));
             };
             let replicator = &host.replicator;
+            if host.leaves {
+                return Some(format!("{:?} has not left yet", host.life));
+            }
             if replicator.epoch() != self.roster.epoch {
                 return Some(format!("{:?} is in another epoch", host.life));
             }
@@ -579,6 +600,16 @@ impl World {
             return Err("nobody is left".into());
         };
         for host in &members {
+            for &(life, head) in &self.left {
+                if host.prefix(life) < head {
+                    return Err(format!(
+                        "{:?} left at {head}; {:?} has {} of it",
+                        life,
+                        host.life,
+                        host.prefix(life)
+                    ));
+                }
+            }
             host.check_table()?;
             if host.table != first.table {
                 return Err(format!(

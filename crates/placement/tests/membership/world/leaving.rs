@@ -1,0 +1,55 @@
+//! Members that leave of their own accord: what they wrote is everybody's before they go, and everybody was told.
+
+use std::time::Duration;
+
+use asterism_placement::Incarnation;
+
+use super::{Happening, World, name};
+use crate::host::Life;
+
+impl World {
+    /// A host that leaves ends once it may.
+    pub(super) fn goes(&mut self, place: usize) -> Result<(), String> {
+        let Some(host) = self.hosts[place].as_ref().filter(|host| host.has_left()) else {
+            return Ok(());
+        };
+        for witness in self.living(host) {
+            // Members of another epoch say nothing to each other. Who joins is brought it by its image.
+            let agrees = witness.replicator.epoch() == host.replicator.epoch();
+            if agrees && !witness.leaves && !witness.told_of.contains(&host.life) {
+                return Err(format!(
+                    "{:?} left, and {:?} was not told",
+                    host.life, witness.life
+                ));
+            }
+            if witness.replicator.is_ready() && witness.prefix(host.life) < host.head {
+                return Err(format!(
+                    "{:?} left, and {:?} lacks what it wrote",
+                    host.life, witness.life
+                ));
+            }
+        }
+        let life = host.life;
+        self.left.push((life, host.head));
+        self.report.left += 1;
+        self.bury(place);
+        let soon = self.now + Duration::from_micros(self.random.below(100_000));
+        self.happens(soon, Happening::LeaveOut(life));
+        Ok(())
+    }
+
+    /// Whoever runs the cluster names who left no more, or in its next life.
+    pub(super) fn leave_out(&mut self, (member, incarnation): Life) {
+        if self.roster.named(member) != Some(Some(incarnation)) {
+            return;
+        }
+        let place = (0..self.hosts.len()).find(|&place| name(place) == member);
+        let mut members = self.roster.members.clone();
+        members.retain(|(named, _)| *named != member);
+        if let Some(place) = place.filter(|_| self.is_storm() && self.random.chance(50)) {
+            members.push((member, Some(Incarnation(self.lives[place] + 1))));
+            self.happens(self.now, Happening::Start(place));
+        }
+        self.publish(members);
+    }
+}
