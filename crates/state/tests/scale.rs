@@ -129,6 +129,60 @@ fn applying_others_operations_allocates_nothing() {
 }
 
 #[state]
+struct Flows {
+    flows: BiMap<u64, u64>,
+}
+
+/// The most entries that a configuration may ask for in a table of flows.
+const MOST: u32 = 1 << 24;
+
+/// Bytes of memory that this process has taken; `None` where the system does not say.
+fn taken() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let resident: u64 = pages.split(' ').nth(1)?.parse().ok()?;
+    Some(resident * 4_096)
+}
+
+#[test]
+fn a_table_for_sixteen_million_takes_memory_as_it_fills() {
+    let identity = Identity {
+        own: OriginName {
+            member: 0,
+            incarnation: 1,
+        },
+        members: (0..64).collect(),
+        lane: (0, 1),
+    };
+    let context = Context::new(identity, Sequencer::Own(Cell::new(0)), 99, vec![]);
+    let context = Rc::new(context);
+    context.set_now(0, 10);
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    let before = taken();
+    let mut state = Flows {
+        flows: builder.table("flows", MOST, &[60]),
+    };
+    // This instance's share of it, of 64 members.
+    let share = u64::from(MOST) / 64;
+    for key in 0..share {
+        context.begin(key);
+        let vacancy = state.flows.vacancy().expect("local").expect("room");
+        state.act().flows.insert(vacancy, (key, !key), ());
+        context.end(|_, _| {});
+        context.take_groups(|_, _| {});
+    }
+    assert!(state.flows.vacancy().expect("local").is_none());
+    for key in (0..share).step_by(999) {
+        let found = state.flows.by_right(&!key).expect("local").expect("held");
+        assert_eq!(found.row.0, key);
+    }
+    if let (Some(before), Some(after)) = (before, taken()) {
+        // Some 50 MB; other tests of this process take theirs beside it. All that is reserved would be ten gigabytes.
+        let grown = after.saturating_sub(before);
+        assert!(grown < 600 << 20, "{grown} bytes for {share} entries");
+    }
+}
+
+#[state]
 struct Observed {
     talk: Graph<u32>,
     recent: WindowedCounters<u32>,

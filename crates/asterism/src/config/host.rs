@@ -12,7 +12,7 @@ use super::section::{Default, Field, Section, Values};
 use super::suggestion;
 
 /// The most packet loops of a host.
-const INSTANCES_MAX: u64 = 64;
+pub(super) const INSTANCES_MAX: u64 = 64;
 /// Cores are numbered below this.
 const CORES_MAX: u64 = 4_096;
 

@@ -9,7 +9,8 @@ use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, r
 
 use super::{
     DROP, Described, FunctionSettings, ObjectKind, REPLICATED, ReadFile, Settings, Together,
-    absent, capacity, check_whole_seconds, delay, described, object, placement, seconds,
+    absent, capacity, check_whole_seconds, delay, described, flow_capacity, object, placement,
+    seconds,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::Kind;
@@ -84,7 +85,7 @@ object!(
         placement(REPLICATED),
         delay(),
         absent(DROP),
-        capacity("65_536")
+        flow_capacity("65_536")
     ]
 );
 object!(

@@ -412,6 +412,29 @@ pub const fn capacity(default: &'static str) -> Field {
     }
 }
 
+/// The same of a table of flows, which may have far more.
+#[must_use]
+pub const fn flow_capacity(default: &'static str) -> Field {
+    Field {
+        name: "capacity",
+        kind: Kind::Count {
+            least: 64,
+            most: FLOWS_MAX,
+        },
+        default: Default::Is(default),
+        meaning: "The most entries over the whole cluster; hosts share it out before they insert. Every instance takes 150 to 250 bytes of memory for each entry that there is, and reserves addresses for three times as many: some 10 GiB for the most.",
+    }
+}
+
+/// Entries of a table of flows at most. Three times as many, and three more for each instance, have numbers below 2³¹, which an
+/// index and the links between entries hold.
+pub const FLOWS_MAX: u64 = 1 << 24;
+const _: () = assert!(
+    3 * (FLOWS_MAX
+        + asterism_placement::replicated::MEMBERS_MAX as u64 * crate::config::host::INSTANCES_MAX)
+        < 1 << 31
+);
+
 const fn allocation() -> Field {
     Field {
         name: "allocation",
@@ -592,6 +615,17 @@ mod tests {
             let own = function.settings.with(Objects(&function.objects));
             assert_eq!(objects, own, "{}", described.name);
         }
+    }
+
+    #[test]
+    fn tables_of_flows_have_up_to_sixteen_million_entries() {
+        let text = "[function.nat]\noutside = [\"203.0.113.1\"]\nstate.sessions = { capacity = 16_777_216 }";
+        let function = read(text).function;
+        let Settings::Nat(settings) = &function.settings else {
+            panic!()
+        };
+        let made = settings.function(&function.objects).unwrap();
+        assert_eq!(made.config().sessions_max, 16_777_216);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::config::functions::nat::fields::link;
 use crate::config::functions::{
     DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
-    delay, described, object, placement, router_objects, seconds,
+    delay, described, flow_capacity, object, placement, router_objects, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -18,7 +18,7 @@ object!(
         placement(REPLICATED),
         delay(),
         absent(DROP),
-        capacity("262_144")
+        flow_capacity("262_144")
     ]
 );
 object!(
@@ -29,7 +29,7 @@ object!(
         placement(REPLICATED),
         delay(),
         absent(DROP),
-        capacity("65_536")
+        flow_capacity("65_536")
     ]
 );
 object!(

@@ -4,7 +4,7 @@ use super::carrier::FIELDS as CARRIER;
 use super::untranslated::FIELD as UNTRANSLATED;
 use crate::config::functions::{
     DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation,
-    capacity, delay, described, object, placement, router_objects, seconds,
+    capacity, delay, described, flow_capacity, object, placement, router_objects, seconds,
 };
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
@@ -17,7 +17,7 @@ object!(
         placement(REPLICATED),
         delay(),
         absent(DROP),
-        capacity("65_536")
+        flow_capacity("65_536")
     ]
 );
 object!(
