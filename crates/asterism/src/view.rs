@@ -19,6 +19,7 @@ use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_placement::replicated::{Ended, Standing};
 use asterism_placement::{Incarnation, MemberId};
+use asterism_state::ObjectCount;
 
 use crate::config::{Config, Settings};
 use crate::control::audit::AuditDocument;
@@ -304,6 +305,9 @@ impl View {
                             capacity: object.capacity,
                             quarantined: object.quarantined,
                             reclaimed: object.reclaimed,
+                            counts: nonzero(ObjectCount::ALL.iter().filter_map(|count| {
+                                Some((count.label(), object.counts.get(*count)?))
+                            })),
                             digest: digests[number]
                                 .as_ref()
                                 .and_then(|digests| digests.get(place))

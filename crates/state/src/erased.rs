@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use crate::audit::{Leaf, LeafSet};
+use crate::counts::ObjectCounts;
 use crate::foresight::Foresight;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
@@ -61,6 +62,7 @@ erased! {
         tells_own() -> bool;
         show(cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32>;
         capacity() -> u32;
+        counts() -> ObjectCounts;
         inherited() -> (u32, u32);
         prefetch_records(foresight: &Foresight, packets: Range<usize>) -> usize;
         outgrew_cache(cache_bytes: usize) -> bool;

@@ -13,6 +13,7 @@ mod answer;
 pub mod audit;
 mod builder;
 mod context;
+mod counts;
 mod dealing;
 mod endpoint_space;
 mod erased;
@@ -56,6 +57,7 @@ pub use context::{
     Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, MISSES_PER_PACKET_MAX,
     OPERATION_BYTES_MAX, Sequencer, Tick,
 };
+pub use counts::{Counted, ObjectCount, ObjectCounts};
 pub use dealing::{Dealing, Dealt, LOTS};
 pub use endpoint_space::EndpointSpace;
 pub use erased::AnyObject;

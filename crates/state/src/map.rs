@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
+use crate::counts::ObjectCounts;
 use crate::foresight::Foresight;
 use crate::hash::Packed;
 use crate::layout;
@@ -371,6 +372,9 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     }
     fn capacity(&self) -> u32 {
         Table::capacity(self)
+    }
+    fn counts(&self) -> ObjectCounts {
+        self.tally().counts()
     }
     fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
         Table::prefetch_records(self, foresight, packets)

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick};
+use crate::counts::ObjectCounts;
 use crate::erased::AnyObject;
 use crate::foresight::Foresight;
 use crate::shown::Shown;
@@ -188,6 +189,10 @@ pub trait Object {
     /// Entries at most; 0 if there is no such bound.
     fn capacity(&self) -> u32 {
         0
+    }
+    /// What it counted of losers and all else that was not taken as it was meant; for `status`.
+    fn counts(&self) -> ObjectCounts {
+        ObjectCounts::default()
     }
     /// Of a pool, items that were another member's by place: those that may not be granted here yet, and those that may.
     fn inherited(&self) -> (u32, u32) {

@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use crate::answer::Late;
 use crate::context::Context;
+use crate::counts::{ObjectCount, ObjectCounts};
 use crate::dealing::LOTS;
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
@@ -671,6 +672,9 @@ impl<S: Space> Object for Pool<S> {
     }
     fn capacity(&self) -> u32 {
         self.usage().leased
+    }
+    fn counts(&self) -> ObjectCounts {
+        ObjectCounts::default().with(ObjectCount::Refused, self.usage().refused)
     }
     fn inherited(&self) -> (u32, u32) {
         let usage = self.usage();

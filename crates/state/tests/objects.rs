@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use asterism_packet::{Endpoint, Protocol};
 use asterism_state::{
-    BiMap, Builder, Context, Counter, Counters, Flow4Key, Identity, Map, ObjectSettings,
-    OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value, Wire, Writer, laws,
-    state,
+    BiMap, Builder, Context, Counted, Counter, Counters, Flow4Key, Identity, Map, ObjectCount,
+    ObjectSettings, OriginName, Pair, Reader, Register, Sequencer, Single, State, Sweep, Value,
+    Wire, Writer, laws, state,
 };
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
@@ -262,6 +262,29 @@ fn the_image_of_many_writers_moves_on_in_small_parts() {
             .expect("good bytes");
     }
     assert_eq!(fresh.state.digests(), reader.state.digests());
+}
+
+#[test]
+fn what_loses_is_told_of_each_object_as_it_counts_it() {
+    let mut here = member(0, ObjectSettings::REPLICATED);
+    let mut there = member(1, ObjectSettings::REPLICATED);
+    here.write(0, 1, 5);
+    let name = there.name();
+    for (sequence, bytes) in there.write(0, 1, 6) {
+        let applied = here.state.apply(&here.context, name, sequence, &bytes);
+        applied.expect("good bytes");
+    }
+    let told = |object, count| here.state.look(object, Counted).unwrap().get(count);
+    assert_eq!(here.state.words.tally().lost_writes, 1);
+    assert_eq!(told(0, ObjectCount::LostWrites), Some(1));
+    assert_eq!(told(0, ObjectCount::Dominated), Some(0));
+    assert_eq!(told(1, ObjectCount::LostWrites), Some(0), "another object");
+    assert_eq!(
+        told(3, ObjectCount::LostWrites),
+        None,
+        "a register counts none"
+    );
+    assert_eq!(told(6, ObjectCount::RefusedFull), Some(0));
 }
 
 #[test]

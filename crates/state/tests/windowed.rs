@@ -7,8 +7,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Identity, Object, ObjectSettings, OriginName, SKEW_SECONDS_MAX, Sequencer,
-    Since, State, Sweep, Window, WindowedCountMin, WindowedCounters, hash, state,
+    Builder, Context, Counted, Identity, Object, ObjectCount, ObjectSettings, OriginName,
+    SKEW_SECONDS_MAX, Sequencer, Since, State, Sweep, Window, WindowedCountMin, WindowedCounters,
+    hash, state,
 };
 
 use by_hand::{groups, image};
@@ -254,6 +255,10 @@ fn a_clock_too_far_ahead_takes_nothing_from_others() {
     fast.at(1_020);
     fast.sweep();
     assert_eq!(fast.state.counts.tally().set_back, 1);
+    let counts = |one: &Member, count| one.state.look(0, Counted).unwrap().get(count);
+    assert_eq!(counts(&fast, ObjectCount::SetBack), Some(1));
+    let ahead = right.state.counts.tally().ahead;
+    assert_eq!(counts(&right, ObjectCount::Ahead), Some(ahead));
     fast.add(7, 50);
     let told = fast.told();
     right.at(1_020);

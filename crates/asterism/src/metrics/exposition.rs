@@ -13,6 +13,7 @@ use std::fmt::Write;
 
 use asterism_engine::ChannelTally;
 use asterism_engine::port::{PortDrop, PortStatistics};
+use asterism_state::ObjectCount;
 
 use crate::control::audit::AuditDocument;
 use crate::run::board::{COUNTS, InstanceSnapshot, PortSnapshot};
@@ -316,6 +317,18 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
                     &[("instance", instance), ("object", object.name)],
                     read(object),
                 );
+            }
+        }
+    }
+    for count in ObjectCount::ALL {
+        let name = format!("asterism_object_{}_total", count.label());
+        page.family(&name, "counter", count.meaning());
+        for (instance, snapshot) in instances {
+            for object in &snapshot.objects {
+                if let Some(value) = object.counts.get(*count) {
+                    let labels = [("instance", instance.as_str()), ("object", object.name)];
+                    page.sample(&name, &labels, value);
+                }
             }
         }
     }

@@ -10,9 +10,12 @@ use asterism_engine::{ObjectUse, Tally};
 use asterism_function::Reason;
 use asterism_function::chain::StageTally;
 use asterism_placement::Time;
+use asterism_state::{ObjectCount, ObjectCounts};
 
 /// Words that a loop may publish: more than any has.
-const WORDS_MAX: usize = 2_048;
+const WORDS_MAX: usize = 4_096;
+/// Stands for a count that an object does not have: no count gets as far.
+const NO_COUNT: u64 = u64::MAX;
 /// Times that a reader begins again before it gives up: a loop writes for about a microsecond.
 const READS_MAX: usize = 10_000;
 
@@ -254,6 +257,8 @@ impl InstanceSnapshot {
                 u64::from(object.quarantined),
                 u64::from(object.reclaimed),
             ]);
+            let counts = ObjectCount::ALL.iter().copied();
+            words.extend(counts.map(|count| object.counts.get(count).unwrap_or(NO_COUNT)));
         }
         for stage in &self.stages {
             words.extend([
@@ -278,7 +283,7 @@ impl InstanceSnapshot {
         let mut words = words.iter().copied();
         let mut next = || words.next();
         let (at, turns, sleeps) = (Time::from_micros(next()?), next()?, next()?);
-        let counts = (0..COUNTS.len()).map(|_| next()).collect::<Option<_>>()?;
+        let counted = (0..COUNTS.len()).map(|_| next()).collect::<Option<_>>()?;
         let dropped = (0..Reason::ALL.len())
             .map(|_| next())
             .collect::<Option<_>>()?;
@@ -312,6 +317,7 @@ impl InstanceSnapshot {
                 capacity: next()? as u32,
                 quarantined: next()? as u32,
                 reclaimed: next()? as u32,
+                counts: counts(&mut next)?,
             })
         };
         let objects = objects.iter().map(&mut object).collect::<Option<_>>()?;
@@ -333,7 +339,7 @@ impl InstanceSnapshot {
             at,
             turns,
             sleeps,
-            counts,
+            counts: counted,
             dropped,
             parked,
             parked_most,
@@ -346,6 +352,18 @@ impl InstanceSnapshot {
             own,
         })
     }
+}
+
+/// What an object counted, as [`InstanceSnapshot::write`] says it.
+fn counts(next: &mut impl FnMut() -> Option<u64>) -> Option<ObjectCounts> {
+    let mut counts = ObjectCounts::default();
+    for count in ObjectCount::ALL {
+        let value = next()?;
+        if value != NO_COUNT {
+            counts = counts.with(*count, value);
+        }
+    }
+    Some(counts)
 }
 
 #[cfg(test)]
@@ -405,6 +423,9 @@ mod tests {
                 capacity: 3,
                 quarantined: 4,
                 reclaimed: 5,
+                counts: ObjectCounts::default()
+                    .with(ObjectCount::Dominated, 0)
+                    .with(ObjectCount::Forgiven, 6),
             }],
             stages: vec![StageSnapshot {
                 acted: 10,

@@ -147,6 +147,9 @@ pub struct ObjectDocument {
     pub quarantined: u32,
     /// Of a pool, items of members that left which this instance may grant.
     pub reclaimed: u32,
+    /// What it counted of losers and all else that was not taken as it was meant; what occurred.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
     /// A digest of its content, if asked for: equal on hosts that hold the same.
     pub digest: Option<String>,
 }

@@ -230,3 +230,45 @@ fn metrics_are_well_formed_and_count_what_happens() {
     wait("an answer", || fetch(&address));
     drop(host);
 }
+
+#[test]
+fn entries_that_lose_are_counted_in_status_and_metrics() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let cluster = Cluster::new(2, "");
+    cluster.edit(
+        "control = \"a.sock\"",
+        &format!("control = \"a.sock\", metrics = \"{address}\""),
+    );
+    let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
+    a.wait_for("READY=1");
+    b.wait_for("READY=1");
+    let (mut at_a, mut at_b) = (cluster.end("a", "inside"), cluster.end("b", "inside"));
+    let sessions = || {
+        let status = a.ask(&["status"]);
+        let objects = status["instances"][0]["objects"].as_array().unwrap();
+        let sessions = objects.iter().find(|one| one["name"] == "sessions");
+        sessions.unwrap()["counts"].clone()
+    };
+    assert!(sessions()["dominated"].is_null(), "nobody lost yet");
+    // The same flow by two hosts within the lag: each gives it a port of its own, and one of the two is not found any more.
+    let mut flows = 4_000..;
+    let dominated = wait("an entry that lost", || {
+        for flow in flows.by_ref().take(20) {
+            at_a.send(&outbound(flow));
+            at_b.send(&outbound(flow));
+        }
+        sessions()["dominated"].as_u64()
+    });
+    assert!(dominated > 0);
+    let text = a.command(&["status"]).1;
+    assert!(text.contains(" dominated\n"), "{text}");
+    let labels = [("instance", "0"), ("object", "sessions")];
+    let labels: BTreeMap<_, _> = labels.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+    let samples = parse(&fetch(&address).unwrap());
+    let of = |name: &str| samples.get(&(format!("asterism_object_{name}_total"), labels.clone()));
+    assert!(of("dominated").is_some_and(|value| *value >= dominated as f64));
+    assert_eq!(of("refused_full"), Some(&0.0));
+    assert_eq!(of("forgiven"), None, "a table has no tokens");
+}

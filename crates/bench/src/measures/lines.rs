@@ -162,7 +162,6 @@ const FIREWALL: &[Source] = &[
     ),
     source!("functions/src/firewall/", "note.rs", Path),
     source!("functions/src/firewall/", "open.rs", Path),
-    source!("functions/src/firewall/", "room.rs", Control),
     source!(
         "functions/src/firewall/",
         "rules.rs",

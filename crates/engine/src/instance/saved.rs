@@ -2,7 +2,9 @@
 
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
-use asterism_state::{BadBytes, Capacity, Inherited, Show, Shown, Since, State};
+use asterism_state::{
+    BadBytes, Capacity, Counted, Inherited, ObjectCounts, Show, Shown, Since, State,
+};
 
 use super::Instance;
 use super::sharing::{BURST_LOG_BYTES, IMAGE_PART_BYTES};
@@ -27,6 +29,8 @@ pub struct ObjectUse {
     pub quarantined: u32,
     /// Of a pool, items that this instance may grant and that were another member's by place.
     pub reclaimed: u32,
+    /// What it counted of losers and the like.
+    pub counts: ObjectCounts,
 }
 
 impl<F: NetworkFunction> Instance<F> {
@@ -90,6 +94,7 @@ impl<F: NetworkFunction> Instance<F> {
                     capacity: capacity(object as u8),
                     quarantined,
                     reclaimed,
+                    counts: self.state.look(object as u8, Counted).unwrap_or_default(),
                 }
             })
             .collect()

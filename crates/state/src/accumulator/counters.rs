@@ -8,6 +8,7 @@ use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
+use crate::counts::{ObjectCount, ObjectCounts};
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::map::Key;
@@ -297,6 +298,9 @@ impl<K: Key> Object for Counters<K> {
     }
     fn settle(&self) {
         self.reserved.clear();
+    }
+    fn counts(&self) -> ObjectCounts {
+        ObjectCounts::default().with(ObjectCount::RefusedFull, self.refused_full())
     }
     fn entries(&self) -> usize {
         self.used as usize

@@ -13,6 +13,7 @@ use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
+use crate::counts::{ObjectCount, ObjectCounts};
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
@@ -477,6 +478,13 @@ impl<K: Key> Object for TokenBucket<K> {
     fn settle(&self) {
         self.keys.settle();
         self.promised.borrow_mut().of = [None; GRANTS_PER_PACKET_MAX];
+    }
+    fn counts(&self) -> ObjectCounts {
+        let tally = self.tally();
+        ObjectCounts::default()
+            .with(ObjectCount::Refused, tally.refused)
+            .with(ObjectCount::RefusedFull, tally.refused_full)
+            .with(ObjectCount::Forgiven, tally.forgiven)
     }
     fn entries(&self) -> usize {
         self.keys.count() as usize

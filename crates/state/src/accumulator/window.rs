@@ -5,6 +5,7 @@
 //! buckets. Clocks only say into which bucket an addition goes, and which of the buckets a read sums.
 
 use crate::context::Tick;
+use crate::counts::{ObjectCount, ObjectCounts};
 use crate::object::Since;
 use crate::wire::{BadBytes, Reader};
 
@@ -34,6 +35,16 @@ pub struct WindowTally {
     pub ahead: u64,
     /// How often this host's clock was set back by more than that, and it began anew with nothing.
     pub set_back: u64,
+}
+
+impl WindowTally {
+    /// The same as every object has it.
+    pub(super) fn counts(&self) -> ObjectCounts {
+        ObjectCounts::default()
+            .with(ObjectCount::Expired, self.expired)
+            .with(ObjectCount::Ahead, self.ahead)
+            .with(ObjectCount::SetBack, self.set_back)
+    }
 }
 
 /// The buckets that are kept. Buckets are numbered from 1; 0 is none.

@@ -11,6 +11,7 @@ use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
+use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
@@ -225,6 +226,9 @@ impl<K: Key> Object for WindowedCountMin<K> {
         };
         self.cells.add(place as u32, bucket, total);
         Ok(true)
+    }
+    fn counts(&self) -> ObjectCounts {
+        self.tally().counts()
     }
     fn entries(&self) -> usize {
         self.grid.len() as usize

@@ -10,6 +10,7 @@ use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, Tick};
+use crate::counts::{ObjectCount, ObjectCounts};
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
@@ -305,6 +306,11 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn settle(&self) {
         self.keys.settle();
+    }
+    fn counts(&self) -> ObjectCounts {
+        self.tally()
+            .counts()
+            .with(ObjectCount::RefusedFull, self.refused_full())
     }
     fn entries(&self) -> usize {
         self.keys.count() as usize

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use crate::answer::Late;
 use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::counts::ObjectCounts;
 use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::memory::Region;
@@ -370,6 +371,9 @@ impl<N: Key> Object for Graph<N> {
     }
     fn capacity(&self) -> u32 {
         self.sightings.capacity()
+    }
+    fn counts(&self) -> ObjectCounts {
+        self.tally().counts()
     }
     fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
         self.sightings.prefetch_records(foresight, packets)

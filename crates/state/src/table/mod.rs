@@ -21,6 +21,7 @@ use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
 use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
+use crate::counts::{ObjectCount, ObjectCounts};
 use crate::foresight::Foresight;
 use crate::index::Index;
 use crate::memory::Region;
@@ -125,6 +126,18 @@ pub struct TableTally {
     pub forgotten: u64,
     /// Entries that came back to life by a later touch.
     pub revived: u64,
+}
+
+impl TableTally {
+    /// The same as every object has it.
+    pub(crate) fn counts(&self) -> ObjectCounts {
+        ObjectCounts::default()
+            .with(ObjectCount::Dominated, self.dominated)
+            .with(ObjectCount::LostWrites, self.lost_writes)
+            .with(ObjectCount::RefusedFull, self.refused_full)
+            .with(ObjectCount::Forgotten, self.forgotten)
+            .with(ObjectCount::Revived, self.revived)
+    }
 }
 
 impl<R: Row, V: Value> core::fmt::Debug for Table<R, V> {

@@ -22,7 +22,7 @@ use asterism_placement::seal::{
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_state::{
     BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX,
-    OPERATION_BYTES_MAX,
+    OPERATION_BYTES_MAX, ObjectCount,
 };
 use asterism_tidy::{must_be_empty, read, root};
 
@@ -165,15 +165,11 @@ fn replication_counters() -> String {
     )
 }
 
-fn table_counters() -> String {
-    table(
-        ["counter", "meaning"],
-        named(items(
-            "crates/state/src/table/mod.rs",
-            "pub struct TableTally",
-            "}",
-        )),
-    )
+fn object_counters() -> String {
+    let rows = ObjectCount::ALL
+        .iter()
+        .map(|count| (format!("`{}`", count.label()), count.meaning().to_owned()));
+    table(["counter", "meaning"], rows)
 }
 
 fn mutants(path: &str) -> String {
@@ -474,7 +470,7 @@ const PARTS: &[Part] = &[
         replication_counters,
     ),
     ("docs/src/counters.md", "relay counters", relay_counters),
-    ("docs/src/counters.md", "table counters", table_counters),
+    ("docs/src/counters.md", "object counters", object_counters),
     ("docs/src/configuration.md", "configuration", configuration),
     ("docs/src/bounds.md", "bounds", bounds),
     ("docs/src/simulator.md", "mutants of the placement", || {

@@ -5,4 +5,5 @@ mod generated;
 mod links;
 mod shown;
 mod structure;
+mod told;
 mod vectors;

@@ -120,6 +120,9 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
                 "  {:12} {} live, {} held{of}{inherited}{digest}\n",
                 object.name, object.live, object.held
             ));
+            for (count, value) in &object.counts {
+                text.push_str(&format!("    {value} {count}\n"));
+            }
         }
     }
     let channel = &status.channel;

@@ -1,0 +1,78 @@
+//! What objects count of writes that lost, entries that came back, and all else that was not taken as it was meant: one list
+//! for `status`, metrics and the pages. Imports
+//! `object.rs` and `accumulator/`.
+
+use crate::accumulator::SKEW_SECONDS_MAX;
+use crate::object::{Look, Object};
+
+macro_rules! counts {
+    ($($name:ident $label:literal $meaning:literal;)*) => {
+        /// Something that an object counts.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ObjectCount {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl ObjectCount {
+            /// All of them, in order.
+            pub const ALL: &'static [ObjectCount] = &[$(ObjectCount::$name,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name in `status`, and in metrics as `asterism_object_NAME_total`.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $(ObjectCount::$name => $label,)* }
+            }
+
+            /// What is counted, in a sentence.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(ObjectCount::$name => $meaning,)* }
+            }
+        }
+    };
+}
+
+counts! {
+    Dominated "dominated" "Entries that another entry with the same unique key keeps from being found.";
+    LostWrites "lost_writes" "Writes of this host or others that lost to a concurrent write of the same generation.";
+    Revived "revived" "Entries that came back to life by a later touch.";
+    Forgotten "forgotten" "Entries that ended by idleness or removal and were forgotten.";
+    RefusedFull "refused_full" "What came from others and found no room, which leases should make impossible.";
+    Refused "refused" "Grants or tokens that were asked for and not given.";
+    Expired "expired" "Totals of a window that came, or were added here, when their bucket was dropped already.";
+    Ahead "ahead" "Totals of a window of members whose clocks are ahead of this host's by more than 4 seconds.";
+    SetBack "set_back" "Times that this host's clock was set back by more than 4 seconds, and the window began anew with nothing.";
+    Forgiven "forgiven" "Tokens that others spent so long ago that they are not paid back.";
+}
+
+const _: () = assert!(SKEW_SECONDS_MAX == 4, "as `Ahead` and `SetBack` say");
+
+/// What one object counted since its instance began; what it cannot count is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectCounts([Option<u64>; ObjectCount::COUNT]);
+
+impl ObjectCounts {
+    /// These counts and one more.
+    #[must_use]
+    pub fn with(mut self, count: ObjectCount, value: u64) -> Self {
+        self.0[count as usize] = Some(value);
+        self
+    }
+
+    /// One of them; `None` if the object has no such count.
+    #[must_use]
+    pub fn get(&self, count: ObjectCount) -> Option<u64> {
+        self.0[count as usize]
+    }
+}
+
+/// [`Object::counts`] as a look.
+#[derive(Debug)]
+pub struct Counted;
+impl Look<ObjectCounts> for Counted {
+    fn look<O: Object + ?Sized>(self, object: &O) -> ObjectCounts {
+        object.counts()
+    }
+}
