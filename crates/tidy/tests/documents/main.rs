@@ -3,6 +3,7 @@
 mod documented;
 mod generated;
 mod links;
+mod proven;
 mod shown;
 mod structure;
 mod told;
