@@ -66,14 +66,14 @@ const IN_THE_STATE: [state::Mutant; 2] = [
     state::Mutant::GrantsUnjudged,
 ];
 
-/// The planted bug of chains, which seeds do not run: the tests of chains find it (`crates/engine/tests/chain/planted.rs`).
+/// The planted bug of chains, which functions alone are never: their seeds find it.
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 
 /// The planted bug of token buckets, which only functions have: their seeds find it.
 const OF_BUCKETS: [state::Mutant; 2] = [state::Mutant::CalmNeverTold, state::Mutant::ShortWaits];
 
 impl Planted {
-    /// All that there are, but for [`IN_THE_CORE`], [`IN_THE_STATE`] and [`OF_CHAINS`].
+    /// All that there are, but for [`IN_THE_CORE`] and [`IN_THE_STATE`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
@@ -81,9 +81,7 @@ impl Planted {
         let state = state::Mutant::ALL.into_iter();
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.map(Planted::State);
-        let engine = engine::Mutant::ALL.into_iter();
-        let engine = engine.filter(|planted| *planted != OF_CHAINS);
-        let engine = engine.map(Planted::Engine);
+        let engine = engine::Mutant::ALL.into_iter().map(Planted::Engine);
         let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
         let below = placement.chain(state).chain(engine);
         below.chain(functions).collect()
@@ -141,6 +139,7 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
             Planted::State(mutant) if OF_BUCKETS.contains(&mutant) => {
                 run_functions_seed(seed, &mut Trace::new())
             }
+            Planted::Engine(OF_CHAINS) => run_functions_seed(seed, &mut Trace::new()),
             _ => run_seed(seed, &mut Trace::new()),
         };
         clear();
@@ -236,6 +235,7 @@ fn complaint(name: &str) -> &'static str {
         "FloorForgotten" => "a new binding loses to an old tombstone",
         "GrantPerRetry" => "a NAT port leaked for every late read",
         "ProgressOvertakes" => "conntrackd: acknowledged while it waits in a cache",
+        "ChainCalledAgainWhole" => "a packet that waits at the NAT is counted twice before it",
         "SiblingSkipped" => "entries of another process of the same host never seen",
         "SiblingsNotAwaited" => "a NAT port given to two flows, by two cores of one host",
         "HeldGroupsNotNamed" => "a reply overtakes its binding and is dropped",

@@ -27,6 +27,7 @@ fn seeds_of_all_functions_pass_and_all_that_is_judged_occurs() {
         "backends watched",
         "new flows that avoid",
         "nat asked for ports",
+        "chain",
         "thefts refused",
         "visits of asked ports",
         "late answers",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asterism_function::build::Segment;
 use asterism_function::{Endpoint, NetworkFunction, Packet, Protocol, TcpFlags};
-use asterism_functions::monitor::{Flow, Monitor, MonitorConfig};
+use asterism_functions::monitor::{Flow, Monitor, MonitorConfig, MonitorState};
 use asterism_functions::pass_through::{Access, PassThrough};
 use asterism_placement::Time;
 
@@ -31,10 +31,6 @@ pub(crate) trait Counting {
     fn function() -> Self::Function;
     /// What a replica says of a flow: packets, and bytes if it counts them; `None` if it does not tell flows apart.
     fn counted(state: &<Self::Function as NetworkFunction>::State, flow: u16) -> Option<Sums>;
-    /// The same, or nothing.
-    fn said(state: &<Self::Function as NetworkFunction>::State, flow: u16) -> Sums {
-        Self::counted(state, flow).unwrap_or_default()
-    }
 }
 
 /// Packets and bytes.
@@ -46,28 +42,42 @@ pub(crate) const ALL: u16 = u16::MAX;
 /// Of a monitor.
 pub(crate) struct Monitored;
 
+/// A monitor of a few flows.
+pub(crate) fn monitor() -> Monitor {
+    Monitor::new(MonitorConfig {
+        edges_max: 1 << 10,
+        flows_max: 1 << 10,
+        places: 1 << 6,
+        cells: 1 << 6,
+        alarms_max: 1 << 6,
+        ..MonitorConfig::default()
+    })
+}
+
+/// What a monitor says of a protocol by its number.
+pub(crate) fn said_of_protocol(state: &MonitorState, protocol: u8) -> Sums {
+    let counts = state.protocol_counts();
+    let wanted = Some((protocol, false));
+    let of = counts.iter().find(|count| count.protocol == wanted);
+    of.map_or((0, Some(0)), |count| (count.packets, Some(count.bytes)))
+}
+
+/// The bytes of a packet as monitors count them.
+pub(crate) fn bytes_of(packet: &Packet<'_>) -> u64 {
+    let layout = packet.layout();
+    (layout.end() - layout.network_offset()) as u64
+}
+
 impl Counting for Monitored {
     type Function = Monitor;
 
     fn function() -> Monitor {
-        Monitor::new(MonitorConfig {
-            edges_max: 1 << 10,
-            flows_max: 1 << 10,
-            places: 1 << 6,
-            cells: 1 << 6,
-            alarms_max: 1 << 6,
-            ..MonitorConfig::default()
-        })
+        monitor()
     }
 
     fn counted(state: &<Monitor as NetworkFunction>::State, flow: u16) -> Option<Sums> {
         if flow == ALL {
-            let counts = state.protocol_counts();
-            let of = counts
-                .iter()
-                .find(|count| count.protocol == Some((17, false)));
-            let sums = of.map(|count| (count.packets, Some(count.bytes)));
-            return Some(sums.unwrap_or((0, Some(0))));
+            return Some(said_of_protocol(state, Protocol::UDP.0));
         }
         let (from, to) = ends(flow);
         let wanted = Flow {
@@ -117,27 +127,112 @@ fn ends(flow: u16) -> (Endpoint, Endpoint) {
 }
 
 /// A packet that was handled: when, and its bytes.
-type Handled = (Time, u64);
+type Once = (Time, u64);
 
 /// Packets and bytes that a dead host handled, and how many of those somebody surely knows.
 type OfTheDead = ((u64, u64), (u64, u64));
 
-fn sum<'a>(handled: impl IntoIterator<Item = &'a Handled>) -> (u64, u64) {
+fn sum<'a>(handled: impl IntoIterator<Item = &'a Once>) -> (u64, u64) {
     let handled = handled.into_iter();
     handled.fold((0, 0), |(packets, bytes), one| (packets + 1, bytes + one.1))
+}
+
+/// What hosts handled, and what a function has to say of it.
+#[derive(Default)]
+pub(crate) struct Handled {
+    /// What each host handled of each flow; once it died, that of its next life.
+    by_host: BTreeMap<(u16, usize), Vec<Once>>,
+    /// What the dead handled of each flow, and how much of that somebody surely knows.
+    dead: BTreeMap<u16, OfTheDead>,
+    checked: u64,
+    lost: u64,
+}
+
+impl Handled {
+    /// A host handled a packet of a flow, of so many bytes.
+    pub(crate) fn add(&mut self, flow: u16, host: usize, now: Time, bytes: u64) {
+        let handled = self.by_host.entry((flow, host)).or_default();
+        handled.push((now, bytes));
+    }
+
+    /// What those who live handled of a flow.
+    fn living(&self, flow: u16) -> (u64, u64) {
+        let of = self.by_host.iter().filter(|((of, _), _)| *of == flow);
+        sum(of.flat_map(|(_, handled)| handled))
+    }
+
+    /// A host died; all that it wrote by `told` somebody knows.
+    pub(crate) fn died<F: NetworkFunction>(
+        &mut self,
+        (victim, told): (usize, Time),
+        flows: impl Iterator<Item = u16>,
+        hosts: &Hosts<F>,
+        said: impl Fn(&F::State, u16) -> Option<Sums>,
+    ) {
+        for flow in flows {
+            let of_victim = self.by_host.remove(&(flow, victim)).unwrap_or_default();
+            let living = self.living(flow);
+            // By when it was handled, or by what somebody says beyond all that those who live handled.
+            let early = of_victim
+                .iter()
+                .filter(|(at, _)| *at + hosts.told_within() < told);
+            let (mut packets, mut bytes) = sum(early);
+            for (_, instance) in hosts.instances() {
+                let said = said(instance.state(), flow).unwrap_or_default();
+                packets = packets.max(said.0.saturating_sub(living.0));
+                let said = said.1.unwrap_or_default();
+                bytes = bytes.max(said.saturating_sub(living.1));
+            }
+            self.dead.insert(flow, (sum(&of_victim), (packets, bytes)));
+        }
+    }
+
+    /// Holds what each instance says against what was handled.
+    pub(crate) fn judge<F: NetworkFunction>(
+        &mut self,
+        flows: impl Iterator<Item = u16>,
+        hosts: &Hosts<F>,
+        said: impl Fn(&F::State, u16) -> Option<Sums>,
+    ) -> Result<(), Failure> {
+        for flow in flows {
+            let living = self.living(flow);
+            let (dead, known) = self.dead.get(&flow).copied().unwrap_or_default();
+            for (at, instance) in hosts.instances() {
+                let Some(said) = said(instance.state(), flow) else {
+                    continue;
+                };
+                let packets = living.0 + known.0..=living.0 + dead.0;
+                let bytes = living.1 + known.1..=living.1 + dead.1;
+                if !packets.contains(&said.0) || said.1.is_some_and(|said| !bytes.contains(&said)) {
+                    return Err(Failure::new(
+                        "counts are what was handled",
+                        format!(
+                            "{at:?} says {said:?} of flow {flow}; those who live handled {living:?}, the dead {dead:?}, of which {known:?} were known"
+                        ),
+                    ));
+                }
+                self.checked += 1;
+                self.lost += living.0 + dead.0 - said.0;
+            }
+        }
+        Ok(())
+    }
+
+    /// How much was judged, by name.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::from([
+            ("sums held against packets", self.checked),
+            ("packets that only the dead had counted", self.lost),
+        ])
+    }
 }
 
 /// Packets of some flows.
 pub(crate) struct Counted<C: Counting> {
     draws: Draws,
-    /// What each host handled of each flow; once it died, that of its next life.
-    by_host: BTreeMap<(u16, usize), Vec<Handled>>,
-    /// What the dead handled of each flow, and how much of that somebody surely knows.
-    dead: BTreeMap<u16, OfTheDead>,
+    handled: Handled,
     until: Option<Time>,
     now: Time,
-    checked: u64,
-    lost: u64,
     counting: core::marker::PhantomData<C>,
 }
 
@@ -145,24 +240,15 @@ impl<C: Counting> Counted<C> {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             draws: super::drive::draws(plan),
-            by_host: BTreeMap::new(),
-            dead: BTreeMap::new(),
+            handled: Handled::default(),
             until: None,
             now: Time::ZERO,
-            checked: 0,
-            lost: 0,
             counting: core::marker::PhantomData,
         }
     }
 
     fn flows() -> impl Iterator<Item = u16> {
         (0..FLOWS).chain([ALL])
-    }
-
-    /// What those who live handled of a flow.
-    fn living(&self, flow: u16) -> (u64, u64) {
-        let of = self.by_host.iter().filter(|((of, _), _)| *of == flow);
-        sum(of.flat_map(|(_, handled)| handled))
     }
 }
 
@@ -200,32 +286,16 @@ impl<C: Counting> World for Counted<C> {
         let Some(of) = packet.flow4() else {
             return Ok(());
         };
-        let layout = packet.layout();
-        let bytes = (layout.end() - layout.network_offset()) as u64;
         for flow in [of.source_port - 1_000, ALL] {
-            let handled = self.by_host.entry((flow, left.at.host)).or_default();
-            handled.push((self.now, bytes));
+            let bytes = bytes_of(&packet);
+            self.handled.add(flow, left.at.host, self.now, bytes);
         }
         Ok(())
     }
 
     fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<C::Function>) {
-        for flow in Self::flows() {
-            let of_victim = self.by_host.remove(&(flow, victim)).unwrap_or_default();
-            let living = self.living(flow);
-            // By when it was handled, or by what somebody says beyond all that those who live handled.
-            let early = of_victim
-                .iter()
-                .filter(|(at, _)| *at + hosts.told_within() < told);
-            let (mut packets, mut bytes) = sum(early);
-            for (_, instance) in hosts.instances() {
-                let said = C::said(instance.state(), flow);
-                packets = packets.max(said.0.saturating_sub(living.0));
-                let said = said.1.unwrap_or_default();
-                bytes = bytes.max(said.saturating_sub(living.1));
-            }
-            self.dead.insert(flow, (sum(&of_victim), (packets, bytes)));
-        }
+        let died = (victim, told);
+        self.handled.died(died, Self::flows(), hosts, C::counted);
     }
 
     fn calms(&mut self, now: Time) {
@@ -244,34 +314,10 @@ impl<C: Counting> World for Counted<C> {
     }
 
     fn judge(&mut self, hosts: &Hosts<C::Function>) -> Result<(), Failure> {
-        for flow in Self::flows() {
-            let living = self.living(flow);
-            let (dead, known) = self.dead.get(&flow).copied().unwrap_or_default();
-            for (at, instance) in hosts.instances() {
-                let Some(said) = C::counted(instance.state(), flow) else {
-                    continue;
-                };
-                let packets = living.0 + known.0..=living.0 + dead.0;
-                let bytes = living.1 + known.1..=living.1 + dead.1;
-                if !packets.contains(&said.0) || said.1.is_some_and(|said| !bytes.contains(&said)) {
-                    return Err(Failure::new(
-                        "counts are what was handled",
-                        format!(
-                            "{at:?} says {said:?} of flow {flow}; those who live handled {living:?}, the dead {dead:?}, of which {known:?} were known"
-                        ),
-                    ));
-                }
-                self.checked += 1;
-                self.lost += living.0 + dead.0 - said.0;
-            }
-        }
-        Ok(())
+        self.handled.judge(Self::flows(), hosts, C::counted)
     }
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
-        BTreeMap::from([
-            ("sums held against packets", self.checked),
-            ("packets that only the dead had counted", self.lost),
-        ])
+        self.handled.counts()
     }
 }

@@ -282,7 +282,10 @@ impl<W: World> Run<'_, W> {
             if self.hosts.now() > begun + ending {
                 return Err(Failure::new(
                     "what was begun comes to its end",
-                    format!("not {ending:?} after the last fault: {unfinished}"),
+                    format!(
+                        "not {ending:?} after the last fault: {unfinished}; dropped were {}",
+                        self.hosts.drops()
+                    ),
                 ));
             }
             self.step(true)?;

@@ -13,7 +13,7 @@ use asterism_function::{NetworkFunction, PortNumber};
 use asterism_placement::replicated::Roster;
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
-use asterism_state::{Absence, ObjectSettings, State, hash};
+use asterism_state::{Absence, ObjectSettings, hash};
 
 use super::plan::Plan;
 use crate::report::Failure;
@@ -93,6 +93,8 @@ impl Port for Tap {
 
 /// Objects as configurations have them when nothing else is said.
 fn settings(name: &str) -> ObjectSettings {
+    // Those of a chain are called after their stage, too.
+    let (_, name) = name.rsplit_once('.').unwrap_or(("", name));
     match name {
         "errors" => ObjectSettings::LOCAL,
         "ports" | "fragments" => ObjectSettings {
@@ -170,6 +172,15 @@ impl<F: NetworkFunction> Hosts<F> {
             let instances = self.cluster.members()[host].instances.iter().enumerate();
             instances.map(move |(lane, instance)| (Place { host, lane, life }, instance))
         })
+    }
+
+    /// What each instance dropped, and why: for messages of failures.
+    pub(crate) fn drops(&self) -> String {
+        let dropped = self.instances().map(|(at, instance)| {
+            let drops: Vec<_> = instance.tally().drops().collect();
+            format!("m{}.{}: {drops:?}", at.host, at.lane)
+        });
+        dropped.collect::<Vec<_>>().join(", ")
     }
 
     /// Lets time pass, handing out rosters that are due.
@@ -339,7 +350,7 @@ impl<F: NetworkFunction> Hosts<F> {
         let mut first: Option<(Place, Vec<u64>)> = None;
         for (at, instance) in self.instances() {
             let mut digests = instance.digests();
-            for (digest, name) in digests.iter_mut().zip(F::State::OBJECTS) {
+            for (digest, name) in digests.iter_mut().zip(self.function.objects()) {
                 // Nobody else is told of it.
                 if !settings(name).logged {
                     *digest = 0;
@@ -349,7 +360,11 @@ impl<F: NetworkFunction> Hosts<F> {
                 first = Some((at, digests));
                 continue;
             };
-            let names = F::State::OBJECTS.iter().zip(digests.iter().zip(reference));
+            let names = self
+                .function
+                .objects()
+                .iter()
+                .zip(digests.iter().zip(reference));
             let differing: Vec<_> = names
                 .filter(|(_, (left, right))| left != right)
                 .map(|(name, _)| *name)
@@ -370,7 +385,7 @@ impl<F: NetworkFunction> Hosts<F> {
                     "no false alarm",
                     format!(
                         "m{place}.{lane} says that {} differs in {at:?}, leaves {leaves:x}",
-                        F::State::OBJECTS[usize::from(at.object)]
+                        self.function.objects()[usize::from(at.object)]
                     ),
                 ));
             }
@@ -425,8 +440,10 @@ fn build<F: NetworkFunction>(
     config.joins = life >= LIVES;
     config.tick_at_zero = TICK_AT_ZERO;
     config.flush_us = plan.flush.as_micros() as u64;
-    config.audited_objects = F::State::OBJECTS.len();
-    config.up_ring_bytes = 128 << 10;
+    config.audited_objects = function.objects().len();
+    // A burst is read only where each stage has room for what it writes.
+    let stages = function.stages().len().max(1);
+    config.up_ring_bytes = (128 << 10) * stages.next_power_of_two();
     config.down_ring_bytes = 128 << 10;
     let replica = &mut config.replica;
     replica.keep_alive = plan.keep_alive;

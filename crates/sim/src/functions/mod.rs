@@ -8,6 +8,7 @@
 
 mod asked;
 mod bindings;
+mod chained;
 mod counts;
 mod detectors;
 mod drive;

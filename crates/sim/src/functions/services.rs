@@ -22,7 +22,8 @@ const ROUTER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 const NEAR: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
 const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 112, 2);
 
-fn client(draws: &mut Draws, addresses: u64) -> (Ipv4Addr, u16, Protocol) {
+/// Somebody inside, of so many addresses.
+pub(crate) fn client(draws: &mut Draws, addresses: u64) -> (Ipv4Addr, u16, Protocol) {
     let address = Ipv4Addr::new(10, 0, 0, draws.within(1, addresses) as u8);
     let protocol = match draws.percent(60) {
         true => Protocol::TCP,
@@ -31,7 +32,8 @@ fn client(draws: &mut Draws, addresses: u64) -> (Ipv4Addr, u16, Protocol) {
     (address, draws.within(2_000, 2_002) as u16, protocol)
 }
 
-fn server(number: u16, protocol: Protocol) -> Endpoint {
+/// Whom a conversation is with.
+pub(crate) fn server(number: u16, protocol: Protocol) -> Endpoint {
     let address = Ipv4Addr::new(198, 51, 100, number as u8 + 1);
     Endpoint::new(address, 80, protocol)
 }
@@ -48,6 +50,24 @@ fn route(prefix: Prefix, side: Side, next_hop: Ipv4Addr) -> Route {
         prefix,
         side,
         next_hop: Some(next_hop),
+    }
+}
+
+/// A NAT between two routers, behind these addresses.
+pub(crate) fn nat_of(outside_addresses: Vec<Ipv4Addr>) -> NatConfig {
+    let inside = interface(PORTS[0], GATEWAY);
+    let outside = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
+    let clients = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8);
+    NatConfig {
+        routes: vec![
+            route(clients, Side::Inside, NEAR),
+            route(Prefix::ALL, Side::Outside, FAR),
+        ],
+        neighbours: vec![(NEAR, ROUTER_MAC), (FAR, ROUTER_MAC)],
+        sessions_max: 1 << 9,
+        fragments_max: 1 << 6,
+        neighbours_max: 1 << 6,
+        ..NatConfig::new(inside, outside, outside_addresses)
     }
 }
 
@@ -72,23 +92,16 @@ impl Translated {
 }
 
 impl Translated {
+    /// Addresses by which clients are seen.
+    pub(crate) fn outside(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
+        (1..=self.addresses).map(|last| Ipv4Addr::new(203, 0, 113, last))
+    }
+
     fn config(&self) -> NatConfig {
-        let inside = interface(PORTS[0], GATEWAY);
-        let outside = interface(PORTS[1], Ipv4Addr::new(203, 0, 112, 1));
-        let addresses = (1..=self.addresses).map(|last| Ipv4Addr::new(203, 0, 113, last));
-        let clients = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8);
         NatConfig {
-            routes: vec![
-                route(clients, Side::Inside, NEAR),
-                route(Prefix::ALL, Side::Outside, FAR),
-            ],
-            neighbours: vec![(NEAR, ROUTER_MAC), (FAR, ROUTER_MAC)],
             filtering: self.filtering,
             outside_ports: (1_024, 5_119),
-            sessions_max: 1 << 9,
-            fragments_max: 1 << 6,
-            neighbours_max: 1 << 6,
-            ..NatConfig::new(inside, outside, addresses.collect())
+            ..nat_of(self.outside().collect())
         }
     }
 
@@ -143,7 +156,7 @@ impl Service for Translated {
 }
 
 /// A packet of nobody's conversation.
-fn stray(draws: &mut Draws, to: Endpoint) -> Vec<u8> {
+pub(crate) fn stray(draws: &mut Draws, to: Endpoint) -> Vec<u8> {
     let address = Ipv4Addr::new(192, 0, 2, draws.within(1, 200) as u8);
     let from = Endpoint::new(address, draws.within(1_024, 60_000) as u16, to.protocol);
     let flags = draws.one_of(&[
