@@ -10,6 +10,8 @@ asterism_mutant::planted! {
     AnybodyEndsMappings,
     /// NAT: a port that a host asked for lets in nobody whom the filtering does not (who asked for visitors gets none).
     MappingFiltered,
+    /// NAT: an instance counts the ports of a subscriber that it granted itself (who comes by all hosts has the quota of each).
+    QuotaPerInstance,
     /// Firewall: the end of a connection is not written (the next one between the same ends is out of the former one's window).
     CloseNotWritten,
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).

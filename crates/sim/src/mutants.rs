@@ -275,6 +275,7 @@ fn complaint(name: &str) -> &'static str {
         "BindingNotReused" => "RFC 4787 REQ-1: another outside endpoint for each remote one",
         "AnybodyEndsMappings" => "a host on the link closes the ports of others",
         "MappingFiltered" => "RFC 6887: a port that was asked for, and nobody gets in",
+        "QuotaPerInstance" => "a subscriber has the quota of each host",
         "CloseNotWritten" => "a connection between the ends of one that ended stops",
         "SidesMistaken" => "anybody gets in",
         "AnswerNotWritten" => "a connection stops after its handshake",

@@ -42,6 +42,10 @@ pub(crate) trait World {
     fn taken(&mut self, _: &Arrival, _: Place, _: bool) {}
     /// A packet left.
     fn leaves(&mut self, left: Left, hosts: &Hosts<Self::Function>) -> Result<(), Failure>;
+    /// What a control plane would ask of the hosts now.
+    fn looks(&mut self, _: &Hosts<Self::Function>) -> Result<(), Failure> {
+        Ok(())
+    }
     /// A host has just died; all that it wrote by `told` somebody alive knows.
     fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<Self::Function>);
     /// Links are good from now on.
@@ -240,6 +244,7 @@ impl<W: World> Run<'_, W> {
         };
         self.hosts.run(step)?;
         self.drain()?;
+        self.world.looks(&self.hosts)?;
         self.report.steps += 1;
         if self.report.steps.is_multiple_of(16) {
             self.hosts.no_alarm()?;

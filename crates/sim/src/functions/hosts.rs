@@ -174,6 +174,11 @@ impl<F: NetworkFunction> Hosts<F> {
         })
     }
 
+    /// The function, as all hosts run it.
+    pub(crate) fn function(&self) -> &F {
+        &self.function
+    }
+
     /// What each instance dropped, and why: for messages of failures.
     pub(crate) fn drops(&self) -> String {
         let dropped = self.instances().map(|(at, instance)| {

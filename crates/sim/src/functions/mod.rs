@@ -8,10 +8,12 @@
 
 mod asked;
 mod bindings;
+mod carrier;
 mod chained;
 mod counts;
 mod detectors;
 mod drive;
+mod granted;
 mod hosts;
 mod limits;
 mod plan;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::asked::Asked;
+use super::carrier::Carrier;
 use super::chained::Chained;
 use super::counts::{Counted, Monitored, Passed};
 use super::detectors::{Scanned, Streamed};
@@ -39,12 +40,14 @@ pub enum Subject {
     Watched,
     /// NAT, asked for ports by hosts.
     Asked,
+    /// NAT, with quotas, blocks, pools and a log.
+    Carrier,
     /// A firewall, a NAT, a port-scan detector and a monitor in a row.
     Chained,
 }
 
 /// All functions: seed `n` runs the one at `n` modulo their number. Every other one of the balancer's is [`Subject::Watched`], every
-/// other one of the NAT's [`Subject::Asked`], every other one of pass-through's [`Subject::Chained`].
+/// other one of pass-through's [`Subject::Chained`], of four of the NAT's one is [`Subject::Asked`] and one [`Subject::Carrier`].
 pub const FUNCTIONS: [Subject; 8] = [
     Subject::Nat,
     Subject::Firewall,
@@ -61,10 +64,11 @@ impl Subject {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let count = FUNCTIONS.len() as u64;
-        match (FUNCTIONS[(seed % count) as usize], (seed / count) % 2) {
-            (Self::Balancer, 1) => Self::Watched,
+        match (FUNCTIONS[(seed % count) as usize], (seed / count) % 4) {
+            (Self::Balancer, 1 | 3) => Self::Watched,
             (Self::Nat, 1) => Self::Asked,
-            (Self::PassThrough, 1) => Self::Chained,
+            (Self::Nat, 3) => Self::Carrier,
+            (Self::PassThrough, 1 | 3) => Self::Chained,
             (subject, _) => subject,
         }
     }
@@ -81,6 +85,7 @@ impl Subject {
             Self::PassThrough => "pass-through",
             Self::Watched => "backends watched",
             Self::Asked => "nat asked for ports",
+            Self::Carrier => "nat of a carrier",
             Self::Chained => "chain",
         }
     }
@@ -105,6 +110,7 @@ pub fn run_functions_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failur
             Subject::PassThrough => run(plan, &mut Counted::<Passed>::new(plan), trace),
             Subject::Watched => run(plan, &mut Watched::new(plan), trace),
             Subject::Asked => run(plan, &mut Asked::new(plan), trace),
+            Subject::Carrier => run(plan, &mut Carrier::new(plan), trace),
             Subject::Chained => run(plan, &mut Chained::new(plan), trace),
         }?;
         report.branches.insert(subject.name(), 1);

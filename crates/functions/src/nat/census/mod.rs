@@ -29,6 +29,7 @@ use super::config::NatConfig;
 use super::limits::{PortRest, SubscriberLimits};
 use super::ports::OutsidePorts;
 use super::session::Session;
+use crate::mutant::{self, Mutant};
 use accounts::Accounts;
 use blocks::{Blocks, CHAIN_MAX, Standing};
 use events::Events;
@@ -429,10 +430,11 @@ impl Census {
     ) {
         let now = self.context.tick();
         let is_counted = self.limits.is_counted() || counts.blocks.is_some();
+        let counts_it = is_own || !mutant::active(Mutant::QuotaPerInstance);
         let has_account = is_counted
             && counts
                 .accounts
-                .change(subscriber, |account| account.ports += 1);
+                .change(subscriber, |account| account.ports += u32::from(counts_it));
         if counts.blocks.is_none() {
             if is_own {
                 self.note_binding(counts, NatEventKind::BindingMade, (inside, outside), now);
