@@ -18,7 +18,7 @@ pub(super) fn number_of(action: Action) -> u32 {
     }
 }
 
-pub(super) const METRICS: [OwnMetric; 8] = [
+pub(super) const METRICS: [OwnMetric; 9] = [
     OwnMetric::gauge(
         "flows",
         "Flows that are known, of all hosts, as this one knows; those that ended count until they idle out.",
@@ -26,6 +26,10 @@ pub(super) const METRICS: [OwnMetric; 8] = [
     OwnMetric::gauge(
         "half_open_connections",
         "TCP connections of all hosts that were begun within the last minute and neither completed nor refused; `half_open_total` bounds those of each link.",
+    ),
+    OwnMetric::gauge(
+        "blocked_sources",
+        "Sources that rules blocked, of all hosts; they count for little longer than they are blocked.",
     ),
     OwnMetric::gauge(
         "events",
@@ -59,6 +63,7 @@ impl FirewallState {
         values.extend([
             self.flows.len() as u64,
             self.half_open(),
+            self.blocked.len() as u64,
             self.events.len() as u64,
         ]);
         values.extend([ALLOWED, DROPPED, BLOCKED].map(|number| self.hits.total(&number)));
