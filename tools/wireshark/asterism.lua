@@ -293,8 +293,12 @@ end
 
 -- The tag of what comes first in a group or chunk: what follows it is the object's own.
 local function first_tag(tree, name, range)
-    local tag = range(0, 1):uint()
-    tree:add(fields[name .. ".object"], range(0, 1), math.floor(tag / 8)):set_generated()
+    local tag, bytes = range(0, 1):uint(), 1
+    -- Seven bits a byte: from the sixteenth object on it has two.
+    if tag >= 128 and range:len() > 1 then
+        tag, bytes = tag - 128 + 128 * range(1, 1):uint(), 2
+    end
+    tree:add(fields[name .. ".object"], range(0, bytes), math.floor(tag / 8)):set_generated()
     tree:add(fields[name .. ".flags"], range(0, 1), tag % 8):set_generated()
 end
 

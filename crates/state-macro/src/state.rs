@@ -63,8 +63,8 @@ fn parse(item: TokenStream) -> Result<Parsed, String> {
     if fields.is_empty() {
         return Err("a state needs at least one object".into());
     }
-    if fields.len() > 32 {
-        return Err("a state has at most 32 objects".into());
+    if fields.len() > 64 {
+        return Err("a state has at most 64 objects".into());
     }
     Ok(Parsed {
         visibility,

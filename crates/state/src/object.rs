@@ -11,8 +11,8 @@ use crate::shown::Shown;
 use crate::stamp::{Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
-/// Most objects of one state (their number shares a byte with three flags).
-pub const OBJECTS_MAX: usize = 32;
+/// Most objects of one state.
+pub const OBJECTS_MAX: usize = 64;
 /// Idle classes of one object.
 pub const IDLE_CLASSES: usize = 8;
 
@@ -259,11 +259,11 @@ pub trait State: Sized + 'static {
         let stamp = Stamp { origin, sequence };
         let mut input = Reader::new(group, context.addresses());
         while !input.is_empty() {
-            let tag = input.u8()?;
+            let (object, flags) = input.tag()?;
             self.with(
-                tag >> 3,
+                object,
                 Apply {
-                    flags: tag & 7,
+                    flags,
                     input: &mut input,
                     stamp,
                 },
@@ -276,8 +276,8 @@ pub trait State: Sized + 'static {
     /// Asks for the cache lines that the first operation of a group needs, some groups before [`State::apply`].
     fn approach(&self, context: &Context, group: &[u8]) {
         let mut input = Reader::new(group, context.addresses());
-        if let Ok(tag) = input.u8() {
-            self.look(tag >> 3, Approach(&mut input));
+        if let Ok((object, _)) = input.tag() {
+            self.look(object, Approach(&mut input));
         }
     }
 
@@ -311,11 +311,11 @@ pub trait State: Sized + 'static {
     fn apply_image(&mut self, context: &Context, part: &[u8]) -> Result<(), BadBytes> {
         let mut input = Reader::new(part, context.addresses());
         while !input.is_empty() {
-            let tag = input.u8()?;
+            let (object, flags) = input.tag()?;
             self.with(
-                tag >> 3,
+                object,
                 ApplyImage {
-                    flags: tag & 7,
+                    flags,
                     input: &mut input,
                 },
             )
@@ -329,13 +329,13 @@ pub trait State: Sized + 'static {
         let mut input = Reader::new(part, context.addresses());
         let mut taken = 0;
         while !input.is_empty() {
-            let tag = input.u8()?;
+            let (object, flags) = input.tag()?;
             let restore = Restore {
-                flags: tag & 7,
+                flags,
                 input: &mut input,
                 since,
             };
-            taken += u32::from(self.with(tag >> 3, restore).ok_or(BadBytes)??);
+            taken += u32::from(self.with(object, restore).ok_or(BadBytes)??);
         }
         Ok(taken)
     }

@@ -573,7 +573,7 @@ impl<S: Space> Shared<S> {
             };
             leases.notes.take(context, note);
             context.log(|out| {
-                out.u8(self.object << 3);
+                out.tag(self.object, 0);
                 write_note(&note, out);
             });
         }
@@ -653,7 +653,7 @@ impl<S: Space> Object for Pool<S> {
                 return Some(number);
             }
             let mut writer = Writer::new(part.out(), self.shared.context.addresses());
-            writer.u8(self.shared.object << 3);
+            writer.tag(self.shared.object, 0);
             writer.u16(note.life.member);
             writer.u64(note.life.incarnation);
             writer.u64(note.sequence);

@@ -114,7 +114,7 @@ impl<V: Value> Register<V> {
         self.merge(value, generation, stamp);
         if self.settings.logged {
             self.context.log(|out| {
-                out.u8(self.object << 3);
+                out.tag(self.object, 0);
                 out.varint(generation);
                 self.value.encode(out);
             });
@@ -171,7 +171,7 @@ impl<V: Value> Object for Register<V> {
             return Some(0);
         }
         let mut writer = Writer::new(part.out(), self.context.addresses());
-        writer.u8(self.object << 3);
+        writer.tag(self.object, 0);
         writer.varint(self.generation);
         self.value.encode(&mut writer);
         write_stamp(&self.context, self.stamp, &mut writer);

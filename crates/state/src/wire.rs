@@ -96,6 +96,12 @@ impl<'a> Writer<'a> {
         }
         self.bytes.push(value as u8);
     }
+    /// Appends what an operation begins with: its object's number and three flags, in a byte up to the sixteenth object, else in
+    /// two.
+    pub fn tag(&mut self, object: u8, flags: u8) {
+        debug_assert!(flags < 8);
+        self.varint(u64::from(object) << 3 | u64::from(flags));
+    }
     /// Appends bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -181,6 +187,12 @@ impl<'a> Reader<'a> {
             }
         }
         Err(BadBytes)
+    }
+    /// An object's number and flags as [`Writer::tag`] wrote them.
+    pub fn tag(&mut self) -> Result<(u8, u8), BadBytes> {
+        let tag = self.varint()?;
+        let object = u8::try_from(tag >> 3).map_err(|_| BadBytes)?;
+        Ok((object, (tag & 7) as u8))
     }
     /// An IPv4 address as [`Writer::address`] wrote it.
     pub fn address(&mut self) -> Result<u32, BadBytes> {
@@ -316,6 +328,23 @@ wire_tuples! {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_tag_of_every_object_comes_back_and_takes_a_byte_for_the_first_sixteen() {
+        for object in 0..crate::object::OBJECTS_MAX as u8 {
+            for flags in 0..8 {
+                let mut bytes = Vec::new();
+                Writer::new(&mut bytes, &[]).tag(object, flags);
+                assert_eq!(bytes.len(), if object < 16 { 1 } else { 2 });
+                let mut input = Reader::new(&bytes, &[]);
+                assert_eq!(input.tag(), Ok((object, flags)));
+                assert!(input.is_empty());
+            }
+        }
+        let beyond = [0x80, 0x10];
+        assert_eq!(Reader::new(&beyond, &[]).tag(), Err(BadBytes));
+        assert_eq!(Reader::new(&beyond[..1], &[]).tag(), Err(BadBytes));
+    }
 
     proptest! {
         #[test]

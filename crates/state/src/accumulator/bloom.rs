@@ -191,7 +191,7 @@ impl<K: Key> Object for Bloom<K> {
             // What others added is in it as well, which they announced before.
             let bits = self.words[word as usize];
             let length = self.context.log(|out| {
-                out.u8(self.object << 3);
+                out.tag(self.object, 0);
                 Self::write(word, bits, out);
             });
             *bytes = bytes.saturating_sub(length);
@@ -239,7 +239,7 @@ impl<K: Key> Object for Bloom<K> {
                 return Some(word);
             }
             let mut writer = Writer::new(part.out(), self.context.addresses());
-            writer.u8(self.object << 3);
+            writer.tag(self.object, 0);
             writer.u16(mark);
             Self::write(word, bits, &mut writer);
         }

@@ -239,7 +239,7 @@ impl<T: Copy> Cells<T> {
             let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
             let total = cell.own;
             let length = self.context.log(|out| {
-                out.u8(self.object << 3);
+                out.tag(self.object, 0);
                 out.varint(lane.into());
                 name(place, &cell.tag, out);
                 out.varint(if mutant::active(Mutant::TotalToldShort) {
@@ -331,7 +331,7 @@ impl<T: Copy> Cells<T> {
                     return Some(writer * room + place);
                 }
                 let mut bytes = Writer::new(part.out(), self.context.addresses());
-                bytes.u8(self.object << 3);
+                bytes.tag(self.object, 0);
                 name(place, &self.cells[place as usize].tag, &mut bytes);
                 let stamp = Stamp {
                     origin: Origin(writing.origin),

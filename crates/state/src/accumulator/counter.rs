@@ -129,7 +129,7 @@ impl Object for Counter {
         self.flushed = self.context.stamp(true);
         let lane = self.context.identity().lane.0;
         let length = self.context.log(|out| {
-            out.u8(self.object << 3);
+            out.tag(self.object, 0);
             out.varint(lane.into());
             out.varint(self.own);
         });
@@ -173,7 +173,7 @@ impl Object for Counter {
                 return Some(place as u32);
             }
             let mut writer = Writer::new(part.out(), self.context.addresses());
-            writer.u8(self.object << 3);
+            writer.tag(self.object, 0);
             write_cell(&self.context, writing, total, stamp, &mut writer);
         }
         None

@@ -244,7 +244,7 @@ impl TimedCells {
         if self.ring.keep_up(self.context.tick()) && self.logged {
             self.context.stamp(true);
             self.context.log(|out| {
-                out.u8(self.object << 3 | ADVANCE);
+                out.tag(self.object, ADVANCE);
                 out.varint(self.ring.head().into());
             });
             if let Some(announced) = &mut self.announced {
@@ -303,7 +303,7 @@ impl TimedCells {
             self.context.note_told(changes);
             self.context.stamp(true);
             let length = self.context.log(|out| {
-                out.u8(self.object << 3);
+                out.tag(self.object, 0);
                 out.varint(lane.into());
                 name(at / self.ring.slots(), out);
                 out.varint(bucket.into());
@@ -412,7 +412,7 @@ impl TimedCells {
                 ),
             ] {
                 if ends {
-                    bytes.u8(self.object << 3 | flags);
+                    bytes.tag(self.object, flags);
                     bytes.varint(head.into());
                 }
             }
@@ -432,7 +432,7 @@ impl TimedCells {
                     return Some(1 + writer * room + at);
                 }
                 let mut bytes = Writer::new(part.out(), self.context.addresses());
-                bytes.u8(self.object << 3);
+                bytes.tag(self.object, 0);
                 name(at / self.ring.slots(), &mut bytes);
                 bytes.varint(bucket.into());
                 // No stamp is needed: that of a cell says whose it is.
@@ -456,7 +456,7 @@ impl TimedCells {
                 return Some(1 + end);
             }
             let mut bytes = Writer::new(part.out(), self.context.addresses());
-            bytes.u8(self.object << 3 | ADVANCE | UNANNOUNCED);
+            bytes.tag(self.object, ADVANCE | UNANNOUNCED);
             bytes.varint(head.into());
         }
         None

@@ -336,7 +336,7 @@ impl<K: Key> Object for TopK<K> {
             };
             self.context.stamp(true);
             let length = self.context.log(|out| {
-                out.u8(self.object << 3);
+                out.tag(self.object, 0);
                 out.varint(lane.into());
                 write_name(place, &held, out);
                 out.varint(held.count);
@@ -437,7 +437,7 @@ impl<K: Key> Object for TopK<K> {
                     return Some(writer * places + place);
                 }
                 let mut bytes = Writer::new(part.out(), self.context.addresses());
-                bytes.u8(self.object << 3);
+                bytes.tag(self.object, 0);
                 write_name(place, &held, &mut bytes);
                 // No stamp is needed: that of a cell says whose it is.
                 let stamp = Stamp {

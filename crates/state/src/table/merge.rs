@@ -395,9 +395,9 @@ impl<R: Row, V: Value> Table<R, V> {
             } else {
                 0
             } | if copy.removed { OPERATION_REMOVED } else { 0 };
-            let tag = self.object << 3 | flags;
+            let object = self.object;
             self.context.log(|out| {
-                out.u8(tag);
+                out.tag(object, flags);
                 copy.row.encode(out);
                 out.varint(u64::from(copy.generation));
                 copy.value.encode(out);
@@ -488,13 +488,12 @@ impl<R: Row, V: Value> Table<R, V> {
             // Of ended ones too: what another wrote meanwhile may let them live on, used last by who ended them.
             let named = live || !mutant::active(Mutant::LastUserOfTheEndedUnnamed);
             let touched = named && header.toucher != header.origin;
-            writer.u8(self.object << 3
-                | if header.flags & REMOVED != 0 {
-                    OPERATION_REMOVED
-                } else {
-                    0
-                }
-                | if touched { IMAGE_TOUCHED } else { 0 });
+            let removed = header.flags & REMOVED != 0;
+            writer.tag(
+                self.object,
+                if removed { OPERATION_REMOVED } else { 0 }
+                    | if touched { IMAGE_TOUCHED } else { 0 },
+            );
             record.row.encode(&mut writer);
             writer.varint(u64::from(header.generation));
             record.value.encode(&mut writer);
@@ -515,7 +514,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 return Some(self.used.max(cursor));
             }
             let mut writer = Writer::new(part.out(), self.context.addresses());
-            writer.u8(self.object << 3 | IMAGE_FLOOR);
+            writer.tag(self.object, IMAGE_FLOOR);
             writer.varint(u64::from(self.generation_floor));
         }
         None
