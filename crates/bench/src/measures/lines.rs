@@ -130,6 +130,7 @@ const BALANCER: &[Source] = &[
         Path,
         ["fmt", "new", "advance"]
     ),
+    source!("functions/src/balancer/", "metrics.rs", Control),
     source!(
         "functions/src/balancer/",
         "mod.rs",
@@ -140,7 +141,9 @@ const BALANCER: &[Source] = &[
             "usage_place",
             "usage_places",
             "state",
-            "report"
+            "report",
+            "metrics",
+            "measure"
         ]
     ),
     source!("functions/src/balancer/", "open.rs", Path),
@@ -150,8 +153,14 @@ const BALANCER: &[Source] = &[
 const FIREWALL: &[Source] = &[
     source!("functions/src/firewall/", "config.rs", Configuration),
     source!("functions/src/firewall/", "flow.rs", Path, ["fmt"]),
-    source!("functions/src/firewall/", "half_open.rs", Path),
+    source!(
+        "functions/src/firewall/",
+        "half_open.rs",
+        Path,
+        ["half_open"]
+    ),
     source!("functions/src/firewall/", "hits.rs", Control),
+    source!("functions/src/firewall/", "metrics.rs", Path, ["measure"]),
     source!(
         "functions/src/firewall/",
         "mod.rs",
@@ -218,11 +227,19 @@ const PORT_SCAN: &[Source] = &[
         "functions/src/port_scan/",
         "alert.rs",
         Path,
-        ["kind", "blocks"]
+        ["kind", "blocks", "of_flood"]
     ),
     source!("functions/src/port_scan/", "clue.rs", Path),
     source!("functions/src/port_scan/", "config.rs", Configuration),
+    source!(
+        "functions/src/port_scan/",
+        "flood.rs",
+        Path,
+        ["new", "schema"]
+    ),
+    source!("functions/src/port_scan/", "handshakes.rs", Path),
     source!("functions/src/port_scan/", "learn.rs", Path),
+    source!("functions/src/port_scan/", "metrics.rs", Control),
     source!(
         "functions/src/port_scan/",
         "mod.rs",
