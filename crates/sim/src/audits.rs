@@ -207,7 +207,7 @@ const ODD: [&str; 8] = [
 fn an_odd_group(object: u8, name: &str, (lane, number): (u64, u32), bits: usize) -> Vec<u8> {
     let mut group = Vec::new();
     let mut out = Writer::new(&mut group, &[]);
-    out.u8(object << 3);
+    out.tag(object, 0);
     let total = u64::from(number);
     match name {
         "tokens" => {

@@ -153,9 +153,9 @@ pub fn check(cluster: &Cluster) {
             let stamp = (number as u64 + 1, cluster.name(place));
             let mut input = Reader::new(group, &[]);
             while !input.is_empty() {
-                let tag = input.u8().expect("a tag");
-                let (flags, input) = (tag & 7, &mut input);
-                match tag >> 3 {
+                let (object, flags) = input.tag().expect("a tag");
+                let input = &mut input;
+                match object {
                     0 => read(flags, input, stamp, &mut winners),
                     1 => read(flags, input, stamp, &mut joins),
                     2 => read(flags, input, stamp, &mut members),
@@ -197,7 +197,7 @@ pub fn check(cluster: &Cluster) {
                     }
                     16..=18 => {
                         input.varint().expect("a lane");
-                        match tag >> 3 {
+                        match object {
                             17 => input.varint(),
                             _ => input.u32().map(u64::from),
                         }
