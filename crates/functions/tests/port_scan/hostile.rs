@@ -2,7 +2,7 @@
 
 use asterism_function::objects::hash;
 use asterism_function::testkit::{Testkit, late_everywhere, measured};
-use asterism_function::{NetworkFunction, PortNumber, TcpFlags, Verdict};
+use asterism_function::{PortNumber, TcpFlags, Verdict};
 use asterism_functions::port_scan::{Class, PortScan, PortScanConfig, Shape};
 
 use crate::capture::{detect, names, read, run, traces};
