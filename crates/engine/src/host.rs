@@ -57,7 +57,8 @@ pub struct HostConfig {
     /// later it handles no packets, and later still the others may have what it held. The same on all hosts. Sane: 1 h. Bound:
     /// at least 1 s; zero: it grants for ever, and only who is known to be dead is inherited from.
     pub port_lease: Duration,
-    /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB.
+    /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB; a chain reads no port while
+    /// fewer than 72 KiB are free for each of its stages.
     pub up_ring_bytes: usize,
     /// Bytes of the ring from the state channel to the instances. Sane: 4 MiB. Bound: at least 128 KiB.
     pub down_ring_bytes: usize,

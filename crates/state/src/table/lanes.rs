@@ -59,6 +59,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Whether a row with the same key in `lane` was ever found here. The first row mostly tells.
+    #[inline]
     pub(super) fn any_lived(&self, lane: usize, row: &R) -> bool {
         let mut at = self.head(lane, row.lane_hash(lane, self.context.seed()), row);
         while let Some(number) = at {
