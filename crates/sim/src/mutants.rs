@@ -261,7 +261,7 @@ fn complaint(name: &str) -> &'static str {
         "CalmNeverTold" => "replicas of a limit differ",
         "ShortWaits" => "a cluster lets a multiple of the rate through",
         "HeldChangesForgotten" => "a counter's last additions are never told",
-        "CellNotAudited" | "EarlyGroupNotSummed" => {
+        "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
             "an alarm that means nothing is heeded by nobody"
         }
         "TotalToldShort" => "haproxy#1497: counters that peers add up differently",

@@ -42,6 +42,11 @@ impl Context {
         }
         living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
     }
+    /// Whether a life may still write: the epoch names it, or none told of lives.
+    pub(crate) fn lives_on(&self, life: OriginName) -> bool {
+        let living = self.living.borrow();
+        living.is_empty() || living.contains(&life)
+    }
     /// Whether of this host's instances this one is meant by a hash.
     pub(crate) fn falls_to_lane(&self, hash: u64) -> bool {
         let (lane, lanes) = self.identity.lane;

@@ -53,6 +53,8 @@ asterism_mutant::planted! {
     HeldChangesForgotten,
     /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
     CellNotAudited,
+    /// An image says of an edge's weight what nobody was told yet (an auditor that alarms for nothing).
+    UntoldInImages,
     /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).
     TotalToldShort,
     /// What a dead member held is given out without knowing that its process has ended (a NAT port given to two flows, by a

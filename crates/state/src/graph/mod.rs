@@ -12,6 +12,7 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use crate::answer::Late;
+use crate::audit::{Leaf, LeafSet};
 use crate::builder::TableSettings;
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::counts::ObjectCounts;
@@ -21,7 +22,7 @@ use crate::memory::Region;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
 use crate::stamp::Stamp;
-use crate::table::{At, Table, TableTally, Vacancy};
+use crate::table::{At, Row, Table, TableTally, Vacancy};
 use crate::wire::{BadBytes, Reader};
 
 use nodes::{Nodes, Side};
@@ -58,11 +59,6 @@ enum Found<N: Key> {
 
 impl<N: Key> Graph<N> {
     pub(crate) fn new(context: Rc<Context>, object: u8, settings: TableSettings) -> Self {
-        // Own weights are raised here before they are told, so a digest of what is here would be no one else's.
-        let settings = TableSettings {
-            audited: false,
-            ..settings
-        };
         let sightings = Table::<Sighting<N>, Volume>::new(context.clone(), object, settings);
         let room = sightings.room();
         let nodes = room.checked_mul(2).filter(|&nodes| nodes < 1 << 31);
@@ -258,7 +254,7 @@ impl<N: Key> Graph<N> {
 
 /// Sums volumes; stops at 2⁶⁴ - 1, in whatever order.
 fn sum(weight: Option<u64>, volume: &Volume) -> u64 {
-    weight.unwrap_or(0).saturating_add(volume.0)
+    weight.unwrap_or(0).saturating_add(volume.total())
 }
 
 /// The writes of a [`Graph`].
@@ -282,9 +278,9 @@ impl<N: Key> GraphAct<'_, N> {
     #[inline(always)]
     fn raise(&mut self, number: u32, amount: u64) {
         if amount > 0 {
-            self.0.sightings.raise(number, |volume| {
-                volume.0 = volume.0.saturating_add(amount);
-            });
+            self.0
+                .sightings
+                .raise(number, |volume| volume.raise(amount));
             self.0.mark(number);
         }
     }
@@ -296,7 +292,9 @@ impl<N: Key> GraphAct<'_, N> {
         if let Some(number) = self.0.sightings.live(&sighting) {
             return self.raise(number, amount);
         }
-        self.0.sightings.insert(vacancy, sighting, Volume(amount));
+        self.0
+            .sightings
+            .insert(vacancy, sighting, Volume::told(amount));
         self.0.follow();
     }
 }
@@ -347,6 +345,24 @@ impl<N: Key> Object for Graph<N> {
     }
     fn digest(&self) -> u64 {
         self.sightings.digest()
+    }
+    fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
+        self.sightings.leaves(first, out)
+    }
+    /// Sightings of this instance, and those of whose life nobody writes any more: another's own total is not to be taken back.
+    fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
+        let (witness, context) = (self.witness, &self.context);
+        let seed = context.seed();
+        let is_ours = |row: &Sighting<N>| {
+            row.witness == witness
+                || !context.lives_on(row.witness.life())
+                    && context.falls_to_lane(row.lane_hash(OWN, seed))
+        };
+        self.sightings
+            .write_those_again(leaves, (cursor, records), is_ours)
+    }
+    fn tells_own(&self) -> bool {
+        true
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.sightings.image(cursor, part)

@@ -5,8 +5,9 @@ use core::cmp::Ordering;
 use crate::context::Context;
 use crate::layout;
 use crate::map::Key;
+use crate::mutant::{self, Mutant};
 use crate::stamp::OriginName;
-use crate::table::{Row, Value};
+use crate::table::{Row, Total, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 /// The lane of one instance's sighting of an edge.
@@ -19,7 +20,10 @@ pub(super) const DESTINATION: usize = 2;
 pub(super) const EDGE: usize = 3;
 
 /// Who writes a sighting: an instance, in one of its host's lives.
+///
+/// Packed, as [`Volume`] is, so that a sighting between IPv4 addresses is a record of 64 bytes, which lies in one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, packed(4))]
 pub(super) struct Witness {
     incarnation: u64,
     member: u16,
@@ -33,6 +37,14 @@ impl Witness {
             incarnation: identity.own.incarnation,
             member: identity.own.member,
             lane: identity.lane.0,
+        }
+    }
+
+    /// The life of the host that it is, or was, an instance of.
+    pub(super) fn life(self) -> OriginName {
+        OriginName {
+            member: self.member,
+            incarnation: self.incarnation,
         }
     }
 }
@@ -140,22 +152,54 @@ pub(super) fn own_hash<N: Key>(source: &N, destination: &N, witness: Witness, se
 
 /// What one instance added to an edge: a total that only grows, so that the greater copy is the newer one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Volume(pub(super) u64);
+#[repr(C, packed(4))]
+pub(super) struct Volume {
+    total: u64,
+    /// As much of it as the others were told: what travels, in images too, and what is in the digest. In another's
+    /// sighting it is all that is known.
+    told: u64,
+}
+
+impl Volume {
+    /// A total of which the others are told at once.
+    pub(super) fn told(total: u64) -> Self {
+        Self { total, told: total }
+    }
+
+    #[inline(always)]
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Adds what the others are told later. Stops at 2⁶⁴ - 1.
+    #[inline(always)]
+    pub(super) fn raise(&mut self, amount: u64) {
+        self.total = self.total.saturating_add(amount);
+    }
+}
 
 impl Wire for Volume {
-    const LAYOUT: u64 = layout::by_hand("Volume", 0);
+    const LAYOUT: u64 = layout::by_hand("Volume", 1);
     fn encode(&self, out: &mut Writer<'_>) {
-        out.varint(self.0);
+        let untold = mutant::active(Mutant::UntoldInImages);
+        out.varint(if untold { self.total } else { self.told });
     }
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
-        input.varint().map(Self)
+        input.varint().map(Self::told)
     }
 }
 
 impl Value for Volume {
     const JOINS: bool = true;
     fn join(&mut self, other: &Self) {
-        self.0 = self.0.max(other.0);
+        self.total = self.total.max(other.total);
+        self.told = self.told.max(other.told);
+    }
+}
+
+impl Total for Volume {
+    fn tell(&mut self) {
+        self.told = self.total;
     }
 }
 
@@ -163,7 +207,13 @@ impl Value for Volume {
 mod tests {
     use super::*;
     use crate::laws;
+    use crate::table::Table;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_sighting_between_addresses_lies_in_one_cache_line() {
+        assert_eq!(Table::<Sighting<[u8; 4]>, Volume>::RECORD_BYTES, 64);
+    }
 
     proptest! {
         #[test]
@@ -175,7 +225,7 @@ mod tests {
             };
             let [a, b, c, d] = nodes;
             laws::row(row(a, b, members[0]), row(c, d, members[1]), seed);
-            let [a, b, c] = volumes.map(Volume);
+            let [a, b, c] = volumes.map(|total| Volume { total, told: total / 2 });
             laws::value(a, b, c);
         }
 

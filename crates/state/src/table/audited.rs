@@ -66,12 +66,22 @@ impl<R: Row, V: Value> Table<R, V> {
         cursor: u32,
         records: u32,
     ) -> (Option<u32>, u32) {
+        self.write_those_again(leaves, (cursor, records), |_| true)
+    }
+
+    /// The same, of the `wanted` entries alone.
+    pub(crate) fn write_those_again(
+        &mut self,
+        leaves: &LeafSet,
+        (cursor, records): (u32, u32),
+        wanted: impl Fn(&R) -> bool,
+    ) -> (Option<u32>, u32) {
         let end = cursor.saturating_add(records).min(self.used);
         let mut written = 0;
         for number in cursor..end {
             let record = self.records[number as usize];
             let leaf = Leaves::of(record.row.lane_hash(0, self.context.seed()));
-            if record.header.flags & LIVE == 0 || !leaves.contains(leaf) {
+            if record.header.flags & LIVE == 0 || !leaves.contains(leaf) || !wanted(&record.row) {
                 continue;
             }
             let generation = record.header.generation.saturating_add(1);

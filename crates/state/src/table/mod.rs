@@ -33,6 +33,7 @@ use crate::trace::Step;
 use lanes::Hashes;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
+pub(crate) use totals::Total;
 
 /// Most keys (unique and grouping) of a row.
 pub const LANES_MAX: usize = 4;
@@ -468,10 +469,13 @@ impl<R: Row, V: Value> Table<R, V> {
         })
     }
 
+    /// What a record takes: the packet's part of an entry.
+    pub(crate) const RECORD_BYTES: usize = size_of::<Record<R, V>>();
+
     /// Whether a probe is likely to miss the cache, so that prefetching pays.
     pub(crate) fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         self.lanes.iter().map(Index::bytes_in_use).sum::<usize>()
-            + self.held as usize * size_of::<Record<R, V>>()
+            + self.held as usize * Self::RECORD_BYTES
             > cache_bytes
     }
 

@@ -8,6 +8,12 @@ use super::record::LIVE;
 use super::{At, Row, Table, Value};
 use crate::answer::Late;
 
+/// A value that runs ahead of what others know. Its bytes say what they were told, so that operations, images and digests do.
+pub trait Total: Value {
+    /// All of it is told from here on.
+    fn tell(&mut self);
+}
+
 impl<R: Row, V: Value> Table<R, V> {
     /// As [`Table::find`], for an entry that none but this instance writes: its absence is never in doubt.
     #[inline(always)]
@@ -105,6 +111,13 @@ impl<R: Row, V: Value> Table<R, V> {
         }
     }
 
+    /// The entry that came to live, or ended, by the last write, operation or step of a sweep: each changes one at most.
+    pub(crate) fn take_turned(&mut self) -> Option<(u32, bool)> {
+        self.turned.take()
+    }
+}
+
+impl<R: Row, V: Total> Table<R, V> {
     /// Raises the value of this instance's own live entry and tells nobody: [`Table::announce`] does.
     #[inline(always)]
     pub(crate) fn raise(&mut self, number: u32, raise: impl FnOnce(&mut V)) {
@@ -123,13 +136,10 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let before = self.context.bytes_written();
         let (generation, seen) = (record.header.generation, record.header.seen);
-        let copy = self.copy_of(number, record.value, generation, seen);
+        let mut value = record.value;
+        value.tell();
+        let copy = self.copy_of(number, value, generation, seen);
         self.publish(Whereabouts::In(number), copy);
         self.context.bytes_written() - before
-    }
-
-    /// The entry that came to live, or ended, by the last write, operation or step of a sweep: each changes one at most.
-    pub(crate) fn take_turned(&mut self) -> Option<(u32, bool)> {
-        self.turned.take()
     }
 }
