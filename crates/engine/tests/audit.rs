@@ -8,7 +8,7 @@ use asterism_engine::link::Network;
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{ChannelEvent, Cluster, HostConfig, host};
 use asterism_function::{
-    Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
+    Ask, Builder, Endpoint, Flow4, Graph, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
 };
 use asterism_placement::replicated::audit::LEAVES;
@@ -17,12 +17,13 @@ use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::audit::LeafSet;
 use asterism_state::{ObjectSettings, OriginName, Wire, Writer};
 
-/// How often each source was seen, as the last one who saw it says.
+/// How often each source was seen, as the last one who saw it says, and by how much it talks to whom.
 struct Counting;
 
 #[state]
 struct Counted {
     seen: Map<Endpoint, Times>,
+    talk: Graph<Endpoint>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_function::Value)]
@@ -33,6 +34,7 @@ impl NetworkFunction for Counting {
     fn state(&self, builder: &Builder) -> Counted {
         Counted {
             seen: builder.table("seen", 1_024, &[300]),
+            talk: builder.graph("talk", 1_024, 300),
         }
     }
     fn packet(&self, ask: Ask<'_, Counted>) -> Result<Verdict, Late> {
@@ -45,7 +47,11 @@ impl NetworkFunction for Counting {
             None => ask.seen.vacancy()?,
             Some(_) => None,
         };
+        let link = ask.talk.link(&source, &flow.destination())?;
         let mut act = ask.act()?;
+        if let Some(link) = link {
+            act.talk.add(link, 64);
+        }
         match (known, room) {
             (Some(at), _) => act.seen.update(&at, Times(at.value.0 + 1)),
             (None, Some(room)) => act.seen.insert(room, source, Times(1)),
@@ -77,7 +83,7 @@ fn cluster(lanes: u16) -> Cluster<Counting> {
         let life = Incarnation(u64::from(name.0) + 100);
         let secrets = [name.0 as u8; 48];
         let mut config = HostConfig::new(ClusterId(9), name, life, names.clone(), key, secrets);
-        config.audited_objects = 1;
+        config.audited_objects = 2;
         config.instances = lanes;
         let (channel, parts) = host(config, Time::ZERO).unwrap();
         let instances = parts.into_iter().map(|parts| {
@@ -107,6 +113,27 @@ fn load(cluster: &mut Cluster<Counting>, time: Duration) {
         number += 1;
         cluster.run_until(cluster.now() + Duration::from_millis(3));
     }
+}
+
+/// The third host, by name and life.
+const THIRD: OriginName = OriginName {
+    member: 3,
+    incarnation: 103,
+};
+
+/// Has a host write again what it may say of an object, all instances of it, under load.
+fn repair(cluster: &mut Cluster<Counting>, host: usize, object: u8) -> u32 {
+    let mut written = 0;
+    for lane in 0..cluster.members()[host].instances.len() {
+        let mut cursor = Some(0);
+        while let Some(from) = cursor {
+            let instance = &mut cluster.members_mut()[host].instances[lane];
+            let (next, more) = instance.write_again(object, &LeafSet::ALL, from);
+            (cursor, written) = (next, written + more);
+            load(cluster, Duration::from_millis(1));
+        }
+    }
+    written
 }
 
 /// By host, the parts that it says differ.
@@ -150,28 +177,69 @@ fn a_difference_is_told_and_a_repair_ends_it() {
         out.varint(1);
         Times(5).encode(&mut out);
         out.u24(1_001);
-        let origin = OriginName {
-            member: 3,
-            incarnation: 103,
-        };
         let odd = &mut cluster.members_mut()[1].instances[0];
-        assert!(odd.apply_alone(origin, 1 << 40, &group));
+        assert!(odd.apply_alone(THIRD, 1 << 40, &group));
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0, 1, 0]);
         assert_eq!(told(&mut cluster, 1), [false]);
 
-        let (mut cursor, mut written) = (Some(0), 0);
-        while let Some(from) = cursor {
-            let odd = &mut cluster.members_mut()[1].instances[0];
-            let (next, more) = odd.write_again(0, &LeafSet::ALL, from);
-            (cursor, written) = (next, written + more);
-            load(&mut cluster, Duration::from_millis(1));
-        }
+        let written = repair(&mut cluster, 1, 0);
         assert_eq!(written, 41);
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0; 3]);
         assert_eq!(told(&mut cluster, 1), [true]);
         assert_eq!(cluster.members()[2].instances[0].state().seen.len(), 41);
+    }
+}
+
+#[test]
+fn a_weight_that_differs_is_told_and_its_writer_puts_it_right() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster(lanes);
+        load(&mut cluster, Duration::from_secs(2));
+        assert_eq!(differing(&cluster), [0; 3]);
+
+        // The second host took another weight for that of the third.
+        let to = |port| Endpoint::new([192, 0, 2, 1].into(), port, Protocol::UDP);
+        let from = Endpoint::new([10, 0, 0, 1].into(), 2_000, Protocol::UDP);
+        let mut group = Vec::new();
+        let mut out = Writer::new(&mut group, &[]);
+        out.tag(1, 0);
+        from.encode(&mut out);
+        to(53).encode(&mut out);
+        THIRD.encode(&mut out);
+        out.u16(0);
+        out.varint(1);
+        out.varint(1 << 30);
+        out.u24(1_001);
+        let weight = |cluster: &Cluster<Counting>, host: usize| {
+            let state = cluster.members()[host].instances[0].state();
+            state.talk.weight(&from, &to(53)).expect("never late")
+        };
+        let odd = &mut cluster.members_mut()[1].instances[0];
+        assert!(odd.apply_alone(THIRD, 1 << 40, &group));
+        load(&mut cluster, Duration::from_secs(1));
+        assert_eq!(differing(&cluster), [0, 1, 0]);
+        assert!(weight(&cluster, 1) > Some(1 << 30));
+
+        // Nobody else can say what the third host added.
+        assert!(repair(&mut cluster, 0, 1) > 0);
+        load(&mut cluster, Duration::from_secs(1));
+        assert_eq!(differing(&cluster), [0, 1, 0]);
+        assert!(repair(&mut cluster, 2, 1) > 0);
+        load(&mut cluster, Duration::from_secs(1));
+        assert_eq!(differing(&cluster), [0; 3]);
+        assert_eq!(told(&mut cluster, 1), [false, true]);
+        // Nothing is lost by that: what all hosts added is what all say, once it is told.
+        cluster.run_until(cluster.now() + Duration::from_secs(1));
+        let weights = [0, 1, 2].map(|host| weight(&cluster, host));
+        assert_eq!(weights, [weights[0]; 3]);
+        let instances = cluster.members().iter().flat_map(|host| &host.instances);
+        let seen: u64 = instances.map(|instance| instance.tally().forwarded).sum();
+        let mut all = 0;
+        let state = cluster.members()[0].instances[0].state();
+        state.talk.for_each(|_, _, weight| all += weight);
+        assert_eq!(all, seen * 64);
     }
 }
 
