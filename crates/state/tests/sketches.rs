@@ -239,7 +239,7 @@ fn sums_err_as_little_as_those_of_apache_datasketches() {
 fn filters_mistake_as_few_as_those_of_pyprobables() {
     for (mistaken, name) in [(0.01_f64, "filter 0.01"), (0.001, "filter 0.001")] {
         let theirs = recorded(name);
-        // Rows and width as `state-objects.md` has them: within a hundredth of the others' bits.
+        // Rows and width as `docs/src/objects/bloom.md` has them: within a hundredth of the others' bits.
         let rows = (1.0 / mistaken).log2().round();
         let width = (-f64::from(KEYS) / (1.0 - mistaken.powf(1.0 / rows)).ln()).ceil();
         let bits = theirs[0].number("bits") as f64;

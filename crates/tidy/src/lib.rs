@@ -2,7 +2,7 @@
 //! them. Imports the standard library.
 //!
 //! Here is only how the tests find files. `tests/tree` lints the sources, `tests/documents` the pages;
-//! `tests/tutorial.rs` and `tests/readme.rs` are the code that the pages show, compiled and run.
+//! `tests/tutorial.rs`, `tests/objects` and `tests/readme.rs` are the code that the pages show, compiled and run.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -54,6 +54,26 @@ fn the_code_of_the_tutorial_is_compiled_and_run() {
     ));
 }
 
+/// Each page of a state object shows the file of its name.
+#[test]
+fn the_code_of_the_pages_of_objects_is_compiled_and_run() {
+    let pages = asterism_tidy::sources(&[".md"]);
+    let names = pages.iter().filter_map(|page| {
+        let name = page.path.strip_prefix("docs/src/objects/")?;
+        name.strip_suffix(".md")
+    });
+    let names: Vec<_> = names.collect();
+    assert_eq!(names.len(), 17);
+    let found = names.iter().flat_map(|name| {
+        let file = name.replace('-', "_");
+        faults(
+            &format!("docs/src/objects/{name}.md"),
+            &format!("crates/tidy/tests/objects/{file}.rs"),
+        )
+    });
+    must_be_empty(&found.collect::<Vec<_>>());
+}
+
 /// "A function of fifteen lines" is a promise of the first screen.
 #[test]
 fn the_function_of_the_readme_is_short() {
