@@ -4,6 +4,7 @@
 mod backends;
 mod others;
 mod reloading;
+mod room;
 mod state;
 mod stopped;
 
@@ -78,6 +79,8 @@ pub struct Service<'a, 'o> {
     lives_refused: u64,
     /// Datagrams refused so far as those of another cluster, and when that was told last.
     strange: (u64, Option<Time>),
+    /// Whether what ended fills the tables.
+    room: room::Room,
     watched: Time,
     pub(super) view: Arc<View>,
     teller: Teller,
@@ -277,6 +280,7 @@ impl Service<'_, '_> {
             stop_asked: false,
             lives_refused: 0,
             strange: (0, None),
+            room: room::Room::default(),
             watched: Time::ZERO,
             view,
             teller: Teller {
@@ -453,6 +457,7 @@ impl Service<'_, '_> {
                 .cure("name its new life in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         self.tell_who_differs();
+        self.watch_room();
         let now = self.clock.now();
         if let Some(interval) = self.manager.watchdog()
             && now >= self.watched + interval

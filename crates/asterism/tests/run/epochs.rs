@@ -254,3 +254,52 @@ fn ports_of_the_dead_fall_to_the_others_and_whoever_is_alone_goes_on() {
     assert_eq!(ports(&again, "capacity"), 0);
     again.stop();
 }
+
+#[test]
+fn a_dead_member_for_whom_the_table_fills_is_told_of_until_an_epoch_leaves_it_out() {
+    let cluster = of_epochs(3);
+    cluster.edit(
+        "outside = [\"203.0.113.1\"]\n",
+        "outside = [\"203.0.113.1\"]\nshort_idle = true\nidle = { udp = \"1s\" }\n",
+    );
+    cluster.edit(
+        "[function.nat.inside_link]\n",
+        "[function.nat.state.sessions]\ncapacity = 64\n[function.nat.inside_link]\n",
+    );
+    written(&cluster, &["--first"]);
+    let mut hosts = [0, 1, 2].map(|place| cluster.begin(place, &[]));
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    let [a, b, c] = &mut hosts;
+    c.child.kill().unwrap();
+    c.child.wait().unwrap();
+
+    let mut inside = cluster.end("a", "inside");
+    for port in 4_000..4_020 {
+        inside.send(&outbound(port));
+    }
+    for host in [&*a, &*b] {
+        wait("the host to say who keeps the room", || {
+            host.log().contains("event=room-kept").then_some(())
+        });
+        let log = host.log();
+        let said = log.lines().find(|line| line.contains("event=room-kept"));
+        let said = said.unwrap();
+        for part in [
+            "object=sessions",
+            "ended=20",
+            "capacity=64",
+            "member=c",
+            "--without",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(host.live("sessions"), 0, "all have ended");
+    }
+    written(&cluster, &["--without", "c", "--fenced"]);
+    for host in [&*a, &*b] {
+        wait("the room to be free", || {
+            host.log().contains("event=room-free").then_some(())
+        });
+    }
+    assert_eq!(a.log().matches("event=room-kept").count(), 1);
+}

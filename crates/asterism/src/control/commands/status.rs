@@ -173,7 +173,8 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             span(peer.behind_us),
             peer.unacknowledged_groups,
         ));
-        if let Some(hint) = lags_text(&peer.name, peer.lags_us) {
+        let heard_us_ago = peer.heard_us_ago.filter(|_| peer.takes_part);
+        if let Some(hint) = lags_text(&peer.name, heard_us_ago, peer.lags_us) {
             text.push_str(&hint);
         }
         if !peer.differing_keys.is_empty() {
@@ -200,9 +201,16 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     text
 }
 
-/// What to do of a member that has been a laggard for long.
-fn lags_text(name: &str, lags_us: Option<u64>) -> Option<String> {
-    let lags_us = lags_us.filter(|&us| us > LAGS_LONG_US)?;
+/// What to do of a member that has been silent, or a laggard, for long.
+fn lags_text(name: &str, heard_us_ago: Option<u64>, lags_us: Option<u64>) -> Option<String> {
+    let long = |us: &u64| *us > LAGS_LONG_US;
+    if let Some(silent_us) = heard_us_ago.filter(long) {
+        return Some(format!(
+            "    silent for {}: what ended is kept until it knows, or an epoch leaves it out (`asterism epoch CONFIG --without {name}`)\n",
+            span(silent_us),
+        ));
+    }
+    let lags_us = lags_us.filter(long)?;
     Some(format!(
         "    has not caught up for {}: its links or its cores take less than all write together; give it more, or leave it out (`asterism epoch CONFIG --without {name}`)\n",
         span(lags_us),
@@ -281,13 +289,18 @@ mod tests {
     }
 
     #[test]
-    fn only_who_lags_for_long_is_told_of() {
-        assert_eq!(lags_text("b", None), None);
-        assert_eq!(lags_text("b", Some(LAGS_LONG_US)), None);
-        let hint = lags_text("b", Some(12_000_000)).expect("a hint");
-        assert!(
-            hint.contains("for 12") && hint.contains("--without b"),
-            "{hint}"
-        );
+    fn only_who_is_silent_or_lags_for_long_is_told_of() {
+        let (short, long) = (Some(LAGS_LONG_US), Some(12_000_000));
+        assert_eq!(lags_text("b", None, None), None);
+        assert_eq!(lags_text("b", short, short), None);
+        let slow = lags_text("b", short, long).expect("a hint");
+        let silent = lags_text("b", long, long).expect("a hint");
+        for (hint, begins) in [
+            (slow, "    has not caught up for 12"),
+            (silent, "    silent for 12"),
+        ] {
+            assert!(hint.starts_with(begins), "{hint}");
+            assert!(hint.contains("--without b"), "{hint}");
+        }
     }
 }

@@ -1,0 +1,136 @@
+//! Whether what ended fills the tables, since a member of the epoch has not heard of it.
+//!
+//! What ended is kept until all members of the epoch know (decision 048): only an epoch says that one need not. So the host says
+//! in time who keeps it, and how much room that takes.
+
+use std::time::Duration;
+
+use asterism_engine::transport::{ChannelSnapshot, MemberSnapshot};
+use asterism_placement::replicated::Standing;
+use asterism_placement::{MemberId, Time};
+
+use super::Service;
+use crate::run::journal::Event;
+use crate::view::View;
+
+/// How often the tables are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it is told at most.
+const TELL: Duration = Duration::from_secs(60);
+/// Who was not heard for so long, or has not caught up for so long, keeps others waiting.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What ended is told of from this part of the capacity on, and no more once it takes half as much.
+const PART: u64 = 4;
+
+/// Looks at the tables' room now and then.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    looked: Option<Time>,
+    told: Option<Time>,
+}
+
+/// An object, and how many of its entries ended and are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    object: &'static str,
+    entries: u64,
+    capacity: u64,
+}
+
+impl Kept {
+    /// Of all objects the one of whose capacity what ended takes the largest part.
+    fn most(view: &View) -> Option<Kept> {
+        let instances = view.snapshots().into_iter().flatten();
+        let objects = instances.flat_map(|instance| instance.objects);
+        let kept = objects.filter(|object| object.capacity > 0);
+        kept.map(|object| Kept {
+            object: object.name,
+            entries: object.held.saturating_sub(object.live) as u64,
+            capacity: object.capacity.into(),
+        })
+        .max_by_key(|kept| kept.entries * 1_000 / kept.capacity)
+    }
+
+    /// Whether it takes so much that the host says so; `told`: whether it has.
+    fn is_much(self, told: bool) -> bool {
+        let part = if told { PART * 2 } else { PART };
+        self.entries * part >= self.capacity
+    }
+}
+
+/// Members of the epoch for whom what ended is kept, and for how long each has not been heard, or has not caught up.
+fn waited_for(snapshot: &ChannelSnapshot) -> Vec<(MemberId, Duration)> {
+    let age = |since: Time| snapshot.at.since(since);
+    let silent_for = |member: &MemberSnapshot| {
+        let unheard = age(member.progress.heard.unwrap_or(Time::ZERO));
+        unheard.max(member.progress.lags_since.map_or(Duration::ZERO, age))
+    };
+    let others = snapshot.members.iter().filter(|member| {
+        member.progress.member != snapshot.member && member.progress.standing != Standing::Out
+    });
+    others
+        .map(|member| (member.progress.member, silent_for(member)))
+        .filter(|(_, silent)| *silent >= PATIENCE)
+        .collect()
+}
+
+impl Service<'_, '_> {
+    /// Says who keeps the tables filled with what ended, and when that is over.
+    pub(super) fn watch_room(&mut self) {
+        let now = self.clock.now();
+        if self.room.looked.is_some_and(|looked| now < looked + LOOK) {
+            return;
+        }
+        self.room.looked = Some(now);
+        let Some(kept) = Kept::most(&self.view) else {
+            return;
+        };
+        let told = self.room.told;
+        if !kept.is_much(told.is_some()) {
+            if told.is_some() {
+                self.room.told = None;
+                self.log(&Event::info("room-free").with("object", kept.object));
+            }
+            return;
+        }
+        let members = waited_for(&self.channel.snapshot());
+        if members.is_empty() || told.is_some_and(|told| now < told + TELL) {
+            return;
+        }
+        self.room.told = Some(now);
+        let name = |&(member, _): &(MemberId, Duration)| {
+            let place = usize::from(member.0).wrapping_sub(1);
+            let names = &self.config.cluster.members;
+            names.get(place).map_or("?", String::as_str)
+        };
+        let names: Vec<&str> = members.iter().map(name).collect();
+        let longest = members.iter().map(|(_, silent)| silent.as_secs()).max();
+        let event = Event::warning("room-kept")
+            .with("object", kept.object)
+            .with("ended", kept.entries)
+            .with("capacity", kept.capacity)
+            .with("member", names.join(","))
+            .with("silent_s", longest.unwrap_or(0))
+            .effect("what ended is kept until every member of the epoch knows of it, and so are its ports: once the table is full new entries are refused")
+            .cure("bring the member back, or name it gone: `asterism epoch CONFIG --without NAME`, and `--fenced` once its process has ended");
+        self.log(&event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_is_told_of_from_a_quarter_of_the_capacity_to_an_eighth() {
+        let kept = |entries| Kept {
+            object: "sessions",
+            entries,
+            capacity: 1_000,
+        };
+        assert!(!kept(249).is_much(false));
+        assert!(kept(250).is_much(false));
+        assert!(kept(125).is_much(true));
+        assert!(!kept(124).is_much(true));
+    }
+}
