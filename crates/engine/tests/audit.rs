@@ -193,6 +193,66 @@ fn a_difference_is_told_and_a_repair_ends_it() {
 }
 
 #[test]
+fn what_only_one_host_has_is_removed_by_a_repair_from_another() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster(lanes);
+        load(&mut cluster, Duration::from_secs(1));
+        // One entry by each host, whose removal then reaches all but the second.
+        for host in 0..3 {
+            assert!(cluster.inject(host, 0, PortNumber(0), &packet(5_000 + host as u16)));
+        }
+        load(&mut cluster, Duration::from_millis(100));
+        for host in 0..3u16 {
+            let mut group = Vec::new();
+            let mut out = Writer::new(&mut group, &[]);
+            out.tag(0, 2);
+            Endpoint::new([10, 0, 0, 1].into(), 5_000 + host, Protocol::UDP).encode(&mut out);
+            out.varint(1_000);
+            Times(1).encode(&mut out);
+            out.u24(1_001);
+            for other in [0, 2] {
+                for instance in &mut cluster.members_mut()[other].instances {
+                    assert!(instance.apply_alone(THIRD, (1 << 40) + u64::from(host), &group));
+                }
+            }
+        }
+        load(&mut cluster, Duration::from_secs(1));
+        assert_eq!(differing(&cluster), [0, 3 * u32::from(lanes), 0]);
+        let entries = |cluster: &Cluster<Counting>| {
+            let members = cluster.members().iter();
+            let instances = members.flat_map(|member| &member.instances);
+            let lengths = instances.map(|instance| instance.state().seen.len());
+            lengths.collect::<Vec<_>>()
+        };
+
+        // A repair alone leaves what the first host knows nothing of.
+        let through = cluster.members()[0].instances[0].applied_through();
+        assert_eq!(through.len(), 3, "{through:?}");
+        repair(&mut cluster, 0, 0);
+        load(&mut cluster, Duration::from_secs(2));
+        assert_eq!(differing(&cluster), [0, 3 * u32::from(lanes), 0]);
+        let first = &mut cluster.members_mut()[0].instances[0];
+        assert_eq!(
+            first.remove_elsewhere(1, &LeafSet::ALL, &through),
+            Some(false)
+        );
+        assert_eq!(
+            first.remove_elsewhere(0, &LeafSet::ALL, &through),
+            Some(true)
+        );
+        // What comes meanwhile stays, wherever it comes.
+        for host in 0..3 {
+            assert!(cluster.inject(host, 0, PortNumber(0), &packet(6_000 + host as u16)));
+        }
+        load(&mut cluster, Duration::from_secs(2));
+        assert_eq!(differing(&cluster), [0; 3]);
+        assert_eq!(entries(&cluster), vec![43; 3 * usize::from(lanes)]);
+        let odd = cluster.members()[1].instances[0].state();
+        assert_eq!(odd.seen.tally().removed_by_repair, 3);
+    }
+}
+
+#[test]
 fn a_weight_that_differs_is_told_and_its_writer_puts_it_right() {
     for lanes in [1, 2] {
         let mut cluster = cluster(lanes);

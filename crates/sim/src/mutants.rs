@@ -264,6 +264,7 @@ fn complaint(name: &str) -> &'static str {
         "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
             "an alarm that means nothing is heeded by nobody"
         }
+        "RepairRemovesNews" => "conntrackd: a resynchronisation flushes what came meanwhile",
         "TotalToldShort" => "haproxy#1497: counters that peers add up differently",
         "LastWaitingTwice" => "haproxy#1497: what arrives twice counts twice",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",

@@ -29,6 +29,16 @@ impl LeafSet {
     /// All of them.
     pub const ALL: LeafSet = LeafSet([u64::MAX; LEAVES / 64]);
 
+    /// As 256 bits.
+    pub(crate) fn words(&self) -> [u64; LEAVES / 64] {
+        self.0
+    }
+
+    /// The leaves of 256 bits.
+    pub(crate) fn of_words(words: [u64; LEAVES / 64]) -> LeafSet {
+        LeafSet(words)
+    }
+
     /// Whether a leaf is one of them.
     #[must_use]
     pub fn contains(&self, leaf: usize) -> bool {

@@ -139,7 +139,7 @@ impl Builder {
         let (object, settings) = self.object(name);
         idle.iter().for_each(|&idle| self.context.expect_idle(idle));
         let kind = [
-            by_hand("table", V::JOINS as u64),
+            by_hand("table", 2 + V::JOINS as u64),
             R::UNIQUE as u64,
             R::LANES as u64,
         ];
@@ -159,7 +159,7 @@ impl Builder {
         let (object, settings) = self.object(name);
         self.context.expect_idle(idle);
         let made = [settings.capacity_or(capacity).into(), idle.into()];
-        self.note(&settings, &[by_hand("graph", 0), N::LAYOUT], &made);
+        self.note(&settings, &[by_hand("graph", 1), N::LAYOUT], &made);
         let settings = table_settings(&settings, capacity, &[idle]);
         crate::Graph::new(self.context.clone(), object, settings)
     }

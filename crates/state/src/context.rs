@@ -660,6 +660,20 @@ impl Context {
     pub fn set_applied(&self, origin: Origin, sequence: u64) {
         raise(&mut self.applied.borrow_mut(), origin, sequence);
     }
+    /// How far each origin's stream is applied here, of those of which something is.
+    pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
+        let applied = self.applied.borrow();
+        let known = (0..)
+            .zip(applied.iter())
+            .filter(|(_, through)| **through > 0);
+        known
+            .map(|(slot, through)| (self.origin_name(Origin(slot)), *through))
+            .collect()
+    }
+    /// The slot of an origin, if it has one.
+    pub(crate) fn known_origin(&self, name: OriginName) -> Option<Origin> {
+        self.origins.borrow().find(name)
+    }
     /// Whether what was written then was here once, as far as that is known.
     pub(crate) fn has_applied(&self, stamp: Stamp) -> bool {
         reaches(&self.applied.borrow(), stamp)

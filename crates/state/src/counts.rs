@@ -38,6 +38,7 @@ counts! {
     Dominated "dominated" "Entries that another entry with the same unique key keeps from being found.";
     LostWrites "lost_writes" "Writes of this host or others that lost to a concurrent write of the same generation.";
     Revived "revived" "Entries that came back to life by a later touch.";
+    RemovedByRepair "removed_by_repair" "Entries removed because the host that a repair was made from did not have them.";
     Forgotten "forgotten" "Entries that ended by idleness or removal and were forgotten.";
     RefusedFull "refused_full" "What came from others and found no room, which leases should make impossible.";
     Refused "refused" "Grants or tokens that were asked for and not given.";

@@ -8,7 +8,7 @@ use crate::counts::ObjectCounts;
 use crate::foresight::Foresight;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
-use crate::stamp::Stamp;
+use crate::stamp::{OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
 
 macro_rules! erased {
@@ -76,6 +76,7 @@ erased! {
         flush(bytes: &mut usize) -> bool;
         sweep(records: u32) -> u32;
         write_again(leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32);
+        remove_elsewhere(leaves: &LeafSet, through: &[(OriginName, u64)]) -> bool;
         apply_image(flags: u8, input: &mut Reader<'_>) -> Result<(), BadBytes>;
         restore(flags: u8, input: &mut Reader<'_>, since: &Since) -> Result<bool, BadBytes>;
     }

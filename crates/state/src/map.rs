@@ -12,7 +12,7 @@ use crate::hash::Packed;
 use crate::layout;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
-use crate::stamp::Stamp;
+use crate::stamp::{OriginName, Stamp};
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
@@ -349,6 +349,10 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         Table::write_again(self, leaves, cursor, records)
+    }
+    fn remove_elsewhere(&mut self, leaves: &LeafSet, through: &[(OriginName, u64)]) -> bool {
+        self.write_purge(leaves, through);
+        true
     }
     fn digest(&self) -> u64 {
         Table::digest(self)

@@ -53,6 +53,9 @@ asterism_mutant::planted! {
     HeldChangesForgotten,
     /// A cell that is applied is not in the digest of its part (an auditor that alarms, or is silent, for nothing).
     CellNotAudited,
+    /// A repair removes what the host it is made from does not have, also what was written since (a resynchronisation
+    /// that flushes the table it is to fill).
+    RepairRemovesNews,
     /// An image says of an edge's weight what nobody was told yet (an auditor that alarms for nothing).
     UntoldInImages,
     /// A flush tells a total that lacks one (a delta lost in folding: counters that peers add up differently, haproxy#1497).

@@ -167,6 +167,11 @@ pub trait Object {
     ) -> (Option<u32>, u32) {
         (None, 0)
     }
+    /// Has all others remove what they have in some leaves of writes up to `through`, once this instance has written again what it
+    /// has of them. False: nothing of this object can be removed so.
+    fn remove_elsewhere(&mut self, _leaves: &LeafSet, _through: &[(OriginName, u64)]) -> bool {
+        false
+    }
     /// Whether [`write_again`](Object::write_again) writes what this instance alone can say, so that a host's others have to be
     /// asked as well. Else one of them writes all that there is.
     fn tells_own(&self) -> bool {
@@ -433,6 +438,19 @@ pub struct WriteAgain<'a> {
 impl Visit<(Option<u32>, u32)> for WriteAgain<'_> {
     fn visit<O: Object + ?Sized>(self, object: &mut O) -> (Option<u32>, u32) {
         object.write_again(self.leaves, self.cursor, self.records)
+    }
+}
+/// [`Object::remove_elsewhere`] as a visit.
+#[derive(Debug)]
+pub struct RemoveElsewhere<'a> {
+    /// Which parts.
+    pub leaves: &'a LeafSet,
+    /// How far each stream was applied here when the first of them was written again: [`Context::applied_through`].
+    pub through: &'a [(OriginName, u64)],
+}
+impl Visit<bool> for RemoveElsewhere<'_> {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) -> bool {
+        object.remove_elsewhere(self.leaves, self.through)
     }
 }
 /// [`Object::announced`] as a look.

@@ -30,6 +30,9 @@ pub struct AuditArguments {
     /// `bindings:12,77`
     #[arg(long, value_name = "OBJECT[:PARTS]")]
     pub repair: Option<String>,
+    /// With --repair: have all others remove what they have of these parts and this host has not
+    #[arg(long, requires = "repair")]
+    pub remove: bool,
 }
 
 /// The schema of `asterism audit`.
@@ -194,8 +197,17 @@ pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
 pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
     match ask_audit(arguments, output.functions()) {
         Ok((status, repaired)) => {
-            if let Some(Repaired { entries }) = repaired {
+            if let Some(Repaired { entries, removes }) = repaired {
                 output.say(&format!("{entries} entries were written again\n"));
+                match removes {
+                    Some(true) => output.say(
+                        "The others remove what they have of these parts and this host had not, within seconds\n",
+                    ),
+                    Some(false) => output.say(
+                        "Nothing was removed: an object of this kind has nothing that one host alone could say is too much\n",
+                    ),
+                    None => {}
+                }
             }
             if output.json() {
                 output.document(AUDIT, &status.audit);
@@ -219,7 +231,13 @@ fn ask_audit(
     let mut repaired = None;
     if let Some(repair) = &arguments.repair {
         let (object, parts) = parse_parts(repair)?;
-        repaired = Some(ask(&socket, &Ask::Repair { object, parts }, WITHIN)?);
+        let remove = arguments.remove;
+        let repair = Ask::Repair {
+            object,
+            parts,
+            remove,
+        };
+        repaired = Some(ask(&socket, &repair, WITHIN)?);
     }
     let status = ask(&socket, &Ask::Status { digests: false }, WITHIN)?;
     Ok((status, repaired))
@@ -230,6 +248,9 @@ fn ask_audit(
 pub struct Repaired {
     /// Entries that were written again.
     pub entries: u64,
+    /// Whether others remove what they alone have; none if that was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removes: Option<bool>,
 }
 
 /// The audit as text.

@@ -82,6 +82,9 @@ pub enum Ask {
         /// These of its parts only.
         #[serde(default)]
         parts: Option<Vec<u8>>,
+        /// And to have all others remove what they have of these and this host has not.
+        #[serde(default)]
+        remove: bool,
     },
     /// To read no more packets.
     Drain,

@@ -195,24 +195,35 @@ fn answer(ask: Ask, view: &View, commands: &SyncSender<Command>) -> Result<Value
             let names = &view.names;
             value(serde_json::to_value(show::traced(&traced, names)))
         }
-        Ask::Repair { object, parts } => {
+        Ask::Repair {
+            object,
+            parts,
+            remove,
+        } => {
             let object = object_named(view, &object)?;
             let audited = view.channel().audit.objects.clone();
             if !audited.iter().any(|&(known, _)| known == object) {
                 return Err(
-                    "this object is not shared, or is of a kind that is not audited (pools, graphs, token buckets in escrow): there is nothing to repair".into(),
+                    "this object is not shared, or is of a kind that is not audited (pools, token buckets in escrow): there is nothing to repair".into(),
                 );
             }
             let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);
-            let mut entries = 0;
+            let mut done = Repaired {
+                entries: 0,
+                removes: remove.then_some(false),
+            };
             for instance in 0..view.instances() {
-                entries += view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
-                    object,
-                    leaves,
-                    reply,
-                })?;
+                let (entries, removes) =
+                    view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
+                        object,
+                        leaves,
+                        remove,
+                        reply,
+                    })?;
+                done.entries += entries;
+                done.removes = done.removes.map(|before| before || removes);
             }
-            value(serde_json::to_value(Repaired { entries }))
+            value(serde_json::to_value(done))
         }
         Ask::StateGet {
             key,

@@ -38,8 +38,10 @@ pub enum Request {
         object: u8,
         /// Its parts.
         leaves: LeafSet,
-        /// How many entries were written.
-        reply: SyncSender<u64>,
+        /// Whether what only others have of them is removed there.
+        remove: bool,
+        /// How many entries were written, and whether others remove what they alone have.
+        reply: SyncSender<(u64, bool)>,
     },
     /// What the function tells of its state, in parts; the channel closes behind the last.
     Report {

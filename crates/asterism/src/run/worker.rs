@@ -18,7 +18,7 @@ use asterism_function::NetworkFunction;
 use asterism_functions::balancer::CONTROL;
 use asterism_placement::Time;
 use asterism_state::audit::LeafSet;
-use asterism_state::{Since, State};
+use asterism_state::{OriginName, Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::board::Board;
@@ -39,6 +39,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 const SLEEP_PARKED: Duration = Duration::from_micros(50);
 /// The shortest sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(10);
+/// Streams that a repair names in a turn of the loop.
+const STREAMS_PORTION: usize = 64;
 /// Records of a table that are looked at in one turn for a key.
 const RECORDS_PER_TURN: u32 = 128;
 /// Parts of a saved state written in one turn at most.
@@ -116,9 +118,12 @@ enum Work {
     WriteAgain {
         object: u8,
         leaves: LeafSet,
-        cursor: u32,
+        cursor: Option<u32>,
         written: u64,
-        reply: SyncSender<u64>,
+        /// Streams that are still to be named in what others remove.
+        streams: Vec<(OriginName, u64)>,
+        removes: bool,
+        reply: SyncSender<(u64, bool)>,
     },
     Report {
         question: u32,
@@ -333,12 +338,18 @@ impl<F: NetworkFunction> Worker<F> {
             Request::WriteAgain {
                 object,
                 leaves,
+                remove,
                 reply,
             } => Some(Work::WriteAgain {
                 object,
                 leaves,
-                cursor: 0,
+                cursor: Some(0),
                 written: 0,
+                streams: match remove {
+                    true => self.instance.applied_through(),
+                    false => Vec::new(),
+                },
+                removes: false,
                 reply,
             }),
             Request::Tell { frame } => {
@@ -430,21 +441,33 @@ impl<F: NetworkFunction> Worker<F> {
             Work::WriteAgain {
                 object,
                 leaves,
-                cursor,
-                written,
+                mut cursor,
+                mut written,
+                mut streams,
+                mut removes,
                 reply,
             } => {
-                let (next, more) = self.instance.write_again(object, &leaves, cursor);
-                let written = written + u64::from(more);
-                let Some(cursor) = next else {
-                    let _ = reply.try_send(written);
+                if let Some(from) = cursor {
+                    let (next, more) = self.instance.write_again(object, &leaves, from);
+                    (cursor, written) = (next, written + u64::from(more));
+                } else {
+                    let last = &streams[streams.len().saturating_sub(STREAMS_PORTION)..];
+                    if let Some(done) = self.instance.remove_elsewhere(object, &leaves, last) {
+                        removes |= done;
+                        streams.truncate(streams.len() - last.len());
+                    }
+                }
+                if cursor.is_none() && streams.is_empty() {
+                    let _ = reply.try_send((written, removes));
                     return None;
-                };
+                }
                 Some(Work::WriteAgain {
                     object,
                     leaves,
                     cursor,
                     written,
+                    streams,
+                    removes,
                     reply,
                 })
             }

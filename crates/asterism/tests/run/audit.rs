@@ -47,6 +47,10 @@ fn hosts_find_each_other_equal_and_repair_from_one() {
     let (code, text) = a.command(&["audit", "--repair", "sessions"]);
     assert_eq!(code, End::Done, "{text}");
     assert!(text.contains("50 entries were written again"), "{text}");
+    // And what b alone has would go there: nothing, here.
+    let (code, text) = a.command(&["audit", "--repair", "sessions", "--remove"]);
+    assert_eq!(code, End::Done, "{text}");
+    assert!(text.contains("The others remove what they have"), "{text}");
     wait("b to have it", || {
         let digest = |host: &crate::host::Host| {
             let status = host.ask(&["status", "--digests"]);
@@ -63,6 +67,7 @@ fn hosts_find_each_other_equal_and_repair_from_one() {
         let audit = b.ask(&["audit"]);
         (equal_ago(&audit, "sessions") < 1_000_000).then_some(())
     });
+    assert_eq!((a.live("sessions"), b.live("sessions")), (50, 50));
     for (wrong, says) in [
         ("flows", "there is no object \"flows\""),
         ("sessions:300", "parts are numbers from 0 to 255"),

@@ -8,7 +8,7 @@ use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::{Leaf, LeafSet};
 use asterism_state::{
     Dealing, Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
-    ReadLeaves, State, SweepLength, SweepSome, TellsOwn, WriteAgain,
+    ReadLeaves, RemoveElsewhere, State, SweepLength, SweepSome, TellsOwn, WriteAgain,
 };
 
 use super::stopped::StopReason;
@@ -442,6 +442,40 @@ impl<F: NetworkFunction> Instance<F> {
             self.publish();
         }
         done
+    }
+
+    /// How far each stream is applied here, by name: what [`Instance::remove_elsewhere`] needs, from before the first
+    /// [`Instance::write_again`].
+    #[must_use]
+    pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
+        self.context.applied_through()
+    }
+
+    /// Has all other instances remove what they have of some parts of an object and this one had not when it began to write them
+    /// again, up to so far in each of some streams (64 of them at most). `None`: not now. False: of such an object nothing can be removed so.
+    pub fn remove_elsewhere(
+        &mut self,
+        object: u8,
+        leaves: &LeafSet,
+        through: &[(OriginName, u64)],
+    ) -> Option<bool> {
+        if !self.serving || !self.has_log_room() {
+            return None;
+        }
+        let is_first = self.context.identity().lane.0 == 0;
+        if !is_first || self.state.look(object, TellsOwn) == Some(true) {
+            return Some(false);
+        }
+        let removes = self
+            .state
+            .with(object, RemoveElsewhere { leaves, through })
+            .unwrap_or(false);
+        if self.context.wrote() {
+            self.settle();
+            self.push_groups();
+            self.publish();
+        }
+        Some(removes)
     }
 
     #[cold]

@@ -179,7 +179,7 @@ impl Volume {
 }
 
 impl Wire for Volume {
-    const LAYOUT: u64 = layout::by_hand("Volume", 1);
+    const LAYOUT: u64 = layout::by_hand("Volume", 0);
     fn encode(&self, out: &mut Writer<'_>) {
         let untold = mutant::active(Mutant::UntoldInImages);
         out.varint(if untold { self.total } else { self.told });

@@ -21,6 +21,10 @@ impl<R: Row, V: Value> Table<R, V> {
             }
             let number = self.sweep_next;
             self.sweep_next += 1;
+            if !self.purges.is_empty() && self.purge(number) {
+                ended += 1;
+                continue;
+            }
             let header = &self.records[number as usize].header;
             if header.flags & (LIVE | OWN_TOUCH) == LIVE | OWN_TOUCH {
                 let idle = self.idle(&self.records[number as usize].value);
@@ -76,7 +80,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Drops an entry whose end every member knows: none can write for it any more.
-    fn forget(&mut self, number: u32) {
+    pub(super) fn forget(&mut self, number: u32) {
         let record = self.records[number as usize];
         let emptied = self.unlink(number);
         self.release(number);

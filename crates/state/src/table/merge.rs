@@ -19,6 +19,8 @@ use crate::wire::{BadBytes, Reader, Writer};
 pub(super) const OPERATION_EXPIRED: u8 = 1;
 /// Flag of an operation: the entry is removed.
 pub(super) const OPERATION_REMOVED: u8 = 2;
+/// Flag of an operation: not an entry, but what a repair removes; see `purge.rs`.
+pub(super) const OPERATION_PURGE: u8 = 4;
 /// Flag in an image: not an entry, but the generation that new entries must start above.
 pub(super) const IMAGE_FLOOR: u8 = 4;
 /// Flag of an entry in an image, ended ones too: who announced its last use is another than who wrote it, and is named.
@@ -424,6 +426,9 @@ impl<R: Row, V: Value> Table<R, V> {
         input: &mut Reader<'_>,
         stamp: Stamp,
     ) -> Result<(), BadBytes> {
+        if flags & OPERATION_PURGE != 0 {
+            return self.apply_purge(input);
+        }
         let row = R::decode(input)?;
         let generation = read_generation(input)?;
         let value = V::decode(input)?;

@@ -10,6 +10,7 @@ mod audited;
 mod lanes;
 mod life;
 mod merge;
+mod purge;
 mod record;
 mod saved;
 mod totals;
@@ -106,6 +107,8 @@ pub struct Table<R: Row, V: Value> {
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
     on_end: Option<OnAdopt<R>>,
+    /// What others' repairs remove here, while it is looked for.
+    purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
     turned: Option<(u32, bool)>,
     tally: TableTally,
@@ -127,6 +130,8 @@ pub struct TableTally {
     pub forgotten: u64,
     /// Entries that came back to life by a later touch.
     pub revived: u64,
+    /// Entries removed because the host that a repair was made from did not have them.
+    pub removed_by_repair: u64,
 }
 
 impl TableTally {
@@ -138,6 +143,7 @@ impl TableTally {
             .with(ObjectCount::RefusedFull, self.refused_full)
             .with(ObjectCount::Forgotten, self.forgotten)
             .with(ObjectCount::Revived, self.revived)
+            .with(ObjectCount::RemovedByRepair, self.removed_by_repair)
     }
 }
 
@@ -193,6 +199,7 @@ impl<R: Row, V: Value> Table<R, V> {
             on_forget: None,
             on_adopt: None,
             on_end: None,
+            purges: Vec::new(),
             turned: None,
             tally: TableTally::default(),
             leaves: Leaves::new(settings.audited),

@@ -11,6 +11,7 @@ mod graph;
 mod inheritance;
 mod leases;
 mod oracle;
+mod repairs;
 mod shared;
 mod windowed;
 

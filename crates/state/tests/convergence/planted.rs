@@ -32,6 +32,9 @@ fn every_planted_bug_is_found() {
                 Mutant::ReassignedUnfenced | Mutant::LeaseWithoutEnd => {
                     crate::inheritance::leases_run_out_before_others_inherit();
                 }
+                Mutant::RepairRemovesNews => {
+                    crate::repairs::a_repair_removes_what_only_others_have_and_nothing_that_came_since();
+                }
                 Mutant::GrantsUnjudged => {
                     crate::inheritance::who_returns_grants_nothing_before_it_judged();
                 }

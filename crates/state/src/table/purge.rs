@@ -1,0 +1,181 @@
+//! What a repair removes: entries that the host it is made from did not have.
+//!
+//! That host writes all that it has of some leaves anew, and then says how far it had applied every stream when it began. What another
+//! host has in these leaves of a write up to there is what the first did not have: all that it had was written again since,
+//! and what others wrote meanwhile lies beyond. Each host removes it by itself, as its sweep passes; nothing is logged, and it does
+//! not matter when, since both sides of the comparison only ever grow.
+
+use super::record::LIVE;
+use super::{Row, Table, Value};
+use crate::audit::{LeafSet, Leaves};
+use crate::context::Context;
+use crate::mutant::{self, Mutant};
+use crate::stamp::{Origin, OriginName, Stamp};
+use crate::wire::{BadBytes, Reader, Writer};
+
+use super::merge::OPERATION_PURGE;
+
+/// Streams that one operation names: some 200 bytes of it.
+const STREAMS_MAX: usize = 10;
+/// Purges under way at most; of more than so many the oldest is given up, and what it did not come to still differs.
+const PURGES_MAX: usize = 64;
+
+/// What is looked for.
+#[derive(Debug)]
+pub(super) struct Purge {
+    leaves: LeafSet,
+    through: [Option<Stamp>; STREAMS_MAX],
+    /// Records that are still to be looked at.
+    left: u32,
+}
+
+impl Purge {
+    fn covers(&self, leaf: usize, stamp: Stamp) -> bool {
+        self.leaves.contains(leaf)
+            && self.through.iter().flatten().any(|through| {
+                through.origin == stamp.origin
+                    && (through.sequence >= stamp.sequence
+                        || mutant::active(Mutant::RepairRemovesNews))
+            })
+    }
+}
+
+/// Appends what an operation says after its tag.
+fn encode(leaves: &LeafSet, streams: &[(OriginName, u64)], out: &mut Writer<'_>) {
+    leaves.words().iter().for_each(|word| out.u64(*word));
+    out.u8(streams.len() as u8);
+    for (name, through) in streams {
+        out.u16(name.member);
+        out.u64(name.incarnation);
+        out.varint(*through);
+    }
+}
+
+fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> {
+    let mut words = [0; 4];
+    for word in &mut words {
+        *word = input.u64()?;
+    }
+    let count = usize::from(input.u8()?);
+    let mut through = [None; STREAMS_MAX];
+    for place in through.get_mut(..count).ok_or(BadBytes)? {
+        let name = OriginName {
+            member: input.u16()?,
+            incarnation: input.u64()?,
+        };
+        let sequence = input.varint()?;
+        // Of who is not known here, nothing is here.
+        let origin = context.known_origin(name);
+        *place = origin.map(|origin: Origin| Stamp { origin, sequence });
+    }
+    Ok(Purge {
+        leaves: LeafSet::of_words(words),
+        through,
+        left: 0,
+    })
+}
+
+impl<R: Row, V: Value> Table<R, V> {
+    /// Has all other instances remove what they have in these leaves of writes up to `through`: this one has written all that it has
+    /// of them again since.
+    pub(crate) fn write_purge(&mut self, leaves: &LeafSet, through: &[(OriginName, u64)]) {
+        if !self.settings.logged {
+            return;
+        }
+        for streams in through.chunks(STREAMS_MAX) {
+            let _ = self.stamp();
+            let object = self.object;
+            self.context.log(|out| {
+                out.tag(object, OPERATION_PURGE);
+                encode(leaves, streams, out);
+            });
+        }
+    }
+
+    /// Begins to look for what another host's repair removes.
+    pub(super) fn apply_purge(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
+        let mut purge = decode(input, &self.context)?;
+        purge.left = self.used;
+        if self.purges.len() == PURGES_MAX {
+            self.purges.remove(0);
+        }
+        self.purges.push(purge);
+        Ok(())
+    }
+
+    /// Removes a record if it is looked for; whether it was.
+    #[cold]
+    pub(super) fn purge(&mut self, number: u32) -> bool {
+        let before = self.records[number as usize];
+        let leaf = Leaves::of(before.row.lane_hash(0, self.context.seed()));
+        let stamp = before.header.stamp();
+        let is_live = before.header.flags & LIVE != 0;
+        let goes = is_live && self.purges.iter().any(|purge| purge.covers(leaf, stamp));
+        self.purges.retain_mut(|purge| {
+            purge.left = purge.left.saturating_sub(1);
+            purge.left > 0
+        });
+        if !goes {
+            return false;
+        }
+        self.records[number as usize].header.flags &= !LIVE;
+        self.live -= 1;
+        self.turned = Some((number, false));
+        let after = self.records[number as usize];
+        self.audit(Some(&before), &after);
+        self.relink(number);
+        self.forget(number);
+        self.tally.forgotten -= 1;
+        self.tally.removed_by_repair += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_short_enough_and_every_cut_of_it_is_refused() {
+        let identity = crate::Identity {
+            own: OriginName {
+                member: 1,
+                incarnation: 1,
+            },
+            members: vec![1],
+            lane: (0, 1),
+        };
+        let sequencer = crate::Sequencer::Own(0.into());
+        let context = Context::new(identity, sequencer, 1, vec![]);
+        let stream = |member| {
+            let name = OriginName {
+                member,
+                incarnation: u64::MAX,
+            };
+            (name, (1 << 48) - 1)
+        };
+        let streams: Vec<_> = (0..STREAMS_MAX as u16).map(stream).collect();
+        let known = context.origin(streams[3].0).expect("room");
+        let mut bytes = Vec::new();
+        let leaves: LeafSet = [3, 250].into_iter().collect();
+        encode(&leaves, &streams, &mut Writer::new(&mut bytes, &[]));
+        assert!(bytes.len() + 2 <= crate::context::OPERATION_BYTES_MAX);
+        let purge = decode(&mut Reader::new(&bytes, &[]), &context).expect("it decodes");
+        let stamp = |sequence| Stamp {
+            origin: known,
+            sequence,
+        };
+        assert!(purge.covers(250, stamp(7)) && !purge.covers(249, stamp(7)));
+        assert!(!purge.covers(3, stamp(1 << 48)), "written since");
+        assert_eq!(
+            purge.through.iter().flatten().count(),
+            1,
+            "the rest is of strangers"
+        );
+        for cut in 0..bytes.len() {
+            assert!(decode(&mut Reader::new(&bytes[..cut], &[]), &context).is_err());
+        }
+        bytes[32] = STREAMS_MAX as u8 + 1;
+        assert!(decode(&mut Reader::new(&bytes, &[]), &context).is_err());
+    }
+}
