@@ -65,8 +65,8 @@ pub(crate) fn is_due(world: &World<'_>) -> bool {
     world.scenario.seed % EVERY == 1
 }
 
-/// All is at rest: the auditor finds that all are equal, then which one is not.
-pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
+/// All is at rest, and the auditor finds that all are equal.
+pub(crate) fn all_is_found_equal(world: &mut World<'_>) -> Result<(), Failure> {
     let begin = world.cluster.now();
     let objects = Exercised::OBJECTS.len() as u8;
     let all_equal = |cluster: &Cluster<Exercise>| {
@@ -76,7 +76,12 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
             since.all(|since| since > begin)
         })
     };
-    wait(world, "replicas are found equal", all_equal)?;
+    wait(world, "replicas are found equal", all_equal)
+}
+
+/// All is at rest: the auditor finds that all are equal, then which one is not.
+pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
+    all_is_found_equal(world)?;
     let to_the_end = |cluster: &Cluster<Exercise>| {
         cluster.members().iter().all(|member| {
             let mut streams = member.channel.auditor().streams();
@@ -167,7 +172,7 @@ fn images_joined(cluster: &Cluster<Exercise>) -> u64 {
         .sum()
 }
 
-fn wait(
+pub(crate) fn wait(
     world: &mut World<'_>,
     what: &'static str,
     is_so: impl Fn(&Cluster<Exercise>) -> bool,

@@ -23,6 +23,7 @@ mod moved;
 pub mod mutants;
 pub mod oracle;
 mod rebirth;
+mod repairs;
 mod report;
 mod runs;
 mod scenario;

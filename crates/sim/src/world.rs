@@ -25,6 +25,7 @@ use crate::load::TORRENT;
 use crate::moved::Looked;
 use crate::oracle::Oracle;
 use crate::rebirth;
+use crate::repairs;
 use crate::report::{Failure, Report};
 use crate::scenario::{Draws, Fault, Planned, Scenario};
 use crate::stranger;
@@ -233,6 +234,8 @@ impl<'t> World<'t> {
         audits::kept_are_true(&self.cluster)?;
         if audits::is_due(&self) {
             audits::finds_the_odd_one(&mut self)?;
+        } else if repairs::is_due(&self) {
+            repairs::take_up_what_one_has(&mut self)?;
         }
         self.trace.digest(&self.cluster);
         if foreign::is_due(&self) {

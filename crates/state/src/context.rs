@@ -660,14 +660,16 @@ impl Context {
     pub fn set_applied(&self, origin: Origin, sequence: u64) {
         raise(&mut self.applied.borrow_mut(), origin, sequence);
     }
-    /// How far each origin's stream is applied here, of those of which something is.
+    /// How far each origin's stream is applied here, of those of which something is: also by an image, of which what all
+    /// members have (and so all of lives that ended and are closed) is known.
     pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
-        let applied = self.applied.borrow();
-        let known = (0..)
-            .zip(applied.iter())
-            .filter(|(_, through)| **through > 0);
-        known
-            .map(|(slot, through)| (self.origin_name(Origin(slot)), *through))
+        let (applied, stable) = (self.applied.borrow(), self.stable.borrow());
+        let of = |all: &[u64], slot: u16| all.get(usize::from(slot)).copied().unwrap_or(0);
+        let slots = 0..applied.len().max(stable.len()) as u16;
+        slots
+            .map(|slot| (slot, of(&applied, slot).max(of(&stable, slot))))
+            .filter(|(_, through)| *through > 0)
+            .map(|(slot, through)| (self.origin_name(Origin(slot)), through))
             .collect()
     }
     /// The slot of an origin, if it has one.
