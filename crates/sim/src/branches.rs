@@ -67,6 +67,7 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
                 add("table_revived", table.revived);
             }
             add("pool_refused", state.ports.usage().refused);
+            add("tokens_refused", state.limits.tally().refused);
         }
     }
     counts

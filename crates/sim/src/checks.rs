@@ -13,15 +13,16 @@ use asterism_placement::{MemberId, Time};
 use asterism_state::audit::{LEAVES, Leaf};
 use asterism_state::{ReadLeaves, State};
 
-use crate::exercise::{Done, Exercise, Exercised, Joined, PLACES, Verb};
+use crate::exercise::{Done, Exercise, Exercised, Joined, Verb};
 use crate::moved::Moved;
 use crate::oracle::Oracle;
 use crate::report::Failure;
+use crate::sums::{of_the_last_while, sums};
 use crate::witness::Witness;
 
-type Checked = Result<(), Failure>;
+pub(crate) type Checked = Result<(), Failure>;
 
-fn instances(
+pub(crate) fn instances(
     cluster: &Cluster<Exercise>,
 ) -> impl Iterator<Item = ((usize, usize), &Instance<Exercise>)> {
     cluster
@@ -34,7 +35,7 @@ fn instances(
         })
 }
 
-fn name((place, lane): (usize, usize)) -> String {
+pub(crate) fn name((place, lane): (usize, usize)) -> String {
     format!("m{place}.{lane}")
 }
 
@@ -236,6 +237,7 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
             ("banned", state.banned.tally().refused_full),
             ("visited", state.visited.tally().refused_full),
             ("pairs", state.pairs.tally().refused_full),
+            ("limits", state.limits.tally().refused_full),
         ];
         if let Some((table, count)) = full.into_iter().find(|(_, count)| *count > 0) {
             return Err(Failure::new(
@@ -373,8 +375,10 @@ fn are_equal(cluster: &Cluster<Exercise>, which: impl Fn(&str) -> bool) -> bool 
     })
 }
 
-/// Objects whose entries idle out, at any moment.
-const ENDING: [&str; 5] = ["winners", "sessions", "banned", "visited", "pairs"];
+/// Objects whose entries idle out, at any moment, and those that say by themselves that time passes.
+const ENDING: [&str; 7] = [
+    "winners", "sessions", "banned", "visited", "pairs", "surges", "limits",
+];
 
 /// Whether all objects seem equal everywhere, those included from which entries idle out just now.
 pub fn is_equal(cluster: &Cluster<Exercise>) -> bool {
@@ -400,6 +404,7 @@ pub fn at_rest(cluster: &Cluster<Exercise>, oracle: &Oracle, witness: &Witness) 
             }
         }
         contents(oracle, at, instance)?;
+        of_the_last_while(cluster, oracle, at, instance)?;
     }
     digests_are_equal(cluster)?;
     unique_both_ways(cluster)?;
@@ -505,29 +510,6 @@ fn differences(cluster: &Cluster<Exercise>, instance: &Instance<Exercise>) -> St
     }
     out.truncate(5);
     out.join("; ")
-}
-
-/// A vector says what was added and taken away in each place, a sketch no less than was added, a filter knows every key.
-fn sums(oracle: &Oracle, state: &Exercised) -> Result<(), String> {
-    for place in 0..PLACES {
-        let (load, said) = (
-            oracle.loads.get(&place).copied().unwrap_or(0),
-            state.loads.get(place),
-        );
-        if said != Ok(load) {
-            return Err(format!("a load of {said:?} in place {place}, added {load}"));
-        }
-    }
-    for (key, &volume) in &oracle.volumes {
-        let said = state.volumes.get(key);
-        if !said.is_ok_and(|said| said >= volume) {
-            return Err(format!("a volume of {said:?} for {key}, added {volume}"));
-        }
-        if state.counted.contains(key) != Ok(true) {
-            return Err(format!("{key} was counted and is not found"));
-        }
-    }
-    Ok(())
 }
 
 /// The objects that nothing ends hold exactly what was done.

@@ -8,10 +8,13 @@ use core::cell::RefCell;
 use core::cmp::Ordering;
 
 use asterism_function::{
-    Ask, BiMap, Bloom, Builder, CountMin, Counter, Counters, Flow4, Graph, Late, Map,
-    NetworkFunction, Pool, PortNumber, Reason, Register, Set, Space, Tick, TopK, Value, Vector,
-    Verdict, Window, WindowedCounters, Wire, build, state,
+    Ask, BiMap, Bloom, Builder, CountMin, Counter, Counters, CountingBloom, Flow4, Graph, Late,
+    Map, NetworkFunction, Pool, PortNumber, Reason, Register, Set, Spending, Tick, TokenBucket,
+    TokenRate, TopK, Value, Vector, Verdict, Window, WindowedCountMin, WindowedCounters, Wire,
+    build, state,
 };
+
+use crate::ports::{Ports, SHELVES};
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +44,7 @@ pub enum Verb {
     Elect,
     /// Raises a register that joins.
     Raise,
-    /// Adds to the counter of a key, a place's load, a sketch, an edge, a window and the heaviest keys.
+    /// Adds to the counter of a key, a place's load, sketches, an edge, windows and the heaviest keys.
     Tally,
     /// Reads what may be late, then writes it.
     Visit,
@@ -49,11 +52,17 @@ pub enum Verb {
     Pair,
     /// Many writes, so that one call needs several groups.
     Bulk,
+    /// Puts a key into a filter, once more if it is in it.
+    Admit,
+    /// Takes a key out once that was put in, by whichever member.
+    Dismiss,
+    /// Spends from a bucket of tokens, if it has as many.
+    Spend,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Verb; 16] = [
+    pub const ALL: [Verb; 19] = [
         Verb::Note,
         Verb::Write,
         Verb::Erase,
@@ -70,6 +79,9 @@ impl Verb {
         Verb::Visit,
         Verb::Pair,
         Verb::Bulk,
+        Verb::Admit,
+        Verb::Dismiss,
+        Verb::Spend,
     ];
 }
 
@@ -118,6 +130,8 @@ impl Command {
 pub struct Done {
     /// The command.
     pub command: Command,
+    /// When its packet came, by the clock of the instance.
+    pub arrived: Tick,
     /// The key of the entry that it was given, if it asked for one and there was one.
     pub given: Option<u16>,
     /// Whether it found what it was about.
@@ -165,32 +179,6 @@ impl Joined {
     }
 }
 
-/// Outside ports: two shelves of equal length.
-#[derive(Debug)]
-pub struct Ports {
-    items: u32,
-}
-
-/// Shelves of [`Ports`].
-pub const SHELVES: u32 = 2;
-
-impl Space for Ports {
-    type Item = u16;
-    fn shelves(&self) -> u32 {
-        SHELVES
-    }
-    fn items(&self) -> u32 {
-        self.items
-    }
-    fn item(&self, shelf: u32, place: u32) -> u16 {
-        (shelf * self.items + place) as u16
-    }
-    fn place(&self, item: &u16) -> Option<(u32, u32)> {
-        let number = u32::from(*item);
-        (number < SHELVES * self.items).then(|| (number / self.items, number % self.items))
-    }
-}
-
 /// The function's state: every kind of object.
 #[state]
 pub struct Exercised {
@@ -230,6 +218,12 @@ pub struct Exercised {
     pub recent: WindowedCounters<u16>,
     /// The keys for which most was added.
     pub heavy: TopK<u16>,
+    /// Keys that were put in more often than taken out.
+    pub admitted: CountingBloom<u16>,
+    /// By key, over the last [`SURGE_WINDOW`], estimated.
+    pub surges: WindowedCountMin<u16>,
+    /// Tokens, which all instances spend from.
+    pub limits: TokenBucket<u16>,
 }
 
 /// Sizes and times of the function's objects.
@@ -270,6 +264,26 @@ const WINDOW: Window = Window {
     buckets: 2,
     bucket_seconds: 100_000,
 };
+
+/// So short that what was added leaves it during a run.
+pub const SURGE_WINDOW: Window = Window {
+    buckets: 2,
+    bucket_seconds: 2,
+};
+
+/// Keys of [`Exercised::admitted`] and of [`Exercised::limits`]: few, so that each is put in twice, and runs empty.
+pub const FEW: [u16; 2] = [8, 3];
+
+/// So slow that a bucket that ran empty is not full again when all is at rest.
+pub const LIMIT: TokenRate = TokenRate {
+    tokens_per_second: 3,
+    burst_tokens: 30,
+};
+
+/// What a [`Verb::Spend`] spends.
+pub fn cost_of(command: &Command) -> u64 {
+    u64::from(command.token % 7 + 1)
+}
 
 /// What a [`Verb::Tally`] adds in which place: as often less as more.
 pub fn load_of(command: &Command) -> (u32, i64) {
@@ -338,6 +352,9 @@ impl NetworkFunction for Exercise {
             talk: builder.graph("talk", keys * FRIENDS * 16, 0),
             recent: builder.windowed_counters("recent", keys * 16, WINDOW),
             heavy: builder.top_k("heavy", 8),
+            admitted: builder.counting_bloom("admitted", 16, 0.1),
+            surges: builder.windowed_count_min("surges", (0.1, 0.3), SURGE_WINDOW),
+            limits: builder.token_bucket("limits", 64, LIMIT, Spending::Approximate),
         };
         let returns = state.ports.returns();
         state.sessions.on_forget(1, move |pair, last| {
@@ -375,6 +392,7 @@ impl Exercise {
     /// Commands on one entry or accumulator, with no grants but room.
     fn plain(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
         let Command { verb, key, token } = command;
+        let arrived = ask.now();
         let Some(room) = ask.tokens.vacancy()? else {
             return Ok(FULL);
         };
@@ -423,6 +441,10 @@ impl Exercise {
             (Verb::Pair, None) => ask.pairs.vacancy()?,
             _ => None,
         };
+        let spending = match verb {
+            Verb::Spend => ask.limits.tokens(&key, cost_of(&command))?,
+            _ => None,
+        };
         let elected = ask.elected.get()?;
         let mut act = ask.act()?;
         act.tokens.insert(room, token, ());
@@ -432,6 +454,7 @@ impl Exercise {
         let given = given.or(banned.map(|at| at.row.0));
         let mut done = Done {
             command,
+            arrived,
             given: given.or(paired.map(|at| at.row.0)),
             found: false,
             before: winner.map(|at| at.value.0),
@@ -492,6 +515,7 @@ impl Exercise {
                     act.volumes.add(&key, u64::from(token % 5 + 1));
                     act.counted.add(&key);
                     act.heavy.add(&key, u64::from(token % 5 + 1));
+                    act.surges.add(&key, u64::from(token % 5 + 1));
                     if let Some(recent) = &recent {
                         act.recent.add(recent, u64::from(token % 5 + 1));
                     }
@@ -501,6 +525,14 @@ impl Exercise {
                 }
                 None => done.command.verb = Verb::Note,
             },
+            Verb::Admit => act.admitted.add(&key),
+            Verb::Dismiss => act.admitted.remove(&key),
+            Verb::Spend => {
+                if let Some(tokens) = spending {
+                    done.found = true;
+                    act.limits.spend(tokens);
+                }
+            }
             _ => {}
         }
         self.note(done);
@@ -510,6 +542,7 @@ impl Exercise {
     /// A small address translation: one client, one outside port, unique both ways.
     fn session(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
         let Command { verb, key, token } = command;
+        let arrived = ask.now();
         let found = match verb {
             Verb::Reply => ask.sessions.by_right(&key)?,
             _ => ask.sessions.by_left(&key)?,
@@ -545,6 +578,7 @@ impl Exercise {
         act.commands.add(1);
         let mut done = Done {
             command,
+            arrived,
             given: found.map(|at| match verb {
                 Verb::Reply => at.row.1,
                 _ => at.row.0,
@@ -570,6 +604,7 @@ impl Exercise {
 
     fn visit(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
         let Command { key, token, .. } = command;
+        let arrived = ask.now();
         let (visited, tally) = ask.all((ask.visited.get(&key), ask.tallies.find(&key)))?;
         let Some(room) = ask.tokens.vacancy()? else {
             return Ok(FULL);
@@ -583,6 +618,7 @@ impl Exercise {
         act.commands.add(1);
         let mut done = Done {
             command,
+            arrived,
             given: visited.map(|at| at.row.0),
             found: visited.is_some(),
             before: None,
@@ -620,6 +656,7 @@ impl Exercise {
             };
             rooms.push((row, token + number, room, joined, vacancy));
         }
+        let arrived = ask.now();
         let mut act = ask.act()?;
         act.commands.add(1);
         for (row, token, room, joined, vacancy) in rooms {
@@ -632,6 +669,7 @@ impl Exercise {
         }
         self.note(Done {
             command,
+            arrived,
             given: None,
             found: true,
             before: None,

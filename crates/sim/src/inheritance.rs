@@ -15,7 +15,8 @@ use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 use asterism_state::{BLOCK_ITEMS, Dealing};
 
-use crate::exercise::{Command, Exercise, SHELVES, Sizes, Verb};
+use crate::exercise::{Command, Exercise, Sizes, Verb};
+use crate::ports::SHELVES;
 use crate::report::Failure;
 use crate::scenario::{Draws, Scenario};
 use crate::world::{TURN, build_host};

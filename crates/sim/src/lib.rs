@@ -22,6 +22,7 @@ mod moved;
 #[cfg(asterism_mutants)]
 pub mod mutants;
 pub mod oracle;
+pub mod ports;
 mod rebirth;
 mod repairs;
 mod report;
@@ -29,7 +30,9 @@ mod runs;
 mod scenario;
 mod sites;
 pub mod soak;
+pub mod spent;
 mod stranger;
+mod sums;
 mod tail;
 mod trace;
 mod upgrade;

@@ -3,7 +3,8 @@
 use asterism_engine::PARKED_FLOW_MAX;
 use asterism_function::PortNumber;
 
-use crate::exercise::{BULK, Command, SHELVES, Verb};
+use crate::exercise::{BULK, Command, FEW, Verb};
+use crate::ports::SHELVES;
 use crate::report::Failure;
 use crate::world::World;
 
@@ -95,7 +96,7 @@ impl World<'_> {
     }
 
     fn draw_command(&mut self) -> Command {
-        const PLAIN: [Verb; 23] = [
+        const PLAIN: [Verb; 27] = [
             Verb::Pair,
             Verb::Pair,
             Verb::Pair,
@@ -119,6 +120,10 @@ impl World<'_> {
             Verb::Tally,
             Verb::Visit,
             Verb::Visit,
+            Verb::Admit,
+            Verb::Dismiss,
+            Verb::Spend,
+            Verb::Spend,
         ];
         const SESSION: [Verb; 8] = [
             Verb::Open,
@@ -130,7 +135,7 @@ impl World<'_> {
             Verb::Reply,
             Verb::Reply,
         ];
-        let verb = if self.draws.percent(self.scenario.sessions_percent) {
+        let mut verb = if self.draws.percent(self.scenario.sessions_percent) {
             self.draws.one_of(&SESSION)
         } else if self.draws.percent(1) {
             Verb::Bulk
@@ -141,6 +146,20 @@ impl World<'_> {
         if !matches!(verb, Verb::Open | Verb::Close | Verb::Write | Verb::Ban) {
             // Their objects have room for fewer keys.
             key %= 40;
+        }
+        if verb == Verb::Dismiss {
+            match self.admitted.len() as u64 {
+                0 => verb = Verb::Admit,
+                some => {
+                    let which = self.draws.within(0, some - 1) as usize;
+                    key = self.admitted.swap_remove(which);
+                }
+            }
+        }
+        match verb {
+            Verb::Admit => key %= FEW[0],
+            Verb::Spend => key %= FEW[1],
+            _ => {}
         }
         if verb == Verb::Reply {
             let ports = u64::from(self.scenario.sizes.ports * SHELVES);

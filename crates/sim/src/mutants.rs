@@ -69,7 +69,7 @@ const IN_THE_STATE: [state::Mutant; 2] = [
 /// The planted bug of chains, which functions alone are never: their seeds find it.
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 
-/// The planted bug of token buckets, which only functions have: their seeds find it.
+/// Planted bugs of when it is told what was spent from token buckets: seeds of functions, whose links are never cut, know how late that may be.
 const OF_BUCKETS: [state::Mutant; 2] = [state::Mutant::CalmNeverTold, state::Mutant::ShortWaits];
 
 impl Planted {
@@ -260,6 +260,9 @@ fn complaint(name: &str) -> &'static str {
         "RepairsStayPaused" => "what was lost is never sent again",
         "CalmNeverTold" => "replicas of a limit differ",
         "ShortWaits" => "a cluster lets a multiple of the rate through",
+        "OthersNotOwed" => "gubernator#208: who does not own a limit never finds it reached",
+        "WindowRestarts" => "gubernator#225: each peer begins the window anew",
+        "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
             "an alarm that means nothing is heeded by nobody"

@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asterism_function::Tick;
 use asterism_placement::Time;
 
-use crate::exercise::{BULK, Done, Joined, Verb, load_of};
+use crate::exercise::{BULK, Done, Joined, SURGE_WINDOW, Verb, load_of};
+use crate::spent::Spent;
 
 /// One acting call of the function.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,12 @@ pub struct Oracle {
     pub loads: BTreeMap<u32, i64>,
     /// What the sketch was told, by key.
     pub volumes: BTreeMap<u16, u64>,
+    /// What the sketch of the last while was told, by key and bucket of time.
+    pub surges: BTreeMap<u16, BTreeMap<u32, u64>>,
+    /// How often a key was put into the filter and not taken out.
+    pub admitted: BTreeMap<u16, u64>,
+    /// What was spent from buckets of tokens.
+    pub spent: Spent,
     /// Values that join, by key.
     pub joined: BTreeMap<u16, Joined>,
     /// The register that joins.
@@ -139,6 +147,8 @@ impl Oracle {
                 let amount = u64::from(token % 5 + 1);
                 *self.tallies.entry(key).or_default() += amount;
                 *self.volumes.entry(key).or_default() += amount;
+                let surges = self.surges.entry(key).or_default();
+                *surges.entry(surge_bucket(done.arrived)).or_default() += amount;
                 let (place, load) = load_of(&done.command);
                 *self.loads.entry(place).or_default() += load;
             }
@@ -150,9 +160,35 @@ impl Oracle {
                 let closed = self.closed.entry((key, member)).or_default();
                 *closed = through.max(*closed);
             }
+            Verb::Admit => *self.admitted.entry(key).or_default() += 1,
+            Verb::Dismiss => {
+                // Nobody takes out what nobody put in: the load sees to it.
+                let times = self.admitted.entry(key).or_default();
+                *times = times.saturating_sub(1);
+            }
             _ => {}
         }
     }
+
+    /// The instances of a member are those of another life.
+    pub fn begins(&mut self, member: usize) {
+        for lane in 0..2 {
+            self.spent.begins(member * 2 + lane);
+        }
+    }
+
+    /// What the sketch of the last while must find of a key at least, by a clock that says `tick`.
+    pub fn surge(&self, key: u16, tick: Tick) -> u64 {
+        let first = (surge_bucket(tick) + 1).saturating_sub(SURGE_WINDOW.buckets);
+        let buckets = self.surges.get(&key);
+        buckets.map_or(0, |buckets| {
+            buckets.range(first..).map(|(_, sum)| sum).sum()
+        })
+    }
+}
+
+fn surge_bucket(tick: Tick) -> u32 {
+    tick / SURGE_WINDOW.bucket_seconds
 }
 
 fn join(map: &mut BTreeMap<u16, Joined>, key: u16, token: u32) {

@@ -77,6 +77,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     let now = world.cluster.now();
     world.trace.line(|| format!("{now} m{victim} dies"));
     world.cluster.replace(victim, (name, channel, instances));
+    world.oracle.begins(victim);
     world.cluster.set_paused(victim, true);
     *world.faults.entry("death").or_default() += 1;
 

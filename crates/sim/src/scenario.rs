@@ -378,11 +378,16 @@ impl Scenario {
 
     /// The most that two clocks ever differ.
     pub fn skew_most(&self) -> Duration {
+        self.skew.iter().copied().max().unwrap_or_default() + self.steps()
+    }
+
+    /// By how much clocks step forward, in all.
+    pub fn steps(&self) -> Duration {
         let steps = self.faults.iter().map(|planned| match planned.fault {
             Fault::Step { by, .. } => by,
             _ => Duration::ZERO,
         });
-        self.skew.iter().copied().max().unwrap_or_default() + steps.sum()
+        steps.sum()
     }
 
     /// The longest planned end of a fault.

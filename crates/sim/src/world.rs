@@ -8,6 +8,7 @@ use asterism_engine::frame::FramePool;
 use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, host};
+use asterism_function::Tick;
 use asterism_placement::replicated::Standing;
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -17,7 +18,7 @@ use crate::audits;
 use crate::branches;
 use crate::checks;
 use crate::congestion::{self, Overdue};
-use crate::exercise::{Exercise, Exercised};
+use crate::exercise::{Exercise, Exercised, Verb};
 use crate::faults::Before;
 use crate::foreign;
 use crate::inheritance;
@@ -28,7 +29,9 @@ use crate::rebirth;
 use crate::repairs;
 use crate::report::{Failure, Report};
 use crate::scenario::{Draws, Fault, Planned, Scenario};
+use crate::spent::Spent;
 use crate::stranger;
+use crate::sums;
 use crate::tail;
 use crate::trace::Trace;
 use crate::upgrade;
@@ -44,6 +47,9 @@ pub const OPERATIONS_LEAST: u64 = 500;
 const ROUNDS_MORE_MAX: u32 = 40;
 /// Turns of a member's loop take this long, so that virtual time passes in fewer steps.
 pub(crate) const TURN: Duration = Duration::from_micros(50);
+
+/// What the clock of who is not ahead says at the beginning, in seconds.
+pub(crate) const TICK_AT_ZERO: Tick = 1_000;
 
 /// Frames of a kind that nobody here knows, to be skipped: kind, length, body.
 const LATER_FRAMES: [u8; 10] = [0xF0, 4, 1, 2, 1, 0xF0, 0xF1, 2, 9, 9];
@@ -61,6 +67,8 @@ pub struct World<'t> {
     pub(crate) next_token: u32,
     /// Ports lately granted, for replies.
     pub(crate) recent_ports: Vec<u16>,
+    /// Keys that were put into the filter and that nobody was told to take out, as often as that.
+    pub(crate) admitted: Vec<u16>,
     overdue: Overdue,
     /// What the oracle was told of, and what was judged.
     told: Looked,
@@ -98,6 +106,7 @@ pub(crate) fn build_host(
     let bounds = &scenario.bounds;
     config.instances = scenario.lanes[place];
     config.datagram_bytes_max = bounds.datagram_bytes;
+    config.tick_at_zero = TICK_AT_ZERO;
     config.flush_us = bounds.flush.as_micros() as u64;
     config.audited_objects = Exercised::OBJECTS.len();
     config.up_ring_bytes = 128 << 10;
@@ -182,6 +191,9 @@ impl<'t> World<'t> {
         let mut oracle = Oracle::new(scenario.members());
         oracle.idle_seconds = scenario.sizes.idle[0];
         oracle.skew_most = scenario.skew_most();
+        let instances = scenario.lanes.iter().map(|&lanes| u64::from(lanes)).sum();
+        let held_back = (scenario.bounds.flush, scenario.bounds.coalescing_max);
+        oracle.spent = Spent::new(instances, scenario.steps(), held_back);
         let mut world = Self {
             witness: Witness::new(&cluster),
             oracle,
@@ -192,6 +204,7 @@ impl<'t> World<'t> {
             faults: BTreeMap::new(),
             next_token: 1,
             recent_ports: Vec::new(),
+            admitted: Vec::new(),
             overdue: Overdue::default(),
             told: Looked::default(),
             judged: Looked::default(),
@@ -413,7 +426,7 @@ impl<'t> World<'t> {
             if whole && self.cluster.is_quiet() && checks::is_equal(&self.cluster) {
                 let healed = now - start;
                 self.drain_parked()?;
-                checks::at_rest(&self.cluster, &self.oracle, &self.witness)?;
+                self.rest()?;
                 return Ok((healed, bound));
             }
             if now > start + bound || !whole && now > start + whole_bound {
@@ -554,7 +567,14 @@ impl<'t> World<'t> {
         }
         checks::after_life(&self.cluster)?;
         self.drain_parked()?;
-        checks::at_rest(&self.cluster, &self.oracle, &self.witness)
+        self.rest()
+    }
+
+    /// All is at rest and judged.
+    fn rest(&mut self) -> Result<(), Failure> {
+        checks::at_rest(&self.cluster, &self.oracle, &self.witness)?;
+        sums::note_rest(&self.cluster, &mut self.oracle);
+        Ok(())
     }
 
     /// All members stand still while their clocks go on. Who was paused stays so.
@@ -626,6 +646,13 @@ impl<'t> World<'t> {
                                 .err();
                     }
                     self.oracle.note(place, head, at, &done);
+                    if let Err(found) = sums::a_spending(&mut self.oracle, (place, lane), at, &done)
+                    {
+                        failure.get_or_insert(found);
+                    }
+                    if done.command.verb == Verb::Admit {
+                        self.admitted.push(done.command.key);
+                    }
                     checks::note_use(
                         &self.cluster,
                         &mut self.oracle,

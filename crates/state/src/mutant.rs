@@ -78,4 +78,13 @@ asterism_mutant::planted! {
     /// What was spent from buckets that run empty waits as long as what was spent from full ones (a cluster lets a multiple of
     /// the rate through).
     ShortWaits,
+    /// What others spent from a bucket is counted, and not missing in it (mailgun/gubernator#208: who did not own a limit always
+    /// answered that it was not reached).
+    OthersNotOwed,
+    /// Of a window the bucket that is being filled is summed alone (mailgun/gubernator#225: each peer began the window anew; what
+    /// was counted just before is forgotten, and twice the limit passes).
+    WindowRestarts,
+    /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
+    /// of them dropped it).
+    RemovedForAll,
 }

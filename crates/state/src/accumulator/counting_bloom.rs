@@ -9,6 +9,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
+use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader};
@@ -51,7 +52,13 @@ impl<K: Key> CountingBloomAct<'_, K> {
     /// Takes a key away once, which was added before.
     #[inline(always)]
     pub fn remove(&mut self, key: &K) {
-        self.0.0.add(key, 1u64.wrapping_neg());
+        let mut times = 1u64;
+        if mutant::active(Mutant::RemovedForAll)
+            && let Ok(sums) = self.0.0.sums(key)
+        {
+            times = sums.min().unwrap_or(1).max(1);
+        }
+        self.0.0.add(key, times.wrapping_neg());
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::context::Tick;
 use crate::counts::{ObjectCount, ObjectCounts};
+use crate::mutant::{self, Mutant};
 use crate::object::Since;
 use crate::wire::{BadBytes, Reader};
 
@@ -128,7 +129,12 @@ impl Ring {
     /// added counts.
     #[inline(always)]
     pub(super) fn shown(&self, tick: Tick) -> (u32, u32) {
-        let before = self.bucket(tick).saturating_sub(self.window.buckets);
+        let buckets = if mutant::active(Mutant::WindowRestarts) {
+            1
+        } else {
+            self.window.buckets
+        };
+        let before = self.bucket(tick).saturating_sub(buckets);
         (before.max(self.dropped()), self.head)
     }
 
