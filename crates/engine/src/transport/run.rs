@@ -131,6 +131,8 @@ pub struct StateChannelThread {
     stop: Arc<AtomicBool>,
     bell: Bell,
     orders: SyncSender<Order>,
+    /// Whether an order waits that the thread has not looked at.
+    ordered: Arc<AtomicBool>,
     thread: Option<JoinHandle<StateChannel>>,
 }
 
@@ -201,6 +203,7 @@ pub fn spawn(
         bell: kernel::Bell::new().map_err(TransportError::Thread)?,
     }));
     let stop = Arc::new(AtomicBool::new(false));
+    let ordered = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(EVENTS_MAX);
     let (orders, handed_in) = sync_channel(ORDERS_MAX);
     channel.announce_keys();
@@ -215,6 +218,7 @@ pub fn spawn(
         bell: bell.clone(),
         stop: stop.clone(),
         orders: handed_in,
+        ordered: ordered.clone(),
         events: sender,
         publisher,
         tally: ThreadTally::default(),
@@ -231,6 +235,7 @@ pub fn spawn(
         stop,
         bell,
         orders,
+        ordered,
         thread: Some(thread),
     })
 }
@@ -257,15 +262,15 @@ impl StateChannelThread {
         self.order(Order::Install(roster))
     }
 
-    /// Hands a ring of keys to the thread, which goes over to it at its next turn after at most
-    /// [`RunConfig::snapshot_interval`]; no datagram is lost to that and no session made anew. False if it has too much waiting, or
-    /// has ended: then try again. The keys' [`hash_seed`](crate::hash_seed) must be that of the keys before.
+    /// Hands a ring of keys to the thread, which goes over to it at its next turn; no datagram is lost to that and no session
+    /// made anew. False if it has too much waiting, or has ended: then try again. The keys' [`hash_seed`](crate::hash_seed) must be that of the keys before.
     pub fn set_keys(&self, keys: KeyRing) -> bool {
         self.order(Order::SetKeys(keys))
     }
 
     fn order(&self, order: Order) -> bool {
         let taken = self.orders.try_send(order).is_ok();
+        self.ordered.store(true, Ordering::Release);
         self.bell.0.bell.ring();
         taken
     }
@@ -318,6 +323,7 @@ struct Turner {
     bell: Bell,
     stop: Arc<AtomicBool>,
     orders: Receiver<Order>,
+    ordered: Arc<AtomicBool>,
     events: SyncSender<Notice>,
     publisher: Publisher,
     tally: ThreadTally,
@@ -346,9 +352,11 @@ impl Turner {
                 let _ = channel.handle(now, from, datagram);
             });
             let sent = self.exchange(now);
+            if self.ordered.load(Ordering::Relaxed) {
+                self.obey(now);
+            }
             if now >= self.publish_at {
                 self.publish_at = now + self.run.snapshot_interval;
-                self.obey(now);
                 self.publish(now);
                 self.look_for_stuck(now);
             }
@@ -373,6 +381,8 @@ impl Turner {
 
     /// Puts in force what was handed in.
     fn obey(&mut self, now: Time) {
+        // Before they are taken: what comes meanwhile is taken now, or has the next turn look again.
+        self.ordered.swap(false, Ordering::AcqRel);
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 Order::Install(roster) => {
