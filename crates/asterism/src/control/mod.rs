@@ -1,7 +1,8 @@
 //! The control socket: a Unix socket of mode 0600 on which a running host is asked and told.
 //!
-//! A request is one line of JSON, and so is its answer. `place.rs` is the socket's place in the file system, which one process
-//! holds at a time; `server.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
+//! A request is one line of JSON, and so is its answer. All are short but the one that hands an epoch, which the orchestrator's crate
+//! describes (`epochs.rs`) and sends by itself. `place.rs` is the socket's place in the file system, which one process
+//! holds at a time; `server.rs` listens and `desk.rs` answers; `client.rs` is how the commands ask, and `commands.rs` those commands. Lines, times
 //! and connections are bounded: what comes over the socket is believed no more than what comes over a network.
 
 pub mod audit;
@@ -9,6 +10,7 @@ pub mod backends;
 pub mod blocked;
 pub mod client;
 pub mod commands;
+pub mod desk;
 pub mod digests;
 pub mod place;
 pub mod rules;
@@ -17,12 +19,15 @@ pub mod show;
 pub mod sites;
 pub mod traffic;
 
+use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::run::traffic::Wanted;
 
 /// Bytes of a request at most, its end included.
 pub const REQUEST_BYTES_MAX: usize = 4_096;
+/// The same of one that hands an epoch: in JSON each of its characters may take two.
+pub const EPOCH_REQUEST_BYTES_MAX: usize = 2 * EPOCH_BYTES_MAX + 512;
 /// Bytes of an answer at most.
 pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -86,6 +91,14 @@ pub enum Ask {
         #[serde(default)]
         remove: bool,
     },
+    /// To go over to an epoch: [`asterism_orchestrator::epochs::Request`].
+    Epoch {
+        /// The cluster that it is for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<String>,
+        /// The epoch, as its file has it.
+        text: String,
+    },
     /// To read no more packets.
     Drain,
     /// To read its configuration anew.
@@ -103,4 +116,7 @@ pub struct Answer {
     /// Why it is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The same in a word, where a program may go by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Refusal>,
 }

@@ -66,7 +66,7 @@ impl Life {
     /// # Errors
     /// It was not noted; the life must not begin.
     pub fn note_used(epochs: &Path, name: &str, life: Incarnation) -> Result<(), String> {
-        write_synced(&place(epochs, name), &format!("{}\n", life.0))
+        write_synced(&place(epochs, name), ".new", &format!("{}\n", life.0))
     }
 
     /// Reads the file of epochs and says what it means to a member.
@@ -88,10 +88,13 @@ fn place(epochs: &Path, name: &str) -> PathBuf {
     PathBuf::from(place)
 }
 
-/// Writes a file in place of the one before, and has it on the disk.
-pub(super) fn write_synced(path: &Path, text: &str) -> Result<(), String> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
+/// Writes a file in place of the one before, with its mode, and has it on the disk. Until it is whole it lies beside, where no other
+/// process may write at the same time; `ending` says where.
+pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), String> {
+    // What a link leads to is replaced, not the link.
+    let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut beside = place.as_os_str().to_owned();
+    beside.push(ending);
     let beside = PathBuf::from(beside);
     let write = || -> std::io::Result<()> {
         let mut file = OpenOptions::new()
@@ -99,10 +102,13 @@ pub(super) fn write_synced(path: &Path, text: &str) -> Result<(), String> {
             .create(true)
             .truncate(true)
             .open(&beside)?;
+        if let Ok(before) = std::fs::metadata(&place) {
+            file.set_permissions(before.permissions())?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        let folder = path
+        std::fs::rename(&beside, &place)?;
+        let folder = place
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -113,6 +119,27 @@ pub(super) fn write_synced(path: &Path, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode_and_behind_its_link() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        write_synced(&file, ".new", "1").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_synced(&link, ".a.new", "2").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "2");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let absent = folder.path().join("absent/file");
+        assert!(
+            write_synced(&absent, ".new", "3")
+                .unwrap_err()
+                .contains("cannot write")
+        );
+    }
 
     #[test]
     fn a_life_begins_once() {

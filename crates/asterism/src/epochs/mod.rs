@@ -2,15 +2,18 @@
 //!
 //! A host never guesses who is a member: it is told, by a file that is the same on all hosts and that whoever runs the cluster
 //! changes (`asterism epoch`). A life is a number that a member is given for one start of its process; which one it used last
-//! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command, `life.rs` what a host that
-//! starts finds. Imports the placement's roster and nothing of a running host.
+//! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command, `life.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
+//! control socket. Imports the placement's roster and the orchestrator's words for handing, and nothing of a running host.
 
 pub mod command;
 mod life;
+mod succession;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
+use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation};
 use asterism_state::{Dealing, Dealt, LOTS};
@@ -19,9 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::Cluster;
 
 pub use life::Life;
+pub use succession::Step;
 
-/// Longer files are no epochs.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// What the file says of itself.
 const HEADING: &str = "# Who takes part in the cluster, and in which life. Written by `asterism epoch`; the same on all hosts.\n";
 
@@ -67,33 +69,85 @@ impl EpochFile {
     /// Why it is none, and what to do.
     pub fn read(path: &Path, cluster: &Cluster) -> Result<EpochFile, String> {
         let name = path.display();
-        let length = std::fs::metadata(path).map_err(|error| match error.kind() {
+        let file = std::fs::File::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => format!(
                 "there is no file of epochs {name}: write the first with `asterism epoch CONFIG --first`, or copy that of the cluster"
             ),
             _ => format!("cannot read the epochs in {name}: {error}"),
         })?;
-        if length.len() > FILE_BYTES_MAX {
-            return Err(format!("{name} is too long for an epoch"));
-        }
-        let text = std::fs::read_to_string(path)
+        EpochFile::read_from(file, &name.to_string(), cluster)
+    }
+
+    /// Reads an epoch from what is not necessarily a file, with this name in what is said of it. Reads no more than an epoch may have.
+    ///
+    /// # Errors
+    /// Why it is none, and what to do.
+    pub fn read_from(
+        source: impl Read,
+        name: &str,
+        cluster: &Cluster,
+    ) -> Result<EpochFile, String> {
+        let mut bytes = Vec::new();
+        source
+            .take(EPOCH_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut bytes)
             .map_err(|error| format!("cannot read the epochs in {name}: {error}"))?;
-        let file: EpochFile = toml::from_str(&text).map_err(|error| {
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            format!("{name}:{line}: this is no text in UTF-8, so it is no epoch")
+        })?;
+        EpochFile::parse(&text, name, cluster).map_err(|(_, why)| why)
+    }
+
+    /// Reads an epoch's text, with this name in what is said of it.
+    ///
+    /// # Errors
+    /// Why it is none, in a word and in a sentence.
+    pub fn parse(
+        text: &str,
+        name: &str,
+        cluster: &Cluster,
+    ) -> Result<EpochFile, (Refusal, String)> {
+        let malformed = |why: String| (Refusal::Malformed, why);
+        if text.len() > EPOCH_BYTES_MAX {
+            return Err(malformed(format!(
+                "{name} is too long for an epoch, which has {EPOCH_BYTES_MAX} bytes at most"
+            )));
+        }
+        let file: EpochFile = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| {
                 text.get(..span.start)
                     .map_or(1, |before| before.matches('\n').count() + 1)
             });
-            format!(
+            malformed(format!(
                 "{name}:{line}: {}; write epochs with `asterism epoch`, which keeps what the file must keep",
                 error.message()
-            )
+            ))
         })?;
-        file.check(cluster)
-            .map_err(|error| format!("{name}: {error}"))?;
+        if let Some(unknown) = file.names().find(|name| cluster.member(name).is_none()) {
+            let why = format!(
+                "{name}: {unknown} is no member: [cluster] members lists {}",
+                cluster.members.join(", ")
+            );
+            return Err((Refusal::OtherCluster, why));
+        }
+        let checked = file.check();
+        checked.map_err(|error| malformed(format!("{name}: {error}")))?;
         Ok(file)
     }
 
-    fn check(&self, cluster: &Cluster) -> Result<(), String> {
+    /// The names of who takes part, and of who holds or held ports. Who left may have been taken from the configuration since.
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let ports = self.ports.iter();
+        let holders = ports.flat_map(|(name, held)| {
+            let others = held.past.iter().chain(&held.lots);
+            others.chain([name])
+        });
+        self.members.keys().chain(holders)
+    }
+
+    fn check(&self) -> Result<(), String> {
         if self.epoch == 0 {
             return Err("epochs are numbered from 1".to_owned());
         }
@@ -101,12 +155,6 @@ impl EpochFile {
             return Err("an epoch has at least one member".to_owned());
         }
         for (name, life) in &self.members {
-            if cluster.member(name).is_none() {
-                return Err(format!(
-                    "{name} is no member: [cluster] members lists {}",
-                    cluster.members.join(", ")
-                ));
-            }
             if *life == 0 || self.left.get(name).is_some_and(|left| left >= life) {
                 return Err(format!(
                     "life {life} of {name} was used before: lives are counted from 1, and none twice"
@@ -121,13 +169,6 @@ impl EpochFile {
             }
         }
         for (name, held) in &self.ports {
-            let mut others = held.past.iter().chain(&held.lots).chain([name]);
-            if let Some(unknown) = others.find(|other| cluster.member(other).is_none()) {
-                return Err(format!(
-                    "{unknown} is no member, and holds no ports of {name}: [cluster] members lists {}",
-                    cluster.members.join(", ")
-                ));
-            }
             if held.lots.len() != LOTS || held.since == 0 || held.since > self.epoch {
                 return Err(format!(
                     "the ports of {name} lie in {LOTS} lots, which changed hands in an epoch up to this one"
@@ -204,7 +245,7 @@ impl EpochFile {
     /// A name of a member that takes part, or that is none.
     pub fn next_fenced(&self, cluster: &Cluster, names: &[String]) -> Result<EpochFile, String> {
         let mut next = EpochFile {
-            epoch: self.epoch + 1,
+            epoch: self.number_after()?,
             founding: false,
             ..self.clone()
         };
@@ -276,7 +317,7 @@ impl EpochFile {
         founding: bool,
     ) -> Result<EpochFile, String> {
         let mut next = EpochFile {
-            epoch: self.epoch + 1,
+            epoch: self.number_after()?,
             founding,
             ..self.clone()
         };
@@ -296,11 +337,11 @@ impl EpochFile {
             }
             let left = next.left.remove(name).unwrap_or(0);
             let life = next.members.entry(name.clone()).or_insert(0);
-            *life = left.max(*life) + 1;
+            *life = left.max(*life).saturating_add(1);
         }
         if founding {
             for (name, life) in &mut next.members {
-                *life += u64::from(!again.contains(name));
+                *life = life.saturating_add(u64::from(!again.contains(name)));
             }
         } else if next.members.keys().all(|name| again.contains(name)) {
             return Err(
@@ -310,6 +351,16 @@ impl EpochFile {
         }
         next.deal_to_members(cluster, without, again);
         Ok(next)
+    }
+
+    fn number_after(&self) -> Result<u32, String> {
+        let next = self.epoch.checked_add(1);
+        next.ok_or_else(|| {
+            format!(
+                "there is no epoch after {}: stop all hosts, and begin with a new file",
+                self.epoch
+            )
+        })
     }
 
     /// Deals what those who left held to those who take part, and gives those who came back what is theirs by place.
@@ -343,11 +394,20 @@ impl EpochFile {
     /// # Errors
     /// Says why; the file is as it was.
     pub fn write(&self, path: &Path) -> Result<(), String> {
-        life::write_synced(path, &self.text())
+        life::write_synced(path, ".new", &self.text())
+    }
+
+    /// As [`EpochFile::write`], by this member's host: beside others that have the same file, and its command.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_as(&self, path: &Path, member: &str) -> Result<(), String> {
+        life::write_synced(path, &format!(".{member}.new"), &self.text())
     }
 
     /// The file, as it is written.
-    fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         let mut text = format!("{HEADING}epoch = {}\n", self.epoch);
         if self.founding {
             text.push_str("founding = true\n");
@@ -487,6 +547,53 @@ mod tests {
         }
         std::fs::write(&path, ports(2, &lots("a"), "\"b\", \"c\"")).unwrap();
         EpochFile::read(&path, &cluster).unwrap();
+    }
+
+    #[test]
+    fn the_longest_epoch_that_there_can_be_fits() {
+        let names: Vec<String> = (0..64).map(|place| format!("{place:0>63}")).collect();
+        let text = format!("[cluster]\nmembers = {names:?}\n[function.pass-through]");
+        let (config, report) = Config::read("test.toml", &text);
+        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+        let held = HeldPorts {
+            since: u32::MAX,
+            lots: names[..LOTS].to_vec(),
+            past: names.clone(),
+        };
+        let last: BTreeMap<String, u64> = names
+            .iter()
+            .map(|name| (name.clone(), i64::MAX as u64))
+            .collect();
+        let mut longest = EpochFile {
+            epoch: u32::MAX,
+            founding: true,
+            members: last.clone(),
+            left: last.clone(),
+            fenced: last,
+            ports: names
+                .iter()
+                .map(|name| (name.clone(), held.clone()))
+                .collect(),
+        };
+        let text = longest.text();
+        assert!(text.len() < EPOCH_BYTES_MAX * 3 / 4, "{}", text.len());
+        longest.left.clear();
+        longest.fenced.clear();
+        let read = EpochFile::parse(&longest.text(), "longest", &config.cluster);
+        assert_eq!(read, Ok(longest.clone()));
+        assert!(longest.next(&config.cluster, &[], &[], true).is_err());
+        let text = "#".repeat(EPOCH_BYTES_MAX + 1);
+        let (reason, why) = EpochFile::parse(&text, "longer", &config.cluster).unwrap_err();
+        assert!(
+            reason == Refusal::Malformed && why.contains("too long"),
+            "{why}"
+        );
+        let bytes = std::io::repeat(b'#');
+        let error = EpochFile::read_from(bytes, "endless", &config.cluster).unwrap_err();
+        assert!(error.contains("too long"), "{error}");
+        let bytes = &b"epoch = 1\n\n\xFF"[..];
+        let error = EpochFile::read_from(bytes, "binary", &config.cluster).unwrap_err();
+        assert!(error.contains("binary:3: "), "{error}");
     }
 
     #[test]

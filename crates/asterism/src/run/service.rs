@@ -2,6 +2,7 @@
 //! and ends everything in order.
 
 mod backends;
+mod handing;
 mod others;
 mod reloading;
 mod room;
@@ -18,8 +19,9 @@ use asterism_engine::clock::MonotonicClock;
 use asterism_engine::transport::{self, Notice, RunConfig, RunMode, StateChannelThread};
 use asterism_engine::{HostConfig, host, shape_of};
 use asterism_function::NetworkFunction;
-use asterism_placement::replicated::Refused;
+use asterism_placement::replicated::Refused as RefusedMessage;
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
+use serde_json::Value;
 
 use super::epochs::Watch;
 use super::eve::Eve;
@@ -33,19 +35,23 @@ use super::surroundings::{digest_of, pin, signals, udp_config};
 use super::worker::{Phase, REQUESTS_MAX, Shared, Worker};
 use super::{Prepared, keys, notices, ports, random};
 use crate::config::{Config, Idle};
+use crate::control::desk::{COMMANDS_MAX, Command, CommandKind, Desk, Refused};
 use crate::control::place::Place;
-use crate::control::server::{self, COMMANDS_MAX, Command, CommandKind};
+use crate::control::server;
 use crate::metrics;
 use crate::output::Output;
 use crate::view::{Own, View};
+use handing::Handed;
 use others::{EARLIER_LIFE, knows_earlier_life, others};
 
 /// Events that wait to be written at most; more are left out and counted.
 const EVENTS_MAX: usize = 256;
 /// How often the main thread looks at signals and clocks.
 const LOOK: Duration = Duration::from_millis(10);
-/// The same while it waits for others to bring what they have.
+/// The same while it waits for others to bring what they have, or for an epoch to be in force.
 const LOOK_JOINING: Duration = Duration::from_millis(1);
+/// How long the socket's thread has to hand the last answer on.
+const LAST_WORD: Duration = Duration::from_millis(50);
 /// How many times `join_wait` a host takes at most to take over what others have.
 const JOIN_FACTOR: u32 = 10;
 /// How often accumulators are flushed, in microseconds: as often as a sleeping instance wakes.
@@ -87,6 +93,8 @@ pub struct Service<'a, 'o> {
     /// What looks at backends or caches beside the packets.
     aside: Option<backends::Aside>,
     reply: Option<Command>,
+    /// Epochs that were handed in, whose handers wait.
+    handed: Vec<Handed>,
     /// The member is this process's until it ends.
     _place: Place,
 }
@@ -139,10 +147,16 @@ impl Service<'_, '_> {
         let style = prepared.arguments.log;
         let mut journal = Journal::new(output.progress(), style, &config.host.name);
         let manager = Manager::from_environment(std::process::id());
+        // Before anything else: who waits to be named may be handed the epoch that does.
+        let (command_sender, commands) = sync_channel(COMMANDS_MAX);
+        let desk = Arc::new(Desk::new(cluster.clone(), command_sender));
+        server::start(&place, desk.clone())
+            .map_err(|error| format!("the host was not started: {error}"))?;
+        let mut epochs = Watch::of(prepared);
         let mut begun = None;
-        if let Some(epochs) = Watch::of(prepared) {
+        if let Some(epochs) = &mut epochs {
             let mut log = |event: &Event| journal.write(clock.now(), clock.wall(), event);
-            begun = Some(epochs.begin_life(&stop, &manager, &mut log)?);
+            begun = Some(epochs.begin_life(&stop, &commands, &manager, &mut log)?);
         }
         let (incarnation, joins) = match &begun {
             Some(begun) => (begun.life, begun.joins),
@@ -189,6 +203,9 @@ impl Service<'_, '_> {
             channel
                 .install(clock.now(), &begun.roster)
                 .map_err(|why| format!("the host was not started: {why}"))?;
+            if let Some(epochs) = &mut epochs {
+                epochs.note_given(begun.roster.epoch);
+            }
         }
         let run = RunConfig {
             mode: match config.host.channel_idle {
@@ -229,7 +246,6 @@ impl Service<'_, '_> {
             requests.push(sender);
         }
         let first = requests[0].clone();
-        let (command_sender, commands) = sync_channel(COMMANDS_MAX);
         let view = Arc::new(View::new(
             &config,
             (function.objects(), function.stages(), Own::of(&**function)),
@@ -239,8 +255,7 @@ impl Service<'_, '_> {
             requests.clone(),
             channel.snapshots(),
         ));
-        server::start(&place, view.clone(), command_sender)
-            .map_err(|error| format!("the host was not started: {error}"))?;
+        desk.open(view.clone());
         if let Some(address) = config.host.metrics {
             metrics::server::start(address, view.clone())
                 .map_err(|error| format!("the host was not started: {error}"))?;
@@ -268,10 +283,7 @@ impl Service<'_, '_> {
             commands,
             journal,
             manager,
-            epochs: Watch::of(prepared).zip(begun).map(|(mut watch, begun)| {
-                watch.installed = begun.roster.epoch;
-                watch
-            }),
+            epochs,
             keys: keys::Watch::of(prepared),
             exports: Exporting::default(),
             eve: None,
@@ -291,6 +303,7 @@ impl Service<'_, '_> {
             },
             aside: None,
             reply: None,
+            handed: Vec::new(),
             _place: place,
         })
     }
@@ -391,35 +404,16 @@ impl Service<'_, '_> {
         Ok(())
     }
 
-    /// Looks whether the file of epochs has another, and puts it in force.
-    fn watch_epochs(&mut self) {
-        let now = self.clock.now();
-        let Some(epochs) = &mut self.epochs else {
-            return;
-        };
-        match epochs.look(now) {
-            Some(Ok(roster)) => {
-                let epoch = roster.epoch;
-                if self.channel.install(roster) {
-                    epochs.installed = epoch;
-                }
-            }
-            Some(Err(why)) => self.log(
-                &Event::warning("epochs-unreadable")
-                    .with("why", why)
-                    .effect("the epoch in force stays")
-                    .cure("write it with `asterism epoch`, and copy it to every host"),
-            ),
-            None => {}
-        }
-    }
-
     /// A short rest, and everything that may have come meanwhile.
     fn look(&mut self) -> Result<(), Interrupted> {
         self.look_for(LOOK)
     }
 
     fn look_for(&mut self, rest: Duration) -> Result<(), Interrupted> {
+        let rest = match self.handed.is_empty() {
+            true => rest,
+            false => rest.min(LOOK_JOINING),
+        };
         if let Ok(event) = self.events.recv_timeout(rest) {
             self.log(&event);
         }
@@ -441,6 +435,7 @@ impl Service<'_, '_> {
             }
         }
         self.watch_epochs();
+        self.answer_handed();
         self.watch_keys();
         self.watch_exports();
         self.watch_eve();
@@ -448,7 +443,7 @@ impl Service<'_, '_> {
             .channel
             .snapshot()
             .replication
-            .refused(Refused::WrongIncarnation);
+            .refused(RefusedMessage::WrongIncarnation);
         if refused > self.lives_refused {
             self.lives_refused = refused;
             self.log(&Event::error("member-in-another-life")
@@ -487,10 +482,14 @@ impl Service<'_, '_> {
     }
 
     fn obey(&mut self, command: Command) {
-        match command.kind {
+        match command.kind() {
+            CommandKind::Hand(file) => {
+                let file = file.clone();
+                self.hand(command, &file);
+            }
             CommandKind::Reload => {
                 let result = self.reload();
-                command.answer(result);
+                command.answer(result.map(Value::String).map_err(Refused::from));
             }
             CommandKind::Drain => {
                 self.set_phase(Phase::Draining);
@@ -498,7 +497,7 @@ impl Service<'_, '_> {
                 self.log(&Event::info("drained").effect(
                     "the host reads no packets; it still takes part in the cluster until it is stopped",
                 ));
-                command.answer(Ok("the host reads no packets any more".to_owned()));
+                command.answer(Ok("the host reads no packets any more".into()));
             }
             CommandKind::Stop => {
                 self.stop.store(true, Ordering::Release);
@@ -534,9 +533,12 @@ impl Service<'_, '_> {
             mut journal,
             clock,
             reply,
+            epochs,
+            handed,
             ..
         } = self;
         let stopped = channel.stop();
+        handing::answer_last(handed, epochs.as_ref());
         if let Some(error) = failed {
             return Err(error);
         }
@@ -554,9 +556,8 @@ impl Service<'_, '_> {
         }
         journal.write(clock.now(), clock.wall(), &event);
         if let Some(command) = reply {
-            command.answer(Ok("the host has stopped".to_owned()));
-            // The socket's thread needs a moment to hand the answer on.
-            std::thread::park_timeout(Duration::from_millis(50));
+            command.answer(Ok("the host has stopped".into()));
+            std::thread::park_timeout(LAST_WORD);
         }
         Ok(())
     }

@@ -1,0 +1,302 @@
+//! What a request is answered with, and by whom: from what can be seen of the host, by an instance, or by the main thread.
+
+use std::fmt;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use asterism_orchestrator::epochs::Refusal;
+use asterism_state::audit::LeafSet;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::audit::Repaired;
+use super::{Answer, Ask, show};
+use crate::config::Cluster;
+use crate::epochs::EpochFile;
+use crate::run::backends;
+use crate::run::blocked;
+use crate::run::caches;
+use crate::run::requests::{Request, Sought};
+use crate::run::rules;
+use crate::run::traffic;
+use crate::run::worker::TRACED_MAX;
+use crate::view::View;
+
+/// How long an instance may take to write a table again.
+const REPAIR_MAX: Duration = Duration::from_secs(50);
+/// Commands that wait for the main thread at most.
+pub const COMMANDS_MAX: usize = 4;
+/// How long the main thread has for a command. A stop takes longer, and says at once that it begins.
+const COMMAND_MAX: Duration = Duration::from_secs(10);
+/// How long a trace may wait for packets.
+const TRACE_MAX: Duration = Duration::from_secs(60);
+/// How often, and how many times, whoever asks a host that starts looks whether it runs.
+const STARTING_TRIED_EVERY: Duration = Duration::from_millis(10);
+const STARTING_TRIES_MAX: u32 = 200;
+
+/// What only the main thread can do.
+#[derive(Debug)]
+pub struct Command {
+    kind: CommandKind,
+    reply: SyncSender<Result<Value, Refused>>,
+}
+
+/// What only the main thread can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandKind {
+    /// To go over to an epoch.
+    Hand(EpochFile),
+    /// To read no more packets.
+    Drain,
+    /// To read the configuration anew.
+    Reload,
+    /// To stop.
+    Stop,
+}
+
+/// Why something was not done: a sentence, and where a caller may go by it, a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    reason: Option<Refusal>,
+    why: String,
+}
+
+impl Refused {
+    /// With a word.
+    #[must_use]
+    pub fn new(reason: Refusal, why: impl Into<String>) -> Refused {
+        let (reason, why) = (Some(reason), why.into());
+        Refused { reason, why }
+    }
+}
+
+impl<T: Into<String>> From<T> for Refused {
+    fn from(why: T) -> Refused {
+        let (reason, why) = (None, why.into());
+        Refused { reason, why }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// What was asked for, as the answer has it.
+///
+/// # Errors
+/// It has no form in JSON.
+pub fn in_json(result: &impl Serialize) -> Result<Value, Refused> {
+    serde_json::to_value(result).map_err(|error| error.to_string().into())
+}
+
+impl Command {
+    /// What.
+    #[must_use]
+    pub fn kind(&self) -> &CommandKind {
+        &self.kind
+    }
+
+    /// Says how it went.
+    pub fn answer(self, result: Result<Value, Refused>) {
+        // Whoever asked may have gone.
+        let _ = self.reply.try_send(result);
+    }
+}
+
+/// What requests are answered from.
+#[derive(Debug)]
+pub struct Desk {
+    /// The cluster that the host is of.
+    cluster: Cluster,
+    /// The host, once its threads run.
+    view: OnceLock<Arc<View>>,
+    commands: SyncSender<Command>,
+}
+
+impl Desk {
+    /// Before the host runs: it can be handed epochs, and be stopped.
+    #[must_use]
+    pub fn new(cluster: Cluster, commands: SyncSender<Command>) -> Desk {
+        Desk {
+            cluster,
+            view: OnceLock::new(),
+            commands,
+        }
+    }
+
+    /// The host runs, and can be looked at.
+    pub fn open(&self, view: Arc<View>) {
+        // It is said once.
+        let _ = self.view.set(view);
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn answer(&self, ask: Ask) -> Result<Value, Refused> {
+        match ask {
+            Ask::Epoch { cluster, text } => self.hand(cluster.as_deref(), &text),
+            Ask::Drain => self.command(CommandKind::Drain, COMMAND_MAX),
+            Ask::Reload => self.command(CommandKind::Reload, COMMAND_MAX),
+            // As long as the longest `drain_max`, and what follows it.
+            Ask::Stop => self.command(CommandKind::Stop, Duration::from_secs(700)),
+            Ask::Status { digests } => in_json(&self.view()?.status(digests)),
+            Ask::Trace {
+                packets,
+                instance,
+                within_ms,
+            } => trace(
+                self.view()?,
+                packets,
+                instance,
+                Duration::from_millis(within_ms),
+            ),
+            Ask::Repair { object, parts } => repair(self.view()?, &object, parts),
+            Ask::StateGet {
+                key,
+                value,
+                object,
+                instance,
+            } => {
+                let view = self.view()?;
+                let object = object.map(|name| object_named(view, &name)).transpose()?;
+                let sought = Sought { key, value };
+                let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
+                    sought,
+                    object,
+                    reply,
+                })?;
+                in_json(&found)
+            }
+            Ask::Digests { url } => in_json(&caches::look(self.view()?, url.as_deref())?),
+            Ask::Backends => in_json(&backends::look(self.view()?)?),
+            Ask::Blocked => in_json(&blocked::look(self.view()?)?),
+            Ask::Rules => in_json(&rules::look(self.view()?)?),
+            Ask::Traffic(wanted) => in_json(&traffic::look(self.view()?, wanted)?),
+        }
+    }
+
+    /// What can be seen of the host. Its threads start within a moment; a host that waits to be named has none.
+    fn view(&self) -> Result<&View, Refused> {
+        for _ in 0..STARTING_TRIES_MAX {
+            if let Some(view) = self.view.get() {
+                return Ok(view);
+            }
+            std::thread::park_timeout(STARTING_TRIED_EVERY);
+        }
+        Err(
+            "the host does not run yet: it starts, or waits to be named by an epoch; see its log"
+                .into(),
+        )
+    }
+
+    fn command(&self, kind: CommandKind, within: Duration) -> Result<Value, Refused> {
+        let busy = |why: &str| match kind {
+            CommandKind::Hand(_) => Refused::new(Refusal::Busy, why),
+            _ => why.into(),
+        };
+        let (reply, answer) = sync_channel(1);
+        let command = Command {
+            kind: kind.clone(),
+            reply,
+        };
+        self.commands
+            .try_send(command)
+            .map_err(|_| busy("the host has too many commands already: try again"))?;
+        let result = answer.recv_timeout(within);
+        result.map_err(|_| busy("the host has not answered; see its log"))?
+    }
+
+    /// Reads an epoch that is handed in, as its file is read, and has the main thread take it.
+    fn hand(&self, cluster: Option<&str>, text: &str) -> Result<Value, Refused> {
+        let name = &self.cluster.name;
+        if let Some(other) = cluster.filter(|other| other != name) {
+            return Err(Refused::new(
+                Refusal::OtherCluster,
+                format!("the epoch is for the cluster \"{other}\", and this host is of \"{name}\""),
+            ));
+        }
+        if self.cluster.epochs.is_none() {
+            return Err(Refused::new(
+                Refusal::NoEpochs,
+                "[cluster] epochs names no file: all members take part from the start, and no epoch changes that",
+            ));
+        }
+        let file = EpochFile::parse(text, "the epoch that was handed", &self.cluster)
+            .map_err(|(reason, why)| Refused::new(reason, why))?;
+        self.command(CommandKind::Hand(file), COMMAND_MAX)
+    }
+}
+
+impl From<Result<Value, Refused>> for Answer {
+    fn from(result: Result<Value, Refused>) -> Answer {
+        match result {
+            Ok(result) => Answer {
+                result: Some(result),
+                error: None,
+                reason: None,
+            },
+            Err(refused) => Answer {
+                result: None,
+                error: Some(refused.why),
+                reason: refused.reason,
+            },
+        }
+    }
+}
+
+/// The number of the object with this name.
+fn object_named(view: &View, name: &str) -> Result<u8, String> {
+    let objects = view.names.objects;
+    let place = objects.iter().position(|object| *object == name);
+    place.map(|place| place as u8).ok_or_else(|| {
+        format!(
+            "there is no object \"{name}\"; objects are {}",
+            objects.join(", ")
+        )
+    })
+}
+
+fn trace(view: &View, packets: usize, instance: usize, within: Duration) -> Result<Value, Refused> {
+    if packets == 0 || packets > TRACED_MAX {
+        return Err(format!("packets is {packets}: it must be 1 to {TRACED_MAX}").into());
+    }
+    if within > TRACE_MAX {
+        return Err(format!(
+            "within_ms is {}: it must be at most {}",
+            within.as_millis(),
+            TRACE_MAX.as_millis()
+        )
+        .into());
+    }
+    let traced = view.ask(instance, within, |reply| Request::Trace {
+        packets,
+        within,
+        reply,
+    })?;
+    in_json(&show::traced(&traced, &view.names))
+}
+
+fn repair(view: &View, object: &str, parts: Option<Vec<u8>>) -> Result<Value, Refused> {
+    let object = object_named(view, object)?;
+    let audited = view.channel().audit.objects.clone();
+    if !audited.iter().any(|&(known, _)| known == object) {
+        return Err(
+            "this object is not shared, or is of a kind that is not audited (pools, graphs, token buckets in escrow): there is nothing to repair".into(),
+        );
+    }
+    let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);
+    let mut entries = 0;
+    for instance in 0..view.instances() {
+        entries += view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
+            object,
+            leaves,
+            reply,
+        })?;
+    }
+    in_json(&Repaired { entries })
+}

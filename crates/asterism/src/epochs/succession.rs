@@ -1,0 +1,246 @@
+//! Which epoch may follow which, where one is handed to a host that knows another. A file is believed as it is, since whoever can
+//! write it can write anything; what comes over an API may be of a caller that lost its state, or of two that do not know of
+//! each other.
+
+use asterism_orchestrator::epochs::Refusal;
+
+use super::{EpochFile, HeldPorts};
+
+/// What a handed epoch is to a host, if it may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is the one that the host knows.
+    Same,
+    /// It is later.
+    Later,
+}
+
+impl EpochFile {
+    /// Whether a host that knows this epoch may go over to another one, which was handed to it. Epochs between the two may have
+    /// passed it by.
+    ///
+    /// # Errors
+    /// Why not, in a word and in a sentence.
+    pub fn step_to(&self, next: &EpochFile) -> Result<Step, (Refusal, String)> {
+        let now = self.epoch;
+        if next.epoch < now {
+            return Err((
+                Refusal::Older,
+                format!(
+                    "epoch {} is older than epoch {now}, which is known here",
+                    next.epoch
+                ),
+            ));
+        }
+        if next.epoch == now {
+            return match self.difference(next) {
+                None => Ok(Step::Same),
+                Some(what) => Err((
+                    Refusal::Contradicts,
+                    format!(
+                        "another epoch {now} is known here, with other {what}: give a changed epoch the next number"
+                    ),
+                )),
+            };
+        }
+        match self.forgotten_by(next) {
+            None => Ok(Step::Later),
+            Some(what) => Err((
+                Refusal::Forgets,
+                format!(
+                    "epoch {} forgets {what}, which epoch {now} says",
+                    next.epoch
+                ),
+            )),
+        }
+    }
+
+    /// What is not alike.
+    fn difference(&self, other: &EpochFile) -> Option<&'static str> {
+        if self.members != other.members {
+            Some("members or lives")
+        } else if self.ports != other.ports {
+            Some("holders of ports")
+        } else if self != other {
+            Some("ended lives or another beginning")
+        } else {
+            None
+        }
+    }
+
+    /// The last life of a member that this epoch knows.
+    fn last_life(&self, name: &str) -> Option<u64> {
+        let left = self.left.get(name);
+        self.members.get(name).or(left).copied()
+    }
+
+    /// What a later epoch does not say and must: no life begins twice, and no port is granted by two.
+    fn forgotten_by(&self, next: &EpochFile) -> Option<String> {
+        let known = self.members.keys().chain(self.left.keys());
+        for name in known {
+            let life = self.last_life(name).unwrap_or(0);
+            // Whoever left comes back in another life.
+            let comes_back = !self.members.contains_key(name) && next.members.contains_key(name);
+            let least = life.saturating_add(u64::from(comes_back));
+            if next.last_life(name).is_none_or(|then| then < least) {
+                return Some(format!("life {life} of {name}"));
+            }
+        }
+        let goes_on = |(name, life): (&String, &u64)| next.members.get(name) == Some(life);
+        if !self.members.iter().any(goes_on) {
+            // All began anew: it may be that all had ended before, and everybody has what is its own by place.
+            return None;
+        }
+        let kept = |name: &String, held: &HeldPorts| {
+            let then = next.ports.get(name)?;
+            let was_there = |holder: &String| then.past.contains(holder);
+            let is_kept = then.since >= held.since
+                && held.past.iter().all(was_there)
+                && held.lots.iter().zip(&then.lots).all(|(before, after)| {
+                    before == after || (was_there(before) && then.since > self.epoch)
+                });
+            is_kept.then_some(())
+        };
+        self.ports
+            .iter()
+            .find(|(name, held)| kept(name, held).is_none())
+            .map(|(name, _)| format!("who holds or held ports of {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Cluster, Config};
+
+    fn cluster() -> Cluster {
+        let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\", \"d\"]\n[function.pass-through]";
+        let (config, report) = Config::read("test.toml", text);
+        config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .cluster
+    }
+
+    fn names(names: &str) -> Vec<String> {
+        names.chars().map(String::from).collect()
+    }
+
+    fn refused(before: &EpochFile, next: &EpochFile) -> Refusal {
+        before.step_to(next).unwrap_err().0
+    }
+
+    /// A number below `most`, of a generator that is as good as it need be.
+    fn draw(state: &mut u64, most: u64) -> u64 {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (*state >> 33) % most
+    }
+
+    /// Epochs as the command writes them, over any deaths and returns; each may follow each before it, and none goes back.
+    #[test]
+    fn whatever_the_command_writes_may_follow_whatever_it_wrote_before() {
+        let cluster = cluster();
+        let (mut founded, mut ports) = (0, 0);
+        for seed in 0..200 {
+            let mut state = seed;
+            let mut epochs = vec![EpochFile::first(&cluster)];
+            for _ in 0..12 {
+                let now = epochs.last().unwrap();
+                let pick = |odds: u64, state: &mut u64| -> Vec<String> {
+                    let all = cluster.members.iter();
+                    all.filter(|_| draw(state, odds) == 0).cloned().collect()
+                };
+                let mut without = pick(3, &mut state);
+                without.retain(|name| now.members.contains_key(name));
+                let again = pick(4, &mut state);
+                let next = match draw(&mut state, 8) {
+                    0 => now.next(&cluster, &[], &[], true),
+                    1 => now.next_fenced(&cluster, &without),
+                    _ => now.next(&cluster, &without, &again, false),
+                };
+                // Not every draw is one that the command takes.
+                if let Ok(next) = next
+                    && next.check().is_ok()
+                {
+                    founded += u32::from(next.founding);
+                    ports += next.ports.len();
+                    epochs.push(next);
+                }
+            }
+            for (place, before) in epochs.iter().enumerate() {
+                assert_eq!(before.step_to(before), Ok(Step::Same));
+                for next in &epochs[place + 1..] {
+                    assert_eq!(before.step_to(next), Ok(Step::Later), "{before:?} {next:?}");
+                    assert_eq!(refused(next, before), Refusal::Older);
+                }
+            }
+        }
+        assert!(founded > 50 && ports > 500, "{founded} {ports}");
+    }
+
+    #[test]
+    fn another_epoch_of_the_same_number_contradicts() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let left = |name: &str| first.next(&cluster, &names(name), &[], false).unwrap();
+        let (b, c) = (left("b"), left("c"));
+        assert_eq!(refused(&b, &c), Refusal::Contradicts);
+        let said = |other: &EpochFile| b.step_to(other).unwrap_err().1;
+        assert!(said(&c).contains("members or lives"));
+        let mut other = b.clone();
+        other.fence(&names("b")).unwrap();
+        assert!(said(&other).contains("ended lives"), "{}", said(&other));
+        let mut other = b.clone();
+        other.ports.clear();
+        assert!(said(&other).contains("holders"), "{}", said(&other));
+    }
+
+    #[test]
+    fn lives_and_ports_that_are_forgotten_are_missed() {
+        let cluster = cluster();
+        let first = EpochFile::first(&cluster);
+        let now = first.next(&cluster, &names("b"), &[], false).unwrap();
+        let later = |change: &dyn Fn(&mut EpochFile)| {
+            let mut next = now.next(&cluster, &[], &names("c"), false).unwrap();
+            assert_eq!(now.step_to(&next), Ok(Step::Later));
+            change(&mut next);
+            now.step_to(&next).unwrap_err()
+        };
+        for (change, said) in [
+            (
+                &(|next: &mut EpochFile| _ = next.left.remove("b")) as &dyn Fn(&mut EpochFile),
+                "life 1 of b",
+            ),
+            (&|next| _ = next.members.remove("d"), "life 1 of d"),
+            (
+                &|next| _ = next.members.insert("a".into(), 0),
+                "life 1 of a",
+            ),
+            (
+                &|next| {
+                    next.left.clear();
+                    next.members.insert("b".into(), 1);
+                },
+                "life 1 of b",
+            ),
+            (&|next| next.ports.clear(), "ports of b"),
+            (
+                &|next| next.ports.get_mut("b").unwrap().past.clear(),
+                "ports of b",
+            ),
+            (
+                &|next| next.ports.get_mut("b").unwrap().lots.reverse(),
+                "ports of b",
+            ),
+            (
+                &|next| next.ports.get_mut("b").unwrap().since = 1,
+                "ports of b",
+            ),
+        ] {
+            let (reason, why) = later(change);
+            assert_eq!(reason, Refusal::Forgets);
+            assert!(why.contains(said), "{said}: {why}");
+        }
+    }
+}
