@@ -20,7 +20,8 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; what was to be shown holds
   1  it ran, and what was to be shown does not hold (demo, test), packets were lost on the way (replay), nothing was opened
-     (decrypt), the host could not start or go on (run), or there is no such entry (state get)
+     (decrypt), the host could not start or go on (run), there is no such entry (state get), or a host did not take the epoch
+     (epoch --hand)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers
@@ -171,7 +172,11 @@ pub enum Command {
     /// Add a new key (--new), have all hosts send with it (--use), drop the old one (--drop); after each step the file is copied to
     /// every host, which takes it up by itself. A step that the host running here shows to be too early is refused.
     Key(keys::Arguments),
-    /// Say who takes part in the cluster and in which life: show the file of epochs, or write the next one
+    /// Say who takes part in the cluster and in which life: show the file of epochs, or write the next one, or hand it to hosts
+    ///
+    /// A running host looks at its file five times a second. --hand gives the epoch to the hosts that run on this machine at once:
+    /// each checks it, has it in its own file before it is in force, and says what it has in force then. To hand it again is always
+    /// right. To hosts elsewhere: `ssh HOST asterism epoch CONFIG --hand --file - < epoch.toml`.
     Epoch(epochs::command::Arguments),
     /// Print completions for a shell, to be saved where the shell looks for them
     Completions {

@@ -55,6 +55,11 @@ fn help_and_mistakes_of_the_command_line() {
         &["replay", "x"],
         &["check", "a", "--fields"],
         &["demo", "--seed", "x"],
+        &["epoch"],
+        &["epoch", "x", "--member", "a"],
+        &["epoch", "x", "--file", "y"],
+        &["epoch", "x", "--hand", "--file", "y", "--first"],
+        &["epoch", "x", "--hand", "--file", "y", "--without", "a"],
         &[],
     ] {
         let (end, stdout, stderr) = run(bad);

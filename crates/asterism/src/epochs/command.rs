@@ -1,4 +1,4 @@
-//! `asterism epoch`: shows the file of epochs, or writes the next one into it.
+//! `asterism epoch`: shows the file of epochs, or writes the next one into it, and hands it to hosts that run here.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::EpochFile;
+use super::hand::{self, HostDocument};
 use crate::check;
 use crate::command_line::End;
 use crate::config::Config;
@@ -32,6 +33,15 @@ pub struct Arguments {
     /// Write the next epoch, in which all start anew with nothing but what they saved
     #[arg(long)]
     pub founding: bool,
+    /// Hand the epoch to the hosts of CONFIG that run on this machine, over their control sockets, and say what each has in force
+    #[arg(long)]
+    pub hand: bool,
+    /// With --hand: to this member's host only
+    #[arg(long, value_name = "NAME", requires = "hand")]
+    pub member: Option<String>,
+    /// With --hand: the epoch in this file, or - for standard input, instead of the file that CONFIG names
+    #[arg(long, value_name = "FILE", requires = "hand", conflicts_with_all = ["first", "without", "again", "founding"])]
+    pub file: Option<PathBuf>,
 }
 
 /// What `asterism epoch` reports.
@@ -44,6 +54,9 @@ pub struct EpochDocument {
     /// The epoch.
     #[serde(flatten)]
     pub epoch: EpochFile,
+    /// The hosts that it was handed to; absent if it was handed to none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<HostDocument>>,
 }
 
 /// The schema of [`EpochDocument`].
@@ -70,14 +83,29 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
         check::show(&report, output);
         return End::Configuration;
     };
-    match next(arguments, &config) {
+    let functions = output.functions();
+    let handed = || -> Result<EpochDocument, String> {
+        // A name that is none is found before anything is written.
+        let members = hand::members(arguments, &config)?;
+        let document = next(arguments, &config)?;
+        let hosts = arguments.hand.then(|| {
+            let cluster = &config.cluster.name;
+            hand::hand(arguments, &members, cluster, &document.epoch, functions)
+        });
+        Ok(EpochDocument { hosts, ..document })
+    };
+    match handed() {
         Ok(document) => {
             if output.json() {
                 output.document(EPOCH, &document);
             } else {
                 output.text(&describe(&document));
             }
-            output.end(End::Done)
+            let end = document.hosts.as_deref().map_or(End::Done, hand::end);
+            if end == End::File {
+                output.say("error: no host of this configuration runs on this machine: the epoch was handed to nobody\n");
+            }
+            output.end(end)
         }
         Err(error) => output.fail(End::File, &error),
     }
@@ -97,6 +125,14 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
         "[cluster] epochs names no file: add epochs = \"epoch.toml\", on all hosts, and members can come and go",
     )?;
     let path = check::key_path(&arguments.config, path);
+    if let Some(file) = &arguments.file {
+        return Ok(EpochDocument {
+            file: file.display().to_string(),
+            written: false,
+            epoch: read(file, config)?,
+            hosts: None,
+        });
+    }
     let changes =
         arguments.founding || !arguments.without.is_empty() || !arguments.again.is_empty();
     let epoch = if arguments.first {
@@ -136,7 +172,16 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
         file: path.display().to_string(),
         written,
         epoch,
+        hosts: None,
     })
+}
+
+/// The epoch in a file, or on standard input.
+fn read(file: &Path, config: &Config) -> Result<EpochFile, String> {
+    if file == Path::new("-") {
+        return EpochFile::read_from(std::io::stdin(), "standard input", &config.cluster);
+    }
+    EpochFile::read(file, &config.cluster)
 }
 
 fn describe(document: &EpochDocument) -> String {
@@ -169,10 +214,11 @@ fn describe(document: &EpochDocument) -> String {
         ));
     }
     if document.written {
-        text.push_str(&format!(
-            "Written to {}. Copy it to every host: each puts it in force within a second.\n",
-            document.file
-        ));
+        let then = match document.hosts {
+            Some(_) => "Hosts elsewhere need it too: copy it, or hand it to them there.",
+            None => "Copy it to every host: each puts it in force within a second.",
+        };
+        text.push_str(&format!("Written to {}. {then}\n", document.file));
         if epoch
             .left
             .keys()
@@ -182,6 +228,9 @@ fn describe(document: &EpochDocument) -> String {
                 "Ports of who left stay unused until it is known to be dead (--without NAME --fenced), or its lease has run out (port_lease).\n",
             );
         }
+    }
+    for host in document.hosts.iter().flatten() {
+        text.push_str(&host.to_string());
     }
     text
 }

@@ -2,10 +2,12 @@
 //!
 //! A host never guesses who is a member: it is told, by a file that is the same on all hosts and that whoever runs the cluster
 //! changes (`asterism epoch`). A life is a number that a member is given for one start of its process; which one it used last
-//! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command, `life.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
+//! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command and `hand.rs` its way to hosts that
+//! run, `life.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
 //! control socket. Imports the placement's roster and the orchestrator's words for handing, and nothing of a running host.
 
 pub mod command;
+mod hand;
 mod life;
 mod succession;
 

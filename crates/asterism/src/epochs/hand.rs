@@ -1,0 +1,196 @@
+//! `asterism epoch CONFIG --hand`: an epoch to hosts that run on this machine, all at the same time, and what each says of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use asterism_engine::clock::MonotonicClock;
+use asterism_orchestrator::epochs::{HandError, InForce, Standing};
+use serde::Serialize;
+
+use super::EpochFile;
+use super::command::Arguments;
+use crate::command_line::End;
+use crate::config::Config;
+use crate::config::functions::Functions;
+use crate::{check, run};
+
+/// How long a host has to have an epoch on its disk and in force.
+const WITHIN: Duration = Duration::from_secs(15);
+
+/// What became of handing an epoch to a host.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostDocument {
+    /// The member.
+    pub member: String,
+    /// Its control socket, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// `in-force`, `begins`, `waits`, `ends`, `refused`, `absent` or `unknown`.
+    pub outcome: &'static str,
+    /// The epoch that it has then, if it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u32>,
+    /// Whether it was news to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<bool>,
+    /// Microseconds from handing it until the host's answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took_us: Option<u64>,
+    /// Why it was refused, in a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// What is to be said of it beside that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// The members to whose hosts it is to be handed, if they run here.
+///
+/// # Errors
+/// A member that is none.
+pub(super) fn members(arguments: &Arguments, config: &Config) -> Result<Vec<String>, String> {
+    let cluster = &config.cluster;
+    Ok(match &arguments.member {
+        Some(name) if cluster.member(name).is_none() => {
+            return Err(format!(
+                "{name} is no member: [cluster] members lists {}",
+                cluster.members.join(", ")
+            ));
+        }
+        Some(name) => vec![name.clone()],
+        None => cluster.members.clone(),
+    })
+}
+
+/// Hands an epoch to these members' hosts.
+pub(super) fn hand(
+    arguments: &Arguments,
+    members: &[String],
+    cluster: &str,
+    epoch: &EpochFile,
+    functions: Functions,
+) -> Vec<HostDocument> {
+    let text = epoch.text();
+    let clock = MonotonicClock::new();
+    let one = |member: &String| {
+        let found = check::load_for(&arguments.config, Some(member), functions);
+        let config = match found {
+            Ok((Some(config), _)) => config,
+            Ok((None, report)) => {
+                let mistakes = report.errors();
+                let why = format!(
+                    "the configuration is refused for it: {mistakes} mistakes; see `asterism check --member {member}`"
+                );
+                return HostDocument::unknown(member, None, why);
+            }
+            Err(error) => return HostDocument::unknown(member, None, error),
+        };
+        let socket = run::control_path(&arguments.config, &config);
+        let start = clock.now();
+        let said = asterism_orchestrator::epochs::hand(&socket, Some(cluster), &text, WITHIN);
+        let took = clock.now().since(start);
+        HostDocument::of(member, socket, said, took)
+    };
+    // All at once: members of different epochs refuse each other until the last one is there.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = members
+            .iter()
+            .map(|member| (member, scope.spawn(|| one(member))))
+            .collect();
+        let hosts = threads.into_iter().map(|(member, thread)| {
+            let failed = |_| HostDocument::unknown(member, None, "handing it failed".to_owned());
+            thread.join().unwrap_or_else(failed)
+        });
+        hosts.collect()
+    })
+}
+
+/// How a command ends that handed an epoch to these.
+pub(super) fn end(hosts: &[HostDocument]) -> End {
+    if hosts.iter().all(|host| host.outcome == "absent") {
+        return End::File;
+    }
+    let is_well = |host: &HostDocument| !matches!(host.outcome, "refused" | "unknown");
+    match hosts.iter().all(is_well) {
+        true => End::Done,
+        false => End::DoesNotHold,
+    }
+}
+
+impl HostDocument {
+    fn of(
+        member: &str,
+        socket: PathBuf,
+        said: Result<InForce, HandError>,
+        took: Duration,
+    ) -> HostDocument {
+        let socket = Some(socket.display().to_string());
+        let error = match said {
+            Ok(in_force) => {
+                return HostDocument {
+                    member: member.to_owned(),
+                    socket,
+                    outcome: match in_force.standing {
+                        Standing::TakesPart => "in-force",
+                        Standing::Begins => "begins",
+                        Standing::Waits => "waits",
+                        Standing::Ends => "ends",
+                    },
+                    epoch: Some(in_force.epoch),
+                    changed: Some(in_force.changed),
+                    took_us: Some(took.as_micros() as u64),
+                    reason: None,
+                    why: None,
+                };
+            }
+            Err(error) => error,
+        };
+        let (outcome, reason, why) = match error {
+            HandError::Refused { reason, why } => ("refused", Some(reason.as_str()), Some(why)),
+            HandError::NoHost(_) => ("absent", None, None),
+            error => ("unknown", None, Some(error.to_string())),
+        };
+        HostDocument {
+            outcome,
+            reason,
+            ..HostDocument::unknown(member, socket, why.unwrap_or_default())
+        }
+    }
+
+    fn unknown(member: &str, socket: Option<String>, why: String) -> HostDocument {
+        HostDocument {
+            member: member.to_owned(),
+            socket,
+            outcome: "unknown",
+            epoch: None,
+            changed: None,
+            took_us: None,
+            reason: None,
+            why: Some(why).filter(|why| !why.is_empty()),
+        }
+    }
+}
+
+impl fmt::Display for HostDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let epoch = self.epoch.unwrap_or_default();
+        let why = self.why.as_deref().unwrap_or_default();
+        write!(f, "Host {}: ", self.member)?;
+        match self.outcome {
+            "in-force" if self.changed == Some(true) => write!(
+                f,
+                "epoch {epoch} is in force, {:.1} ms after it was handed",
+                self.took_us.unwrap_or_default() as f64 / 1e3
+            )?,
+            "in-force" => write!(f, "epoch {epoch} is in force, and was before")?,
+            "begins" => write!(f, "it waited to be named, and begins with epoch {epoch}")?,
+            "waits" => write!(f, "it has epoch {epoch}, and waits to be named still")?,
+            "ends" => write!(f, "epoch {epoch} is on its disk, and it has stopped")?,
+            "absent" => write!(f, "none runs here")?,
+            "refused" => write!(f, "refused ({}): {why}", self.reason.unwrap_or_default())?,
+            _ => write!(f, "{why}")?,
+        }
+        writeln!(f)
+    }
+}
