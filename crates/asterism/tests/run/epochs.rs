@@ -7,7 +7,7 @@ use asterism::command_line::{self, End};
 use crate::host::{Cluster, Host, answer, outbound, wait};
 
 /// `asterism epoch` on the cluster's configuration.
-fn epoch(cluster: &Cluster, changes: &[&str]) -> (End, String) {
+pub(crate) fn epoch(cluster: &Cluster, changes: &[&str]) -> (End, String) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let config = cluster.path("asterism.toml");
     let config = config.to_str().unwrap();
@@ -18,13 +18,13 @@ fn epoch(cluster: &Cluster, changes: &[&str]) -> (End, String) {
     (end, String::from_utf8(text).unwrap())
 }
 
-fn written(cluster: &Cluster, changes: &[&str]) {
+pub(crate) fn written(cluster: &Cluster, changes: &[&str]) {
     let (end, text) = epoch(cluster, changes);
     assert_eq!(end, End::Done, "{text}");
     assert!(text.contains("Written to"), "{text}");
 }
 
-fn of_epochs(hosts: usize) -> Cluster {
+pub(crate) fn of_epochs(hosts: usize) -> Cluster {
     let cluster = Cluster::new(hosts, "");
     cluster.edit("[cluster]\n", "[cluster]\nepochs = \"epoch.toml\"\n");
     cluster
@@ -37,7 +37,7 @@ fn digests(host: &Host) -> Vec<String> {
     digests.collect()
 }
 
-fn agree(hosts: &[&Host], epoch: u64) {
+pub(crate) fn agree(hosts: &[&Host], epoch: u64) {
     wait("all to agree", || {
         let first = digests(hosts[0]);
         let settled = hosts.iter().all(|host| {

@@ -7,6 +7,7 @@ mod caches;
 mod epochs;
 mod eve;
 mod exports;
+mod handed;
 mod host;
 mod keys;
 mod limits;
