@@ -155,7 +155,11 @@ impl Desk {
                 instance,
                 Duration::from_millis(within_ms),
             ),
-            Ask::Repair { object, parts } => repair(self.view()?, &object, parts),
+            Ask::Repair {
+                object,
+                parts,
+                remove,
+            } => repair(self.view()?, &object, parts, remove),
             Ask::StateGet {
                 key,
                 value,
@@ -281,22 +285,33 @@ fn trace(view: &View, packets: usize, instance: usize, within: Duration) -> Resu
     in_json(&show::traced(&traced, &view.names))
 }
 
-fn repair(view: &View, object: &str, parts: Option<Vec<u8>>) -> Result<Value, Refused> {
+fn repair(
+    view: &View,
+    object: &str,
+    parts: Option<Vec<u8>>,
+    remove: bool,
+) -> Result<Value, Refused> {
     let object = object_named(view, object)?;
     let audited = view.channel().audit.objects.clone();
     if !audited.iter().any(|&(known, _)| known == object) {
         return Err(
-            "this object is not shared, or is of a kind that is not audited (pools, graphs, token buckets in escrow): there is nothing to repair".into(),
+            "this object is not shared, or is of a kind that is not audited (pools, token buckets in escrow): there is nothing to repair".into(),
         );
     }
     let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);
-    let mut entries = 0;
+    let mut done = Repaired {
+        entries: 0,
+        removes: remove.then_some(false),
+    };
     for instance in 0..view.instances() {
-        entries += view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
+        let (entries, removes) = view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
             object,
             leaves,
+            remove,
             reply,
         })?;
+        done.entries += entries;
+        done.removes = done.removes.map(|before| before || removes);
     }
-    in_json(&Repaired { entries })
+    in_json(&done)
 }
