@@ -1,42 +1,86 @@
 //! `asterism blocked`: any host tells whom rules of all hosts block, until when and by which.
 
 use asterism::command_line::End;
+use asterism_packet::Flow4;
+use serde_json::Value;
 
-use crate::host::{Cluster, outbound, wait};
+use crate::host::{Cluster, FIREWALL, Host, NAT, outbound, wait};
 
 const RULE: &str = "block 10m udp on inside to any port 7";
 
-#[test]
-fn any_host_tells_whom_all_of_them_block() {
-    let cluster = Cluster::new(2, "");
-    let path = cluster.path("asterism.toml");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let nat = text.find("[function.nat]").unwrap();
-    let function = "[function.firewall]\nrules = \"some.rules\"\n";
-    std::fs::write(&path, format!("{}{function}", &text[..nat])).unwrap();
-    std::fs::write(cluster.path("some.rules"), format!("\n{RULE}\n")).unwrap();
-    let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
-    a.wait_for("READY=1");
-    b.wait_for("READY=1");
-    let (end, text) = b.command(&["blocked"]);
-    assert_eq!((end, text.as_str()), (End::Done, "nobody is blocked\n"));
-    let mut inside = cluster.end("a", "inside");
-    let _outside = cluster.end("a", "outside");
-    inside.send(&outbound(4_000));
-    for host in [&a, &b] {
-        let block = wait("the block of the first host", || {
+/// The one block that each of the hosts knows, once it has come there.
+fn blocks_of_all(hosts: &[Host]) -> impl Iterator<Item = Value> {
+    hosts.iter().map(|host| {
+        wait("the block of the first host", || {
             let document = host.ask(&["blocked"]);
             let blocked = document["blocked"].as_array().unwrap();
             assert!(blocked.len() <= 1, "{document}");
             blocked.first().cloned()
-        });
-        assert_eq!(block["function"], "firewall");
-        assert_eq!(block["source"], "10.0.0.2");
-        assert_eq!(block["destination"], serde_json::Value::Null);
-        assert_eq!(block["by"], format!("line 2: {RULE}"));
-        let seconds = block["seconds"].as_u64().unwrap();
-        assert!((500..=601).contains(&seconds), "{block}");
+        })
+    })
+}
+
+/// It is the rule's, and by this function.
+fn is_by_the_rule(block: &Value, function: &str) {
+    assert_eq!(block["function"], function);
+    assert_eq!(block["source"], "10.0.0.2");
+    assert_eq!(block["destination"], Value::Null);
+    assert_eq!(block["by"], format!("line 2: {RULE}"));
+    let seconds = block["seconds"].as_u64().unwrap();
+    assert!((500..=601).contains(&seconds), "{block}");
+}
+
+#[test]
+fn any_host_tells_whom_all_of_them_block() {
+    let (cluster, hosts) = Cluster::of_rules("", FIREWALL, &format!("\n{RULE}\n"));
+    let (end, text) = hosts[1].command(&["blocked"]);
+    assert_eq!((end, text.as_str()), (End::Done, "nobody is blocked\n"));
+    let mut inside = cluster.end("a", "inside");
+    let _outside = cluster.end("a", "outside");
+    inside.send(&outbound(4_000));
+    for block in blocks_of_all(&hosts) {
+        is_by_the_rule(&block, "firewall");
     }
+}
+
+/// Behind it a NAT and a detector that blocks, too: the source is inside's own, and the function is called by its stage's name.
+#[test]
+fn whom_a_stage_of_a_chain_blocks_is_told_by_its_name() {
+    let tables = format!(
+        "[stage.guard]\nfunction = \"firewall\"\n[function.guard]\nrules = \"some.rules\"\n{NAT}"
+    );
+    let (cluster, hosts) = Cluster::of_rules(
+        "chain = [\"guard\", \"nat\", \"port-scan\"]",
+        &tables,
+        &format!("\n{RULE}\nallow udp on inside\n"),
+    );
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    let allowed = Flow4 {
+        destination_port: 9,
+        ..outbound(4_000)
+    };
+    inside.send(&allowed);
+    assert_eq!(outside.next().destination_port, 9);
+    let (end, text) = hosts[1].command(&["blocked"]);
+    assert_eq!((end, text.as_str()), (End::Done, "nobody is blocked\n"));
+    inside.send(&outbound(4_000));
+    for block in blocks_of_all(&hosts) {
+        is_by_the_rule(&block, "guard");
+    }
+    // By any host, whatever he sends.
+    let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
+    inside.send(&allowed);
+    wait("the drop", || {
+        let status = hosts[1].ask(&["status"]);
+        (status["instances"][0]["dropped"]["blocked"] == 1).then_some(())
+    });
+    assert!(outside.take().is_empty());
+    let (end, text) = hosts[1].command(&["blocked"]);
+    assert_eq!(end, End::Done);
+    assert!(
+        text.contains("guard") && text.contains(RULE) && text.contains("10.0.0.2"),
+        "{text}"
+    );
 }
 
 #[test]

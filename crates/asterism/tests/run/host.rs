@@ -65,6 +65,9 @@ next_hop = "198.51.100.2"
 next_hop_mac = "02:00:00:00:02:02"
 "#;
 
+/// The tables of a firewall, whose rules are in `some.rules`.
+pub(crate) const FIREWALL: &str = "[function.firewall]\nrules = \"some.rules\"\n";
+
 /// A cluster's files.
 pub(crate) struct Cluster {
     pub(crate) folder: tempfile::TempDir,
@@ -104,6 +107,18 @@ impl Cluster {
             names,
             parted: false,
         }
+    }
+
+    /// Two hosts that take packets, with these rules in `some.rules`, which `tables` name for a firewall; see [`Cluster::of`].
+    pub(crate) fn of_rules(top: &str, tables: &str, rules: &str) -> (Cluster, [Host; 2]) {
+        let cluster = Cluster::of(2, top, tables);
+        std::fs::write(cluster.path("some.rules"), rules).unwrap();
+        // Each waits for the other.
+        let mut hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
+        for host in &mut hosts {
+            host.wait_for("READY=1");
+        }
+        (cluster, hosts)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -3,25 +3,15 @@
 use asterism::command_line::End;
 use serde_json::Value;
 
-use crate::host::{Cluster, outbound, wait};
+use crate::host::{Cluster, FIREWALL, outbound, wait};
 
 #[test]
 fn rules_tell_what_they_decided_on_at_all_hosts() {
-    let cluster = Cluster::new(2, "");
-    let path = cluster.path("asterism.toml");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let nat = text.find("[function.nat]").unwrap();
-    let function = "[function.firewall]\nrules = \"some.rules\"\n";
-    std::fs::write(&path, format!("{}{function}", &text[..nat])).unwrap();
-    let rules = cluster.path("some.rules");
-    std::fs::write(
-        &rules,
+    let (cluster, [a, b]) = Cluster::of_rules(
+        "",
+        FIREWALL,
         "# Nobody.\ndrop tcp on inside\nallow udp on inside to any port 7\ndefault drop\n",
-    )
-    .unwrap();
-    let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
-    a.wait_for("READY=1");
-    b.wait_for("READY=1");
+    );
     let mut ends = [cluster.end("a", "inside"), cluster.end("b", "inside")];
     let mut outsides = [cluster.end("a", "outside"), cluster.end("b", "outside")];
     for number in 0..6u16 {
@@ -54,7 +44,8 @@ fn rules_tell_what_they_decided_on_at_all_hosts() {
         assert_eq!(unused.len(), 2);
     }
     // What a rule that is still there decided on is not forgotten when others come before it.
-    std::fs::write(&rules, format!("allow icmp\n\n\n{allow}\n")).unwrap();
+    let rules = cluster.path("some.rules");
+    std::fs::write(rules, format!("allow icmp\n\n\n{allow}\n")).unwrap();
     let (end, text) = a.command(&["reload"]);
     assert_eq!(end, End::Done, "{text}");
     let rows = told(&a.ask(&["rules"]));
