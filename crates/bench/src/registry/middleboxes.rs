@@ -71,5 +71,6 @@ pub(super) const ROWS: &[Row] = &[
         "packets",
         Exactly(0.0),
         "packets that differ from one sequential box, all captures, three instances, asymmetric paths, one death",
-    ),
+    )
+    .also(&[("accounts", Exactly(0.0))]),
 ];
