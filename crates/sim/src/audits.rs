@@ -165,7 +165,7 @@ pub(crate) fn finds_the_odd_one(world: &mut World<'_>) -> Result<(), Failure> {
     })
 }
 
-fn images_joined(cluster: &Cluster<Exercise>) -> u64 {
+pub(crate) fn images_joined(cluster: &Cluster<Exercise>) -> u64 {
     let members = cluster.members().iter();
     members
         .map(|member| member.channel.replicator().counters().images_joined)

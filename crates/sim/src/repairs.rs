@@ -17,6 +17,8 @@ use crate::world::World;
 const EVERY: u64 = 8;
 /// Tables that hosts lose; entries of the last three idle out by and by.
 const LOST: [&str; 5] = ["tokens", "joined", "winners", "pairs", "visited"];
+/// A repair is repeated at most so many times.
+const REPEATED_MAX: u32 = 8;
 /// In that time every table has been swept.
 const SWEPT: Duration = Duration::from_secs(3);
 
@@ -105,23 +107,26 @@ pub(crate) fn take_up_what_one_has(world: &mut World<'_>) -> Result<(), Failure>
         });
         differs || entries(cluster, odd, object) == 0
     })?;
-    let through = world.cluster.members()[from].instances[0].applied_through();
-    let (mut cursor, mut removed) = (Some(0), None);
-    while cursor.is_some() || removed.is_none() {
-        let chosen = &mut world.cluster.members_mut()[from].instances[0];
-        match cursor {
-            Some(at) => cursor = chosen.write_again(object, &LeafSet::ALL, at).0,
-            None => removed = chosen.remove_elsewhere(object, &LeafSet::ALL, &through),
-        }
-        rest(world, Duration::from_millis(5));
-    }
-    audits::wait(world, "a repair makes all equal", |cluster| {
+    let is_repaired = |cluster: &Cluster<Exercise>| {
         let has = entries(cluster, odd, object);
         let mut places = 0..cluster.members().len();
         places.all(|place| entries(cluster, place, object) == has)
             && (from_odd || has == 0)
             && checks::is_equal(cluster)
-    })?;
+    };
+    // Who falls off a short log and is served by an image does not hear what to remove (seed 4805): it is said again.
+    for _ in 0..REPEATED_MAX {
+        let images = audits::images_joined(&world.cluster);
+        repair(world, from, object);
+        audits::wait(world, "a repair makes all equal", |cluster| {
+            is_repaired(cluster) || audits::images_joined(cluster) > images
+        })?;
+        rest(world, SWEPT);
+        if is_repaired(&world.cluster) {
+            break;
+        }
+    }
+    audits::wait(world, "repairs make all equal in the end", is_repaired)?;
     let has = entries(&world.cluster, odd, object);
     if from_odd && lost < 2 && has != before[odd] {
         return Err(Failure::new(
@@ -133,6 +138,20 @@ pub(crate) fn take_up_what_one_has(world: &mut World<'_>) -> Result<(), Failure>
         let mut members = cluster.members().iter();
         members.all(|member| member.channel.auditor().differing().next().is_none())
     })
+}
+
+/// What `asterism audit --repair OBJECT --remove` does.
+fn repair(world: &mut World<'_>, from: usize, object: u8) {
+    let through = world.cluster.members()[from].instances[0].applied_through();
+    let (mut cursor, mut removed) = (Some(0), None);
+    while cursor.is_some() || removed.is_none() {
+        let chosen = &mut world.cluster.members_mut()[from].instances[0];
+        match cursor {
+            Some(at) => cursor = chosen.write_again(object, &LeafSet::ALL, at).0,
+            None => removed = chosen.remove_elsewhere(object, &LeafSet::ALL, &through),
+        }
+        rest(world, Duration::from_millis(5));
+    }
 }
 
 fn rest(world: &mut World<'_>, time: Duration) {

@@ -5,12 +5,13 @@ use std::panic::catch_unwind;
 use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, and the last of them `crates/state/tests/lives.rs`.
-const ELSEWHERE: [Mutant; 5] = [
+const ELSEWHERE: [Mutant; 6] = [
     Mutant::ForeseenTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
     Mutant::ShortWaits,
     Mutant::LastUserOfTheEndedUnnamed,
+    Mutant::OthersNotOwed,
 ];
 
 #[test]
