@@ -31,10 +31,16 @@ impl NetworkFunction for Nat {
             bindings: builder.table("bindings", 10_000, &[300]),
             ports: builder.pool("ports", space),
         };
+        // A port returns once everybody has forgotten the last binding with it, and one that is in use is granted to nobody,
+        // whoever took it: another host, or this one before it was started anew.
         let returns = state.ports.returns();
-        state
-            .bindings
-            .on_forget(1, move |pair, _| returns.item(&pair.1));
+        state.bindings.on_forget(1, move |pair, last| {
+            if last {
+                returns.item(&pair.1);
+            }
+        });
+        let holds = state.ports.returns();
+        state.bindings.on_adopt(move |pair| holds.hold(&pair.1));
         state
     }
 
