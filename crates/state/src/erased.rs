@@ -70,6 +70,7 @@ erased! {
         settle() -> ();
         entries() -> usize;
         entries_held() -> usize;
+        entries_ended() -> usize;
     }
     writes {
         apply(flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;

@@ -66,10 +66,10 @@ pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Capacity, Entries, Flush, GiveBack, IDLE_CLASSES, Inherited, Look, OBJECTS_MAX,
-    Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves, RemoveElsewhere,
-    Settle, Show, Since, State, SumLeaves, Sweep, SweepLength, SweepSome, TellsOwn, Visit,
-    WriteAgain,
+    Absence, Capacity, Entries, EntriesEnded, Flush, GiveBack, IDLE_CLASSES, Inherited, Look,
+    OBJECTS_MAX, Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves,
+    RemoveElsewhere, Settle, Show, Since, State, SumLeaves, Sweep, SweepLength, SweepSome,
+    TellsOwn, Visit, WriteAgain,
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};

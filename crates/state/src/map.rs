@@ -395,4 +395,7 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn entries_held(&self) -> usize {
         self.held()
     }
+    fn entries_ended(&self) -> usize {
+        self.held() - self.len()
+    }
 }

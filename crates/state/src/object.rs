@@ -222,6 +222,10 @@ pub trait Object {
     fn entries_held(&self) -> usize {
         self.entries()
     }
+    /// Entries that ended and are kept until all members know. Of a graph these are sightings, as what is held is.
+    fn entries_ended(&self) -> usize {
+        0
+    }
 }
 
 /// A whole state: the struct that `#[state]` was put on.
@@ -568,6 +572,15 @@ pub struct Entries;
 impl Look<(usize, usize)> for Entries {
     fn look<O: Object + ?Sized>(self, object: &O) -> (usize, usize) {
         (object.entries(), object.entries_held())
+    }
+}
+
+/// [`Object::entries_ended`] as a look.
+#[derive(Debug)]
+pub struct EntriesEnded;
+impl Look<usize> for EntriesEnded {
+    fn look<O: Object + ?Sized>(self, object: &O) -> usize {
+        object.entries_ended()
     }
 }
 

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Graph, Identity, ObjectSettings, OriginName, Origins, Sequencer, Since,
-    State, Sweep, state,
+    Builder, Context, Entries, EntriesEnded, Graph, Identity, ObjectSettings, OriginName, Origins,
+    Sequencer, Since, State, Sweep, state,
 };
 
 use by_hand::{groups, image};
@@ -181,9 +181,14 @@ fn an_edge_lives_while_one_member_sees_it_and_ends_everywhere() {
         assert_eq!((here.degrees(1), here.degrees(2)), ((0, 0), (0, 0)));
         assert_eq!((here.state.talk.edges(), here.state.talk.nodes()), (0, 0));
     }
+    // Both sightings of the edge ended; what two see is one edge, and none of it has.
+    assert_eq!(left.state.look(0, EntriesEnded), Some(2));
     // It begins anew, with nothing of its earlier life.
     left.add(1, 2, 3);
+    right.add(1, 2, 0);
     exchange(&mut left, &mut right);
+    assert_eq!(left.state.look(0, Entries), Some((1, 2)));
+    assert_eq!(left.state.look(0, EntriesEnded), Some(0));
     assert_eq!(right.weight(1, 2), Some(3));
     assert_eq!(left.state.digests(), right.state.digests());
 }

@@ -281,7 +281,7 @@ fn ports(page: &mut Page, view: &View, instances: &[(String, InstanceSnapshot)])
 
 fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
     type Read = fn(&asterism_engine::ObjectUse) -> u64;
-    let gauges: [(&str, &str, Read); 5] = [
+    let gauges: [(&str, &str, Read); 6] = [
         (
             "asterism_object_entries",
             "Entries that can be found.",
@@ -291,6 +291,11 @@ fn objects(page: &mut Page, instances: &[(String, InstanceSnapshot)]) {
             "asterism_object_entries_held",
             "Entries with those that ended and are not forgotten yet.",
             |one| one.held as u64,
+        ),
+        (
+            "asterism_object_entries_ended",
+            "Entries that ended and are kept until all members of the epoch know.",
+            |one| one.ended as u64,
         ),
         (
             "asterism_object_capacity",

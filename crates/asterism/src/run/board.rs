@@ -253,6 +253,7 @@ impl InstanceSnapshot {
             words.extend([
                 object.live as u64,
                 object.held as u64,
+                object.ended as u64,
                 u64::from(object.capacity),
                 u64::from(object.quarantined),
                 u64::from(object.reclaimed),
@@ -314,6 +315,7 @@ impl InstanceSnapshot {
                 name,
                 live: next()? as usize,
                 held: next()? as usize,
+                ended: next()? as usize,
                 capacity: next()? as u32,
                 quarantined: next()? as u32,
                 reclaimed: next()? as u32,
@@ -420,6 +422,7 @@ mod tests {
                 name: "sessions",
                 live: 1,
                 held: 2,
+                ended: 7,
                 capacity: 3,
                 quarantined: 4,
                 reclaimed: 5,

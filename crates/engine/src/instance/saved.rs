@@ -3,7 +3,7 @@
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_state::{
-    BadBytes, Capacity, Counted, Inherited, ObjectCounts, Show, Shown, Since, State,
+    BadBytes, Capacity, Counted, EntriesEnded, Inherited, ObjectCounts, Show, Shown, Since, State,
 };
 
 use super::Instance;
@@ -23,6 +23,8 @@ pub struct ObjectUse {
     pub live: usize,
     /// Entries with those that ended and are not forgotten yet.
     pub held: usize,
+    /// Of those, the ended ones. Of a graph `live` are edges, and `held` and these are edges as instances see them.
+    pub ended: usize,
     /// Entries at most; 0 if there is no such bound.
     pub capacity: u32,
     /// Of a pool, items dealt to this instance that it may not grant yet.
@@ -91,6 +93,7 @@ impl<F: NetworkFunction> Instance<F> {
                     name,
                     live,
                     held,
+                    ended: self.state.look(object as u8, EntriesEnded).unwrap_or(0),
                     capacity: capacity(object as u8),
                     quarantined,
                     reclaimed,

@@ -407,4 +407,7 @@ impl<N: Key> Object for Graph<N> {
     fn entries_held(&self) -> usize {
         self.sightings.held()
     }
+    fn entries_ended(&self) -> usize {
+        self.sightings.held() - self.sightings.len()
+    }
 }

@@ -45,7 +45,7 @@ impl Kept {
         let kept = objects.filter(|object| object.capacity > 0);
         kept.map(|object| Kept {
             object: object.name,
-            entries: object.held.saturating_sub(object.live) as u64,
+            entries: object.ended as u64,
             capacity: object.capacity.into(),
         })
         .max_by_key(|kept| kept.entries * 1_000 / kept.capacity)
