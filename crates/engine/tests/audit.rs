@@ -6,7 +6,7 @@ use std::time::Duration;
 use asterism_engine::frame::FramePool;
 use asterism_engine::link::Network;
 use asterism_engine::port::{MemoryPort, Port};
-use asterism_engine::{ChannelEvent, Cluster, HostConfig, host};
+use asterism_engine::{ChannelEvent, Cluster, HostConfig, Removal, host};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Graph, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
     Verdict, state,
@@ -77,7 +77,11 @@ fn packet(source: u16) -> Vec<u8> {
 }
 
 fn cluster(lanes: u16) -> Cluster<Counting> {
-    let names: Vec<_> = (1..=3).map(MemberId).collect();
+    cluster_of(3, lanes)
+}
+
+fn cluster_of(hosts: u16, lanes: u16) -> Cluster<Counting> {
+    let names: Vec<_> = (1..=hosts).map(MemberId).collect();
     let member = |&name: &MemberId| {
         let key = ClusterKey::from_random(1, [7; 32]);
         let life = Incarnation(u64::from(name.0) + 100);
@@ -121,19 +125,28 @@ const THIRD: OriginName = OriginName {
     incarnation: 103,
 };
 
-/// Has a host write again what it may say of an object, all instances of it, under load.
-fn repair(cluster: &mut Cluster<Counting>, host: usize, object: u8) -> u32 {
-    let mut written = 0;
+/// Has a host write again what it may say of an object, all instances of it, under load; and others remove what they alone have.
+fn repair(
+    cluster: &mut Cluster<Counting>,
+    (host, object): (usize, u8),
+    removes: bool,
+) -> (u64, Removal) {
+    let (mut written, mut removal) = (0, Removal::NotAsked);
     for lane in 0..cluster.members()[host].instances.len() {
-        let mut cursor = Some(0);
-        while let Some(from) = cursor {
+        let instance = &cluster.members()[host].instances[lane];
+        let mut repair = instance.begin_repair(object, LeafSet::ALL, removes);
+        loop {
             let instance = &mut cluster.members_mut()[host].instances[lane];
-            let (next, more) = instance.write_again(object, &LeafSet::ALL, from);
-            (cursor, written) = (next, written + more);
+            let done = instance.go_on_with_repair(&mut repair);
             load(cluster, Duration::from_millis(1));
+            if let Some(done) = done {
+                written += done.entries;
+                removal = removal.max(done.removal);
+                break;
+            }
         }
     }
-    written
+    (written, removal)
 }
 
 /// By host, the parts that it says differ.
@@ -183,8 +196,8 @@ fn a_difference_is_told_and_a_repair_ends_it() {
         assert_eq!(differing(&cluster), [0, 1, 0]);
         assert_eq!(told(&mut cluster, 1), [false]);
 
-        let written = repair(&mut cluster, 1, 0);
-        assert_eq!(written, 41);
+        let done = repair(&mut cluster, (1, 0), false);
+        assert_eq!(done, (41, Removal::NotAsked));
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0; 3]);
         assert_eq!(told(&mut cluster, 1), [true]);
@@ -226,21 +239,14 @@ fn what_only_one_host_has_is_removed_by_a_repair_from_another() {
         };
 
         // A repair alone leaves what the first host knows nothing of.
-        let through = cluster.members()[0].instances[0].applied_through();
-        assert_eq!(through.len(), 3, "{through:?}");
-        repair(&mut cluster, 0, 0);
+        repair(&mut cluster, (0, 0), false);
         load(&mut cluster, Duration::from_secs(2));
         assert_eq!(differing(&cluster), [0, 3 * u32::from(lanes), 0]);
-        let first = &mut cluster.members_mut()[0].instances[0];
-        assert_eq!(
-            first.remove_elsewhere(1, &LeafSet::ALL, &through),
-            Some(false)
-        );
-        assert_eq!(
-            first.remove_elsewhere(0, &LeafSet::ALL, &through),
-            Some(true)
-        );
-        // What comes meanwhile stays, wherever it comes.
+        let (_, removal) = repair(&mut cluster, (0, 1), true);
+        assert_eq!(removal, Removal::NotOfThisObject);
+        // What comes while the repair goes on stays, wherever it comes, as what comes behind it.
+        let (_, removal) = repair(&mut cluster, (0, 0), true);
+        assert_eq!(removal, Removal::Told);
         for host in 0..3 {
             assert!(cluster.inject(host, 0, PortNumber(0), &packet(6_000 + host as u16)));
         }
@@ -249,6 +255,20 @@ fn what_only_one_host_has_is_removed_by_a_repair_from_another() {
         assert_eq!(entries(&cluster), vec![43; 3 * usize::from(lanes)]);
         let odd = cluster.members()[1].instances[0].state();
         assert_eq!(odd.seen.tally().removed_by_repair, 3);
+    }
+}
+
+#[test]
+fn before_anything_was_written_there_is_nothing_to_remove() {
+    let mut cluster = cluster_of(1, 1);
+    for (entries, removal) in [(0, Removal::NothingWritten), (1, Removal::Told)] {
+        let instance = &mut cluster.members_mut()[0].instances[0];
+        let mut repair = instance.begin_repair(0, LeafSet::ALL, true);
+        let steps = core::iter::from_fn(|| Some(instance.go_on_with_repair(&mut repair)));
+        let done = steps.take(10).flatten().next().expect("it ends");
+        assert_eq!((done.entries, done.removal), (entries, removal));
+        assert!(cluster.inject(0, 0, PortNumber(0), &packet(2_000)));
+        cluster.run_until(cluster.now() + Duration::from_millis(100));
     }
 }
 
@@ -283,10 +303,10 @@ fn a_weight_that_differs_is_told_and_its_writer_puts_it_right() {
         assert!(weight(&cluster, 1) > Some(1 << 30));
 
         // Nobody else can say what the third host added.
-        assert!(repair(&mut cluster, 0, 1) > 0);
+        assert!(repair(&mut cluster, (0, 1), false).0 > 0);
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0, 1, 0]);
-        assert!(repair(&mut cluster, 2, 1) > 0);
+        assert!(repair(&mut cluster, (2, 1), false).0 > 0);
         load(&mut cluster, Duration::from_secs(1));
         assert_eq!(differing(&cluster), [0; 3]);
         assert_eq!(told(&mut cluster, 1), [false, true]);

@@ -142,14 +142,12 @@ pub(crate) fn take_up_what_one_has(world: &mut World<'_>) -> Result<(), Failure>
 
 /// What `asterism audit --repair OBJECT --remove` does.
 fn repair(world: &mut World<'_>, from: usize, object: u8) {
-    let through = world.cluster.members()[from].instances[0].applied_through();
-    let (mut cursor, mut removed) = (Some(0), None);
-    while cursor.is_some() || removed.is_none() {
-        let chosen = &mut world.cluster.members_mut()[from].instances[0];
-        match cursor {
-            Some(at) => cursor = chosen.write_again(object, &LeafSet::ALL, at).0,
-            None => removed = chosen.remove_elsewhere(object, &LeafSet::ALL, &through),
-        }
+    let chosen = &mut world.cluster.members_mut()[from].instances[0];
+    let mut repair = chosen.begin_repair(object, LeafSet::ALL, true);
+    while world.cluster.members_mut()[from].instances[0]
+        .go_on_with_repair(&mut repair)
+        .is_none()
+    {
         rest(world, Duration::from_millis(5));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asterism_engine::Removal;
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
 use asterism_placement::replicated::audit::{CYCLE, LEAVES, Place, SEGMENT_LEAVES};
@@ -197,14 +198,17 @@ pub fn parse_parts(text: &str) -> Result<(String, Option<Vec<u8>>), String> {
 pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
     match ask_audit(arguments, output.functions()) {
         Ok((status, repaired)) => {
-            if let Some(Repaired { entries, removes }) = repaired {
+            if let Some(RepairDocument { entries, removal }) = repaired {
                 output.say(&format!("{entries} entries were written again\n"));
-                match removes {
-                    Some(true) => output.say(
+                match removal {
+                    Some(RemovalDocument::Told) => output.say(
                         "The others remove what they have of these parts and this host had not, within seconds\n",
                     ),
-                    Some(false) => output.say(
+                    Some(RemovalDocument::NotOfThisObject) => output.say(
                         "Nothing was removed: an object of this kind has nothing that one host alone could say is too much\n",
+                    ),
+                    Some(RemovalDocument::NothingWritten) => output.say(
+                        "Nothing was removed: nothing is known here of what anybody wrote\n",
                     ),
                     None => {}
                 }
@@ -226,7 +230,7 @@ pub fn audit(arguments: &AuditArguments, output: &mut Output<'_>) -> End {
 fn ask_audit(
     arguments: &AuditArguments,
     functions: Functions,
-) -> Result<(StatusDocument, Option<Repaired>), String> {
+) -> Result<(StatusDocument, Option<RepairDocument>), String> {
     let socket = arguments.which.socket(functions)?;
     let mut repaired = None;
     if let Some(repair) = &arguments.repair {
@@ -245,12 +249,37 @@ fn ask_audit(
 
 /// What a repair did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Repaired {
+pub struct RepairDocument {
     /// Entries that were written again.
     pub entries: u64,
-    /// Whether others remove what they alone have; none if that was not asked for.
+    /// What became of the wish that others remove what they alone have; none if it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub removes: Option<bool>,
+    pub removal: Option<RemovalDocument>,
+}
+
+/// What became of the wish that others remove what they alone have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RemovalDocument {
+    /// An object of this kind has nothing that one host alone could say is too much.
+    NotOfThisObject,
+    /// Nobody has written anything yet that others could have.
+    NothingWritten,
+    /// They were told.
+    Told,
+}
+
+impl RemovalDocument {
+    /// Of what the instances of a host did, together.
+    #[must_use]
+    pub fn of(removal: Removal) -> Option<RemovalDocument> {
+        match removal {
+            Removal::NotAsked => None,
+            Removal::NotOfThisObject => Some(RemovalDocument::NotOfThisObject),
+            Removal::NothingWritten => Some(RemovalDocument::NothingWritten),
+            Removal::Told => Some(RemovalDocument::Told),
+        }
+    }
 }
 
 /// The audit as text.

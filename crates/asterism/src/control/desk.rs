@@ -5,12 +5,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use asterism_engine::Removal;
 use asterism_orchestrator::epochs::Refusal;
 use asterism_state::audit::LeafSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::audit::Repaired;
+use super::audit::{RemovalDocument, RepairDocument};
 use super::{Answer, Ask, show};
 use crate::config::Cluster;
 use crate::epochs::EpochFile;
@@ -299,19 +300,19 @@ fn repair(
         );
     }
     let leaves = parts.map_or(LeafSet::ALL, LeafSet::from_iter);
-    let mut done = Repaired {
-        entries: 0,
-        removes: remove.then_some(false),
-    };
+    let (mut entries, mut removal) = (0, Removal::NotAsked);
     for instance in 0..view.instances() {
-        let (entries, removes) = view.ask(instance, REPAIR_MAX, |reply| Request::WriteAgain {
+        let done = view.ask(instance, REPAIR_MAX, |reply| Request::Repair {
             object,
             leaves,
-            remove,
+            removes: remove,
             reply,
         })?;
-        done.entries += entries;
-        done.removes = done.removes.map(|before| before || removes);
+        entries += done.entries;
+        removal = removal.max(done.removal);
     }
-    in_json(&done)
+    in_json(&RepairDocument {
+        entries,
+        removal: RemovalDocument::of(removal),
+    })
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
-use asterism_engine::TracedPacket;
+use asterism_engine::{Repaired, TracedPacket};
 use asterism_state::audit::LeafSet;
 use asterism_state::{Shown, Since};
 
@@ -32,16 +32,16 @@ pub enum Request {
         /// Where the answer goes.
         reply: SyncSender<Found>,
     },
-    /// To write what it has of some parts of an object anew.
-    WriteAgain {
+    /// To write again what it has of some parts of an object.
+    Repair {
         /// The object.
         object: u8,
         /// Its parts.
         leaves: LeafSet,
         /// Whether what only others have of them is removed there.
-        remove: bool,
-        /// How many entries were written, and whether others remove what they alone have.
-        reply: SyncSender<(u64, bool)>,
+        removes: bool,
+        /// What was done.
+        reply: SyncSender<Repaired>,
     },
     /// What the function tells of its state, in parts; the channel closes behind the last.
     Report {

@@ -13,12 +13,11 @@ use std::time::Duration;
 use asterism_engine::clock::MonotonicClock;
 use asterism_engine::port::LinkState;
 use asterism_engine::transport::Bell;
-use asterism_engine::{Instance, StopReason, TracedPacket};
+use asterism_engine::{Instance, Repair, Repaired, StopReason, TracedPacket};
 use asterism_function::NetworkFunction;
 use asterism_functions::balancer::CONTROL;
 use asterism_placement::Time;
-use asterism_state::audit::LeafSet;
-use asterism_state::{OriginName, Since, State};
+use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::board::Board;
@@ -39,8 +38,6 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 const SLEEP_PARKED: Duration = Duration::from_micros(50);
 /// The shortest sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(10);
-/// Streams that a repair names in a turn of the loop.
-const STREAMS_PORTION: usize = 64;
 /// Records of a table that are looked at in one turn for a key.
 const RECORDS_PER_TURN: u32 = 128;
 /// Parts of a saved state written in one turn at most.
@@ -115,15 +112,9 @@ enum Work {
         found: Found,
         reply: SyncSender<Found>,
     },
-    WriteAgain {
-        object: u8,
-        leaves: LeafSet,
-        cursor: Option<u32>,
-        written: u64,
-        /// Streams that are still to be named in what others remove.
-        streams: Vec<(OriginName, u64)>,
-        removes: bool,
-        reply: SyncSender<(u64, bool)>,
+    Repair {
+        repair: Repair,
+        reply: SyncSender<Repaired>,
     },
     Report {
         question: u32,
@@ -335,21 +326,13 @@ impl<F: NetworkFunction> Worker<F> {
                 found: Found::default(),
                 reply,
             }),
-            Request::WriteAgain {
+            Request::Repair {
                 object,
                 leaves,
-                remove,
+                removes,
                 reply,
-            } => Some(Work::WriteAgain {
-                object,
-                leaves,
-                cursor: Some(0),
-                written: 0,
-                streams: match remove {
-                    true => self.instance.applied_through(),
-                    false => Vec::new(),
-                },
-                removes: false,
+            } => Some(Work::Repair {
+                repair: self.instance.begin_repair(object, leaves, removes),
                 reply,
             }),
             Request::Tell { frame } => {
@@ -438,38 +421,12 @@ impl<F: NetworkFunction> Worker<F> {
                     reply,
                 })
             }
-            Work::WriteAgain {
-                object,
-                leaves,
-                mut cursor,
-                mut written,
-                mut streams,
-                mut removes,
-                reply,
-            } => {
-                if let Some(from) = cursor {
-                    let (next, more) = self.instance.write_again(object, &leaves, from);
-                    (cursor, written) = (next, written + u64::from(more));
-                } else {
-                    let last = &streams[streams.len().saturating_sub(STREAMS_PORTION)..];
-                    if let Some(done) = self.instance.remove_elsewhere(object, &leaves, last) {
-                        removes |= done;
-                        streams.truncate(streams.len() - last.len());
-                    }
-                }
-                if cursor.is_none() && streams.is_empty() {
-                    let _ = reply.try_send((written, removes));
+            Work::Repair { mut repair, reply } => {
+                if let Some(done) = self.instance.go_on_with_repair(&mut repair) {
+                    let _ = reply.try_send(done);
                     return None;
                 }
-                Some(Work::WriteAgain {
-                    object,
-                    leaves,
-                    cursor,
-                    written,
-                    streams,
-                    removes,
-                    reply,
-                })
+                Some(Work::Repair { repair, reply })
             }
             Work::Report {
                 question,

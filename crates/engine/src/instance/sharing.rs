@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use asterism_function::NetworkFunction;
 use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
-use asterism_state::audit::{Leaf, LeafSet};
+use asterism_state::audit::Leaf;
 use asterism_state::{
     Dealing, Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
-    ReadLeaves, RemoveElsewhere, State, SweepLength, SweepSome, TellsOwn, WriteAgain,
+    ReadLeaves, State, SweepLength, SweepSome,
 };
 
 use super::stopped::StopReason;
@@ -32,8 +32,6 @@ const _: () = assert!(SWEEP_PORTION as usize * OPERATION_BYTES_MAX * 2 <= BURST_
 const SWEEP_PER_TURN: u32 = 1_024;
 /// Ending an entry, or taking it out of all lanes, costs as much as looking at so many that lie beside each other.
 const SWEEP_END: u32 = 16;
-/// Entries of which the parts of digests to be sent again are looked for in one call.
-const WRITE_AGAIN_PORTION: u32 = (BURST_LOG_BYTES / OPERATION_BYTES_MAX / 2) as u32;
 /// Microseconds for which flushes may leave out what can wait: of what nobody decides by, one total then tells of many changes.
 const PATIENCE_US: u64 = 50_000;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
@@ -417,65 +415,6 @@ impl<F: NetworkFunction> Instance<F> {
             true if self.prefetch_above_bytes < CACHE_BYTES => u32::MAX,
             true => self.recency.bursts_to_foresee(),
         };
-    }
-
-    /// Writes what is here of some parts of an object anew, so that all others take it over: looks at some entries from
-    /// `cursor` on. Where to go on, `None` at the end, and how many it wrote. Of an object that all instances hold in full the
-    /// host's first one does; of an accumulator each tells its own part again.
-    pub fn write_again(&mut self, object: u8, leaves: &LeafSet, cursor: u32) -> (Option<u32>, u32) {
-        if !self.serving || !self.has_log_room() {
-            return (Some(cursor), 0);
-        }
-        let is_first = self.context.identity().lane.0 == 0;
-        if !is_first && self.state.look(object, TellsOwn) != Some(true) {
-            return (None, 0);
-        }
-        let again = WriteAgain {
-            leaves,
-            cursor,
-            records: WRITE_AGAIN_PORTION,
-        };
-        let done = self.state.with(object, again).unwrap_or((None, 0));
-        if self.context.wrote() {
-            self.settle();
-            self.push_groups();
-            self.publish();
-        }
-        done
-    }
-
-    /// How far each stream is applied here, by name: what [`Instance::remove_elsewhere`] needs, from before the first
-    /// [`Instance::write_again`].
-    #[must_use]
-    pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
-        self.context.applied_through()
-    }
-
-    /// Has all other instances remove what they have of some parts of an object and this one had not when it began to write them
-    /// again, up to so far in each of some streams (64 of them at most). `None`: not now. False: of such an object nothing can be removed so.
-    pub fn remove_elsewhere(
-        &mut self,
-        object: u8,
-        leaves: &LeafSet,
-        through: &[(OriginName, u64)],
-    ) -> Option<bool> {
-        if !self.serving || !self.has_log_room() {
-            return None;
-        }
-        let is_first = self.context.identity().lane.0 == 0;
-        if !is_first || self.state.look(object, TellsOwn) == Some(true) {
-            return Some(false);
-        }
-        let removes = self
-            .state
-            .with(object, RemoveElsewhere { leaves, through })
-            .unwrap_or(false);
-        if self.context.wrote() {
-            self.settle();
-            self.push_groups();
-            self.publish();
-        }
-        Some(removes)
     }
 
     #[cold]

@@ -25,7 +25,9 @@ const PURGES_MAX: usize = 64;
 pub(super) struct Purge {
     leaves: LeafSet,
     through: [Option<Stamp>; STREAMS_MAX],
-    /// Records that are still to be looked at.
+    /// Records from here on came to use behind it: nothing that it looks for is there.
+    below: u32,
+    /// Of those below, the ones that are still to be looked at.
     left: u32,
 }
 
@@ -71,6 +73,7 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
     Ok(Purge {
         leaves: LeafSet::of_words(words),
         through,
+        below: 0,
         left: 0,
     })
 }
@@ -95,6 +98,7 @@ impl<R: Row, V: Value> Table<R, V> {
     /// Begins to look for what another host's repair removes.
     pub(super) fn apply_purge(&mut self, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         let mut purge = decode(input, &self.context)?;
+        purge.below = self.used;
         purge.left = self.used;
         if self.purges.len() == PURGES_MAX {
             self.purges.remove(0);
@@ -112,7 +116,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let is_live = before.header.flags & LIVE != 0;
         let goes = is_live && self.purges.iter().any(|purge| purge.covers(leaf, stamp));
         self.purges.retain_mut(|purge| {
-            purge.left = purge.left.saturating_sub(1);
+            purge.left -= u32::from(number < purge.below && purge.left > 0);
             purge.left > 0
         });
         if !goes {
