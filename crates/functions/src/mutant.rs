@@ -37,6 +37,12 @@ asterism_mutant::planted! {
     AcceptedIgnored,
     /// Signature: the piece that begins a signature is not recorded (one that is split over two segments passes).
     BeginningForgotten,
+    /// Cache digests: what a cache lets go is taken out of its filter whether it is in it or not (an object that is stored later is found
+    /// nowhere).
+    ReleasedUnasked,
+    /// Cache digests: of the blocks of a fetched digest that come together only the first is written (queries go on to the cache
+    /// though its digest was fetched).
+    FirstBlockOnly,
     /// Pass-through: a packet that finds nothing counted yet is not counted (each host that joins loses one).
     FirstNotCounted,
 }

@@ -8,6 +8,7 @@
 
 mod asked;
 mod bindings;
+mod caches;
 mod carrier;
 mod chained;
 mod counts;

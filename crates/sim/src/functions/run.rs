@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::asked::Asked;
+use super::caches::Cached;
 use super::carrier::Carrier;
 use super::chained::Chained;
 use super::counts::{Counted, Monitored, Passed};
@@ -44,10 +45,13 @@ pub enum Subject {
     Carrier,
     /// A firewall, a NAT, a port-scan detector and a monitor in a row.
     Chained,
+    /// The digests of web caches.
+    Caches,
 }
 
 /// All functions: seed `n` runs the one at `n` modulo their number. Every other one of the balancer's is [`Subject::Watched`], every
-/// other one of pass-through's [`Subject::Chained`], of four of the NAT's one is [`Subject::Asked`] and one [`Subject::Carrier`].
+/// other one of pass-through's [`Subject::Chained`], and one of four [`Subject::Caches`]; of four of the NAT's one is [`Subject::Asked`]
+/// and one [`Subject::Carrier`].
 pub const FUNCTIONS: [Subject; 8] = [
     Subject::Nat,
     Subject::Firewall,
@@ -69,6 +73,7 @@ impl Subject {
             (Self::Nat, 1) => Self::Asked,
             (Self::Nat, 3) => Self::Carrier,
             (Self::PassThrough, 1 | 3) => Self::Chained,
+            (Self::PassThrough, 2) => Self::Caches,
             (subject, _) => subject,
         }
     }
@@ -87,6 +92,7 @@ impl Subject {
             Self::Asked => "nat asked for ports",
             Self::Carrier => "nat of a carrier",
             Self::Chained => "chain",
+            Self::Caches => "web-cache digests",
         }
     }
 }
@@ -112,6 +118,7 @@ pub fn run_functions_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failur
             Subject::Asked => run(plan, &mut Asked::new(plan), trace),
             Subject::Carrier => run(plan, &mut Carrier::new(plan), trace),
             Subject::Chained => run(plan, &mut Chained::new(plan), trace),
+            Subject::Caches => run(plan, &mut Cached::new(plan), trace),
         }?;
         report.branches.insert(subject.name(), 1);
         Ok(report)
