@@ -1,9 +1,11 @@
 //! Real programs through balancer hosts that are `asterism run`: three nginx behind one address, requests through one host and
-//! answers through another; a backend drains, one is killed, a host is killed. Needs root and the programs; says `SKIPPED`
-//! without.
+//! answers through another; a backend drains, one is killed, a host is killed. `direct.rs` has backends that answer by themselves.
+//! Needs root and the programs; says `SKIPPED` without.
 //!
 //! The laboratory is the NAT's, the other way round: its server's node is the client, its client's node holds the backends,
 //! each an nginx at an address of its own.
+
+mod direct;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use std::time::Duration;
 use asterism_lab::http::document;
 use asterism_lab::nat::{CHANNEL_PORT, channel_address};
 use asterism_lab::nat::{CLIENT, INSIDE, NatLab, NatLabConfig, OUTSIDE, SERVER, TRANSLATED};
-use asterism_lab::{Program, pause, wait_until};
+use asterism_lab::{Cable, Node, Program, pause, wait_until};
 use serde_json::Value;
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
@@ -44,16 +46,18 @@ fn backend_address(number: usize) -> String {
     format!("10.77.0.{}", 11 + number)
 }
 
-/// By what the hosts know that a backend is dead.
+/// How the service is.
 #[derive(Clone, Copy, PartialEq)]
-enum Known {
-    /// Checks of their own.
-    ByChecks,
-    /// What becomes of flows: two that fail.
-    ByFlows,
+enum Kind {
+    /// Translated, and hosts check by themselves who lives.
+    Checked,
+    /// Translated, and two flows that fail make a backend dead.
+    Told,
+    /// Backends have its address, and answer clients directly.
+    Direct,
 }
 
-fn configuration(lab: &NatLab, known: Known, drains: Option<usize>) -> String {
+fn configuration(lab: &NatLab, kind: Kind, drains: Option<usize>) -> String {
     let names: Vec<_> = lab.hosts.iter().map(|host| host.name()).collect();
     let mut text = format!(
         "[cluster]\nname = \"laboratory\"\nkey = \"{}\"\nmembers = {names:?}\n",
@@ -71,12 +75,17 @@ fn configuration(lab: &NatLab, known: Known, drains: Option<usize>) -> String {
     let backends: Vec<String> = (0..BACKENDS)
         .map(|number| {
             let (address, drain) = (backend_address(number), drains == Some(number));
-            format!("{{ address = \"{address}\", port = 8080, drain = {drain} }}")
+            let port = match kind {
+                Kind::Checked | Kind::Told => "port = 8080, ",
+                Kind::Direct => "",
+            };
+            format!("{{ address = \"{address}\", {port}drain = {drain} }}")
         })
         .collect();
-    let how = match known {
-        Known::ByChecks => "check = \"http\"\ncheck_path = \"/who\"",
-        Known::ByFlows => "passive = 2",
+    let how = match kind {
+        Kind::Checked => "check = \"http\"\ncheck_path = \"/who\"",
+        Kind::Told => "passive = 2",
+        Kind::Direct => "mode = \"direct\"",
     };
     write!(
         text,
@@ -113,7 +122,8 @@ next_hop = "{CLIENT}"
 }
 
 impl Balanced {
-    fn start(known: Known) -> Balanced {
+    /// A translated service, whose backends are all in the client's node.
+    fn start(kind: Kind) -> Balanced {
         let lab = NatLab::new(&NatLabConfig::new(2, MS * 2)).unwrap();
         let node = &lab.client;
         let addresses = (0..BACKENDS)
@@ -127,12 +137,16 @@ impl Balanced {
                 .unwrap();
         }
         lab.lab.file("document", document(DOCUMENT_BYTES)).unwrap();
-        let backends = (0..BACKENDS).map(|number| Some(nginx(&lab, number)));
+        let backends = (0..BACKENDS).map(|number| Some(translated_nginx(&lab, number)));
         let backends = backends.collect();
+        Balanced::with(lab, backends, kind)
+    }
+
+    fn with(lab: NatLab, backends: Vec<Option<Program>>, kind: Kind) -> Balanced {
         asterism::key_file::write_new(&lab.key_file(), 1).unwrap();
         let file = lab
             .lab
-            .file("asterism.toml", configuration(&lab, known, None))
+            .file("asterism.toml", configuration(&lab, kind, None))
             .unwrap();
         let hosts = lab.start_hosts(Path::new(ASTERISM), &file).unwrap();
         Balanced {
@@ -213,7 +227,7 @@ impl Balanced {
     fn reload(&self, drains: Option<usize>) {
         std::fs::write(
             &self.configuration,
-            configuration(&self.lab, Known::ByChecks, drains),
+            configuration(&self.lab, Kind::Checked, drains),
         )
         .unwrap();
         for (place, host) in self.hosts.iter().enumerate() {
@@ -232,8 +246,14 @@ impl Balanced {
     }
 }
 
-fn nginx(lab: &NatLab, number: usize) -> Program {
-    let (folder, address) = (lab.lab.folder().display(), backend_address(number));
+fn translated_nginx(lab: &NatLab, number: usize) -> Program {
+    let listens = format!("{}:8080", backend_address(number));
+    nginx(lab, &lab.client, &listens, number)
+}
+
+/// A backend in a node, once it listens.
+fn nginx(lab: &NatLab, node: &Node, listens: &str, number: usize) -> Program {
+    let folder = lab.lab.folder().display();
     let work = format!("{folder}/nginx-{number}");
     std::fs::create_dir_all(&work).unwrap();
     let text = format!(
@@ -241,19 +261,18 @@ fn nginx(lab: &NatLab, number: usize) -> Program {
          events {{ worker_connections 1024; }}\n\
          http {{ access_log off; limit_rate {BYTES_PER_SECOND}; sendfile_max_chunk 16k;\n\
          client_body_temp_path {work}; proxy_temp_path {work}; fastcgi_temp_path {work}; uwsgi_temp_path {work}; scgi_temp_path {work};\n\
-         server {{ listen {address}:8080 backlog=1024; root {folder}; add_header X-Backend {number};\n\
+         server {{ listen {listens} backlog=1024; root {folder}; add_header X-Backend {number};\n\
          location = /who {{ return 200 \"{number}\\n\"; }} }} }}\n"
     );
     let file = lab.lab.file(&format!("nginx-{number}.conf"), text).unwrap();
-    let program = lab
-        .client
+    let program = node
         .program("nginx")
         .args(["-e", "stderr", "-c"])
         .arg(&file)
         .start()
         .unwrap();
-    let at = format!("{address}:8080").parse().unwrap();
-    lab.client.wait_for_tcp(at, PATIENCE).unwrap();
+    node.wait_for_tcp(listens.parse().unwrap(), PATIENCE)
+        .unwrap();
     program
 }
 
@@ -262,7 +281,7 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
     if !ready(&["ip", "nginx", "curl", "wrk"]) {
         return;
     }
-    let mut cluster = Balanced::start(Known::ByChecks);
+    let mut cluster = Balanced::start(Kind::Checked);
     cluster.ways(0, 1);
     let mut seen = [0; BACKENDS];
     for _ in 0..40 {
@@ -352,7 +371,7 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
         );
     }
     // The killed one returns, the other drains no more.
-    cluster.backends[1] = Some(nginx(&cluster.lab, 1));
+    cluster.backends[1] = Some(translated_nginx(&cluster.lab, 1));
     cluster.reload(None);
     let mut back = [false; BACKENDS];
     wait_until("all backends to be chosen again", PATIENCE, || {
@@ -373,7 +392,7 @@ fn flows_find_out_that_a_backend_is_dead() {
     if !ready(&["ip", "nginx", "curl"]) {
         return;
     }
-    let mut cluster = Balanced::start(Known::ByFlows);
+    let mut cluster = Balanced::start(Kind::Told);
     cluster.ways(0, 1);
     let mut seen = [0; BACKENDS];
     for _ in 0..40 {
