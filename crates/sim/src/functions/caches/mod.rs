@@ -3,38 +3,27 @@
 //!
 //! Objects have bits of their own in both filters, so that one box knows each by itself, and an answer is right or wrong.
 
-use core::net::Ipv4Addr;
+mod frames;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use asterism_function::build::Segment;
-use asterism_function::{Endpoint, NetworkFunction, Packet, Protocol, TcpFlags};
-use asterism_functions::cache_digests::icp::{Message, read_answer, write_query};
-use asterism_functions::cache_digests::squid::{Header, StoreKey};
+use asterism_function::NetworkFunction;
 use asterism_functions::cache_digests::{
-    BLOCK_BYTES, CONTROL, Cache, CacheDigests, CacheDigestsConfig, Counted, FRAME_BLOCKS_MAX, Head,
-    Source, block_frame, head_frame, read_directory, read_mask,
+    BLOCK_BYTES, CONTROL, CacheDigests, Counted, FRAME_BLOCKS_MAX, read_directory, read_mask,
 };
 use asterism_placement::Time;
 
 use super::drive::World;
 use super::hosts::{Arrival, Hosts, Left, PORTS, Place};
 use super::plan::Plan;
-use super::talks::frame;
 use crate::report::Failure;
 use crate::scenario::Draws;
+use frames::{Digest, FETCHED, Known, REPORTS};
 
-/// The cache whose digest is fetched, and the one that reports: their numbers.
-const FETCHED: usize = 0;
-const REPORTS: usize = 1;
-const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-const COLLECTOR: Endpoint = Endpoint::new(Ipv4Addr::new(192, 0, 2, 9), 5_140, Protocol::UDP);
-const ICP_PORT: u16 = 3_130;
 /// Objects of each cache, some of which it never has.
 const OBJECTS: usize = 14;
 const NEVER: usize = 3;
-/// What the fetched digest is made for, so that it takes two frames; and the reported one.
-const CAPACITIES: [u32; 2] = [1_000, 200];
 /// An object that was stored stays for so long at least.
 const STAYS: Duration = Duration::from_millis(40);
 /// A digest is fetched so often, in microseconds.
@@ -114,50 +103,8 @@ pub(crate) struct Cached {
     reports: [u64; 3],
 }
 
-fn url(number: u32) -> String {
-    format!("http://o.example/{number}")
-}
-
-/// Numbers of objects with bits of their own in a filter.
-fn apart(header: Header) -> Vec<u32> {
-    let mut taken = BTreeSet::new();
-    let mut numbers = Vec::new();
-    for number in 0.. {
-        let places = StoreKey::of_get(url(number).as_bytes()).places(header.bits());
-        if places.iter().all(|place| !taken.contains(place)) {
-            taken.extend(places);
-            numbers.push(number);
-        }
-        if numbers.len() == OBJECTS {
-            break;
-        }
-    }
-    numbers
-}
-
-fn caches() -> [Cache; 2] {
-    let cache = |number: usize, source| Cache {
-        address: ADDRESSES[number],
-        icp_port: ICP_PORT,
-        source,
-    };
-    [
-        cache(FETCHED, Source::Digest),
-        cache(REPORTS, Source::Reports(CAPACITIES[REPORTS])),
-    ]
-}
-
-fn fetched_header() -> Header {
-    Header::sized(CAPACITIES[FETCHED], 5)
-}
-
-fn datagram(ends: (Endpoint, Endpoint), payload: &[u8]) -> Vec<u8> {
-    frame(ends, &Segment::with_flags(TcpFlags::default()), payload)
-}
-
 impl Cached {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let filter = caches()[REPORTS].filter().unwrap_or_default();
         let object = |number| Object {
             number,
             is_stored: false,
@@ -170,8 +117,11 @@ impl Cached {
             draws: super::drive::draws(plan),
             hosts: plan.hosts,
             victim: plan.death.as_ref().map(|death| death.victim),
-            objects: apart(filter).into_iter().map(object).collect(),
-            pool: apart(fetched_header()),
+            objects: frames::apart(REPORTS, OBJECTS)
+                .into_iter()
+                .map(object)
+                .collect(),
+            pool: frames::apart(FETCHED, OBJECTS),
             versions: Vec::new(),
             fetches_at: Time::ZERO,
             questions: BTreeMap::new(),
@@ -205,36 +155,24 @@ impl Cached {
             _ => self.objects[object].number,
         };
         let asker = self.draws.within(0, ASKERS - 1);
-        let from = Ipv4Addr::new(192, 0, 2, 10 + asker as u8);
-        let mut payload = [0; 128];
-        let length = write_query(id, url(number).as_bytes(), &mut payload).unwrap_or(0);
-        let end = |address| Endpoint::new(address, ICP_PORT, Protocol::UDP);
         Arrival {
             port: PORTS[0],
             path: asker,
             host,
-            frame: datagram((end(from), end(ADDRESSES[cache])), &payload[..length]),
+            frame: frames::query(id, asker as u8, cache, number),
         }
     }
 
-    /// A line of the log of the cache's store.
     fn reports(&mut self, object: usize, stores: bool) -> Arrival {
         let reporter = object as u64 % REPORTERS;
         let one = &mut self.objects[object];
         one.reported = Some((stores, None));
         one.changes += 1;
-        let action = if stores { "SWAPOUT" } else { "RELEASE" };
-        let line = format!(
-            "1795423463.329 {action} 00 00000000 52FAF89614672CA3DA5D82478E9D788F 200 1 1 1 unknown 5/5 GET {}\n",
-            url(one.number)
-        );
-        let port = 40_000 + reporter as u16;
-        let from = Endpoint::new(ADDRESSES[REPORTS], port, Protocol::UDP);
         Arrival {
             port: PORTS[1],
             path: ASKERS + reporter,
             host: None,
-            frame: datagram((from, COLLECTOR), line.as_bytes()),
+            frame: frames::report(reporter as u16, one.number, stores),
         }
     }
 
@@ -243,7 +181,7 @@ impl Cached {
         let holds: BTreeSet<usize> = (0..OBJECTS - NEVER)
             .filter(|_| self.draws.percent(50))
             .collect();
-        let (header, mask) = self.digest(&holds);
+        let digest = self.digest(&holds);
         self.versions.push(Version {
             holds,
             places: Vec::new(),
@@ -251,22 +189,14 @@ impl Cached {
             is_over_all: true,
             is_unsure: false,
         });
-        let head = Head {
-            fetched: self.versions.len() as u32,
-            header,
-        };
-        let cache = FETCHED as u16;
-        let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
-        let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
-        let blocks = blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
         // The victim fetches, too, while nobody knows that it is one.
         let host = self.draws.within(0, self.hosts as u64 - 1) as usize;
         let host = match self.victim {
             Some(victim) if victim == host && self.agreed.is_some() => (host + 1) % self.hosts,
             _ => host,
         };
-        let control = blocks.chain([head_frame(cache, &head)]);
-        out.extend(control.map(|frame| Arrival {
+        let control = frames::told(&digest, self.versions.len() as u32);
+        out.extend(control.into_iter().map(|frame| Arrival {
             port: CONTROL,
             path: 0,
             host: Some(host),
@@ -274,17 +204,13 @@ impl Cached {
         }));
     }
 
-    fn digest(&self, holds: &BTreeSet<usize>) -> (Header, Vec<u8>) {
-        let mut header = fetched_header();
-        header.count = holds.len() as u32;
-        let mut mask = vec![0; header.mask_bytes as usize];
-        for &object in holds {
-            let key = StoreKey::of_get(url(self.pool[object]).as_bytes());
-            for place in key.places(header.bits()) {
-                mask[(place / 8) as usize] |= 1 << (place % 8);
-            }
-        }
-        (header, mask)
+    fn digest(&self, holds: &BTreeSet<usize>) -> Digest {
+        frames::digest(holds.iter().map(|&object| self.pool[object]))
+    }
+
+    fn object(&self, number: u32) -> Option<usize> {
+        let mut objects = self.objects.iter();
+        objects.position(|object| object.number == number)
     }
 
     // --- who knows what
@@ -386,8 +312,11 @@ impl Cached {
     }
 
     /// A report was taken note of, and goes on.
-    fn was_reported(&mut self, object: usize) {
+    fn was_reported(&mut self, number: u32) {
         let now = self.now;
+        let Some(object) = self.object(number) else {
+            return;
+        };
         let one = &mut self.objects[object];
         one.changes += 1;
         let Some((stores, Some((at, knew)))) = one.reported.take() else {
@@ -441,44 +370,11 @@ impl Cached {
     }
 }
 
-/// The object of a report.
-fn object_of(line: &[u8], objects: &[Object]) -> Option<usize> {
-    let text = core::str::from_utf8(line).ok()?;
-    let number = text.trim_end().rsplit('/').next()?.parse().ok()?;
-    objects.iter().position(|object| object.number == number)
-}
-
-/// What a frame is: a query's number, or the object of a report.
-enum Known {
-    Query(u32),
-    Report(usize),
-}
-
-impl Cached {
-    fn read(&self, frame: &[u8]) -> Option<Known> {
-        let mut frame = frame.to_vec();
-        let packet = Packet::parse(&mut frame).ok()?;
-        let flow = packet.flow4()?;
-        if flow.destination() == COLLECTOR {
-            return object_of(packet.payload(), &self.objects).map(Known::Report);
-        }
-        match Message::read(packet.payload()) {
-            Message::Query { number, .. } => Some(Known::Query(number)),
-            _ => None,
-        }
-    }
-}
-
 impl World for Cached {
     type Function = CacheDigests;
 
     fn function(&mut self) -> CacheDigests {
-        CacheDigests::new(CacheDigestsConfig {
-            caches: caches().to_vec(),
-            reports: Some((COLLECTOR.address, COLLECTOR.port)),
-            blocks_max: 1 << 10,
-            ..CacheDigestsConfig::default()
-        })
+        CacheDigests::new(frames::configuration())
     }
 
     fn due(&mut self, now: Time, out: &mut Vec<Arrival>) {
@@ -531,7 +427,7 @@ impl World for Cached {
             }
             return;
         }
-        match self.read(&arrival.frame) {
+        match Known::read(&arrival.frame) {
             Some(Known::Query(id)) => {
                 let Some(question) = self.questions.get(&id) else {
                     return;
@@ -542,13 +438,16 @@ impl World for Cached {
                     question.asked = Some((at, expected, changes));
                 }
             }
-            Some(Known::Report(object)) => {
+            Some(Known::Report(number)) => {
+                let Some(object) = self.object(number) else {
+                    return;
+                };
                 let knew = self.knows_reports(at, object, hosts);
                 if let Some((_, came)) = &mut self.objects[object].reported {
                     *came = Some((at, knew));
                 }
             }
-            None => {}
+            Some(Known::Answer(..)) | None => {}
         }
     }
 
@@ -563,25 +462,27 @@ impl World for Cached {
             }
             return;
         }
-        match self.read(&arrival.frame) {
+        match Known::read(&arrival.frame) {
             Some(Known::Query(id)) => {
                 self.questions.remove(&id);
             }
-            Some(Known::Report(object)) => self.objects[object].reported = None,
-            None => {}
+            Some(Known::Report(number)) => {
+                if let Some(object) = self.object(number) {
+                    self.objects[object].reported = None;
+                }
+            }
+            Some(Known::Answer(..)) | None => {}
         }
     }
 
     fn leaves(&mut self, left: Left, _: &Hosts<CacheDigests>) -> Result<(), Failure> {
-        match self.read(&left.frame) {
-            Some(Known::Query(id)) => return self.answered(id, None, left.at),
-            Some(Known::Report(object)) => self.was_reported(object),
-            None => {}
-        }
-        let mut frame = left.frame;
-        let packet = Packet::parse(&mut frame).ok();
-        match packet.and_then(|packet| read_answer(packet.payload())) {
-            Some((id, hit)) => self.answered(id, Some(hit), left.at),
+        match Known::read(&left.frame) {
+            Some(Known::Query(id)) => self.answered(id, None, left.at),
+            Some(Known::Answer(id, hit)) => self.answered(id, Some(hit), left.at),
+            Some(Known::Report(number)) => {
+                self.was_reported(number);
+                Ok(())
+            }
             None => Ok(()),
         }
     }
