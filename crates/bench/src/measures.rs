@@ -15,6 +15,7 @@ mod counters_pair;
 mod digests_squid;
 mod due_packets;
 mod firewall;
+mod firewall_flood;
 mod floor;
 mod functions_cost;
 mod host_process;
@@ -72,6 +73,7 @@ const MEASURES: &[&[Measure]] = &[
     counters::MEASURES,
     digests_squid::MEASURES,
     firewall::MEASURES,
+    firewall_flood::MEASURES,
     floor::MEASURES,
     idps_leaked::MEASURES,
     idps_scans::MEASURES,

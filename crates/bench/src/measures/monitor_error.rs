@@ -197,7 +197,7 @@ impl Cluster {
 }
 
 /// Bytes of this process that are in memory.
-fn resident() -> Result<f64, Failure> {
+pub(super) fn resident_bytes() -> Result<f64, Failure> {
     let absent = |error: String| Failure::Absent(format!("/proc/self/statm: {error}"));
     let text =
         std::fs::read_to_string("/proc/self/statm").map_err(|error| absent(error.to_string()))?;
@@ -234,7 +234,7 @@ fn sketch_mib(seed: u64) -> Result<f64, Failure> {
             (name, context)
         })
         .collect();
-    let before = resident()?;
+    let before = resident_bytes()?;
     let mut sketches: Vec<Sketch> = contexts
         .iter()
         .map(|(_, context)| {
@@ -261,7 +261,7 @@ fn sketch_mib(seed: u64) -> Result<f64, Failure> {
             }
         }
     }
-    let bytes = (resident()? - before) / count as f64;
+    let bytes = (resident_bytes()? - before) / count as f64;
     if sketches
         .iter()
         .any(|sketch| sketch.volumes.get(&9).is_ok_and(|sum| sum < 30))
@@ -273,7 +273,7 @@ fn sketch_mib(seed: u64) -> Result<f64, Failure> {
 
 /// Memory of an instance's whole state, small tables, contexts and all.
 fn state_mib(random: &mut Random) -> Result<f64, Failure> {
-    let before = resident()?;
+    let before = resident_bytes()?;
     let mut clusters = Vec::new();
     for _ in 0..CLUSTERS {
         let mut cluster = Cluster::new(random.bits());
@@ -281,7 +281,7 @@ fn state_mib(random: &mut Random) -> Result<f64, Failure> {
         clusters.push(cluster);
     }
     let instances = (CLUSTERS * usize::from(INSTANCES)) as f64;
-    Ok((resident()? - before) / instances / f64::from(1 << 20))
+    Ok((resident_bytes()? - before) / instances / f64::from(1 << 20))
 }
 
 fn error(context: &Context) -> Result<Outcome, Failure> {

@@ -1,7 +1,7 @@
 //! "Middleboxes": the library of functions.
 
 use super::Bar::{AtLeast, AtMost, Exactly};
-use super::Group::Middleboxes;
+use super::Group::{Beside, Middleboxes};
 use super::{Row, row};
 
 pub(super) const ROWS: &[Row] = &[
@@ -28,6 +28,14 @@ pub(super) const ROWS: &[Row] = &[
         Exactly(0.0),
         "verdicts that differ from Linux conntrack's without a documented rule",
     ),
+    row(
+        Beside,
+        "firewall.flood",
+        "packets",
+        Exactly(0.0),
+        "packets of others that ten million half-open connections stop: of established connections, of new ones from inside, and of new ones to servers beside the flooded one",
+    )
+    .also(&[("memory-growth-mib", AtMost(1.0))]),
     row(
         Middleboxes,
         "balancer.disruption",
