@@ -166,11 +166,14 @@ fn expect_frame(shown: &mut Shown, vector: &Vector) {
         let last = first + groups.len() as u64 - 1;
         add(shown, "asterism.records.last".into(), &last.to_string());
         for (sequence, group) in (first..).zip(groups) {
+            // From the sixteenth object on the tag has a second byte.
+            let high = group.get(1).filter(|_| group[0] & 0x80 != 0);
+            let tag = u64::from(group[0] & 0x7f) | high.map_or(0, |high| u64::from(*high) << 7);
             for (name, value) in [
                 ("sequence", sequence),
                 ("length", group.len() as u64),
-                ("object", u64::from(group[0] >> 3)),
-                ("flags", u64::from(group[0] & 7)),
+                ("object", tag >> 3),
+                ("flags", tag & 7),
             ] {
                 add(
                     shown,
