@@ -53,6 +53,7 @@ const QUEUE_FULL: i32 = -1;
 const FILE_FULL: i32 = -2;
 const NO_READER: i32 = -3;
 const NOT_OPEN: i32 = -4;
+const ENDED: i32 = -5;
 
 impl Counts {
     /// The counts now; `None` where nothing is written.
@@ -78,13 +79,14 @@ impl Counts {
             FILE_FULL => "the file has size_max bytes".to_owned(),
             NO_READER => "the reader does not read".to_owned(),
             NOT_OPEN => "it cannot be opened, or nobody reads it".to_owned(),
+            ENDED => format!("they were not written within {LAST_LINES_MS} ms of the end"),
             error => io::Error::from_raw_os_error(error).to_string(),
         }
     }
 
-    fn lose(&self, why: i32) {
+    fn lose(&self, lines: u64, why: i32) {
         self.why.store(why, Ordering::Relaxed);
-        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.lost.fetch_add(lines, Ordering::Relaxed);
     }
 }
 
@@ -323,7 +325,7 @@ impl Writer {
         self.counts.waiting.fetch_add(1, Ordering::Relaxed);
         if self.messages.try_send(Message::Line(line)).is_err() {
             self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.counts.lose(QUEUE_FULL);
+            self.counts.lose(1, QUEUE_FULL);
         }
     }
 
@@ -352,8 +354,8 @@ impl Writer {
         self.counts.document_always()
     }
 
-    /// Ends once all lines are written, or after a second.
-    pub fn end(self) {
+    /// Ends once all lines are written, or after a second: what was not written by then is lost. What was written and lost in all.
+    pub fn end(self) -> LinesDocument {
         let Writer {
             messages,
             thread,
@@ -366,7 +368,12 @@ impl Writer {
             }
             std::thread::park_timeout(Duration::from_millis(1));
         }
+        let waiting = counts.waiting.load(Ordering::Relaxed);
+        if waiting > 0 {
+            counts.lose(waiting as u64, ENDED);
+        }
         counts.is_on.store(false, Ordering::Relaxed);
+        counts.document_always()
     }
 }
 
@@ -379,7 +386,7 @@ fn write_all(mut sink: Sink, messages: &Receiver<Message>, counts: &Counts) {
                     Ok(()) => {
                         counts.lines.fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(why) => counts.lose(why),
+                    Err(why) => counts.lose(1, why),
                 }
                 counts.waiting.fetch_sub(1, Ordering::Relaxed);
             }

@@ -196,6 +196,7 @@ impl View {
             0 => Phase::Listening,
             1 => Phase::Running,
             2 => Phase::Draining,
+            3 => Phase::Telling,
             _ => Phase::Ended,
         }
     }
@@ -469,7 +470,7 @@ pub fn phase_word(phase: Phase) -> &'static str {
     match phase {
         Phase::Listening => "listening",
         Phase::Running => "running",
-        Phase::Draining => "draining",
+        Phase::Draining | Phase::Telling => "draining",
         Phase::Ended => "ended",
     }
 }

@@ -4,7 +4,7 @@
 //! is new, and a thread of its own writes them. Every host knows all alerts of the cluster; by default the first living one
 //! writes them.
 
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_function::Tick;
@@ -170,8 +170,11 @@ impl Service<'_, '_> {
             let Some(coming) = &eve.coming else {
                 let (parts, coming) = sync_channel(PARTS_MAX);
                 let request = Request::Report { question, parts };
-                if self.requests[instance].try_send(request).is_ok() {
-                    eve.coming = Some(coming);
+                match self.requests[instance].try_send(request) {
+                    Ok(()) => eve.coming = Some(coming),
+                    Err(TrySendError::Full(_)) => {}
+                    // It has ended, and tells nothing any more.
+                    Err(TrySendError::Disconnected(_)) => eve.end_part(),
                 }
                 break;
             };
@@ -180,12 +183,7 @@ impl Service<'_, '_> {
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     eve.coming = None;
-                    eve.next += 1;
-                    if eve.next == eve.asks.len() {
-                        eve.ledger.end_walk();
-                        eve.walks_due = eve.walks_due.saturating_sub(1);
-                        eve.is_first_walk = false;
-                    }
+                    eve.end_part();
                 }
             }
         }
@@ -204,14 +202,8 @@ impl Service<'_, '_> {
         }
         let lost = eve.writer.counts().lines_lost;
         if lost > eve.told.1 && now >= eve.told.0 + TELL {
-            self.log(
-                &Event::warning("alerts-not-written")
-                    .with("file", eve.settings.file.display())
-                    .with("lines_lost", lost - eve.told.1)
-                    .with("why", self.view.eve.why())
-                    .effect("these lines are lost; the alerts are in the state (`asterism state get`) until they idle out")
-                    .cure("make room or see that the reader reads, then `asterism reload` opens it again"),
-            );
+            let file = eve.settings.file.display();
+            self.log(&not_written(file, lost - eve.told.1, self.view.eve.why()));
             eve.told = (now, lost);
         }
         self.eve = Some(eve);
@@ -257,15 +249,44 @@ impl Service<'_, '_> {
         self.eve.as_ref().is_none_or(|eve| eve.walks_due == 0)
     }
 
-    /// Writes what is left.
+    /// Writes what is left, and says what was not written.
     pub(super) fn end_eve(&mut self) {
-        if let Some(eve) = self.eve.take() {
-            eve.writer.end();
+        let is_told = self.is_eve_told();
+        let Some(eve) = self.eve.take() else {
+            return;
+        };
+        let lost = eve.writer.end().lines_lost - eve.told.1;
+        let why = match is_told {
+            true => self.view.eve.why(),
+            false => "the instances did not tell all of them in time".to_owned(),
+        };
+        if lost > 0 || !is_told {
+            self.log(&not_written(eve.settings.file.display(), lost, why));
         }
     }
 }
 
+/// That alerts were found and are not in the file.
+fn not_written(file: impl ToString, lines_lost: u64, why: String) -> Event {
+    Event::warning("alerts-not-written")
+        .with("file", file)
+        .with("lines_lost", lines_lost)
+        .with("why", why)
+        .effect("these lines are lost; the alerts are in the state (`asterism state get`) until they idle out")
+        .cure("make room or see that the reader reads, then `asterism reload` opens it again")
+}
+
 impl Eve {
+    /// All that one instance had to tell of one stage is told.
+    fn end_part(&mut self) {
+        self.next += 1;
+        if self.next == self.asks.len() {
+            self.ledger.end_walk();
+            self.walks_due = self.walks_due.saturating_sub(1);
+            self.is_first_walk = false;
+        }
+    }
+
     /// Takes note of a part of what a stage tells, and writes what is new.
     fn take(&mut self, stage: usize, part: &[u8], now: Tick, now_us: u64) {
         let Eve {

@@ -244,13 +244,7 @@ impl Service<'_, '_> {
             if is_over {
                 let lost = exports.finish(now_s, &self.view.exports);
                 if lost > 0 {
-                    self.log(
-                        &Event::warning("flows-not-exported")
-                            .with("collector", exports.collector.address)
-                            .with("messages_lost", lost)
-                            .effect("the records of these messages are lost")
-                            .cure("see that the collector runs and listens at this address"),
-                    );
+                    self.log(&not_exported(&exports, lost));
                 }
             } else {
                 exports.coming = Some((interval, coming));
@@ -258,4 +252,37 @@ impl Service<'_, '_> {
         }
         self.exports.flows = Some(exports);
     }
+    /// Whether all is sent that was to be when the host was told to end: exports that have begun, and what a NAT noted.
+    pub(super) fn are_exports_told(&self) -> bool {
+        let flows = self.exports.flows.as_ref();
+        self.is_port_log_told()
+            && flows.is_none_or(|flows| flows.coming.is_none() && flows.wanted.is_none())
+    }
+
+    /// Ends what is exported, and says what was not.
+    pub(super) fn end_exports(&mut self) {
+        self.end_port_log();
+        if let Some(mut exports) = self.exports.flows.take() {
+            let exported = &self.view.exports;
+            exports.collector.settle(&exported.messages, &exported.lost);
+            let lost = exports.collector.take_lost();
+            let is_cut = exports.coming.is_some() || exports.wanted.is_some();
+            if lost > 0 || is_cut {
+                let mut event = not_exported(&exports, lost);
+                if is_cut {
+                    event = event.with("why", "the host ended before all were sent");
+                }
+                self.log(&event);
+            }
+        }
+    }
+}
+
+/// That records did not reach the collector.
+fn not_exported(exports: &Exports, messages_lost: u64) -> Event {
+    Event::warning("flows-not-exported")
+        .with("collector", exports.collector.address)
+        .with("messages_lost", messages_lost)
+        .effect("the records of these messages are lost")
+        .cure("see that the collector runs and listens at this address")
 }

@@ -8,20 +8,20 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
 use asterism_functions::nat::export::EventExporter;
-use asterism_functions::nat::{NatEvent, NatEventKind, NatNews, NatUse};
+use asterism_functions::nat::{EVENTS_MAX, NatEvent, NatEventKind, NatNews, NatUse};
 use asterism_placement::Time;
 use serde::{Deserialize, Serialize};
 
 use super::collector::{self, Collector};
 use super::journal::Event;
 use super::requests::Request;
-use super::service::Service;
+use super::service::{Service, TELL_LAST};
 use crate::check;
 use crate::config::Settings;
 use crate::config::functions::NatSettings;
@@ -133,9 +133,10 @@ impl PortCounts {
     }
 
     /// Takes up what the instances know: of what all hosts have alike the most that one of them knows.
-    fn show(&self, instances: &[NatUse]) {
-        let most = |of: fn(&NatUse) -> u32| instances.iter().map(of).max().unwrap_or(0).into();
-        let sum = |of: fn(&NatUse) -> u64| instances.iter().map(of).sum();
+    fn show(&self, instances: &[Asked]) {
+        let known = instances.iter().map(|one| &one.known);
+        let most = |of: fn(&NatUse) -> u32| known.clone().map(of).max().unwrap_or(0).into();
+        let sum = |of: fn(&NatUse) -> u64| known.clone().map(of).sum();
         for (place, value) in [
             (&self.subscribers, most(|one| one.subscribers)),
             (&self.blocks_used, most(|one| one.blocks_used)),
@@ -153,17 +154,39 @@ impl PortCounts {
 /// What a host logs of its NAT's ports, and where to.
 #[derive(Debug)]
 pub struct PortLog {
-    /// Which stage of a chain it is, if the function is one.
-    stage: Option<usize>,
+    /// What the instances are asked: of a chain's stage, if the function is one.
+    question: u32,
     file: Option<Writer>,
     collector: Option<Collector>,
     exporter: EventExporter,
     looked: Time,
-    /// When losses were told last, and how many lines had been lost then.
-    told: (Time, u64),
-    /// What comes of each instance, and what it said last that it knows.
-    coming: Vec<Option<Receiver<Vec<u8>>>>,
-    known: Vec<NatUse>,
+    /// When losses were told last.
+    told: Time,
+    /// How many lines were lost by then, and how many events at the instances.
+    told_lost: (u64, u64),
+    /// The file takes nothing any more: what is noted goes to the collector alone.
+    gives_up: bool,
+    /// Events that it did not take for that reason.
+    given_up: u64,
+    instances: Vec<Asked>,
+}
+
+/// An instance that is asked what it noted.
+#[derive(Debug, Default)]
+struct Asked {
+    /// What comes of it.
+    coming: Option<Receiver<Vec<u8>>>,
+    /// What it said last that it knows.
+    known: NatUse,
+    /// How many times it has to answer before the host may end.
+    due: u32,
+}
+
+impl Asked {
+    fn end(&mut self) {
+        self.coming = None;
+        self.due = self.due.saturating_sub(1);
+    }
 }
 
 impl PortLog {
@@ -172,7 +195,9 @@ impl PortLog {
         counts
             .events
             .fetch_add(events.len() as u64, Ordering::Relaxed);
-        if let Some(file) = &self.file {
+        if self.gives_up && self.file.is_some() {
+            self.given_up += events.len() as u64;
+        } else if let Some(file) = &self.file {
             for event in events {
                 // Plain values only, which are always written.
                 let mut text = serde_json::to_string(&line(event, host)).unwrap_or_default();
@@ -194,22 +219,38 @@ impl PortLog {
     /// Whether another part of events can be handed over now.
     fn has_room(&self) -> bool {
         let file = self.file.as_ref();
-        file.is_none_or(|file| file.room() >= EVENTS_PER_PART)
+        self.gives_up || file.is_none_or(|file| file.room() >= EVENTS_PER_PART)
     }
 
     /// What was lost since it was told last, at most once in [`TELL`].
     fn losses(&mut self, now: Time, counts: &PortCounts) -> Option<String> {
-        let lost = self
-            .file
-            .as_ref()
-            .map_or(0, |file| file.counts().lines_lost);
-        if now < self.told.0 + TELL {
+        if now < self.told + TELL {
             return None;
         }
+        let file = self.file.as_ref();
+        let lines = file.map_or(0, |file| file.counts().lines_lost);
+        let why = self.losses_of(lines, counts);
+        if why.is_some() {
+            self.told = now;
+        }
+        why
+    }
+
+    /// What was lost since it was told last, if so many lines were in all.
+    fn losses_of(&mut self, lines: u64, counts: &PortCounts) -> Option<String> {
         let mut why = Vec::new();
-        if lost > self.told.1 {
-            let lines = lost - self.told.1;
-            why.push(format!("file: {lines} lines lost: {}", counts.lines.why()));
+        let events = self.instances.iter().map(|one| one.known.events_lost).sum();
+        let (lines_before, events_before) = self.told_lost;
+        self.told_lost = (lines, events);
+        if events > events_before {
+            let lost = events - events_before;
+            why.push(format!(
+                "instances: {lost} events lost: they note {EVENTS_MAX} at most between two looks"
+            ));
+        }
+        if lines > lines_before {
+            let lost = lines - lines_before;
+            why.push(format!("file: {lost} lines lost: {}", counts.lines.why()));
         }
         if let Some(collector) = &mut self.collector {
             let messages = collector.take_lost();
@@ -218,12 +259,41 @@ impl PortLog {
                 why.push(format!("collector {address}: {messages} messages lost"));
             }
         }
-        if why.is_empty() {
-            return None;
-        }
-        self.told = (now, lost);
-        Some(why.join("; "))
+        (!why.is_empty()).then(|| why.join("; "))
     }
+
+    /// Whether all is told that was to be before the end.
+    fn is_told(&self) -> bool {
+        self.instances.iter().all(|one| one.due == 0)
+    }
+
+    /// Writes what is left; what was lost and not told yet.
+    fn end(mut self, counts: &PortCounts) -> Option<String> {
+        let mut why = Vec::new();
+        if let Some(collector) = &mut self.collector {
+            collector.settle(&counts.messages, &counts.messages_lost);
+        }
+        if self.given_up > 0 {
+            let (lost, waited) = (self.given_up, TELL_LAST.as_secs());
+            why.push(format!(
+                "file: {lost} lines lost: it took no more within {waited} s of the end"
+            ));
+        }
+        if !self.is_told() {
+            why.push("instances: not all of them told in time what they noted last".to_owned());
+        }
+        let lines = self.file.take().map_or(0, |file| file.end().lines_lost);
+        why.extend(self.losses_of(lines, counts));
+        (!why.is_empty()).then(|| why.join("; "))
+    }
+}
+
+/// That something is not in the log.
+fn not_logged(why: String) -> Event {
+    Event::error("ports-not-logged")
+        .with("why", why)
+        .effect("who had these ports is not in this log")
+        .cure("see that the disk has room, that a pipe is read, and that the collector listens")
 }
 
 fn line<'a>(event: &NatEvent, host: &'a str) -> Line<'a> {
@@ -279,16 +349,47 @@ impl Service<'_, '_> {
         let instances = self.requests.len();
         self.view.nat_ports.is_on.store(true, Ordering::Relaxed);
         self.exports.ports = Some(PortLog {
-            stage,
+            question: stage
+                .and_then(|stage| Chain::question(stage, 0))
+                .unwrap_or(0),
             file,
             collector,
             exporter: EventExporter::new(u32::from(self.member.0) + 1).by(log.protocol),
             looked: Time::ZERO,
-            told: (Time::ZERO, 0),
-            coming: (0..instances).map(|_| None).collect(),
-            known: vec![NatUse::default(); instances],
+            told: Time::ZERO,
+            told_lost: (0, 0),
+            gives_up: false,
+            given_up: 0,
+            instances: (0..instances).map(|_| Asked::default()).collect(),
         });
         Ok(())
+    }
+
+    /// Asks for all that is noted by now: one answer may be under way that does not tell it.
+    pub(super) fn hurry_port_log(&mut self) {
+        if let Some(log) = &mut self.exports.ports {
+            log.instances.iter_mut().for_each(|one| one.due = 2);
+        }
+    }
+
+    /// Whether all that was noted when it was hurried is handed over.
+    pub(super) fn is_port_log_told(&self) -> bool {
+        self.exports.ports.as_ref().is_none_or(PortLog::is_told)
+    }
+
+    /// Waits no longer for the file: what it does not take is counted.
+    pub(super) fn give_up_port_file(&mut self) {
+        if let Some(log) = &mut self.exports.ports {
+            log.gives_up = true;
+        }
+    }
+
+    /// Writes what is left, and says what was lost.
+    pub(super) fn end_port_log(&mut self) {
+        let log = self.exports.ports.take();
+        if let Some(why) = log.and_then(|log| log.end(&self.view.nat_ports)) {
+            self.log(&not_logged(why));
+        }
     }
 
     /// Asks the instances what they noted, and writes and sends it: a bounded part each time.
@@ -297,34 +398,35 @@ impl Service<'_, '_> {
             return;
         };
         let (now, now_s) = (self.clock.now(), self.clock.wall());
-        if now >= log.looked + LOOK {
+        let looks = now >= log.looked + LOOK;
+        if looks {
             log.looked = now;
-            let question = log.stage.map_or(Some(0), |stage| Chain::question(stage, 0));
-            for (place, coming) in log.coming.iter_mut().enumerate() {
-                if coming.is_none()
-                    && let (Some(question), Some(requests)) = (question, self.requests.get(place))
-                {
-                    let (parts, receiver) = sync_channel(PARTS_MAX);
-                    let request = Request::Report { question, parts };
-                    *coming = requests.try_send(request).is_ok().then_some(receiver);
+        }
+        for (asked, requests) in log.instances.iter_mut().zip(&self.requests) {
+            if asked.coming.is_none() && (looks || asked.due > 0) {
+                let (parts, coming) = sync_channel(PARTS_MAX);
+                let question = log.question;
+                match requests.try_send(Request::Report { question, parts }) {
+                    Ok(()) => asked.coming = Some(coming),
+                    Err(TrySendError::Full(_)) => {}
+                    // It has ended, and tells nothing any more.
+                    Err(TrySendError::Disconnected(_)) => asked.due = 0,
                 }
             }
         }
         let host = (self.config.host.name.as_str(), now_s);
         let (mut events, mut is_over) = (Vec::new(), false);
-        for place in 0..log.coming.len() {
+        for place in 0..log.instances.len() {
             for _ in 0..PARTS_PER_LOOK {
-                let Some(receiver) = &log.coming[place] else {
+                let has_room = log.has_room();
+                let asked = &mut log.instances[place];
+                let Some(receiver) = asked.coming.as_ref().filter(|_| has_room) else {
                     break;
                 };
-                if !log.has_room() {
-                    break;
-                }
                 match receiver.try_recv() {
                     Ok(part) => {
-                        let known = &mut log.known[place];
                         NatNews::read_all(&part, |news| match news {
-                            NatNews::Use(counted) => *known = counted,
+                            NatNews::Use(counted) => asked.known = counted,
                             NatNews::Event(event) => events.push(event),
                         });
                         log.write(&events, host, &self.view.nat_ports);
@@ -332,21 +434,17 @@ impl Service<'_, '_> {
                     }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
-                        (log.coming[place], is_over) = (None, true);
+                        asked.end();
+                        is_over = true;
                     }
                 }
             }
         }
         if is_over {
-            self.view.nat_ports.show(&log.known);
+            self.view.nat_ports.show(&log.instances);
         }
         if let Some(why) = log.losses(now, &self.view.nat_ports) {
-            self.log(
-                &Event::error("ports-not-logged")
-                    .with("why", why)
-                    .effect("who had these ports is not in this log")
-                    .cure("see that the disk has room, that a pipe is read, and that the collector listens"),
-            );
+            self.log(&not_logged(why));
         }
         self.exports.ports = Some(log);
     }
@@ -389,14 +487,16 @@ mod tests {
         let path = folder.path().join("nat.log");
         assert!(open(folder.path(), &counts).is_err());
         let mut log = PortLog {
-            stage: None,
+            question: 0,
             file: Some(open(&path, &counts).unwrap()),
             collector: None,
             exporter: EventExporter::new(1),
             looked: Time::ZERO,
-            told: (Time::ZERO, 0),
-            coming: Vec::new(),
-            known: Vec::new(),
+            told: Time::ZERO,
+            told_lost: (0, 0),
+            gives_up: false,
+            given_up: 0,
+            instances: Vec::new(),
         };
         let event = NatEvent {
             kind: NatEventKind::BlockAllocated,
@@ -426,5 +526,13 @@ mod tests {
             "{told}"
         );
         assert_eq!(log.losses(late + TELL, &counts), None);
+        // What it takes no more at the end is counted.
+        log.gives_up = true;
+        log.write(&[event, event], ("a", 1), &counts);
+        let told = log.end(&counts).unwrap();
+        assert!(
+            told.starts_with("file: 2 lines lost: it took no more"),
+            "{told}"
+        );
     }
 }

@@ -1,13 +1,16 @@
 //! The main thread of a host: it starts the others, decides when packets are read, hears signals and commands, writes the log,
-//! and ends everything in order.
+//! and ends everything in order (`ending.rs`).
 
 mod backends;
+mod ending;
 mod handing;
 mod others;
 mod reloading;
 mod room;
 mod state;
 mod stopped;
+
+pub(super) use ending::TELL_LAST;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -502,116 +505,6 @@ impl Service<'_, '_> {
             CommandKind::Stop => {
                 self.stop.store(true, Ordering::Release);
                 self.reply = Some(command);
-            }
-        }
-    }
-
-    // --- the end
-
-    fn end(mut self, ended: Result<(), Interrupted>) -> Result<(), String> {
-        let failed = match ended {
-            Ok(()) | Err(Interrupted::Stop) => None,
-            Err(Interrupted::Failed(error)) => Some(error),
-        };
-        let ran = matches!(self.view.phase(), Phase::Running | Phase::Draining);
-        if failed.is_none() {
-            self.manager.stopping("draining");
-            self.log(&Event::info("stopping"));
-            if ran {
-                self.drain();
-            }
-        }
-        self.set_phase(Phase::Ended);
-        for worker in self.workers.drain(..) {
-            // A panic was said on standard error when it happened.
-            let _ = worker.join();
-        }
-        self.end_eve();
-        let member = self.member;
-        let Service {
-            channel,
-            mut journal,
-            clock,
-            reply,
-            epochs,
-            handed,
-            ..
-        } = self;
-        let stopped = channel.stop();
-        handing::answer_last(handed, epochs.as_ref());
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let missing = match &stopped {
-            Ok(stopped) => others(&stopped.snapshot, member)
-                .filter(|other| other.heard && other.acknowledged < stopped.snapshot.head)
-                .count(),
-            Err(_) => 0,
-        };
-        let mut event = Event::info("stopped");
-        if missing > 0 {
-            event = Event::warning("stopped")
-                .with("members_behind", missing)
-                .effect("they have not acknowledged all that this host wrote");
-        }
-        journal.write(clock.now(), clock.wall(), &event);
-        if let Some(command) = reply {
-            command.answer(Ok("the host has stopped".into()));
-            std::thread::park_timeout(LAST_WORD);
-        }
-        Ok(())
-    }
-
-    /// Lets parked packets end, the others acknowledge, and saves the state; within the time for it.
-    fn drain(&mut self) {
-        self.set_phase(Phase::Draining);
-        let until = self.clock.now() + self.config.host.drain_max;
-        self.wait(until, |service| {
-            service
-                .view
-                .snapshots()
-                .iter()
-                .flatten()
-                .all(|instance| instance.parked == 0)
-        });
-        self.hurry_eve();
-        self.wait(until, Self::is_eve_told);
-        let is_acknowledged = |service: &Self| {
-            let snapshot = service.channel.snapshot();
-            // What only this host has of a life that ended goes to the others first, if nobody keeps that life open.
-            let is_alike = snapshot.ended.iter().all(|life| life.closed)
-                || !others(&snapshot, service.member).all(|other| other.is_alive);
-            is_alike
-                && others(&snapshot, service.member)
-                    .filter(|other| other.heard && other.is_alive)
-                    .all(|other| other.acknowledged >= snapshot.head)
-        };
-        if !self.wait(until, is_acknowledged) {
-            self.log(
-                &Event::warning("drain-not-complete")
-                    .effect("within drain_max members have not acknowledged everything, or have not the same of a life that ended")
-                    .cure("a longer drain_max, if the network is slow"),
-            );
-        }
-        self.save();
-    }
-
-    /// Waits for something, at most until then, whatever else happens. Whether it came.
-    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> bool {
-        // What was published before the phase changed says nothing.
-        let start = self.clock.now();
-        loop {
-            let shown = self.view.snapshots();
-            let fresh = shown.iter().flatten().all(|instance| instance.at > start)
-                && self.channel.snapshot().at > start;
-            if fresh && there(self) {
-                return true;
-            }
-            if self.clock.now() >= until {
-                return false;
-            }
-            if let Err(Interrupted::Failed(_)) = self.look() {
-                return false;
             }
         }
     }

@@ -55,6 +55,8 @@ pub enum Phase {
     Running,
     /// It reads no more packets; parked ones end.
     Draining,
+    /// It stands still, and tells what it noted.
+    Telling,
     /// It ends.
     Ended,
 }
@@ -91,6 +93,7 @@ impl Shared {
             0 => Phase::Listening,
             1 => Phase::Running,
             2 => Phase::Draining,
+            3 => Phase::Telling,
             _ => Phase::Ended,
         }
     }
@@ -150,6 +153,8 @@ pub struct Worker<F: NetworkFunction> {
     turns: u64,
     sleeps: u64,
     published_us: u64,
+    /// Whether it stands still: the state channel has all that it wrote.
+    is_still: bool,
     links: Vec<LinkState>,
     words: Vec<u64>,
 }
@@ -183,6 +188,7 @@ impl<F: NetworkFunction> Worker<F> {
             turns: 0,
             sleeps: 0,
             published_us: 0,
+            is_still: false,
             links,
             words: Vec::with_capacity(512),
         }
@@ -200,6 +206,10 @@ impl<F: NetworkFunction> Worker<F> {
                 Phase::Running => self.turn(now),
                 Phase::Listening | Phase::Draining => {
                     self.instance.turn_without_reading(now);
+                    0
+                }
+                Phase::Telling => {
+                    self.stand_still();
                     0
                 }
                 Phase::Ended => break,
@@ -223,12 +233,20 @@ impl<F: NetworkFunction> Worker<F> {
                 self.rest(now);
             }
         }
-        self.tell_rest();
-        self.instance.flush_ports(|_| {});
+        self.stand_still();
         self.publish(self.clock.now());
     }
 
-    /// What counters still keep back goes to the state channel, which stops later.
+    /// What counters still keep back goes to the state channel, which stops later, and frames go out. From then on nothing changes,
+    /// so that what is told then is all.
+    fn stand_still(&mut self) {
+        if core::mem::replace(&mut self.is_still, true) {
+            return;
+        }
+        self.tell_rest();
+        self.instance.flush_ports(|_| {});
+    }
+
     fn tell_rest(&mut self) {
         let until = self.clock.now() + TELL_REST;
         loop {
@@ -337,7 +355,9 @@ impl<F: NetworkFunction> Worker<F> {
             }),
             Request::Tell { frame } => {
                 // What finds no room is told again.
-                self.instance.inject(now, CONTROL, &frame);
+                if !self.is_still {
+                    self.instance.inject(now, CONTROL, &frame);
+                }
                 None
             }
             Request::Report { question, parts } => Some(Work::Report {
@@ -549,14 +569,15 @@ impl<F: NetworkFunction> Worker<F> {
                 .effect(&error.message);
             let _ = events.try_send(event);
         });
-        let listens = self.shared.phase() == Phase::Listening;
+        let phase = self.shared.phase();
+        // Ports that are not read have nothing due.
+        let waits = matches!(phase, Phase::Listening | Phase::Telling);
         let hurries = self.work.is_some()
             || self.instance.parked() > 0
             || self.instance.image_under_way().0
-            || listens;
+            || waits;
         let most = if hurries { SLEEP_PARKED } else { SLEEP_MAX };
-        // Ports that are not read have nothing due.
-        let due = if listens {
+        let due = if waits {
             now + SLEEP_PARKED
         } else {
             self.instance.next_due()
@@ -568,7 +589,7 @@ impl<F: NetworkFunction> Worker<F> {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         let mut descriptors: Vec<PollFd<'_>> = Vec::with_capacity(4);
-        if self.shared.phase() == Phase::Running {
+        if phase == Phase::Running {
             let ports = self.instance.ports().iter();
             let waits = ports.filter_map(|port| port.wait_descriptor());
             descriptors.extend(

@@ -171,6 +171,27 @@ fn an_alert_is_written_once_blocks_everywhere_for_its_time_and_outlives_its_writ
 }
 
 #[test]
+fn what_was_found_right_before_a_stop_is_written_without_time_to_drain() {
+    let cluster = Cluster::of(1, "", "[function.port-scan]\n");
+    let settings = "eve = { file = \"a.json\" }\ndrain_max = \"10ms\"\njoin_wait";
+    cluster.edit("join_wait", settings);
+    let mut a = cluster.start(0);
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    scan(&mut inside, 2);
+    // Behind it: once this has left, the scan is found.
+    inside.send(&flow(3, 7));
+    wait("the last packet", || {
+        let last = |flow: &Flow4| flow.source == Ipv4Addr::new(10, 0, 0, 3);
+        outside.take().iter().any(last).then_some(())
+    });
+    a.stop();
+    let alerts = of_kind(&cluster.path("a.json"), "alert");
+    assert_eq!(alerts.len(), 1, "{}", a.log());
+    assert_eq!(alerts[0]["src_ip"], "10.0.0.2");
+    assert!(!a.log().contains("alerts-not-written"), "{}", a.log());
+}
+
+#[test]
 fn a_file_that_cannot_be_written_refuses_the_start_and_the_reload() {
     let cluster = Cluster::new(1, "");
     cluster.edit(

@@ -127,3 +127,108 @@ fn a_block_is_logged_once_from_its_begin_to_its_end() {
     assert_eq!(logged, 2, "told by one host");
     assert_eq!(lines(&cluster).len(), 2);
 }
+
+/// Sessions that are opened right before a host is told to stop.
+const LAST: u16 = 600;
+
+/// A host alone that logs its bindings, and that has no time to drain: `log` is what it is told of its log.
+fn hurried(log: &str) -> (Cluster, Host) {
+    let cluster = Cluster::new(1, "");
+    let log = format!("outside = [\"203.0.113.1\"]\nlog = {{ {log} }}\n");
+    cluster.edit("outside = [\"203.0.113.1\"]\n", &log);
+    cluster.edit("join_wait", "drain_max = \"10ms\"\njoin_wait");
+    let host = cluster.start(0);
+    (cluster, host)
+}
+
+/// Opens sessions, each of which has left before this returns: the outside ports, in order.
+fn opened(cluster: &Cluster) -> Vec<u16> {
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    let mut ports = Vec::new();
+    for number in 0..LAST {
+        inside.send(&outbound(4_000 + number));
+        if number % 16 == 15 {
+            wait("the sessions", || {
+                ports.extend(outside.take().iter().map(|flow| flow.source_port));
+                (ports.len() > usize::from(number)).then_some(())
+            });
+        }
+    }
+    wait("the last sessions", || {
+        ports.extend(outside.take().iter().map(|flow| flow.source_port));
+        (ports.len() == usize::from(LAST)).then_some(())
+    });
+    ports.sort_unstable();
+    ports
+}
+
+#[test]
+fn what_was_noted_right_before_a_stop_is_in_the_log() {
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector.set_nonblocking(true).unwrap();
+    let address = collector.local_addr().unwrap();
+    let (cluster, mut a) = hurried(&format!("file = \"nat.log\", collector = \"{address}\""));
+    let ports = opened(&cluster);
+    a.stop();
+    let made = lines(&cluster).into_iter().map(|line| {
+        assert_eq!(line["event"], "binding-made");
+        line["first_port"].as_u64().unwrap() as u16
+    });
+    let mut made: Vec<u16> = made.collect();
+    made.sort_unstable();
+    assert_eq!(made, ports);
+    assert!(!a.log().contains("ports-not-logged"), "{}", a.log());
+    // Each message has up to 1,400 bytes, and all of them wait here by now.
+    let (mut buffer, mut records) = ([0; 2_000], 0);
+    while let Ok(length) = collector.recv(&mut buffer) {
+        records += bindings(&buffer[..length]);
+    }
+    assert_eq!(records, ports.len());
+}
+
+/// Events of bindings in a message.
+fn bindings(message: &[u8]) -> usize {
+    const BINDING: usize = 22;
+    let short = |at: usize| usize::from(u16::from_be_bytes([message[at], message[at + 1]]));
+    let (mut at, mut count) = (HEADER, 0);
+    while at < message.len() {
+        if short(at) == 259 {
+            count += (short(at + 2) - SET_HEADER) / BINDING;
+        }
+        at += short(at + 2);
+    }
+    count
+}
+
+#[test]
+fn a_log_that_takes_nothing_holds_no_stop_up_and_is_told() {
+    // Nobody listens there any more.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    drop(socket);
+    let (cluster, mut a) = hurried(&format!("collector = \"{address}\""));
+    opened(&cluster);
+    a.stop();
+    let said = format!("collector {address}: ");
+    assert!(
+        a.log().contains("ports-not-logged") && a.log().contains(&said),
+        "{}",
+        a.log()
+    );
+    // A pipe whose reader does not read.
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("nat.pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut options = std::fs::OpenOptions::new();
+    let reader = options.read(true).write(true).open(&pipe).unwrap();
+    let (cluster, mut a) = hurried(&format!("file = \"{}\"", pipe.display()));
+    opened(&cluster);
+    a.stop();
+    drop(reader);
+    assert!(
+        a.log().contains("ports-not-logged") && a.log().contains("lines lost"),
+        "{}",
+        a.log()
+    );
+}

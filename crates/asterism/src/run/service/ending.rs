@@ -1,0 +1,160 @@
+//! How a host ends: parked packets end, the others acknowledge, the state is saved, what was noted last is written, and the
+//! threads stop, each step within its time.
+
+use std::time::Duration;
+
+use asterism_placement::Time;
+
+use super::{Interrupted, LAST_WORD, Service, handing, others};
+use crate::run::journal::Event;
+use crate::run::worker::Phase;
+
+/// How long what was noted last may take to be handed to who writes it and sent. That thread then has its own time for the last lines.
+pub(in crate::run) const TELL_LAST: Duration = Duration::from_secs(2);
+/// How long it may take to count what was not taken within that time.
+const COUNT_LAST: Duration = Duration::from_millis(200);
+/// How often it is looked whether more of it came.
+const LOOK_LAST: Duration = Duration::from_millis(1);
+
+impl Service<'_, '_> {
+    /// Ends the host, whether it was told to stop or cannot go on.
+    ///
+    /// # Errors
+    /// Why it could not go on.
+    pub(super) fn end(mut self, ended: Result<(), Interrupted>) -> Result<(), String> {
+        let failed = match ended {
+            Ok(()) | Err(Interrupted::Stop) => None,
+            Err(Interrupted::Failed(error)) => Some(error),
+        };
+        let ran = matches!(self.view.phase(), Phase::Running | Phase::Draining);
+        if failed.is_none() {
+            self.manager.stopping("draining");
+            self.log(&Event::info("stopping"));
+            if ran {
+                self.drain();
+            }
+        }
+        self.tell_last();
+        self.set_phase(Phase::Ended);
+        for worker in self.workers.drain(..) {
+            // A panic was said on standard error when it happened.
+            let _ = worker.join();
+        }
+        self.end_exports();
+        self.end_eve();
+        let member = self.member;
+        let Service {
+            channel,
+            mut journal,
+            clock,
+            reply,
+            epochs,
+            handed,
+            ..
+        } = self;
+        let stopped = channel.stop();
+        handing::answer_last(handed, epochs.as_ref());
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let missing = match &stopped {
+            Ok(stopped) => others(&stopped.snapshot, member)
+                .filter(|other| other.heard && other.acknowledged < stopped.snapshot.head)
+                .count(),
+            Err(_) => 0,
+        };
+        let mut event = Event::info("stopped");
+        if missing > 0 {
+            event = Event::warning("stopped")
+                .with("members_behind", missing)
+                .effect("they have not acknowledged all that this host wrote");
+        }
+        journal.write(clock.now(), clock.wall(), &event);
+        if let Some(command) = reply {
+            command.answer(Ok("the host has stopped".into()));
+            std::thread::park_timeout(LAST_WORD);
+        }
+        Ok(())
+    }
+
+    /// Lets parked packets end, the others acknowledge, and saves the state; within the time for it.
+    fn drain(&mut self) {
+        self.set_phase(Phase::Draining);
+        let until = self.clock.now() + self.config.host.drain_max;
+        self.wait(until, |service| {
+            service
+                .view
+                .snapshots()
+                .iter()
+                .flatten()
+                .all(|instance| instance.parked == 0)
+        });
+        self.hurry_eve();
+        self.wait(until, Self::is_eve_told);
+        let is_acknowledged = |service: &Self| {
+            let snapshot = service.channel.snapshot();
+            // What only this host has of a life that ended goes to the others first, if nobody keeps that life open.
+            let is_alike = snapshot.ended.iter().all(|life| life.closed)
+                || !others(&snapshot, service.member).all(|other| other.is_alive);
+            is_alike
+                && others(&snapshot, service.member)
+                    .filter(|other| other.heard && other.is_alive)
+                    .all(|other| other.acknowledged >= snapshot.head)
+        };
+        if !self.wait(until, is_acknowledged) {
+            self.log(
+                &Event::warning("drain-not-complete")
+                    .effect("within drain_max members have not acknowledged everything, or have not the same of a life that ended")
+                    .cure("a longer drain_max, if the network is slow"),
+            );
+        }
+        self.save();
+    }
+
+    /// Waits for something, at most until then, whatever else happens. Whether it came.
+    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> bool {
+        // What was published before the phase changed says nothing.
+        let start = self.clock.now();
+        loop {
+            let shown = self.view.snapshots();
+            let fresh = shown.iter().flatten().all(|instance| instance.at > start)
+                && self.channel.snapshot().at > start;
+            if fresh && there(self) {
+                return true;
+            }
+            if self.clock.now() >= until {
+                return false;
+            }
+            if let Err(Interrupted::Failed(_)) = self.look() {
+                return false;
+            }
+        }
+    }
+
+    /// Has the instances stand still, and writes and sends what they noted until then: ports of a NAT, alerts, flows whose export
+    /// has begun.
+    fn tell_last(&mut self) {
+        self.set_phase(Phase::Telling);
+        self.hurry_eve();
+        self.hurry_port_log();
+        if !self.are_told_within(TELL_LAST) {
+            self.give_up_port_file();
+            self.are_told_within(COUNT_LAST);
+        }
+    }
+
+    fn are_told_within(&mut self, time: Duration) -> bool {
+        let until = self.clock.now() + time;
+        while !(self.is_eve_told() && self.are_exports_told()) {
+            if self.clock.now() >= until {
+                return false;
+            }
+            if let Ok(event) = self.events.recv_timeout(LOOK_LAST) {
+                self.log(&event);
+            }
+            self.watch_exports();
+            self.watch_eve();
+        }
+        true
+    }
+}
