@@ -160,7 +160,7 @@ fn records_are_what_they_were() {
         ("signature stream", key::<signature::Stream>(&stream)),
         (
             "signature place",
-            key::<signature::Place>(&with(&[&stream, "010203"])),
+            key::<signature::Place>(&with(&[&stream, "010203", "04050607"])),
         ),
         (
             "signature connection",

@@ -1,7 +1,8 @@
-//! Rules that change while packets flow: of a firewall alone, and of one that is a stage of a chain.
+//! Rules and signatures that change while packets flow: of a function alone, and of one that is a stage of a chain.
 
 use asterism::command_line::End;
-use asterism_packet::Flow4;
+use asterism_packet::build::{self, Header4, Segment};
+use asterism_packet::{Flow4, TcpFlags};
 
 use crate::host::{Cluster, Host, NAT, PortEnd, SERVER, answer, outbound, wait};
 
@@ -63,6 +64,18 @@ impl Traffic {
                     (came.len(), left.destination_port),
                     (1, flow.destination_port)
                 );
+                return Some(true);
+            }
+            (dropped(host) > before).then_some(false)
+        })
+    }
+
+    /// Whether a frame gets out; else it is dropped.
+    fn lets(&mut self, host: &Host, frame: &[u8]) -> bool {
+        let before = dropped(host);
+        self.inside.send_frame(frame);
+        wait("what becomes of a frame", || {
+            if !self.outside.take_frames().is_empty() {
                 return Some(true);
             }
             (dropped(host) > before).then_some(false)
@@ -214,6 +227,100 @@ fn who_is_exempt_by_a_reload_is_let_through_though_he_is_blocked() {
     assert!(end == End::File && text.contains(said), "{text}");
     assert!(traffic.passes(&a, &to_port(1_202)));
     a.stop();
+}
+
+/// A segment of a stream from this port.
+fn segment(port: u16, sequence: u32, payload: &str) -> Vec<u8> {
+    let mut bytes = [0; 256];
+    let header = Header4::between(outbound(port).source, SERVER);
+    let segment = Segment {
+        sequence,
+        ..Segment::with_flags(TcpFlags::ACK)
+    };
+    let payload = payload.as_bytes();
+    let length = build::tcp4(&header, port, 80, &segment, payload, &mut bytes);
+    bytes[..length.unwrap()].to_vec()
+}
+
+#[test]
+fn signatures_change_at_one_host_after_the_other_while_packets_flow() {
+    const TABLE: &str = "[function.signature]\nresponse = \"block\"\nblock = \"1h\"\n";
+    let [one, two] = [("one", 1), ("two", 2)].map(|(name, id)| {
+        format!("signatures.{name} = {{ id = {id}, bytes = \"EVIL-{name}\" }}\n")
+    });
+    let cluster = Cluster::of(2, "", &format!("{TABLE}{one}"));
+    let [a, b] = [cluster.begin(0, &[]), cluster.begin(1, &[])].map(|mut host| {
+        host.wait_for("READY=1");
+        host
+    });
+    let mut at_a = Traffic::begin(&cluster);
+    let mut at_b = Traffic {
+        inside: cluster.end("b", "inside"),
+        outside: cluster.end("b", "outside"),
+        left: Vec::new(),
+    };
+    let list = |host: &Host| {
+        let status = host.ask(&["status"]);
+        let own = &status["instances"][0]["own"];
+        (own["signatures"].as_u64(), own["signature_list"].as_u64())
+    };
+    let first = list(&a);
+    assert_eq!((first.0, list(&b)), (Some(1), first));
+    assert!(!at_a.lets(&a, &segment(1, 1_000, "..EVIL-one..")));
+    assert!(at_a.lets(&a, &segment(2, 1_000, "..EVIL-two..")));
+
+    // One host looks for another one too: both are of one cluster, and what it finds is blocked by both.
+    cluster.edit(&one, &format!("{one}{two}"));
+    let (end, text) = at_a.during(|| a.command(&["reload"]));
+    assert!(
+        end == End::Done && text.contains("[function.signature] signatures"),
+        "{text}"
+    );
+    let second = wait("the other list", || {
+        let (signatures, list) = list(&a);
+        (signatures == Some(2)).then_some((signatures, list))
+    });
+    assert!(second != first && list(&b) == first);
+    assert!(!at_a.lets(&a, &segment(3, 1_000, "..EVIL-two..")));
+    assert!(at_b.lets(&b, &segment(4, 1_000, "..EVIL-two..")));
+    wait("the alert of the other", || {
+        (b.live("alerts") == 2).then_some(())
+    });
+    assert!(!at_b.lets(&b, &segment(3, 1_100, "nothing of note")));
+    assert_eq!(a.ask(&["status"])["peers"][0]["admitted"], true);
+
+    // The other one does: what is split over both is found.
+    let (end, text) = b.command(&["reload"]);
+    assert_eq!(end, End::Done, "{text}");
+    wait("the same list", || (list(&b) == second).then_some(()));
+    assert!(at_a.lets(&a, &segment(5, 1_000, "....EVIL-t")));
+    wait("what a saw", || (b.live("pieces") == 1).then_some(()));
+    assert!(!at_b.lets(&b, &segment(5, 1_010, "wo....")));
+
+    // A mistake changes nothing, and the answer says where it is and what to do.
+    cluster.edit("id = 2", "id = 1");
+    let (end, text) = at_a.during(|| a.command(&["reload"]));
+    let config = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
+    let line = config.lines().position(|line| line.contains("EVIL-two"));
+    let said = format!(
+        "asterism.toml:{}: `two` has the id of `one`: give each signature an id of its own",
+        1 + line.unwrap()
+    );
+    assert!(end == End::File && text.contains(&said), "{text}");
+    assert_eq!(list(&a), second);
+    assert!(!at_a.lets(&a, &segment(6, 1_000, "..EVIL-two..")));
+    // Neither does what cannot change.
+    cluster.edit(
+        &two.replace("id = 2", "id = 1"),
+        "signatures.two = { id = 3, bytes = \"EVIL-three\" }\nmin_piece = 3\n",
+    );
+    let (end, text) = a.command(&["reload"]);
+    assert!(
+        end == End::File && text.contains("[function.signature] min_piece cannot change"),
+        "{text}"
+    );
+    assert!(!text.contains("signatures"), "{text}");
+    assert!(at_a.lets(&a, &segment(7, 1_000, "..EVIL-three..")));
 }
 
 /// A request that takes its time does not keep what was reloaded from being in force.

@@ -107,7 +107,7 @@ mod tests {
             assert_eq!(stream.connection(), stream.back().connection());
             back(Subject { stream, id: 70_000 });
             back(Target::Connection(stream));
-            back(Place::of(stream, u32::MAX));
+            back(Place::of(stream, u32::MAX, 0x0102_0304));
         }
         back(Target::Source(v4.into()));
         back(Block { until: u32::MAX });

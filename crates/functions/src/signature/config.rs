@@ -1,6 +1,7 @@
-//! What an operator chooses, and what can be wrong with it. Imports nothing but times.
+//! What an operator chooses, and what can be wrong with it. Imports times and hashes.
 
 use asterism_function::Tick;
+use asterism_function::objects::hash;
 
 /// Bytes of the shortest signature: shorter ones are found everywhere.
 pub const SIGNATURE_BYTES_MIN: usize = 4;
@@ -70,7 +71,7 @@ pub enum Fragments {
 /// What an operator chooses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignatureConfig {
-    /// What to find: 1 to 1,024. All members need the same list.
+    /// What to find: 1 to 1,024. Members may have different lists while they change; an identifier means the same in all.
     pub signatures: Vec<Signature>,
     /// What is done about it. Default: detect.
     pub response: Response,
@@ -110,6 +111,24 @@ impl SignatureConfig {
             pieces_keep_s: 30,
             alert_keep_s: 3_600,
         }
+    }
+
+    /// A number that is the same for lists that say the same of the same signatures, in whatever order.
+    pub(super) fn list(&self) -> u32 {
+        let mut sorted: Vec<&Signature> = self.signatures.iter().collect();
+        sorted.sort_by_key(|signature| signature.id);
+        let digest = sorted.into_iter().fold(0, |digest, signature| {
+            let digest = hash::words(signature.id.into(), signature.carrier as u64, digest);
+            let digest = hash::bytes(
+                &signature.bytes,
+                hash::bytes(signature.message.as_bytes(), digest),
+            );
+            let mut ports = signature.ports.clone();
+            ports.sort_unstable();
+            let ports = ports.into_iter();
+            ports.fold(digest, |digest, port| hash::word(port.into(), digest))
+        });
+        digest as u32
     }
 
     /// All that is wrong.

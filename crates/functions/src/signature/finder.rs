@@ -95,6 +95,8 @@ pub(super) struct Finder {
     last: Couples,
     /// Destination ports that some signature is looked for at: by TCP, by UDP.
     ports: [Couples; 2],
+    /// Names the bytes of all patterns and the shortest piece.
+    list: u32,
     /// Bytes of the longest piece there can be.
     piece_max: usize,
     piece_min: usize,
@@ -143,6 +145,11 @@ impl Finder {
             let by_bytes = bytes_of(one).cmp(bytes_of(other));
             by_bytes.then(other.1.cmp(&one.1)).then(one.0.cmp(&other.0))
         });
+        let list = patterns
+            .iter()
+            .fold(config.min_piece.into(), |list, bytes| {
+                hash::bytes(bytes, list)
+            });
         let longest = patterns.iter().map(|bytes| bytes.len()).max().unwrap_or(1);
         let kind = if ends.len() <= FAST_BYTES_MAX {
             AhoCorasickKind::DFA
@@ -163,6 +170,7 @@ impl Finder {
             first,
             last,
             ports,
+            list: list as u32,
             piece_max: longest - 1,
             piece_min: config.min_piece.into(),
         }
@@ -178,13 +186,10 @@ impl Finder {
         &self.signatures[usize::from(place)]
     }
 
-    /// Names the list: equal on hosts that can share pieces.
-    pub(super) fn schema(&self) -> u64 {
-        self.patterns
-            .iter()
-            .fold(self.piece_min as u64, |schema, bytes| {
-                hash::bytes(bytes, schema)
-            })
+    /// Names the list of bytes: equal on hosts that can share pieces.
+    #[inline(always)]
+    pub(super) fn list(&self) -> u32 {
+        self.list
     }
 
     /// Whether any signature is looked for in a stream.

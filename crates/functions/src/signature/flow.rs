@@ -117,7 +117,8 @@ impl Wire for Stream {
 /// Bits of a sequence number within a block.
 pub(super) const BLOCK_BITS: u32 = 14;
 
-/// 16 KiB of a TCP stream, by sequence number: the pieces of all signatures that begin there are under it.
+/// 16 KiB of a TCP stream, by sequence number, as one list of signatures reads it: the pieces of all signatures that begin
+/// there are under it. Pieces name their bytes by places in a list, so those of another list are under another key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 #[wire(check = Self::is_sane)]
 pub struct Place {
@@ -126,15 +127,18 @@ pub struct Place {
     /// The sequence number of its first byte, divided by 16,384.
     #[wire(u24)]
     pub block: u32,
+    /// Names the list: the same on hosts whose signatures have the same bytes.
+    pub list: u32,
 }
 
 impl Place {
-    /// The place of a sequence number.
+    /// The place of a sequence number, by a list.
     #[inline(always)]
-    pub(super) const fn of(stream: Stream, sequence: u32) -> Self {
+    pub(super) const fn of(stream: Stream, sequence: u32, list: u32) -> Self {
         Self {
             stream,
             block: sequence >> BLOCK_BITS,
+            list,
         }
     }
 
@@ -146,7 +150,8 @@ impl Place {
 impl Key for Place {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
-        hash::word(self.block.into(), self.stream.hash(seed))
+        let word = u64::from(self.list) << 32 | u64::from(self.block);
+        hash::word(word, self.stream.hash(seed))
     }
 }
 

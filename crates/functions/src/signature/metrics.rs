@@ -4,7 +4,7 @@ use asterism_function::OwnMetric;
 
 use super::SignatureState;
 
-pub(super) const METRICS: [OwnMetric; 5] = [
+pub(super) const METRICS: [OwnMetric; 7] = [
     OwnMetric::counter(
         "alerts_total",
         "Alerts of all hosts since this instance started, as it knows.",
@@ -25,10 +25,15 @@ pub(super) const METRICS: [OwnMetric; 5] = [
         "unrecorded_total",
         "Pieces, alerts and blocks of all hosts for which there was no room, and signatures beyond the eighth of one packet.",
     ),
+    OwnMetric::gauge("signatures", "Signatures that this host looks for."),
+    OwnMetric::gauge(
+        "signature_list",
+        "A number that is the same on hosts that look for the same signatures.",
+    ),
 ];
 
 impl SignatureState {
-    /// Appends a value for each of [`METRICS`].
+    /// Appends a value for each of [`METRICS`] but the last two, which are not of the state.
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
         values.extend([self.alerts.begun(), self.blocked.len() as u64]);
         let counters = [&self.short, &self.fragments, &self.unrecorded];

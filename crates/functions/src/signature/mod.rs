@@ -8,9 +8,12 @@
 //! near by, puts the recorded ones together (`finder.rs`). So order, retransmission, overlap, and which segment went
 //! where do not matter.
 //!
+//! Hosts may look for different signatures while a list changes: pieces of a list are found by those who have it alone
+//! (`flow.rs`), and alerts name a signature by its identifier, which the operator gives and keeps.
+//!
 //! Not seen: signatures split so that a part in the middle has fewer than `min_piece` bytes; those split within IP
 //! fragments or over UDP datagrams; what a receiver takes otherwise than the instances, as segments with a wrong checksum
-//! or two that disagree about the same bytes.
+//! or two that disagree about the same bytes; parts of one signature that were seen under different lists.
 
 mod alert;
 mod config;
@@ -74,6 +77,8 @@ impl SignatureState {
 pub struct Signatures {
     config: SignatureConfig,
     finder: Finder,
+    /// Names all that is said of the signatures, for people who compare hosts.
+    list: u32,
 }
 
 impl Signatures {
@@ -86,8 +91,12 @@ impl Signatures {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let finder = Finder::new(&config);
-        Ok(Self { config, finder })
+        let (finder, list) = (Finder::new(&config), config.list());
+        Ok(Self {
+            config,
+            finder,
+            list,
+        })
     }
 
     /// What the operator chose.
@@ -111,9 +120,10 @@ impl Signatures {
             id => Notice {
                 generator: notice::OPERATOR,
                 id,
-                text: self
-                    .signature(id)
-                    .map_or_else(String::new, |signature| signature.message.clone()),
+                text: self.signature(id).map_or_else(
+                    || format!("signature {id}, which this host does not look for"),
+                    |signature| signature.message.clone(),
+                ),
                 member,
                 ..Notice::default()
             },
@@ -140,11 +150,15 @@ impl Signatures {
     }
 
     /// What a state's pieces make up though no alert says so: two instances saw the parts within the lag of each other,
-    /// and no segment near by came since. For the control plane: walks the table, and allocates.
+    /// and no segment near by came since. What was seen under another list is left out. For the control plane: walks the
+    /// table, and allocates.
     #[must_use]
     pub fn unreported(&self, state: &SignatureState) -> Vec<Subject> {
         let mut subjects = Vec::new();
         state.pieces.for_each(|row, pieces| {
+            if row.0.list != self.finder.list() {
+                return;
+            }
             let (stream, mut found) = (row.0.stream, Found::default());
             self.finder.put_together(pieces, &stream, &mut found);
             let ids = found
@@ -224,7 +238,7 @@ impl Signatures {
         let sequence = sequence(&ask);
         if found.all().is_empty() && edges == [None, None] {
             // What two other instances saw within the lag of each other may be known by now.
-            let [place, other] = record::places_before(stream, sequence);
+            let [place, other] = record::places_before(stream, sequence, self.finder.list());
             if ask.pieces.get(&place)?.is_none()
                 && (place == other || ask.pieces.get(&other)?.is_none())
             {
@@ -311,11 +325,12 @@ impl NetworkFunction for Signatures {
 
     fn measure(&self, state: &SignatureState, values: &mut Vec<u64>) {
         state.measure(values);
+        values.extend([self.config.signatures.len() as u64, self.list.into()]);
     }
 
-    /// Pieces name bytes by their place in the list: hosts with different lists would read them differently.
+    /// Which pieces are recorded. The list is none of it: pieces of another one are not read.
     fn schema(&self) -> u64 {
-        hash::word(self.finder.schema(), 0x51_67)
+        hash::word(self.config.min_piece.into(), 0x51_68)
     }
 }
 

@@ -15,7 +15,7 @@ pub const PIECES_MAX: usize = 12;
 pub struct Piece {
     /// Where they begin, in bytes from 64 bytes before the place's first.
     pub offset: u16,
-    /// Which bytes they are: the first in the sorted list of all ends of all signatures that begins with them.
+    /// Which bytes they are, by the list of their place: the first in the sorted list of all ends of all signatures that begins with them.
     pub rank: u16,
     /// How many bytes, and which ends are a segment's.
     shape: u8,

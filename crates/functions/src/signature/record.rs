@@ -17,10 +17,11 @@ const PLACES_MAX: usize = 6;
 /// Bytes before a place from which offsets count: as long as a signature, which may begin in the place before.
 const MARGIN: u32 = 64;
 
-/// Where signatures begin that may end right before a segment, by its sequence number: two places near the border of two, else one.
+/// Where signatures of a list begin that may end right before a segment, by its sequence number: two places near the border of two,
+/// else one.
 #[inline(always)]
-pub(super) fn places_before(stream: Stream, sequence: u32) -> [Place; 2] {
-    [1, MARGIN].map(|bytes| Place::of(stream, sequence.wrapping_sub(bytes)))
+pub(super) fn places_before(stream: Stream, sequence: u32, list: u32) -> [Place; 2] {
+    [1, MARGIN].map(|bytes| Place::of(stream, sequence.wrapping_sub(bytes), list))
 }
 
 /// What is known of a place, and what it is to become.
@@ -57,7 +58,7 @@ impl Signatures {
     ) -> Result<Verdict, Late> {
         let mut places = [None; PLACES_MAX];
         let add = |places: &mut [Option<Place>; PLACES_MAX], sequence| {
-            let place = Some(Place::of(stream, sequence));
+            let place = Some(Place::of(stream, sequence, self.finder.list()));
             if !places.contains(&place)
                 && let Some(free) = places.iter_mut().find(|free| free.is_none())
             {

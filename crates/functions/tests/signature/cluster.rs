@@ -22,7 +22,6 @@ pub(crate) const PASSES: Verdict = Verdict::Forward(PortNumber(1));
 
 /// Instances; what they write waits until [`Cluster::exchange`].
 pub(crate) struct Cluster {
-    pub(crate) function: Signatures,
     members: Vec<Member>,
     pub(crate) tick: u32,
     serial: u64,
@@ -30,6 +29,7 @@ pub(crate) struct Cluster {
 
 struct Member {
     name: OriginName,
+    function: Signatures,
     context: Rc<Context>,
     state: SignatureState,
     emissions: Emissions,
@@ -57,6 +57,7 @@ impl Cluster {
             let state = function.state(&Builder::new(context.clone(), settings));
             Member {
                 name,
+                function: function.clone(),
                 context,
                 state,
                 emissions: Emissions::default(),
@@ -66,7 +67,6 @@ impl Cluster {
         };
         let members = names.iter().copied().map(member).collect();
         Self {
-            function,
             members,
             tick: 1_000,
             serial: 0,
@@ -122,7 +122,7 @@ impl Cluster {
             port: PortNumber(0),
         };
         let packet = Packet::parse(&mut bytes).expect("it was parsed before");
-        call(&self.function, packet, given)
+        call(&member.function, packet, given)
     }
 
     fn end(&mut self, place: usize) {
@@ -131,6 +131,13 @@ impl Cluster {
         for object in 0..SignatureState::OBJECTS.len() as u8 {
             member.state.look(object, Settle);
         }
+    }
+
+    /// Has a member go on with another configuration, as a reload has it.
+    pub(crate) fn take_up(&mut self, place: usize, config: &SignatureConfig) {
+        let member = &mut self.members[place];
+        member.function = made(config);
+        member.function.take_up(&mut member.state);
     }
 
     /// Ends a member: what it wrote since the last exchange is lost.
@@ -179,7 +186,8 @@ impl Cluster {
 
     /// What the pieces make up that no alert tells.
     pub(crate) fn unreported(&self, place: usize) -> Vec<Subject> {
-        self.function.unreported(self.state(place))
+        let member = &self.members[place];
+        member.function.unreported(&member.state)
     }
 
     /// The alerts, demanding that all that live agree on the whole state.

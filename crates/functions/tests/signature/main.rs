@@ -4,6 +4,7 @@
 mod captures;
 mod cluster;
 mod hostile;
+mod lists;
 mod metrics;
 mod packets;
 mod splits;

@@ -138,7 +138,7 @@ static SETTINGS: Section = Section {
                 most: SIGNATURES_MAX,
             },
             default: Default::Unset("refused: there is nothing to find"),
-            meaning: "What to find: a table for each, whose name is what alerts say. All hosts need the same.",
+            meaning: "What to find: a table for each, whose name is what alerts say. `asterism reload` takes up others: reload all hosts.",
         },
         Field {
             name: "response",
@@ -350,6 +350,7 @@ fn wanted(table: &NamedValues) -> Option<Wanted> {
 
 impl FunctionSettings for SignatureSettings {
     type Function = Signatures;
+    const CHANGEABLE: &'static [&'static str] = &["signatures"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Signatures, String> {
         let of = |name| objects::capacity(objects, name);
@@ -362,6 +363,17 @@ impl FunctionSettings for SignatureSettings {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             format!("the signatures cannot be taken: {}", faults.join("; "))
         })
+    }
+
+    /// What to find: all else is what the state was made of, or how it is written.
+    fn change_to(&self, wanted: &Self) -> Option<Vec<String>> {
+        let with_signatures = Self {
+            signatures: wanted.signatures.clone(),
+            ..self.clone()
+        };
+        let is_other = self.signatures != wanted.signatures;
+        let changed = is_other.then(|| "signatures".to_owned());
+        (with_signatures == *wanted).then(|| changed.into_iter().collect())
     }
 
     fn words(&self) -> String {
@@ -444,5 +456,43 @@ mod tests {
             ports: vec![80],
         };
         assert_eq!(*made.config(), SignatureConfig::new(vec![example]));
+    }
+
+    #[test]
+    fn signatures_may_change_while_it_runs_and_nothing_else() {
+        const LIST: &str = "signatures.one = { id = 1, bytes = \"GET /one\" }\n";
+        let read = |text: &str| {
+            let text = format!("[function.signature]\n{text}");
+            let (config, report) = Config::read("test.toml", &text);
+            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+            let Settings::Signature(settings) = config.function.settings else {
+                panic!()
+            };
+            settings
+        };
+        let now = read(LIST);
+        assert_eq!(
+            now.change_to(&read(&format!("# a comment\n{LIST}"))),
+            Some(Vec::new())
+        );
+        for other in [
+            "signatures.one = { id = 1, bytes = \"GET /two\" }".to_owned(),
+            "signatures.two = { id = 1, bytes = \"GET /one\" }".to_owned(),
+            format!("{LIST}signatures.two = {{ id = 2, bytes = \"GET /one\", ports = [80] }}"),
+        ] {
+            let changed = now.change_to(&read(&other)).expect("they can change");
+            assert_eq!(changed, SignatureSettings::CHANGEABLE, "{other}");
+        }
+        for other in [
+            "response = \"block\"",
+            "min_piece = 3",
+            "fragments = \"drop\"",
+        ] {
+            assert_eq!(
+                now.change_to(&read(&format!("{other}\n{LIST}"))),
+                None,
+                "{other}"
+            );
+        }
     }
 }
