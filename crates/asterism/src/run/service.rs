@@ -10,7 +10,7 @@ mod room;
 mod state;
 mod stopped;
 
-pub(super) use ending::TELL_LAST;
+pub use ending::TELL_LAST;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

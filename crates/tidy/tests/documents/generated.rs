@@ -337,6 +337,11 @@ fn bounds() -> String {
             "lost: `lines_lost` of `status`",
         ),
         (
+            "seconds in which a host that stops hands on what it noted last",
+            asterism::run::service::TELL_LAST.as_secs().to_string(),
+            "the rest is lost, and told: `ports-not-logged`, `alerts-not-written`, `flows-not-exported`",
+        ),
+        (
             "scenario files of one call",
             asterism::scenario::FILES_MAX.to_string(),
             "none is run",

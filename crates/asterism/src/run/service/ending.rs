@@ -10,7 +10,7 @@ use crate::run::journal::Event;
 use crate::run::worker::Phase;
 
 /// How long what was noted last may take to be handed to who writes it and sent. That thread then has its own time for the last lines.
-pub(in crate::run) const TELL_LAST: Duration = Duration::from_secs(2);
+pub const TELL_LAST: Duration = Duration::from_secs(2);
 /// How long it may take to count what was not taken within that time.
 const COUNT_LAST: Duration = Duration::from_millis(200);
 /// How often it is looked whether more of it came.
