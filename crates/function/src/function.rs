@@ -15,6 +15,11 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortNumber(pub u16);
 
+/// The port by which a host's control side speaks to the function, with frames that it writes itself, so that what it has to say takes the
+/// packets' path into the state. No configuration can have so many ports. To a stage of a chain it speaks by
+/// [`Chain::control`](crate::chain::Chain::control).
+pub const CONTROL: PortNumber = PortNumber(u16::MAX);
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {

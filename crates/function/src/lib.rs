@@ -34,7 +34,9 @@ pub use asterism_state::{
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::Emissions;
-pub use function::{Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act};
+pub use function::{
+    CONTROL, Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act,
+};
 pub use own::{
     CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnMetric, OwnReason,
     check_own,

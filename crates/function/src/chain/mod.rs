@@ -8,6 +8,8 @@
 //! A stage's call is a transaction of its own: it asks, acts and is committed before the next stage is called, so a call that is
 //! late is repeated alone. The packet is parked at its place in the chain ([`Place`]), which is a port number.
 //!
+//! What the host's control side tells a stage ([`Chain::control`]) ends at that stage: no other one sees it.
+//!
 //! This file holds the chain and the walk; `stage.rs` what one stage is, `place.rs` where packets are, `names.rs` what
 //! objects are called. Costs a call by address
 //! and what surrounds it, some 110 instructions a stage.
@@ -26,8 +28,9 @@ use asterism_state::{
 
 use crate::ask::Ask;
 use crate::emissions::Emissions;
-use crate::function::{NetworkFunction, PortNumber, Verdict};
+use crate::function::{CONTROL, NetworkFunction, PortNumber, Verdict};
 use crate::own::{CHAIN_METRICS_MAX, OwnMetric, OwnReason, check_counts};
+use crate::reason::Reason;
 pub use place::Place;
 use stage::Running;
 pub use stage::{OnFailure, Stage, StageTally};
@@ -129,6 +132,13 @@ impl Chain {
     pub fn question(stage: usize, question: u32) -> Option<u32> {
         let fits = stage < STAGES_MAX && question >> QUESTION_BITS == 0;
         fits.then_some((stage as u32) << QUESTION_BITS | question)
+    }
+
+    /// The port by which the host's control side speaks to the stage of this number: to it a frame comes by [`CONTROL`]. `None` when
+    /// there can be no such stage. What comes by [`CONTROL`] itself is for no stage, and dropped.
+    #[must_use]
+    pub fn control(stage: usize) -> Option<PortNumber> {
+        (stage < STAGES_MAX).then(|| Place::told(stage).port())
     }
 }
 
@@ -240,6 +250,48 @@ impl ChainState {
         }
     }
 
+    /// Hands a stage what the control side tells it. A stage that would send it on does not know what it says.
+    #[cold]
+    #[inline(never)]
+    fn told(
+        &mut self,
+        packet: Packet<'_>,
+        (context, emissions): (&Rc<Context>, &mut Emissions),
+        at: Place,
+    ) -> Result<Verdict, Late> {
+        let last = self.stages.len() - 1;
+        let here = (at.stage(), CONTROL);
+        let Some(stage) = self.stages.get_mut(here.0).filter(|_| !at.is_copy()) else {
+            return Ok(Verdict::Drop(Reason::NotForUs));
+        };
+        if context.is_foreseeing() {
+            stage.foresee(packet, here, context, emissions);
+            return context.act().map(|()| Verdict::Consumed);
+        }
+        let before = emissions.mark();
+        let result = if context.is_traced() {
+            stage.call_traced(packet, here, context, emissions)
+        } else {
+            stage.call(packet, here, context, emissions)
+        };
+        if emissions.mark() != before {
+            emissions.redirect(Emissions::kept(before), |port| at.leave(port, last));
+            stage.copied(emissions.take_made());
+        }
+        let reason = match result {
+            Err(late) => {
+                self.late_at.set(at);
+                return Err(late);
+            }
+            Ok(Verdict::Consumed) => return Ok(Verdict::Consumed),
+            Ok(Verdict::Forward(_)) => Reason::NotForUs,
+            Ok(Verdict::Drop(reason)) => reason,
+        };
+        // Nothing is handed on, whatever is done with packets when the stage fails.
+        stage.fails(reason);
+        Ok(Verdict::Drop(reason))
+    }
+
     fn find(&self, object: u8) -> Option<(usize, u8)> {
         let &(stage, number) = self.found.get(usize::from(object))?;
         Some((stage.into(), number))
@@ -321,7 +373,13 @@ impl NetworkFunction for Chain {
             emissions,
             port,
         } = ask;
-        let at = Place::entered(port, self.stages.len() - 1);
+        let at = match Place::of(port) {
+            Some(place) if place.is_told() => {
+                return state.told(packet, (context, emissions), place);
+            }
+            Some(place) => place,
+            None => Place::entered(port, self.stages.len() - 1),
+        };
         if context.is_foreseeing() {
             state.foresee(packet, (context, emissions), at);
             // What is found out in this pass is no verdict: it ends late, as every function's does.

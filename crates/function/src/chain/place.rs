@@ -11,6 +11,8 @@ impl Place {
     const WITHIN: u16 = 0x8000;
     /// The packet is a copy that ends at the stage.
     const COPY: u16 = 0x4000;
+    /// The packet is what the host's control side tells the stage, and ends there.
+    const TOLD: u16 = 0x2000;
 
     /// The place that a port number says, if it says one.
     #[inline(always)]
@@ -45,7 +47,7 @@ impl Place {
     /// The stage.
     #[inline(always)]
     pub(super) fn stage(self) -> usize {
-        usize::from((self.0 & !Self::WITHIN & !Self::COPY) >> 1)
+        usize::from((self.0 & !Self::WITHIN & !Self::COPY & !Self::TOLD) >> 1)
     }
 
     /// The stage's port by which the packet comes.
@@ -59,6 +61,17 @@ impl Place {
     #[must_use]
     pub fn is_copy(self) -> bool {
         self.0 & Self::COPY != 0
+    }
+
+    /// Whether the packet is what the control side tells the stage.
+    #[inline(always)]
+    pub(super) fn is_told(self) -> bool {
+        self.0 & Self::TOLD != 0
+    }
+
+    /// Where the control side speaks to a stage.
+    pub(super) fn told(stage: usize) -> Self {
+        Self(Self::at(stage, 0).0 | Self::TOLD)
     }
 
     pub(super) fn copy(self) -> Self {
@@ -101,6 +114,10 @@ mod tests {
         assert_eq!(second.leave(PortNumber(5), 2), PortNumber(5));
         assert_eq!(Place::of(second.copy().port()), Some(second.copy()));
         assert_eq!(second.copy().stage(), 1);
+        let told = Place::told(2);
+        assert_eq!(Place::of(told.port()), Some(told));
+        assert!(told.is_told() && !told.is_copy() && !second.is_told());
+        assert_eq!((told.stage(), told.side()), (2, PortNumber(0)));
         let turned = Place::of(second.leave(PortNumber(0), 2)).unwrap();
         assert_eq!((turned.stage(), turned.side()), (0, PortNumber(1)));
     }

@@ -2,20 +2,18 @@
 //! did not answer, and when it answered again. All of it joins. Imports `asterism_forwarding` and `asterism_function`.
 //!
 //! Checks are made by a host's control side. It tells the function of a result by a frame on a port of its own
-//! ([`CONTROL`]), which no port of the outside world has, so that results take the packets' path into the state.
+//! ([`CONTROL`](asterism_function::CONTROL)), which no port of the outside world has, so that results take the packets' path into the state.
 
 use asterism_forwarding::Connection;
 use asterism_function::objects::hash;
 use asterism_function::{
-    Act, Ask, At, BadBytes, Endpoint, Late, PortNumber, Protocol, Reader, Reason, Single, TcpFlags,
-    Tick, Vacancy, Value, Verdict, Wire, Writer, layout,
+    Act, Ask, At, BadBytes, Endpoint, Late, Protocol, Reader, Reason, Single, TcpFlags, Tick,
+    Vacancy, Value, Verdict, Wire, Writer, layout,
 };
 
 use super::{Backend, Balancer, BalancerState, Flow, Pool, Service};
 use crate::mutant::{self, Mutant};
 
-/// The port by which a host's control side speaks to the function. No configuration can have so many ports.
-pub const CONTROL: PortNumber = PortNumber(u16::MAX);
 /// Seconds for which a vote counts after it was given.
 pub const VOTE_SECONDS: Tick = 30;
 /// Seconds after which a host's unchanged vote is written again.

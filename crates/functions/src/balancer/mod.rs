@@ -38,13 +38,14 @@ use asterism_function::{
 
 use crate::nat::ConfigFault;
 
+pub use asterism_function::CONTROL;
 pub use config::{
     BACKENDS_MAX, Backend, BalancerConfig, Choice, Mode, PASSIVE_MAX, SERVICE_BACKENDS_MAX,
     SERVICES_MAX, Service, WEIGHT_MAX,
 };
 pub use flow::{Flow, Kept};
 pub use fragment::Led;
-pub use health::{CONTROL, FAILURES, Finding, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
+pub use health::{FAILURES, Finding, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
 pub use look::{BACKENDS_QUESTION, BackendRecord};
 pub use maglev::{Maglev, PLACES};
 

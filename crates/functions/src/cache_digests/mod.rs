@@ -34,7 +34,7 @@ pub use refusal::Refusal;
 pub use report::{Directory, Known, read_directory, read_mask};
 pub use told::{FRAME_BLOCKS_MAX, block_frame, head_frame};
 
-pub use crate::balancer::CONTROL;
+pub use asterism_function::CONTROL;
 
 /// What the instances share.
 #[state]
