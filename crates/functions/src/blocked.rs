@@ -1,5 +1,5 @@
-//! Who is blocked, as functions that block tell it: a part of their `report`. For the control plane. Imports `asterism_function`,
-//! `notice`, `records`.
+//! Who is blocked, as functions that block tell it: a part of their `report`. For the control plane. And for how long blocks are held.
+//! Imports `asterism_function`, `notice`, `records`.
 
 use asterism_function::{BadBytes, Reader, Tick, Wire, Writer};
 
@@ -9,6 +9,29 @@ use crate::records::Record;
 
 /// The question of a `report` that [`BlockedRecord`]s answer: one for each entry, also of blocks that are over and not forgotten yet.
 pub const BLOCKED_QUESTION: u32 = notice::QUESTION - 2;
+
+/// The longest block, in seconds: a week.
+pub const SECONDS_MAX: Tick = 7 * 24 * 3_600;
+
+/// Seconds that an entry of each idle class is held: a block is in the first class that is no shorter. Times that people write,
+/// close together where blocks are short: those are many when a table fills.
+pub(crate) const HELD_S: [Tick; 8] = [
+    60,
+    300,
+    600,
+    1_800,
+    3_600,
+    6 * 3_600,
+    24 * 3_600,
+    SECONDS_MAX,
+];
+
+/// The class of a block that lasts so long: a place in [`HELD_S`].
+pub(crate) fn held_class(seconds: Tick) -> u8 {
+    let longer = |held: &&Tick| **held < seconds;
+    let class = HELD_S.iter().take_while(longer).count();
+    class.min(HELD_S.len() - 1) as u8
+}
 
 /// Something that is blocked.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! The library of network functions.
 pub mod balancer;
 pub mod blocked;
+pub mod by_hand;
 pub mod cache_digests;
 pub mod firewall;
 pub mod host;

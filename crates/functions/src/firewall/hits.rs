@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use asterism_function::{BadBytes, Reader, Wire, Writer};
 
 use super::rules::{Action, Rule};
-use super::{Firewall, FirewallState};
+use super::{BY_HAND, Firewall, FirewallState};
 use crate::blocked::{self, BlockedRecord};
+use crate::by_hand;
 use crate::notice::{self, End, read_text, write_text};
 use crate::records::Record;
 
@@ -93,6 +94,7 @@ impl Firewall {
         state.blocked.for_each_from(range, |row, block, _| {
             let by = match by_number.get(&block.rule) {
                 Some(rule) => format!("line {}: {}", rule.line, rule.text),
+                None if block.rule == BY_HAND => by_hand::BY_HAND.to_owned(),
                 None => "a rule that this host does not have now".to_owned(),
             };
             let record = BlockedRecord {

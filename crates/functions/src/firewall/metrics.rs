@@ -29,7 +29,7 @@ pub(super) const METRICS: [OwnMetric; 9] = [
     ),
     OwnMetric::gauge(
         "blocked_sources",
-        "Sources that rules blocked, of all hosts; they count for little longer than they are blocked.",
+        "Sources that rules blocked, or somebody by hand, of all hosts; they count for little longer than they are blocked.",
     ),
     OwnMetric::gauge(
         "events",

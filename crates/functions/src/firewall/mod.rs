@@ -22,18 +22,20 @@ mod track;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Act, Ask, At, Builder, Counter, Counters, Fragment, Late, Map, NetworkFunction, OwnMetric,
-    PortNumber, Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
+    Act, Ask, At, Builder, CONTROL, Counter, Counters, Fragment, Late, Map, NetworkFunction,
+    OwnMetric, PortNumber, Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
 };
 
-use crate::blocked::BLOCKED_QUESTION;
+use crate::blocked::{BLOCKED_QUESTION, HELD_S};
 pub use crate::host::Host;
 use crate::mutant::{self, Mutant};
 use crate::notice;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
 pub use hits::{HITS_QUESTION, RuleHits};
-pub use note::{Block, Datagram, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
+pub use note::{
+    BY_HAND, Block, Datagram, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject,
+};
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
 pub use track::{IdleTimes, Track};
@@ -55,7 +57,7 @@ pub struct FirewallState {
     pub links: WindowedCounters<u32>,
     /// Fragmented datagrams whose first fragment passed.
     pub fragments: Map<Datagram, ()>,
-    /// Sources that are blocked.
+    /// Sources that are blocked, by rules or by hand.
     pub blocked: Map<Host, Block>,
     /// New flows by the number of the rule that decided on them; 0 is the default. And by what was decided, under numbers of their
     /// own (`metrics.rs`).
@@ -293,7 +295,7 @@ impl NetworkFunction for Firewall {
             ),
             links: builder.windowed_counters("links", LINK_COUNTERS_MAX, HANDSHAKES),
             fragments: builder.table("fragments", config.fragments_max, &FRAGMENTS_IDLE),
-            blocked: builder.table("blocked", config.blocked_max, &note::BLOCK_IDLE),
+            blocked: builder.table("blocked", config.blocked_max, &HELD_S),
             hits: builder.counters("hits", 2 * rules_max),
             events: builder.table("events", config.events_max, &config::EVENT_IDLE),
             blocks_without_room: builder.counter("blocks_without_room"),
@@ -307,6 +309,7 @@ impl NetworkFunction for Firewall {
             PortNumber(0) => Link::Inside,
             _ if mutant::active(Mutant::SidesMistaken) => Link::Inside,
             PortNumber(1) => Link::Outside,
+            CONTROL => return Self::told(ask),
             _ => return Ok(Verdict::Drop(Reason::NotForUs)),
         };
         if Self::is_blocked(&ask)? {

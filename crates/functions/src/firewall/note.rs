@@ -4,8 +4,8 @@ use asterism_function::{Key, Packet, Tick, Value, Wire};
 
 use super::flow::{Direction, Flow};
 use super::rules::{Action, Link};
-use super::text::BLOCK_SECONDS_MAX;
 use super::track::has_ports;
+use crate::blocked::held_class;
 use crate::host::Host;
 use crate::notice::{End, Notice, Outcome};
 
@@ -23,22 +23,9 @@ pub struct Block {
     /// For how long it was blocked, in seconds.
     #[wire(varint)]
     pub seconds: Tick,
-    /// By which rule, as [`Rule::number`](super::Rule::number).
+    /// By which rule, as [`Rule::number`](super::Rule::number), or [`BY_HAND`].
     pub rule: u32,
 }
-
-/// Seconds that an entry of each idle class is held: a block is in the first class that is no shorter. Times that people write,
-/// close together where blocks are short: those are many when a table fills.
-pub(super) const BLOCK_IDLE: [Tick; 8] = [
-    60,
-    300,
-    600,
-    1_800,
-    3_600,
-    6 * 3_600,
-    24 * 3_600,
-    BLOCK_SECONDS_MAX as Tick,
-];
 
 impl Block {
     /// A block that begins now.
@@ -51,12 +38,12 @@ impl Block {
     }
 
     fn class(&self) -> u8 {
-        let longer = |idle: &&Tick| **idle < self.seconds;
-        let class = BLOCK_IDLE.iter().take_while(longer).count();
-        class.min(BLOCK_IDLE.len() - 1) as u8
+        held_class(self.seconds)
     }
 }
 
+/// The number of no rule, but of blocks by hand: the default has it, which blocks nobody.
+pub const BY_HAND: u32 = 0;
 /// The number of no rule, but of the limit on half-open connections of a source: the default has it, which is never noted.
 pub const HALF_OPEN: u32 = 0;
 /// The same of the limit of a destination.
@@ -189,6 +176,7 @@ impl Datagram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocked::{HELD_S, SECONDS_MAX};
     use asterism_function::{Reader, Writer, laws};
     use core::net::Ipv4Addr;
 
@@ -224,20 +212,10 @@ mod tests {
 
     #[test]
     fn a_block_is_held_as_long_as_it_lasts_and_by_no_longer_class_than_needed() {
-        for seconds in [
-            1,
-            59,
-            60,
-            61,
-            600,
-            601,
-            3_600,
-            86_401,
-            BLOCK_SECONDS_MAX as Tick,
-        ] {
+        for seconds in [1, 59, 60, 61, 600, 601, 3_600, 86_401, SECONDS_MAX] {
             let class = usize::from(Block::new(5, seconds, 1).class());
-            assert!(BLOCK_IDLE[class] >= seconds, "{seconds} s");
-            assert!(class == 0 || BLOCK_IDLE[class - 1] < seconds, "{seconds} s");
+            assert!(HELD_S[class] >= seconds, "{seconds} s");
+            assert!(class == 0 || HELD_S[class - 1] < seconds, "{seconds} s");
         }
         // What a member of another build may write has a class, too.
         assert_eq!(Block::new(5, Tick::MAX, 1).class(), 7);

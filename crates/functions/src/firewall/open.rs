@@ -1,12 +1,13 @@
-//! New flows, and all that is dropped. Imports `mod.rs`'s state and function, and what lies beside it.
+//! New flows, all that is dropped, and who is blocked by hand. Imports `mod.rs`'s state and function, and what lies beside it.
 
 use asterism_function::{Act, Ask, At, Late, Reason, Single, Tally, Vacancy, Verdict};
 
 use super::flow::{Direction, Flow};
-use super::note::{Block, Event, Subject};
+use super::note::{BY_HAND, Block, Event, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
 use super::{Firewall, FirewallState, first_fragment, metrics, other, remember};
+use crate::by_hand::{self, Order};
 use crate::host::Host;
 
 /// What is written whatever a rule decides.
@@ -168,6 +169,23 @@ impl Firewall {
                 None => Change::NoRoom,
             },
         })
+    }
+
+    /// Blocks a source by hand, or lifts its block, whichever rule began it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn told(ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
+        let (source, block) = match Order::read(ask.packet().bytes()) {
+            Some(Order::Block { source, seconds }) => {
+                (source, Some(Block::new(ask.now(), seconds, BY_HAND)))
+            }
+            Some(Order::Unblock(source)) => (source, None),
+            Some(Order::UnblockConnection(_)) | None => {
+                return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+            }
+        };
+        let change = by_hand::Change::new(&ask.blocked, source, block)?;
+        Ok(change.write(&mut ask.act()?.blocked))
     }
 
     /// Drops a packet that fits no flow, once no other instance can have seen what would make it fit.

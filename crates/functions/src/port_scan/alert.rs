@@ -3,12 +3,15 @@
 
 use core::cmp::Ordering;
 
-use asterism_function::{BadBytes, Key, Protocol, Reader, Tick, Value, Wire, Writer, layout};
+use asterism_function::{
+    Ask, BadBytes, Key, Late, Protocol, Reader, Reason, Tick, Value, Verdict, Wire, Writer, layout,
+};
 
 use super::handshakes::{Flood, Service};
 use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
 use crate::blocked::{self, BlockedRecord};
+use crate::by_hand::{BY_HAND, Block, Change, Order};
 use crate::host::Host;
 use crate::notice::{self, End, Notice, Outcome};
 
@@ -97,14 +100,6 @@ impl Value for Alert {
     }
 }
 
-/// A source that is blocked. Joins: the latest end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
-pub struct Block {
-    /// From this time on it is not.
-    #[join(max)]
-    pub until: Tick,
-}
-
 /// A destination port under the volume policy.
 ///
 /// Joins: the later window, of one window the smaller start (more counts as volume: a member that began it later
@@ -188,7 +183,11 @@ impl PortScan {
                         source: End::host(row.0),
                         destination: End::default(),
                         until: block.until,
-                        by: "it scanned".to_owned(),
+                        by: match block.is_by_hand() {
+                            true => BY_HAND,
+                            false => "it scanned",
+                        }
+                        .to_owned(),
                     };
                     blocked::write(&record, out);
                 });
@@ -210,6 +209,23 @@ impl PortScan {
             }
         });
         more.map(|next| next + WATCHED_FROM)
+    }
+
+    /// Blocks a source by hand, or lifts its block, whoever began it. Its trails stay: if it goes on it is blocked again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn told(ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
+        let (source, block) = match Order::read(ask.packet().bytes()) {
+            Some(Order::Block { source, seconds }) => {
+                (source, Some(Block::by_hand(ask.now(), seconds)))
+            }
+            Some(Order::Unblock(source)) => (source, None),
+            Some(Order::UnblockConnection(_)) | None => {
+                return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+            }
+        };
+        let change = Change::new(&ask.blocked, source, block)?;
+        Ok(change.write(&mut ask.act()?.blocked))
     }
 
     fn of_scan(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
@@ -318,16 +334,11 @@ mod tests {
             start_bits: number(draw, 5, 4),
             blocked_until: number(draw, 6, 4) as u32,
         };
-        let block = |draw: u64| Block {
-            until: number(draw, 7, 9) as u32,
-        };
         for draw in 0..2_000 {
             let draws = [draw, draw + 10_000, draw + 20_000];
             let [a, b, c] = draws.map(alert);
             laws::value(a, b, c);
             let [a, b, c] = draws.map(watch);
-            laws::value(a, b, c);
-            let [a, b, c] = draws.map(block);
             laws::value(a, b, c);
         }
     }
@@ -352,7 +363,8 @@ mod tests {
             hosts: 2,
             methods: Methods::ACK,
         });
-        back(Block { until: u32::MAX });
+        back(Block::found(u32::MAX));
+        back(Block::by_hand(7, 600));
         back(Watch {
             window: 900,
             start_bits: 1 << 50,

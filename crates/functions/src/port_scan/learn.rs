@@ -149,9 +149,7 @@ impl PortScan {
             (Response::Detect, _) => Change::None,
             (Response::Block { .. }, Some(at)) if now < at.value.until => Change::None,
             (Response::Block { block_s }, at) => {
-                let block = Block {
-                    until: now.saturating_add(block_s),
-                };
+                let block = Block::found(now.saturating_add(block_s));
                 match at {
                     Some(at) => Change::Update(at, block),
                     None => Change::Insert(ask.blocked.vacancy()?, block),

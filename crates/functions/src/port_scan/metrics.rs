@@ -13,7 +13,10 @@ pub(super) const METRICS: [OwnMetric; 5] = [
         "alerts_total",
         "Alerts of all hosts since this instance started, as it knows.",
     ),
-    OwnMetric::gauge("blocked_sources", "Sources that are blocked."),
+    OwnMetric::gauge(
+        "blocked_sources",
+        "Sources that are blocked, for a scan or by hand.",
+    ),
     OwnMetric::gauge(
         "watched_ports",
         "Destination ports whose volume is measured, or that are blocked for it.",

@@ -23,12 +23,13 @@ mod volume;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, OwnMetric, PortNumber, Reason,
-    Tick, Verdict, Window, WindowedCountMin, state,
+    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, OwnMetric, PortNumber,
+    Reason, Tick, Verdict, Window, WindowedCountMin, state,
 };
 
+pub use crate::by_hand::Block;
 pub use crate::host::Host;
-pub use alert::{Alert, Block, Subject, Watch};
+pub use alert::{Alert, Subject, Watch};
 pub use config::{FloodPolicy, PortScanConfig, Response, VolumePolicy};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use trail::{Class, Methods, Prober, Shape, Trail};
@@ -46,7 +47,7 @@ use volume::Traffic;
 pub struct PortScanState {
     /// What each source probed lately.
     pub trails: Map<Prober, Trail>,
-    /// Sources that are blocked.
+    /// Sources that are blocked, for a scan or by hand.
     pub blocked: Map<Host, Block>,
     /// Scans found: one for each source, class and shape.
     pub alerts: Map<Subject, Alert>,
@@ -145,6 +146,7 @@ impl PortScan {
     fn uncommon(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
         match Clue::of_uncommon(ask.packet()) {
             Some((source, clue)) => self.handle(ask, source, clue),
+            None if ask.port() == CONTROL => Self::told(ask),
             None => Ok(Verdict::Forward(forward(&ask))),
         }
     }
@@ -221,11 +223,13 @@ impl PortScan {
         Ok(Verdict::Forward(out))
     }
 
-    /// Whether the packet's source is blocked. Who was exempted since is not, whatever others still hold against him.
+    /// Whether the packet's source is blocked. Who was exempted since is not, whatever others still hold against him, but by hand.
     #[inline(always)]
     fn is_blocked(&self, ask: &Ask<'_, PortScanState>, source: &Host) -> Result<bool, Late> {
         let block = ask.blocked.get(source)?;
-        Ok(block.is_some_and(|block| ask.now() < block.value.until && !self.is_exempt(source)))
+        Ok(block.is_some_and(|block| {
+            ask.now() < block.value.until && (block.value.is_by_hand() || !self.is_exempt(source))
+        }))
     }
 
     /// Whether a source never raises an alert.
@@ -317,7 +321,7 @@ impl NetworkFunction for PortScan {
                 config.trails_max,
                 &[config.window_s.saturating_mul(2)],
             ),
-            blocked: builder.table("blocked", config.alerts_max, &[block_s]),
+            blocked: builder.table("blocked", config.alerts_max, &Block::idle(block_s)),
             alerts: builder.table("alerts", config.alerts_max, &[config.alert_keep_s]),
             // Every port there is, even if one of four instances should see most of them first.
             volume: builder.counters("volume", if config.volume.is_some() { 1 << 18 } else { 1 }),

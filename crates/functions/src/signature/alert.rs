@@ -1,11 +1,12 @@
-//! What all instances know of the signatures found. Imports `mod.rs`'s state, `flow`, `blocked`.
+//! What all instances know of the signatures found, and of who is blocked. Imports `mod.rs`'s state and function, `flow`, `blocked`, `by_hand`.
 
 use asterism_function::objects::hash;
-use asterism_function::{Key, Tick, Value, Wire};
+use asterism_function::{Ask, Key, Late, Reason, Tick, Value, Verdict, Wire};
 
-use super::SignatureState;
 use super::flow::{Stream, Target};
+use super::{SignatureState, Signatures};
 use crate::blocked::{self, BlockedRecord};
+use crate::by_hand::{self, BY_HAND, Change, Order};
 use crate::notice::End;
 
 /// What an alert is about: there is one for each stream and signature.
@@ -43,24 +44,87 @@ pub struct Block {
     pub until: Tick,
 }
 
-/// A part of who is blocked. Where to go on.
-pub(super) fn blocks(state: &SignatureState, range: (u32, u32), out: &mut Vec<u8>) -> Option<u32> {
-    state.blocked.for_each_from(range, |row, block, _| {
-        let (source, destination) = match row.0 {
-            Target::Source(host) => (End::host(host), End::default()),
-            Target::Connection(stream) => (
-                End::endpoint(stream.source),
-                End::endpoint(stream.destination),
-            ),
-        };
-        let record = BlockedRecord {
-            source,
-            destination,
-            until: block.until,
-            by: "a signature was found".to_owned(),
-        };
-        blocked::write(&record, out);
-    })
+/// Cursors from here on are of sources that are blocked by hand.
+const BY_HAND_FROM: u32 = 1 << 31;
+
+/// A part of who is blocked: for a signature, then by hand. Where to go on.
+pub(super) fn blocks(
+    state: &SignatureState,
+    (cursor, count): (u32, u32),
+    out: &mut Vec<u8>,
+) -> Option<u32> {
+    if cursor >= BY_HAND_FROM {
+        let range = (cursor - BY_HAND_FROM, count);
+        let more = state.by_hand.for_each_from(range, |row, block, _| {
+            let record = BlockedRecord {
+                source: End::host(row.0),
+                destination: End::default(),
+                until: block.until,
+                by: BY_HAND.to_owned(),
+            };
+            blocked::write(&record, out);
+        });
+        return more.map(|next| next + BY_HAND_FROM);
+    }
+    let more = state
+        .blocked
+        .for_each_from((cursor, count), |row, block, _| {
+            let (source, destination) = match row.0 {
+                Target::Source(host) => (End::host(host), End::default()),
+                Target::Connection(stream) => (
+                    End::endpoint(stream.source),
+                    End::endpoint(stream.destination),
+                ),
+            };
+            let record = BlockedRecord {
+                source,
+                destination,
+                until: block.until,
+                by: "a signature was found".to_owned(),
+            };
+            blocked::write(&record, out);
+        });
+    more.or(Some(BY_HAND_FROM))
+}
+
+impl Signatures {
+    /// Blocks a source by hand, or lifts the block of a source or of a connection, whoever began it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn told(ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
+        match Order::read(ask.packet().bytes()) {
+            Some(Order::Block { source, seconds }) => {
+                let block = by_hand::Block::by_hand(ask.now(), seconds);
+                let change = Change::new(&ask.by_hand, source, Some(block))?;
+                Ok(change.write(&mut ask.act()?.by_hand))
+            }
+            Some(Order::Unblock(source)) => {
+                let changes = (
+                    Change::new(&ask.by_hand, source, None),
+                    Change::new(&ask.blocked, Target::Source(source), None),
+                );
+                let (by_hand, found) = ask.all(changes)?;
+                let mut act = ask.act()?;
+                by_hand.write(&mut act.by_hand);
+                Ok(found.write(&mut act.blocked))
+            }
+            Some(Order::UnblockConnection([source, destination])) => {
+                let change = |is_tcp| {
+                    let stream = Stream {
+                        source,
+                        destination,
+                        is_tcp,
+                    };
+                    Change::new(&ask.blocked, Target::Connection(stream.connection()), None)
+                };
+                let (tcp, udp) = ask.all((change(true), change(false)))?;
+                let mut act = ask.act()?;
+                tcp.write(&mut act.blocked);
+                Ok(udp.write(&mut act.blocked))
+            }
+            None => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
+        }
+    }
 }
 
 #[cfg(test)]

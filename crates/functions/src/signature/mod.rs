@@ -24,8 +24,8 @@ mod pieces;
 mod record;
 
 use asterism_function::{
-    Ask, Builder, Counter, Fragment, Key, Late, Map, NetworkFunction, OwnMetric, PortNumber,
-    Reason, Single, TcpFlags, Verdict, objects::hash, state,
+    Ask, Builder, CONTROL, Counter, Fragment, Key, Late, Map, NetworkFunction, OwnMetric,
+    PortNumber, Reason, Single, TcpFlags, Verdict, objects::hash, state,
 };
 
 pub use alert::{Alert, Block, Subject};
@@ -37,6 +37,7 @@ pub use flow::{Place, Stream, Target};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 
 use crate::blocked::BLOCKED_QUESTION;
+use crate::by_hand;
 use crate::host::Host;
 use crate::notice::{self, End, Notice, Outcome};
 use finder::{Finder, Found};
@@ -46,8 +47,10 @@ use finder::{Finder, Found};
 pub struct SignatureState {
     /// Pieces of signatures, by place of a stream.
     pub pieces: Map<Place, Pieces>,
-    /// Connections or sources that are blocked.
+    /// Connections or sources that are blocked for a signature.
     pub blocked: Map<Target, Block>,
+    /// Sources that are blocked by hand, whichever the response blocks.
+    pub by_hand: Map<Host, by_hand::Block>,
     /// Signatures found: one for each stream and signature.
     pub alerts: Map<Subject, Alert>,
     /// TCP segments that carry fewer bytes than the shortest piece: not looked at.
@@ -184,6 +187,43 @@ impl Signatures {
         ask: &Ask<'_, SignatureState>,
         stream: Option<&Stream>,
     ) -> Result<Option<Reason>, Late> {
+        if !ask.by_hand.is_empty() {
+            return self.refused_by_hand(ask, stream);
+        }
+        self.refused_for_signature(ask, stream)
+    }
+
+    /// While anybody is blocked by hand: why the packet is refused, by hand or not.
+    #[inline(never)]
+    fn refused_by_hand(
+        &self,
+        ask: &Ask<'_, SignatureState>,
+        stream: Option<&Stream>,
+    ) -> Result<Option<Reason>, Late> {
+        let block = match Host::ends(ask.packet()) {
+            Some((source, _)) => ask.by_hand.get(&source),
+            None => Ok(None),
+        };
+        let found = self.refused_for_signature(ask, stream);
+        let (block, found) = ask.all((block, found))?;
+        let is_blocked = block.is_some_and(|block| ask.now() < block.value.until);
+        Ok(if is_blocked {
+            Some(Reason::Blocked)
+        } else {
+            found
+        })
+    }
+
+    /// The same for a signature that was found. Costs a comparison while nobody is blocked.
+    #[inline(always)]
+    fn refused_for_signature(
+        &self,
+        ask: &Ask<'_, SignatureState>,
+        stream: Option<&Stream>,
+    ) -> Result<Option<Reason>, Late> {
+        if ask.blocked.is_empty() {
+            return Ok(None);
+        }
         let (target, reason) = match (self.config.response, stream) {
             (Response::BlockConnection { .. }, Some(stream)) => (
                 Target::Connection(stream.connection()),
@@ -192,21 +232,25 @@ impl Signatures {
             (Response::BlockSource { .. }, Some(stream)) => {
                 (Target::Source(stream.source.0), Reason::Blocked)
             }
-            (Response::BlockSource { .. }, None) => {
-                let packet = ask.packet();
-                let source = match (packet.ipv4_source(), packet.ipv6_source()) {
-                    (Some(source), _) => Host::from(source),
-                    (_, Some(source)) => Host::from(source),
-                    _ => return Ok(None),
-                };
-                (Target::Source(source), Reason::Blocked)
-            }
+            (Response::BlockSource { .. }, None) => match Host::ends(ask.packet()) {
+                Some((source, _)) => (Target::Source(source), Reason::Blocked),
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         };
         let block = ask.blocked.get(&target)?;
         Ok(block
             .is_some_and(|block| ask.now() < block.value.until)
             .then_some(reason))
+    }
+
+    /// What is neither TCP nor UDP.
+    #[inline(never)]
+    fn other(ask: Ask<'_, SignatureState>) -> Result<Verdict, Late> {
+        match ask.port() {
+            CONTROL => Self::told(ask),
+            _ => Ok(Verdict::Forward(forward(&ask))),
+        }
     }
 
     #[inline(never)]
@@ -264,6 +308,7 @@ impl NetworkFunction for Signatures {
         SignatureState {
             pieces: builder.table("pieces", config.pieces_max, &[config.pieces_keep_s.max(1)]),
             blocked: builder.table("blocked", config.alerts_max, &[block_s]),
+            by_hand: builder.table("by_hand", config.alerts_max, &by_hand::Block::idle(1)),
             alerts: builder.table("alerts", config.alerts_max, &[config.alert_keep_s.max(1)]),
             short: builder.counter("short"),
             fragments: builder.counter("fragments"),
@@ -282,7 +327,7 @@ impl NetworkFunction for Signatures {
             return Ok(Verdict::Drop(reason));
         }
         let Some(stream) = stream else {
-            return Ok(Verdict::Forward(forward(&ask)));
+            return Self::other(ask);
         };
         if packet.payload().is_empty() || !self.finder.is_watched(&stream) {
             return Ok(Verdict::Forward(forward(&ask)));

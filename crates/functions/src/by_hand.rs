@@ -1,0 +1,257 @@
+//! Sources that an operator blocks by hand, and whose block he lifts: how the control side tells a function that blocks, by frames on the
+//! port [`CONTROL`](asterism_function::CONTROL), and what becomes of its table. Imports `asterism_function`, `blocked`, `host`.
+
+use asterism_function::objects::TableAct;
+use asterism_function::{
+    At, BadBytes, Key, Late, Map, Reader, Reason, Single, Tick, Vacancy, Value, Verdict, Wire,
+    Writer,
+};
+
+use crate::blocked::{HELD_S, SECONDS_MAX, held_class};
+use crate::host::Host;
+
+/// What a [`BlockedRecord`](crate::blocked::BlockedRecord) says of who was blocked by hand.
+pub const BY_HAND: &str = "by hand";
+
+/// The Ethernet type of local experiments (IEEE 802).
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+const PAYLOAD_AT: usize = 14;
+
+/// What an operator has a function do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// To drop what a source sends, for 1 to [`SECONDS_MAX`] seconds from when the function is told.
+    Block {
+        /// The source.
+        source: Host,
+        /// For how long, in seconds.
+        seconds: Tick,
+    },
+    /// To drop nothing any more because it is from this source.
+    Unblock(Host),
+    /// The same of connections between two ends, whoever began them: of TCP and of UDP.
+    UnblockConnection([(Host, u16); 2]),
+}
+
+impl Order {
+    /// The frame that tells a function of it.
+    #[must_use]
+    pub fn frame(&self) -> Vec<u8> {
+        let mut frame = vec![0; PAYLOAD_AT];
+        frame[PAYLOAD_AT - 2..].copy_from_slice(&ETHERTYPE);
+        self.encode(&mut Writer::new(&mut frame, &[]));
+        frame
+    }
+
+    /// What a frame tells; `None` if it is no such frame.
+    pub(crate) fn read(frame: &[u8]) -> Option<Self> {
+        if frame.get(PAYLOAD_AT - 2..PAYLOAD_AT)? != ETHERTYPE {
+            return None;
+        }
+        let mut input = Reader::new(frame.get(PAYLOAD_AT..)?, &[]);
+        let order = Self::decode(&mut input).ok()?;
+        input.is_empty().then_some(order)
+    }
+}
+
+const BLOCK: u8 = 1;
+const UNBLOCK: u8 = 2;
+const UNBLOCK_CONNECTION: u8 = 3;
+
+impl Wire for Order {
+    fn encode(&self, out: &mut Writer<'_>) {
+        match self {
+            Self::Block { source, seconds } => {
+                out.u8(BLOCK);
+                source.encode(out);
+                out.u32(*seconds);
+            }
+            Self::Unblock(source) => {
+                out.u8(UNBLOCK);
+                source.encode(out);
+            }
+            Self::UnblockConnection(ends) => {
+                out.u8(UNBLOCK_CONNECTION);
+                for (host, port) in ends {
+                    host.encode(out);
+                    out.u16(*port);
+                }
+            }
+        }
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
+        let kind = input.u8()?;
+        let first = Host::decode(input)?;
+        match kind {
+            BLOCK => match input.u32()? {
+                seconds @ 1..=SECONDS_MAX => Ok(Self::Block {
+                    source: first,
+                    seconds,
+                }),
+                _ => Err(BadBytes),
+            },
+            UNBLOCK => Ok(Self::Unblock(first)),
+            UNBLOCK_CONNECTION => {
+                let first = (first, input.u16()?);
+                let second = (Host::decode(input)?, input.u16()?);
+                Ok(Self::UnblockConnection([first, second]))
+            }
+            _ => Err(BadBytes),
+        }
+    }
+}
+
+/// A source that is blocked, by hand or by what a function found. Joins: the one that ends last, whole; of two that end together the one
+/// by hand.
+///
+/// Entries are never touched, so one is held from when its block was written, or later: for at least as long as the block lasts, if
+/// its idle class is that of the block that ends last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
+#[join(max)]
+#[value(idle_class = Self::class)]
+pub struct Block {
+    /// From this time on it is not, in seconds of the cluster's time.
+    pub until: Tick,
+    /// For how long it was blocked by hand, in seconds; 0: a function did.
+    #[wire(varint)]
+    pub by_hand_s: Tick,
+}
+
+impl Block {
+    /// A block by a function, whose table holds all of those for one time.
+    pub(crate) const fn found(until: Tick) -> Self {
+        Self {
+            until,
+            by_hand_s: 0,
+        }
+    }
+
+    /// A block by hand that begins now.
+    pub(crate) const fn by_hand(now: Tick, seconds: Tick) -> Self {
+        Self {
+            until: now.saturating_add(seconds),
+            by_hand_s: seconds,
+        }
+    }
+
+    /// Whether it was by hand.
+    #[must_use]
+    pub const fn is_by_hand(&self) -> bool {
+        self.by_hand_s != 0
+    }
+
+    /// Seconds that entries of a table are held, by their idle class: blocks by a function first.
+    pub(crate) fn idle(found_s: Tick) -> [Tick; HELD_S.len() + 1] {
+        core::array::from_fn(|class| match class {
+            0 => found_s,
+            _ => HELD_S[class - 1],
+        })
+    }
+
+    fn class(&self) -> u8 {
+        match self.by_hand_s {
+            0 => 0,
+            seconds => 1 + held_class(seconds),
+        }
+    }
+}
+
+/// What becomes of a table's entry.
+#[derive(Debug)]
+pub(crate) enum Change<K, V> {
+    /// There is none to remove.
+    None,
+    Update(At<Single<K>, V>, V),
+    Insert(Vacancy, K, V),
+    /// With a generation of its own: no copy of what is removed brings it back, wherever it comes from.
+    Remove(At<Single<K>, V>),
+    NoRoom,
+}
+
+impl<K: Key, V: Value> Change<K, V> {
+    /// A block of `key` that is written, or its end.
+    pub(crate) fn new(table: &Map<K, V>, key: K, block: Option<V>) -> Result<Self, Late> {
+        let known = table.get(&key)?;
+        Ok(match (known, block) {
+            (Some(at), Some(block)) => Self::Update(at, block),
+            (Some(at), None) => Self::Remove(at),
+            (None, None) => Self::None,
+            (None, Some(block)) => match table.vacancy()? {
+                Some(vacancy) => Self::Insert(vacancy, key, block),
+                None => Self::NoRoom,
+            },
+        })
+    }
+
+    /// What becomes of the frame that told it.
+    pub(crate) fn write(self, table: &mut TableAct<'_, Single<K>, V>) -> Verdict {
+        match self {
+            Self::None => {}
+            Self::Update(at, block) => table.update(&at, block),
+            Self::Insert(vacancy, key, block) => table.insert(vacancy, key, block),
+            Self::Remove(at) => table.remove(&at),
+            Self::NoRoom => return Verdict::Drop(Reason::TableFull),
+        }
+        Verdict::Consumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::laws;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    fn orders() -> [Order; 4] {
+        let source = Ipv4Addr::new(192, 0, 2, 7).into();
+        [
+            Order::Block { source, seconds: 1 },
+            Order::Block {
+                source: Ipv6Addr::LOCALHOST.into(),
+                seconds: SECONDS_MAX,
+            },
+            Order::Unblock(source),
+            Order::UnblockConnection([(source, 9), (Ipv6Addr::LOCALHOST.into(), 80)]),
+        ]
+    }
+
+    #[test]
+    fn orders_come_back_from_their_frames_and_nothing_else_does() {
+        for order in orders() {
+            let frame = order.frame();
+            assert_eq!(Order::read(&frame), Some(order));
+            for length in 0..frame.len() {
+                assert_eq!(Order::read(&frame[..length]), None, "{order:?}: {length}");
+            }
+            assert_eq!(Order::read(&[&frame[..], &[0]].concat()), None);
+            let mut other = frame.clone();
+            other[PAYLOAD_AT - 1] = 0;
+            assert_eq!(Order::read(&other), None, "of another protocol");
+        }
+        for seconds in [0, SECONDS_MAX + 1, Tick::MAX] {
+            let source = Ipv4Addr::LOCALHOST.into();
+            assert_eq!(Order::read(&Order::Block { source, seconds }.frame()), None);
+        }
+    }
+
+    #[test]
+    fn blocks_join_as_the_law_says_and_are_held_as_long_as_they_last() {
+        let block = |draw: u64| match draw % 3 {
+            0 => Block::found((draw % 7) as Tick),
+            _ => Block::by_hand((draw % 5) as Tick, (1 + draw / 5 % 4) as Tick),
+        };
+        for draw in 0..500 {
+            laws::value(block(draw), block(draw * 7 + 1), block(draw * 5 + 2));
+        }
+        let idle = Block::idle(7);
+        assert_eq!(idle[usize::from(Block::found(Tick::MAX).class())], 7);
+        for seconds in [1, 60, 61, 86_401, SECONDS_MAX] {
+            let class = usize::from(Block::by_hand(5, seconds).class());
+            assert!(idle[class] >= seconds, "{seconds} s");
+        }
+        // What a member of another build may write has a class, too.
+        assert!(usize::from(Block::by_hand(5, Tick::MAX).class()) < idle.len());
+        assert!(Block::by_hand(5, 1).is_by_hand() && !Block::found(6).is_by_hand());
+    }
+}
