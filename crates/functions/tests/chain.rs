@@ -3,18 +3,24 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use asterism_function::chain::{Chain, Stage};
+use asterism_function::chain::{Chain, OnFailure, Stage};
 use asterism_function::testkit::{START_TICK, Testkit, late_everywhere, measured};
 use asterism_function::{
-    Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags, Verdict, build,
+    CONTROL, Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags,
+    Verdict, build,
 };
+use asterism_functions::by_hand::Order;
+use asterism_functions::firewall::{Firewall, FirewallConfig, FirewallState, read_rules};
 use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig};
 use asterism_functions::nat::{
     BY_INSIDE, Interface, Nat, NatConfig, NatState, Prefix, Route, Side,
 };
 use asterism_functions::pass_through::{Access, PassThrough, PassThroughState};
-use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
+use asterism_functions::port_scan::{PortScan, PortScanConfig, PortScanState, Response};
 use asterism_functions::records::read_records;
+use asterism_functions::signature::{
+    Carrier, Signature, SignatureConfig, SignatureState, Signatures,
+};
 
 const INSIDE: PortNumber = PortNumber(0);
 const OUTSIDE: PortNumber = PortNumber(1);
@@ -254,6 +260,100 @@ fn a_stage_is_asked_for_a_report_by_its_number() {
     }
     assert_eq!(Chain::question(8, interval), None);
     assert_eq!(Chain::question(1, 1 << 29), None);
+}
+
+/// What the control side tells a stage comes to it and no other, wherever it stands, also one that gets copies; a stage that does not know
+/// what it says drops it, as do the numbers of no stage. Of each answer late it fares alike.
+#[test]
+fn a_stage_is_told_whom_to_block_by_its_number() {
+    let chain = || {
+        let signatures = SignatureConfig::new(vec![Signature {
+            id: 1,
+            message: String::new(),
+            bytes: b"EVIL-stuf7+X".to_vec(),
+            carrier: Carrier::Any,
+            ports: Vec::new(),
+        }]);
+        let rules = FirewallConfig {
+            rules: read_rules("default allow\n").unwrap(),
+            settle_us: 0,
+            ..FirewallConfig::default()
+        };
+        let watch = Stage::new("watch", Arc::new(Signatures::new(signatures).unwrap()));
+        let stages = vec![
+            Stage::new("count", Arc::new(count())).on_failure(OnFailure::Bypass),
+            Stage::new("scan", Arc::new(scan())),
+            watch.mirrors(),
+            Stage::new("nat", Arc::new(nat())),
+            Stage::new("guard", Arc::new(Firewall::new(rules))),
+        ];
+        Chain::new(stages).unwrap()
+    };
+    let source = Ipv4Addr::new(10, 0, 0, 1);
+    let outside = Ipv4Addr::new(203, 0, 113, 1);
+    let order = |source: Ipv4Addr| Order::Block {
+        source: source.into(),
+        seconds: 60,
+    };
+    let at = |stage| Chain::control(stage).unwrap();
+    let mut kit = Testkit::new(chain());
+    let blocked = |kit: &Testkit<Chain>| {
+        let state = kit.state();
+        [
+            state.stage::<PortScanState>(1).unwrap().blocked.len(),
+            state.stage::<SignatureState>(2).unwrap().by_hand.len(),
+            state.stage::<FirewallState>(4).unwrap().blocked.len(),
+        ]
+    };
+    let mut steps = Vec::new();
+    let mut told = |kit: &mut Testkit<Chain>, port, frame: Vec<u8>| {
+        let verdict = kit.packet(port, &frame).verdict;
+        steps.push((0, port, frame));
+        verdict
+    };
+    assert_eq!(
+        told(&mut kit, at(1), order(source).frame()),
+        Verdict::Consumed
+    );
+    assert_eq!(blocked(&kit), [1, 0, 0]);
+    assert_eq!(
+        told(&mut kit, at(2), order(source).frame()),
+        Verdict::Consumed
+    );
+    assert_eq!(blocked(&kit), [1, 1, 0]);
+    assert_eq!(
+        told(&mut kit, at(4), order(outside).frame()),
+        Verdict::Consumed
+    );
+    assert_eq!(blocked(&kit), [1, 1, 1]);
+    let tcp = |address, port| Endpoint::new(address, port, Protocol::TCP);
+    let remote = tcp(Ipv4Addr::new(198, 51, 100, 7), 443);
+    let syn = |from| segment(tcp(from, 2_000), remote, TcpFlags::SYN);
+    let dropped = Verdict::Drop(Reason::Blocked);
+    assert_eq!(told(&mut kit, INSIDE, syn(source)), dropped);
+    // Another one's packet has the blocked address where the last stage sees it.
+    let other = Ipv4Addr::new(10, 0, 0, 2);
+    assert_eq!(told(&mut kit, INSIDE, syn(other)), dropped);
+    let tally = |kit: &Testkit<Chain>, stage: usize, reason| {
+        kit.state().tallies().nth(stage).unwrap().dropped(reason)
+    };
+    assert_eq!(tally(&kit, 1, Reason::Blocked), 1);
+    assert_eq!(tally(&kit, 4, Reason::Blocked), 1);
+    let lift = Order::Unblock(outside.into()).frame();
+    assert_eq!(told(&mut kit, at(4), lift), Verdict::Consumed);
+    assert_eq!(
+        told(&mut kit, INSIDE, syn(other)),
+        Verdict::Forward(OUTSIDE)
+    );
+    // It does not know the frame, and whatever is done when it fails nobody else gets it.
+    let unknown = Verdict::Drop(Reason::NotForUs);
+    assert_eq!(told(&mut kit, at(0), order(source).frame()), unknown);
+    assert_eq!(tally(&kit, 0, Reason::NotForUs), 1);
+    assert_eq!(told(&mut kit, at(5), order(source).frame()), unknown);
+    assert_eq!(told(&mut kit, CONTROL, order(source).frame()), unknown);
+    assert_eq!(Chain::control(8), None);
+    assert_eq!(blocked(&kit), [1, 1, 0]);
+    late_everywhere(chain, &steps);
 }
 
 /// Stages measure what their functions do alone, each under its name; a chain may have more metrics than a function.

@@ -1,6 +1,7 @@
 //! The firewall: connections in every order, instances that know parts of them, and hostile packets.
 
 mod blocks;
+mod by_hand;
 mod cluster;
 mod connections;
 mod floods;

@@ -1,5 +1,6 @@
 //! The port-scan IDPS over real captures, over evidence that is split between instances, and over hostile packets.
 
+mod by_hand;
 mod capture;
 mod cluster;
 mod flood;

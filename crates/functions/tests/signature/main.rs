@@ -1,6 +1,7 @@
 //! The signature function: every split of a signature over several instances, real captures against a slow and sure way to
 //! find the same, and hostile packets.
 
+mod by_hand;
 mod captures;
 mod cluster;
 mod hostile;
