@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::config::functions::Functions;
 use crate::control::client::Which;
-use crate::control::{Ask, audit, backends, blocked, commands, digests, rules, traffic};
+use crate::control::{Ask, audit, backends, blocked, by_hand, commands, digests, rules, traffic};
 use crate::output::Output;
 use crate::{
     check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold, scenario,
@@ -20,8 +20,8 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done; what was to be shown holds
   1  it ran, and what was to be shown does not hold (demo, test), packets were lost on the way (replay), nothing was opened
-     (decrypt), the host could not start or go on (run), there is no such entry (state get), or a host did not take the epoch
-     (epoch --hand)
+     (decrypt), the host could not start or go on (run), there is no such entry (state get), a host did not take the epoch
+     (epoch --hand), or somebody was not blocked, nobody was, or still is (block, unblock)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers
@@ -117,6 +117,10 @@ pub enum Command {
     Backends(backends::BackendsArguments),
     /// Show whom a firewall, or a detector of scans or signatures, blocks: until when and what for, over all hosts
     Blocked(blocked::BlockedArguments),
+    /// Block a source by hand, at a running host's firewall or detector of scans or signatures, and so at all hosts
+    Block(by_hand::BlockArguments),
+    /// Lift the block of a source before its time, whoever began it, at all hosts
+    Unblock(by_hand::UnblockArguments),
     /// Show a firewall's rules, and on how many new flows each decided, over all hosts
     Rules(rules::RulesArguments),
     /// Show what the hosts of a cluster see of traffic: the heaviest flows, who talks to whom, what each protocol carries
@@ -225,6 +229,8 @@ pub(crate) fn run_with(
         Command::Digests(arguments) => digests::digests(&arguments, &mut output),
         Command::Backends(arguments) => backends::backends(&arguments, &mut output),
         Command::Blocked(arguments) => blocked::blocked(&arguments, &mut output),
+        Command::Block(arguments) => by_hand::block(&arguments, &mut output),
+        Command::Unblock(arguments) => by_hand::unblock(&arguments, &mut output),
         Command::Rules(arguments) => rules::rules(&arguments, &mut output),
         Command::Traffic(arguments) => traffic::traffic(&arguments, &mut output),
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),

@@ -44,20 +44,23 @@ fn blocked_text(document: &BlockedDocument) -> String {
     if document.blocked.is_empty() {
         return "nobody is blocked\n".to_owned();
     }
-    let line = |block: &BlockDocument| {
-        let who = match (&block.source, &block.destination) {
-            (Some(source), Some(destination)) => format!("{source} with {destination}"),
-            (Some(source), None) => source.clone(),
-            (None, Some(destination)) => format!("all to {destination}"),
-            (None, None) => "all".to_owned(),
-        };
-        let until = match (&block.until, block.seconds) {
-            (Some(until), Some(seconds)) => format!("until {until}, {seconds} s more"),
-            _ => "for ever".to_owned(),
-        };
-        format!("{who} by {}, {until}: {}\n", block.function, block.by)
+    let blocked = document.blocked.iter();
+    blocked.map(|block| line(block) + "\n").collect()
+}
+
+/// A block in a line.
+pub(super) fn line(block: &BlockDocument) -> String {
+    let who = match (&block.source, &block.destination) {
+        (Some(source), Some(destination)) => format!("{source} with {destination}"),
+        (Some(source), None) => source.clone(),
+        (None, Some(destination)) => format!("all to {destination}"),
+        (None, None) => "all".to_owned(),
     };
-    document.blocked.iter().map(line).collect()
+    let until = match (&block.until, block.seconds) {
+        (Some(until), Some(seconds)) => format!("until {until}, {seconds} s more"),
+        _ => "for ever".to_owned(),
+    };
+    format!("{who} by {}, {until}: {}", block.function, block.by)
 }
 
 #[cfg(test)]

@@ -17,7 +17,9 @@ use crate::config::Cluster;
 use crate::epochs::EpochFile;
 use crate::run::backends;
 use crate::run::blocked;
+use crate::run::by_hand;
 use crate::run::caches;
+use crate::run::journal::Event;
 use crate::run::requests::{Request, Sought};
 use crate::run::rules;
 use crate::run::traffic;
@@ -112,8 +114,8 @@ impl Command {
 pub struct Desk {
     /// The cluster that the host is of.
     cluster: Cluster,
-    /// The host, once its threads run.
-    view: OnceLock<Arc<View>>,
+    /// The host, once its threads run, and where it is told what is to be logged.
+    host: OnceLock<(Arc<View>, SyncSender<Event>)>,
     commands: SyncSender<Command>,
 }
 
@@ -123,15 +125,15 @@ impl Desk {
     pub fn new(cluster: Cluster, commands: SyncSender<Command>) -> Desk {
         Desk {
             cluster,
-            view: OnceLock::new(),
+            host: OnceLock::new(),
             commands,
         }
     }
 
-    /// The host runs, and can be looked at.
-    pub fn open(&self, view: Arc<View>) {
+    /// The host runs, and can be looked at. What others have it do is told to `events`.
+    pub fn open(&self, view: Arc<View>, events: SyncSender<Event>) {
         // It is said once.
-        let _ = self.view.set(view);
+        let _ = self.host.set((view, events));
     }
 
     /// Answers a request.
@@ -180,16 +182,35 @@ impl Desk {
             Ask::Digests { url } => in_json(&caches::look(self.view()?, url.as_deref())?),
             Ask::Backends => in_json(&backends::look(self.view()?)?),
             Ask::Blocked => in_json(&blocked::look(self.view()?)?),
+            Ask::Block {
+                source,
+                seconds,
+                function,
+            } => {
+                let host = self.host()?;
+                let function = function.as_deref();
+                in_json(&by_hand::block(host, source, seconds, function)?)
+            }
+            Ask::Unblock { source, function } => in_json(&by_hand::unblock(
+                self.host()?,
+                source,
+                function.as_deref(),
+            )?),
             Ask::Rules => in_json(&rules::look(self.view()?)?),
             Ask::Traffic(wanted) => in_json(&traffic::look(self.view()?, wanted)?),
         }
     }
 
-    /// What can be seen of the host. Its threads start within a moment; a host that waits to be named has none.
+    /// What can be seen of the host.
     fn view(&self) -> Result<&View, Refused> {
+        Ok(self.host()?.0)
+    }
+
+    /// The same, with where its events go. Its threads start within a moment; a host that waits to be named has none.
+    fn host(&self) -> Result<(&View, &SyncSender<Event>), Refused> {
         for _ in 0..STARTING_TRIES_MAX {
-            if let Some(view) = self.view.get() {
-                return Ok(view);
+            if let Some((view, events)) = self.host.get() {
+                return Ok((view, events));
             }
             std::thread::park_timeout(STARTING_TRIED_EVERY);
         }

@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod backends;
 pub mod blocked;
+pub mod by_hand;
 pub mod client;
 pub mod commands;
 pub mod desk;
@@ -18,6 +19,8 @@ pub mod server;
 pub mod show;
 pub mod sites;
 pub mod traffic;
+
+use std::net::IpAddr;
 
 use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
 use serde::{Deserialize, Serialize};
@@ -76,6 +79,24 @@ pub enum Ask {
     Backends,
     /// Whom functions block.
     Blocked,
+    /// To block a source by hand.
+    Block {
+        /// The source.
+        source: IpAddr,
+        /// For how long.
+        seconds: u32,
+        /// At this function or stage only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<String>,
+    },
+    /// To lift the block of a source.
+    Unblock {
+        /// The source.
+        source: IpAddr,
+        /// At this function or stage only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<String>,
+    },
     /// A firewall's rules, and how often each decided.
     Rules,
     /// What the hosts see of traffic.

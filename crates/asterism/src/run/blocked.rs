@@ -37,6 +37,9 @@ pub struct BlockDocument {
     pub by: String,
 }
 
+/// Why nobody can be blocked at a host.
+pub(super) const NOBODY_BLOCKS: &str = "this host's function blocks nobody: it needs [function.firewall], [function.port-scan] or [function.signature], alone or in a chain";
+
 /// Whether a function blocks.
 pub(crate) fn blocks(settings: &Settings) -> bool {
     matches!(
@@ -51,10 +54,7 @@ pub(crate) fn blocks(settings: &Settings) -> bool {
 /// None of them blocks, or the instance does not tell; in words.
 pub fn look(view: &View) -> Result<BlockedDocument, String> {
     if view.blocking.is_empty() {
-        return Err(
-            "this host's function blocks nobody: it needs [function.firewall], [function.port-scan] or [function.signature], alone or in a chain"
-                .to_owned(),
-        );
+        return Err(NOBODY_BLOCKS.to_owned());
     }
     let now = view.tick();
     let mut blocked = Vec::new();
@@ -72,7 +72,7 @@ pub fn look(view: &View) -> Result<BlockedDocument, String> {
     Ok(BlockedDocument { blocked })
 }
 
-fn block(function: &str, record: &BlockedRecord, now: Tick) -> BlockDocument {
+pub(super) fn block(function: &str, record: &BlockedRecord, now: Tick) -> BlockDocument {
     let ends = record.until != Tick::MAX;
     BlockDocument {
         function: function.to_owned(),

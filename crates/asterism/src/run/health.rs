@@ -12,7 +12,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
-use asterism_function::{Endpoint, Protocol};
+use asterism_function::{CONTROL, Endpoint, Protocol};
 use asterism_functions::balancer::Finding;
 
 use super::journal::Event;
@@ -143,7 +143,9 @@ fn check_all(mut targets: Vec<Target>, checks: &Checks, teller: &Teller, ends: &
                     is_down,
                 };
                 let _ = teller.requests.try_send(Request::Tell {
+                    port: CONTROL,
                     frame: finding.frame().into(),
+                    called: None,
                 });
             }
         }

@@ -4,12 +4,13 @@
 //! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`journal.rs`) and ends them in
 //! order. `board.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
 //! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web
-//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of whom functions block, `backends.rs` of a
+//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of whom functions block, `by_hand.rs` how somebody is blocked and unblocked by hand, `backends.rs` of a
 //! balancer's backends, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
 
 pub mod backends;
 pub mod blocked;
 pub mod board;
+pub mod by_hand;
 pub mod caches;
 pub(crate) mod collector;
 mod epochs;

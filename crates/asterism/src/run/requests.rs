@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use asterism_engine::{Repaired, TracedPacket};
+use asterism_function::PortNumber;
 use asterism_state::audit::LeafSet;
 use asterism_state::{Shown, Since};
 
@@ -69,8 +70,12 @@ pub enum Request {
     },
     /// Something that the control side tells the function, by a frame.
     Tell {
-        /// The frame, as from the port [`CONTROL`](asterism_functions::balancer::CONTROL).
+        /// As from this port: [`CONTROL`](asterism_function::CONTROL), or that of a chain's stage.
+        port: PortNumber,
+        /// The frame.
         frame: Box<[u8]>,
+        /// Told whether the function was called, if anybody waits for it.
+        called: Option<SyncSender<bool>>,
     },
     /// A saved state, in parts.
     Restore {

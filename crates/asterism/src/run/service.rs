@@ -258,7 +258,7 @@ impl Service<'_, '_> {
             requests.clone(),
             channel.snapshots(),
         ));
-        desk.open(view.clone());
+        desk.open(view.clone(), event_sender.clone());
         if let Some(address) = config.host.metrics {
             metrics::server::start(address, view.clone())
                 .map_err(|error| format!("the host was not started: {error}"))?;

@@ -15,7 +15,6 @@ use asterism_engine::port::LinkState;
 use asterism_engine::transport::Bell;
 use asterism_engine::{Instance, Repair, Repaired, StopReason, TracedPacket};
 use asterism_function::NetworkFunction;
-use asterism_functions::balancer::CONTROL;
 use asterism_placement::Time;
 use asterism_state::{Since, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -353,10 +352,15 @@ impl<F: NetworkFunction> Worker<F> {
                 repair: self.instance.begin_repair(object, leaves, removes),
                 reply,
             }),
-            Request::Tell { frame } => {
+            Request::Tell {
+                port,
+                frame,
+                called,
+            } => {
                 // What finds no room is told again.
-                if !self.is_still {
-                    self.instance.inject(now, CONTROL, &frame);
+                let is_called = !self.is_still && self.instance.inject(now, port, &frame);
+                if let Some(called) = called {
+                    let _ = called.try_send(is_called);
                 }
                 None
             }

@@ -1,9 +1,10 @@
-//! What a function tells of its state.
+//! What a function tells of its state, and what it is told.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
-use asterism_function::Tick;
 use asterism_function::chain::Chain;
+use asterism_function::{CONTROL, PortNumber, Tick};
 use asterism_functions::records::{Record, read_records};
 
 use super::{ANSWER_MAX, View};
@@ -54,6 +55,11 @@ impl Asked {
             .and_then(|stage| Chain::question(stage, question))
             .unwrap_or(question)
     }
+
+    /// By which port it is told something.
+    fn control(self) -> PortNumber {
+        self.stage.and_then(Chain::control).unwrap_or(CONTROL)
+    }
 }
 
 impl View {
@@ -63,6 +69,26 @@ impl View {
         let seconds = self.uptime_us() / 1_000_000;
         let zero = self.clock.wall_at_zero();
         zero.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+
+    /// Tells the function, or a stage of it, something by a frame, as the first instance has it.
+    ///
+    /// # Errors
+    /// It was not called; in words.
+    pub fn tell(&self, asked: Asked, frame: Vec<u8>) -> Result<(), String> {
+        let (port, frame) = (asked.control(), frame.into());
+        let told = |called| Request::Tell {
+            port,
+            frame,
+            called: Some(called),
+        };
+        match self.ask(0, Duration::ZERO, told)? {
+            true => Ok(()),
+            false => Err(
+                "the host takes nothing up now: it starts, drains, or what it wrote last is still on its way; see `asterism status`, and try again"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// Calls `each` for all records of the answer to a question.

@@ -3,6 +3,7 @@
 mod audit;
 mod backends;
 mod blocked;
+mod by_hand;
 mod caches;
 mod epochs;
 mod eve;

@@ -120,7 +120,7 @@ object!(
 object!(
     BLOCKED,
     "function.firewall.state.blocked",
-    "Sources that a rule blocks.",
+    "Sources that a rule blocks, or somebody by hand.",
     [
         placement(REPLICATED),
         delay(),

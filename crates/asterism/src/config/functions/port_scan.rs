@@ -71,7 +71,7 @@ object!(
 object!(
     BLOCKED,
     "function.port-scan.state.blocked",
-    "Sources that are blocked.",
+    "Sources that are blocked, for a scan or by hand.",
     [
         placement(REPLICATED),
         delay(),

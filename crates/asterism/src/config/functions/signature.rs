@@ -74,7 +74,18 @@ object!(
 object!(
     BLOCKED,
     "function.signature.state.blocked",
-    "Connections or sources that are blocked.",
+    "Connections or sources that are blocked for a signature.",
+    [
+        placement(REPLICATED),
+        delay(),
+        absent(DROP),
+        capacity("8_192")
+    ]
+);
+object!(
+    BY_HAND,
+    "function.signature.state.by_hand",
+    "Sources that are blocked by hand.",
     [
         placement(REPLICATED),
         delay(),
@@ -118,6 +129,7 @@ pub(super) const SIGNATURE: Described = Described {
     objects: &[
         described("pieces", ObjectKind::Table, &PIECES),
         described("blocked", ObjectKind::Table, &BLOCKED),
+        described("by_hand", ObjectKind::Table, &BY_HAND),
         described("alerts", ObjectKind::Table, &ALERTS),
         described("short", ObjectKind::Counter, &SHORT),
         described("fragments", ObjectKind::Counter, &FRAGMENTS),
@@ -356,7 +368,7 @@ impl FunctionSettings for SignatureSettings {
         let of = |name| objects::capacity(objects, name);
         Signatures::new(SignatureConfig {
             pieces_max: of("pieces"),
-            alerts_max: of("alerts").max(of("blocked")),
+            alerts_max: of("alerts").max(of("blocked")).max(of("by_hand")),
             ..config(self)
         })
         .map_err(|faults| {

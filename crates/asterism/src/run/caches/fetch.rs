@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asterism_engine::clock::MonotonicClock;
+use asterism_function::CONTROL;
 use asterism_functions::cache_digests::squid::{self, HEADER_BYTES, Header};
 use asterism_functions::cache_digests::{
     BLOCK_BYTES, FRAME_BLOCKS_MAX, Head, Known, Refusal, block_frame, head_frame,
@@ -187,9 +188,13 @@ impl Fetcher {
             let blocks =
                 blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
             for frame in blocks.chain([head_frame(cache, &head)]) {
-                let frame = frame.into();
+                let told = Request::Tell {
+                    port: CONTROL,
+                    frame: frame.into(),
+                    called: None,
+                };
                 // It waits while the instance has many requests; it takes them between bursts.
-                if self.teller.requests.send(Request::Tell { frame }).is_err() {
+                if self.teller.requests.send(told).is_err() {
                     return Err(Refusal::NotKept);
                 }
             }

@@ -1,0 +1,290 @@
+//! `asterism block` and `asterism unblock`: an operator blocks a source by hand, or lifts its block before its time.
+
+use std::net::IpAddr;
+
+use asterism_functions::blocked::SECONDS_MAX;
+use clap::Args;
+
+use super::Ask;
+use super::blocked::line;
+use super::client::Which;
+use super::commands::{WITHIN, with_answer};
+use crate::command_line::End;
+use crate::config::value::{self, show_duration};
+use crate::output::{Output, Schema};
+use crate::run::by_hand::{BlockingDocument, RefusedDocument, UnblockingDocument};
+
+/// What `asterism block` is told.
+#[derive(Args, Clone, Debug)]
+pub struct BlockArguments {
+    /// Whose packets are dropped, such as 192.0.2.7 or 2001:db8::7
+    #[arg(value_parser = address)]
+    pub address: IpAddr,
+    /// For how long: 1s to 7d, such as 10m or 2h
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    pub seconds: u32,
+    /// By this function, or stage of a chain, alone; without it by each that blocks
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// At which host.
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// What `asterism unblock` is told.
+#[derive(Args, Clone, Debug)]
+pub struct UnblockArguments {
+    /// Whose packets are let through again, and whose connections
+    #[arg(value_parser = address)]
+    pub address: IpAddr,
+    /// By this function, or stage of a chain, alone; without it by each that blocks
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// At which host.
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// The schema of `asterism block`.
+pub const BLOCK: Schema = Schema {
+    name: "asterism.block",
+    version: 1,
+};
+/// The schema of `asterism unblock`.
+pub const UNBLOCK: Schema = Schema {
+    name: "asterism.unblock",
+    version: 1,
+};
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    let instead = "write an address such as 192.0.2.7 or 2001:db8::7";
+    match text.parse::<IpAddr>() {
+        Ok(address) if address.is_multicast() => {
+            Err(format!("no packet is from a multicast address: {instead}"))
+        }
+        Ok(address) => Ok(address),
+        Err(_) if text.contains('/') => Err(format!(
+            "one address is blocked at a time: {instead}; for a network write a rule of a firewall, such as `drop any from {text}`"
+        )),
+        Err(_) => match text.parse::<std::net::SocketAddr>() {
+            Ok(endpoint) => Err(format!(
+                "all that an address sends is blocked, whatever its port: write {}",
+                endpoint.ip()
+            )),
+            Err(_) => Err(format!("this is no address: {instead}")),
+        },
+    }
+}
+
+fn seconds(text: &str) -> Result<u32, String> {
+    let instead = "write 1s to 7d, such as 10m or 2h";
+    let time = value::duration(text).map_err(|mistake| format!("{}: {instead}", mistake.wrong))?;
+    if time.subsec_nanos() != 0 {
+        return Err(format!("blocks last whole seconds: {instead}"));
+    }
+    match u32::try_from(time.as_secs()) {
+        Ok(seconds @ 1..=SECONDS_MAX) => Ok(seconds),
+        _ => Err(format!(
+            "{} is too {}: {instead}",
+            show_duration(time),
+            match time.is_zero() {
+                true => "short",
+                false => "long",
+            }
+        )),
+    }
+}
+
+/// `asterism block`.
+pub fn block(arguments: &BlockArguments, output: &mut Output<'_>) -> End {
+    let request = Ask::Block {
+        source: arguments.address,
+        seconds: arguments.seconds,
+        function: arguments.function.clone(),
+    };
+    let mut is_done = false;
+    let which = &arguments.which;
+    let end = with_answer(
+        which,
+        &request,
+        WITHIN,
+        output,
+        |document: BlockingDocument, output| {
+            is_done = document.refused.is_empty();
+            match output.json() {
+                true => output.document(BLOCK, &document),
+                false => output.text(&blocking_text(&document)),
+            }
+        },
+    );
+    holds(end, is_done)
+}
+
+/// `asterism unblock`.
+pub fn unblock(arguments: &UnblockArguments, output: &mut Output<'_>) -> End {
+    let request = Ask::Unblock {
+        source: arguments.address,
+        function: arguments.function.clone(),
+    };
+    let mut is_done = false;
+    let which = &arguments.which;
+    let end = with_answer(
+        which,
+        &request,
+        WITHIN,
+        output,
+        |document: UnblockingDocument, output| {
+            is_done = document.refused.is_empty()
+                && document.left.is_empty()
+                && !document.lifted.is_empty();
+            match output.json() {
+                true => output.document(UNBLOCK, &document),
+                false => output.text(&unblocking_text(&document)),
+            }
+        },
+    );
+    holds(end, is_done)
+}
+
+fn holds(end: End, is_done: bool) -> End {
+    match end {
+        End::Done if !is_done => End::DoesNotHold,
+        end => end,
+    }
+}
+
+fn blocking_text(document: &BlockingDocument) -> String {
+    let blocked = document
+        .blocked
+        .iter()
+        .map(|block| format!("blocked: {}\n", line(block)));
+    let refused = |refused: &RefusedDocument| {
+        format!(
+            "{} is not blocked by {}: {}\n",
+            document.source, refused.function, refused.why
+        )
+    };
+    blocked
+        .chain(document.refused.iter().map(refused))
+        .collect()
+}
+
+fn unblocking_text(document: &UnblockingDocument) -> String {
+    let lifted = document
+        .lifted
+        .iter()
+        .map(|block| format!("not blocked any more: {}\n", line(block)));
+    let left = document
+        .left
+        .iter()
+        .map(|block| format!("still blocked, or again: {}\n", line(block)));
+    let refused = |refused: &RefusedDocument| {
+        format!(
+            "whether {} is blocked by {} is not known: {}\n",
+            document.source, refused.function, refused.why
+        )
+    };
+    let text: String = lifted
+        .chain(left)
+        .chain(document.refused.iter().map(refused))
+        .collect();
+    match text.is_empty() {
+        true => format!("nobody blocks {}\n", document.source),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::blocked::BlockDocument;
+
+    #[test]
+    fn addresses_and_times_are_read_or_it_is_said_what_to_write() {
+        assert_eq!(address("192.0.2.7"), Ok([192, 0, 2, 7].into()));
+        assert!(address("2001:db8::7").is_ok());
+        for (text, said) in [
+            ("192.0.2.0/24", "`drop any from 192.0.2.0/24`"),
+            ("192.0.2.7:80", "whatever its port: write 192.0.2.7"),
+            ("[::1]:80", "write ::1"),
+            ("192.0.2", "no address: write"),
+            ("", "no address: write"),
+            ("224.0.0.1", "multicast"),
+            ("ff02::1", "multicast"),
+        ] {
+            let why = address(text).unwrap_err();
+            assert!(why.contains(said), "{text}: {why}");
+        }
+        for (text, expected) in [
+            ("1s", 1),
+            ("10m", 600),
+            ("1h30m", 5_400),
+            ("7d", SECONDS_MAX),
+        ] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for (text, said) in [
+            ("0s", "too short"),
+            ("8d", "too long"),
+            ("1000d", "too long"),
+            ("1500ms", "whole seconds"),
+            ("600", "no unit"),
+            ("soon", "not a duration"),
+        ] {
+            let why = seconds(text).unwrap_err();
+            assert!(
+                why.contains(said) && why.contains("write 1s to 7d"),
+                "{text}: {why}"
+            );
+        }
+    }
+
+    fn of(function: &str, by: &str) -> BlockDocument {
+        BlockDocument {
+            function: function.to_owned(),
+            source: Some("192.0.2.7".to_owned()),
+            destination: None,
+            until: Some("2024-12-31T23:59:59Z".to_owned()),
+            seconds: Some(600),
+            by: by.to_owned(),
+        }
+    }
+
+    #[test]
+    fn it_is_said_who_is_blocked_and_who_is_not() {
+        let source = "192.0.2.7".to_owned();
+        let refused = vec![RefusedDocument {
+            function: "scan".to_owned(),
+            why: "it has no room".to_owned(),
+        }];
+        let text = blocking_text(&BlockingDocument {
+            source: source.clone(),
+            blocked: vec![of("guard", "by hand")],
+            refused: refused.clone(),
+        });
+        assert_eq!(
+            text,
+            "blocked: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: by hand\n\
+             192.0.2.7 is not blocked by scan: it has no room\n"
+        );
+        let document = UnblockingDocument {
+            source,
+            lifted: vec![of("guard", "line 3: block 10m tcp")],
+            left: vec![of("scan", "it scanned")],
+            refused,
+        };
+        assert_eq!(
+            unblocking_text(&document),
+            "not blocked any more: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: line 3: block 10m tcp\n\
+             still blocked, or again: 192.0.2.7 by scan, until 2024-12-31T23:59:59Z, 600 s more: it scanned\n\
+             whether 192.0.2.7 is blocked by scan is not known: it has no room\n"
+        );
+        let nobody = UnblockingDocument {
+            lifted: Vec::new(),
+            left: Vec::new(),
+            refused: Vec::new(),
+            ..document
+        };
+        assert_eq!(unblocking_text(&nobody), "nobody blocks 192.0.2.7\n");
+    }
+}

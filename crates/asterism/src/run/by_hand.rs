@@ -1,0 +1,264 @@
+//! Sources that an operator blocks by hand at a host, and so at all, and blocks that he lifts: the answers to `asterism block` and
+//! `asterism unblock`. The function is told by a frame that takes the packets' path into the state; what came of it is read there.
+
+use std::net::IpAddr;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use asterism_function::Tick;
+use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
+use asterism_functions::by_hand::Order;
+use asterism_functions::host::Host;
+use asterism_functions::notice::End;
+use serde::{Deserialize, Serialize};
+
+use super::blocked::{BlockDocument, NOBODY_BLOCKS, block as document_of};
+use super::journal::Event;
+use crate::config::suggestion::{nearest, quoted};
+use crate::view::{Asked, View};
+
+/// How often, and how many times, it is looked whether what was told has been written: at once, unless the function waits for an answer.
+const LOOKED_EVERY: Duration = Duration::from_millis(10);
+const LOOKS_MAX: u32 = 50;
+/// Connections with a source that one command lifts at most.
+pub const CONNECTIONS_MAX: usize = 256;
+
+/// Why a function that was told to block does not.
+const NO_ROOM: &str = "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more";
+
+/// Who was blocked by hand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockingDocument {
+    /// The source.
+    pub source: String,
+    /// Its block at each function, as it is now: what it was blocked for before, if that ends later.
+    pub blocked: Vec<BlockDocument>,
+    /// Functions that do not block it.
+    pub refused: Vec<RefusedDocument>,
+}
+
+/// Whose block was lifted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnblockingDocument {
+    /// The source.
+    pub source: String,
+    /// The blocks that were, as they were. None: nobody blocked it.
+    pub lifted: Vec<BlockDocument>,
+    /// Blocks of it that are still, or are again.
+    pub left: Vec<BlockDocument>,
+    /// Functions of which it is not known.
+    pub refused: Vec<RefusedDocument>,
+}
+
+/// A function that did not do as it was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedDocument {
+    /// The function; in a chain the name of the stage.
+    pub function: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// Blocks a source for so many seconds at all functions that block, or at one of them, and says so in the log.
+///
+/// # Errors
+/// The time is none, or there is no such function; in words.
+pub fn block(
+    (view, events): (&View, &SyncSender<Event>),
+    source: IpAddr,
+    seconds: Tick,
+    function: Option<&str>,
+) -> Result<BlockingDocument, String> {
+    if !(1..=SECONDS_MAX).contains(&seconds) {
+        return Err(format!(
+            "seconds is {seconds}: it must be 1 to {SECONDS_MAX}"
+        ));
+    }
+    let host = Host::from(source);
+    let mut done = BlockingDocument {
+        source: host.to_string(),
+        blocked: Vec::new(),
+        refused: Vec::new(),
+    };
+    for (name, asked) in chosen(&view.blocking, function)? {
+        let from = view.tick();
+        let order = Order::Block {
+            source: host,
+            seconds,
+        };
+        // The instance may have begun its second earlier.
+        let until = from.saturating_add(seconds).saturating_sub(1);
+        let is_written =
+            |record: &BlockedRecord| record.source == End::host(host) && record.until >= until;
+        let written = view
+            .tell(*asked, order.frame())
+            .and_then(|()| {
+                let blocked = || about(view, *asked, host, from);
+                looked_for(blocked, |records| records.iter().any(is_written))
+            })
+            .and_then(|records| {
+                let latest = records
+                    .into_iter()
+                    .filter(is_written)
+                    .max_by_key(|record| record.until);
+                latest.ok_or_else(|| NO_ROOM.to_owned())
+            });
+        match written {
+            Ok(record) => {
+                let block = document_of(name, &record, from);
+                let event = Event::info("blocked-by-hand")
+                    .with("source", &done.source)
+                    .with("function", name)
+                    .with("seconds", seconds)
+                    .with("until", block.until.as_deref().unwrap_or("for ever"))
+                    .effect("all hosts drop what it sends until then");
+                let _ = events.try_send(event);
+                done.blocked.push(block);
+            }
+            Err(why) => done.refused.push(refused(name, why)),
+        }
+    }
+    Ok(done)
+}
+
+/// Lifts what blocks a source, and connections with it, at all functions that block, or at one of them, and says so in the log.
+///
+/// # Errors
+/// There is no such function; in words.
+pub fn unblock(
+    (view, events): (&View, &SyncSender<Event>),
+    source: IpAddr,
+    function: Option<&str>,
+) -> Result<UnblockingDocument, String> {
+    let host = Host::from(source);
+    let mut done = UnblockingDocument {
+        source: host.to_string(),
+        lifted: Vec::new(),
+        left: Vec::new(),
+        refused: Vec::new(),
+    };
+    for (name, asked) in chosen(&view.blocking, function)? {
+        let now = view.tick();
+        let (before, after) = match lift(view, *asked, host) {
+            Ok(both) => both,
+            Err(why) => {
+                done.refused.push(refused(name, why));
+                continue;
+            }
+        };
+        let is_left = |record: &BlockedRecord| after.iter().any(|other| is_same(other, record));
+        let lifted: Vec<_> = before.iter().filter(|record| !is_left(record)).collect();
+        if let Some(first) = lifted.first() {
+            let event = Event::info("unblocked-by-hand")
+                .with("source", &done.source)
+                .with("function", name)
+                .with("blocks", lifted.len())
+                .with("blocked", &first.by)
+                .effect("all hosts let it through, until something blocks it again");
+            let _ = events.try_send(event);
+        }
+        let document = |record: &BlockedRecord| document_of(name, record, now.min(record.until));
+        done.lifted.extend(lifted.into_iter().map(document));
+        done.left.extend(after.iter().map(document));
+    }
+    Ok(done)
+}
+
+/// The functions that are meant.
+fn chosen<'v>(
+    blocking: &'v [(String, Asked)],
+    function: Option<&str>,
+) -> Result<Vec<&'v (String, Asked)>, String> {
+    if blocking.is_empty() {
+        return Err(NOBODY_BLOCKS.to_owned());
+    }
+    let Some(wanted) = function else {
+        return Ok(blocking.iter().collect());
+    };
+    let names = || blocking.iter().map(|(name, _)| name.as_str());
+    match blocking.iter().find(|(name, _)| name == wanted) {
+        Some(found) => Ok(vec![found]),
+        None => Err(match nearest(wanted, names()) {
+            Some(meant) => format!("\"{wanted}\" blocks nobody here: is \"{meant}\" meant?"),
+            None => format!("\"{wanted}\" blocks nobody here: name {}", quoted(names())),
+        }),
+    }
+}
+
+/// Tells a function to lift what blocks a source; what did before, and what does now.
+fn lift(
+    view: &View,
+    asked: Asked,
+    host: Host,
+) -> Result<(Vec<BlockedRecord>, Vec<BlockedRecord>), String> {
+    let blocked = || about(view, asked, host, view.tick());
+    let before = blocked()?;
+    if before.is_empty() {
+        return Ok((before, Vec::new()));
+    }
+    for order in orders(&before, host) {
+        view.tell(asked, order.frame())?;
+    }
+    let connections = before.iter().filter(|record| record.source.port.is_some());
+    let beyond = connections.count().saturating_sub(CONNECTIONS_MAX);
+    let after = looked_for(blocked, |records| records.len() <= beyond)?;
+    Ok((before, after))
+}
+
+/// What a function is told for these blocks to end: one order for the source, one for each connection, of which the first
+/// [`CONNECTIONS_MAX`] are taken.
+fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
+    let of_source = blocks
+        .iter()
+        .find(|record| record.source == End::host(host))
+        .map(|_| Order::Unblock(host));
+    let endpoint = |end: End| Some((end.host?, end.port?));
+    let connections = blocks.iter().filter_map(|record| {
+        let ends = [endpoint(record.source)?, endpoint(record.destination)?];
+        Some(Order::UnblockConnection(ends))
+    });
+    of_source
+        .into_iter()
+        .chain(connections.take(CONNECTIONS_MAX))
+        .collect()
+}
+
+/// What a function blocks of a source at a time that is not long ago: itself, and connections with it, whoever began them.
+fn about(view: &View, asked: Asked, host: Host, now: Tick) -> Result<Vec<BlockedRecord>, String> {
+    let mut records = Vec::new();
+    view.records(asked, BLOCKED_QUESTION, |record: BlockedRecord| {
+        let ends = [record.source, record.destination];
+        let is_about = ends.iter().any(|end| end.host == Some(host));
+        if is_about && now < record.until {
+            records.push(record);
+        }
+    })?;
+    records.sort_by_key(|record| (record.source, record.destination, record.until));
+    Ok(records)
+}
+
+/// What a function blocks of a source, once that is as it should be, or for long enough is not.
+fn looked_for(
+    blocked: impl Fn() -> Result<Vec<BlockedRecord>, String>,
+    is_done: impl Fn(&[BlockedRecord]) -> bool,
+) -> Result<Vec<BlockedRecord>, String> {
+    let mut looks = 0;
+    loop {
+        let records = blocked()?;
+        looks += 1;
+        if is_done(&records) || looks >= LOOKS_MAX {
+            return Ok(records);
+        }
+        std::thread::park_timeout(LOOKED_EVERY);
+    }
+}
+
+/// Whether two records are of the same block, whatever it is by now.
+fn is_same(one: &BlockedRecord, other: &BlockedRecord) -> bool {
+    (one.source, one.destination) == (other.source, other.destination)
+}
+
+fn refused(function: &str, why: String) -> RefusedDocument {
+    let function = function.to_owned();
+    RefusedDocument { function, why }
+}
