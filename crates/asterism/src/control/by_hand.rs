@@ -160,8 +160,8 @@ fn blocking_text(document: &BlockingDocument) -> String {
         .map(|block| format!("blocked: {}\n", line(block)));
     let refused = |refused: &RefusedDocument| {
         format!(
-            "{} is not blocked by {}: {}\n",
-            document.source, refused.function, refused.why
+            "{} does not say that it blocks {}: {}\n",
+            refused.function, document.source, refused.why
         )
     };
     blocked
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(
             text,
             "blocked: 192.0.2.7 by guard, until 2024-12-31T23:59:59Z, 600 s more: by hand\n\
-             192.0.2.7 is not blocked by scan: it has no room\n"
+             scan does not say that it blocks 192.0.2.7: it has no room\n"
         );
         let document = UnblockingDocument {
             source,

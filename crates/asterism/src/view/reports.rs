@@ -11,6 +11,7 @@ use super::{ANSWER_MAX, View};
 use crate::config::{Function, Settings};
 use crate::run::collector;
 use crate::run::requests::Request;
+use crate::run::worker::Phase;
 
 /// Parts of a report on their way at most.
 const PARTS_MAX: usize = 16;
@@ -76,6 +77,13 @@ impl View {
     /// # Errors
     /// It was not called; in words.
     pub fn tell(&self, asked: Asked, frame: Vec<u8>) -> Result<(), String> {
+        // What it wrote before it knows what others have would keep a saved state from being taken up.
+        if self.phase() == Phase::Listening {
+            return Err(
+                "the host takes nothing up before it runs; see `asterism status`, and try again"
+                    .to_owned(),
+            );
+        }
         let (port, frame) = (asked.control(), frame.into());
         let told = |called| Request::Tell {
             port,
@@ -85,7 +93,7 @@ impl View {
         match self.ask(0, Duration::ZERO, told)? {
             true => Ok(()),
             false => Err(
-                "the host takes nothing up now: it starts, drains, or what it wrote last is still on its way; see `asterism status`, and try again"
+                "the host takes nothing up now: its log is full of what others have not heard, or it stops; see `asterism status`, and try again"
                     .to_owned(),
             ),
         }

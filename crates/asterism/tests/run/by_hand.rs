@@ -1,7 +1,6 @@
 //! `asterism block` and `asterism unblock`: whom an operator blocks at one host all of them do, and whose block he lifts none of them.
 
 use asterism::command_line::End;
-use asterism_packet::Protocol;
 use serde_json::Value;
 
 use crate::host::{Cluster, FIREWALL, Host, NAT, outbound, wait};
@@ -41,11 +40,10 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     );
     let seconds = block["seconds"].as_u64().unwrap();
     assert!((599..=601).contains(&seconds), "{block}");
-    assert!(
-        hosts[0].log().contains("event=blocked-by-hand"),
-        "{}",
-        hosts[0].log()
-    );
+    wait("the event", || {
+        let log = hosts[0].log();
+        log.contains("event=blocked-by-hand").then_some(())
+    });
     for block in knows(&hosts[1], 1) {
         assert_eq!(
             (&block["source"], &block["by"]),
@@ -53,7 +51,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
         );
     }
     let mut allowed = outbound(4_000);
-    (allowed.destination_port, allowed.protocol) = (9, Protocol::UDP);
+    allowed.destination_port = 9;
     let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
     inside.send(&allowed);
     wait("the drop", || {
@@ -235,7 +233,7 @@ fn who_cannot_be_blocked_is_told() {
         &host,
         &arguments,
         End::DoesNotHold,
-        &["2001:db8::7 is not blocked by firewall: it has no room for another block"],
+        &["firewall does not say that it blocks 2001:db8::7: it has no room for another block"],
     );
     let document = host.ask(&arguments);
     assert_eq!(document["refused"][0]["function"], "firewall");
@@ -250,18 +248,28 @@ fn who_cannot_be_blocked_is_told() {
     wait("a place", || {
         (host.command(&arguments).0 == End::Done).then_some(())
     });
+    // A host that drains is a member still.
     says(&host, &["drain"], End::Done, &[]);
+    says(&host, &["unblock", "192.0.2.2"], End::Done, &[]);
+}
+
+/// What it wrote now would keep the others from taking up what they saved.
+#[test]
+fn a_host_that_waits_for_the_others_takes_no_order() {
+    let cluster = Cluster::of(2, "", FIREWALL);
+    std::fs::write(cluster.path("some.rules"), "default allow\n").unwrap();
+    cluster.edit("join_wait = \"400ms\"", "join_wait = \"20s\"");
+    let host = cluster.begin(0, &[]);
+    let text = wait("an answer", || {
+        let (end, text) = host.command(&["block", "10.0.0.2", "--for", "1m"]);
+        (end == End::DoesNotHold).then_some(text)
+    });
+    assert!(text.contains("takes nothing up before it runs"), "{text}");
     says(
         &host,
-        &["block", "2001:db8::8", "--for", "1h"],
+        &["unblock", "10.0.0.2"],
         End::DoesNotHold,
-        &["is not blocked by firewall: the host takes nothing up now"],
-    );
-    says(
-        &host,
-        &["unblock", "2001:db8::7"],
-        End::DoesNotHold,
-        &["whether 2001:db8::7 is blocked by firewall is not known"],
+        &["nobody blocks 10.0.0.2"],
     );
 }
 
