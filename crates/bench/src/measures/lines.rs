@@ -170,7 +170,7 @@ const FIREWALL: &[Source] = &[
         ]
     ),
     source!("functions/src/firewall/", "note.rs", Path),
-    source!("functions/src/firewall/", "open.rs", Path),
+    source!("functions/src/firewall/", "open.rs", Path, ["told"]),
     source!(
         "functions/src/firewall/",
         "rules.rs",
@@ -227,7 +227,7 @@ const PORT_SCAN: &[Source] = &[
         "functions/src/port_scan/",
         "alert.rs",
         Path,
-        ["kind", "blocks", "of_flood"]
+        ["kind", "blocks", "told", "of_flood"]
     ),
     source!("functions/src/port_scan/", "clue.rs", Path),
     source!("functions/src/port_scan/", "config.rs", Configuration),
