@@ -69,8 +69,13 @@ const IN_THE_STATE: [state::Mutant; 2] = [
 /// The planted bug of chains, which functions alone are never: their seeds find it.
 const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
 
-/// Planted bugs of when it is told what was spent from token buckets: seeds of functions, whose links are never cut, know how late that may be.
-const OF_BUCKETS: [state::Mutant; 2] = [state::Mutant::CalmNeverTold, state::Mutant::ShortWaits];
+/// Planted bugs of when it is told what was spent from token buckets, and at what rates these fill: seeds of functions, whose links are
+/// never cut, know how late that may be, and have tenants.
+const OF_BUCKETS: [state::Mutant; 3] = [
+    state::Mutant::CalmNeverTold,
+    state::Mutant::ShortWaits,
+    state::Mutant::OneRateForAll,
+];
 
 impl Planted {
     /// All that there are, but for [`IN_THE_CORE`] and [`IN_THE_STATE`].
@@ -261,6 +266,7 @@ fn complaint(name: &str) -> &'static str {
         "CalmNeverTold" => "replicas of a limit differ",
         "ShortWaits" => "a cluster lets a multiple of the rate through",
         "OthersNotOwed" => "gubernator#208: who does not own a limit never finds it reached",
+        "OneRateForAll" => "who pays for little sends as much as who pays for most",
         "WindowRestarts" => "gubernator#225: each peer begins the window anew",
         "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
         "HeldChangesForgotten" => "a counter's last additions are never told",

@@ -225,26 +225,23 @@ impl Builder {
     }
 
     /// A token bucket for each of `keys` keys (or as many as the operator says): those of the whole cluster where instances spend
-    /// from the same bucket, of each instance where they have shares.
-    pub fn token_bucket<K: crate::Key>(
+    /// from the same bucket, of each instance where they have shares. `rates` is one [`TokenRate`](crate::TokenRate) for all keys, or
+    /// [`TokenRates`](crate::TokenRates), by which some have their own.
+    pub fn token_bucket<K: crate::Key, R: crate::Rates<K>>(
         &self,
         name: &str,
         keys: u32,
-        rate: crate::TokenRate,
+        rates: R,
         spending: crate::Spending,
-    ) -> crate::TokenBucket<K> {
+    ) -> crate::TokenBucket<K, R> {
         let (object, mut settings) = self.object(name);
         settings.capacity = settings.capacity_or(keys);
         let is_exact = spending == crate::Spending::Escrow;
-        let rate_of = [rate.tokens_per_second, rate.burst_tokens];
-        let made = [
-            settings.capacity.into(),
-            rate_of[0],
-            rate_of[1],
-            is_exact.into(),
-        ];
+        let mut made = vec![settings.capacity.into()];
+        made.extend(rates.made());
+        made.push(is_exact.into());
         self.note(&settings, &[by_hand("token bucket", 0), K::LAYOUT], &made);
-        crate::TokenBucket::new(self.context.clone(), object, settings, (rate, spending))
+        crate::TokenBucket::new(self.context.clone(), object, settings, (rates, spending))
     }
 
     /// A sum, which may also fall, for each of `length` places.

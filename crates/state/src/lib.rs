@@ -43,9 +43,9 @@ mod wire;
 
 pub use accumulator::{
     Bloom, BloomAct, CountMin, CountMinAct, Counter, CounterAct, Counters, CountersAct,
-    CountingBloom, CountingBloomAct, Heavy, HeavyKeys, HeavyPlace, Later, SKEW_SECONDS_MAX,
-    Spending, Tally, TokenBucket, TokenBucketAct, TokenRate, TokenTally, Tokens, TopK, TopKAct,
-    Vector, VectorAct, Window, WindowTally, WindowedCountMin, WindowedCountMinAct,
+    CountingBloom, CountingBloomAct, Heavy, HeavyKeys, HeavyPlace, Later, Rates, SKEW_SECONDS_MAX,
+    Spending, Tally, TokenBucket, TokenBucketAct, TokenRate, TokenRates, TokenTally, Tokens, TopK,
+    TopKAct, Vector, VectorAct, Window, WindowTally, WindowedCountMin, WindowedCountMinAct,
     WindowedCounters, WindowedCountersAct,
 };
 pub use answer::{Late, Nearby, Wait};

@@ -81,6 +81,8 @@ asterism_mutant::planted! {
     /// What others spent from a bucket is counted, and not missing in it (mailgun/gubernator#208: who did not own a limit always
     /// answered that it was not reached).
     OthersNotOwed,
+    /// Keys that have a rate of their own get that of all others (who pays for little sends as much as who pays for most).
+    OneRateForAll,
     /// Of a window the bucket that is being filled is summed alone (mailgun/gubernator#225: each peer began the window anew; what
     /// was counted just before is forgotten, and twice the limit passes).
     WindowRestarts,

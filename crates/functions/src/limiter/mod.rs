@@ -10,8 +10,8 @@ mod tenant;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counter, Key, Late, NetworkFunction, OwnMetric, PortNumber, Reason, Spending,
-    TokenBucket, TokenRate, Tokens, Verdict, Wire, state,
+    Ask, Builder, Counter, Key, Late, NetworkFunction, OwnMetric, PortNumber, Rates, Reason,
+    Spending, TokenBucket, TokenRate, TokenRates, Tokens, Verdict, Wire, state,
 };
 
 use crate::host::Host;
@@ -30,7 +30,7 @@ pub struct LimiterState {
     /// A bucket for each service.
     pub services: TokenBucket<Service>,
     /// A bucket for each tenant, by its number.
-    pub tenants: TokenBucket<u16>,
+    pub tenants: TokenBucket<u16, TokenRates<u16>>,
     /// Packets that belonged to a bucket for which there was no room, and were dropped.
     pub without_room: Counter,
 }
@@ -100,8 +100,10 @@ pub struct LimiterConfig {
     pub destinations: Option<Limit>,
     /// For each service.
     pub services: Option<Limit>,
-    /// For each tenant.
+    /// For each tenant that has no rate of its own, and what is counted of all.
     pub tenant: Option<Limit>,
+    /// The rates of tenants that have their own, by number. They limit nobody if `tenant` is `None`.
+    pub tenant_rates: Vec<(u16, TokenRate)>,
     /// Whose a packet is.
     pub tenants: Tenants,
     /// Sources, destinations and services at most, each. When there is no room for another one, its packets are dropped.
@@ -118,6 +120,7 @@ impl Default for LimiterConfig {
             destinations: None,
             services: None,
             tenant: None,
+            tenant_rates: Vec::new(),
             tenants: Tenants::default(),
             keys_max: 1 << 14,
         }
@@ -150,6 +153,19 @@ impl Limiter {
         &self.config
     }
 
+    /// Of tenants, by number.
+    fn tenant_rates(&self) -> TokenRates<u16> {
+        let LimiterConfig {
+            tenant,
+            tenant_rates,
+            ..
+        } = &self.config;
+        match tenant {
+            Some(limit) => TokenRates::new(limit.rate, tenant_rates.iter().copied()),
+            None => TokenRates::new(UNUSED, []),
+        }
+    }
+
     #[inline(always)]
     fn limits(&self, port: PortNumber) -> bool {
         match self.config.from {
@@ -174,8 +190,8 @@ enum Answer<K> {
 
 impl<K: Key> Answer<K> {
     #[inline(always)]
-    fn of(
-        bucket: &TokenBucket<K>,
+    fn of<R: Rates<K>>(
+        bucket: &TokenBucket<K, R>,
         limit: Option<Limit>,
         key: Option<K>,
         bytes: u64,
@@ -238,7 +254,7 @@ impl NetworkFunction for Limiter {
                 rate(config.services),
                 spending,
             ),
-            tenants: builder.token_bucket("tenants", tenants, rate(config.tenant), spending),
+            tenants: builder.token_bucket("tenants", tenants, self.tenant_rates(), spending),
             without_room: builder.counter("without_room"),
         }
     }
@@ -332,6 +348,11 @@ impl NetworkFunction for Limiter {
         let limits = limits
             .into_iter()
             .fold(exact, |sum, limit| hash::words(sum, of(limit), 0));
-        hash::words(limits, config.tenants.digest(), 0)
+        let whole = hash::words(limits, config.tenants.digest(), 0);
+        let own = self.tenant_rates();
+        own.own().iter().fold(whole, |sum, (tenant, rate)| {
+            let of = hash::words(rate.tokens_per_second, rate.burst_tokens, 0);
+            hash::words(of, u64::from(*tenant), sum)
+        })
     }
 }

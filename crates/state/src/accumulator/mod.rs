@@ -9,7 +9,7 @@
 //! place), and by places that keys share (`sketch.rs`, `grid.rs`) `count_min.rs` and `counting_bloom.rs`. `bloom.rs` needs no
 //! totals: bits only grow. Those that forget have a cell for each bucket of time (`timed.rs`, of the ring in `window.rs`):
 //! `windowed_counters.rs`, whose keys come and go (`keyed.rs`), and `windowed_count_min.rs`. `token_bucket.rs` tells what was
-//! spent that way; `level.rs` is how full a bucket is. `top_k.rs` tells the places of a summary
+//! spent that way; `level.rs` is how full a bucket is, `rates.rs` at what rate it fills. `top_k.rs` tells the places of a summary
 //! (`summary.rs`), and `ranking.rs` puts those of all instances together. What hosts compare of all these is in `announced.rs`, and for those that forget in `rolling.rs`.
 
 mod announced;
@@ -23,6 +23,7 @@ mod grid;
 mod keyed;
 mod level;
 mod ranking;
+mod rates;
 mod rolling;
 mod sketch;
 mod summary;
@@ -46,8 +47,8 @@ pub use count_min::{CountMin, CountMinAct};
 pub use counter::{Counter, CounterAct};
 pub use counters::{Counters, CountersAct, Tally};
 pub use counting_bloom::{CountingBloom, CountingBloomAct};
-pub use level::TokenRate;
 pub use ranking::{Heavy, HeavyKeys, HeavyPlace};
+pub use rates::{Rates, TokenRate, TokenRates};
 pub use token_bucket::{Spending, TokenBucket, TokenBucketAct, TokenTally, Tokens};
 pub use top_k::{TopK, TopKAct};
 pub use vector::{Later, Vector, VectorAct};

@@ -5,7 +5,8 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use super::keyed::Keyed;
-use super::level::{Bounds, Levels, TokenRate};
+use super::level::Levels;
+use super::rates::{Bounds, BoundsOf, Rates, TokenRate};
 use super::timed::{ADVANCE, TimedCells};
 use super::window::{Ring, Window, read_bucket};
 use super::windowed_counters::{digest, hash_key, write_key};
@@ -35,13 +36,15 @@ pub enum Spending {
 }
 
 /// A token bucket for each key, for policing rates (RFC 2697 calls it a meter): refills at a rate, up to a burst, and a packet
-/// passes if it has as many tokens as the packet costs. A key that nobody spends for is forgotten after its bucket is full.
+/// passes if it has as many tokens as the packet costs. A key that nobody spends for is forgotten after its bucket is full. All refill
+/// at one rate, or some at their own, with `R` as [`TokenRates`](super::TokenRates).
 #[derive(Debug)]
-pub struct TokenBucket<K: Key> {
+pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     context: Rc<Context>,
     object: u8,
     late_us: u32,
     keys: Keyed<K>,
+    bounds: R::Bounds,
     levels: Levels,
     /// What each instance spent, for those that spend from the whole bucket.
     spent: Option<TimedCells>,
@@ -84,12 +87,12 @@ pub struct TokenTally {
     pub refused_full: u64,
 }
 
-impl<K: Key> TokenBucket<K> {
+impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     pub(crate) fn new(
         context: Rc<Context>,
         object: u8,
         settings: ObjectSettings,
-        (rate, spending): (TokenRate, Spending),
+        (rates, spending): (R, Spending),
     ) -> Self {
         let instances = if settings.logged {
             context.identity().share().1
@@ -100,21 +103,20 @@ impl<K: Key> TokenBucket<K> {
             Spending::Approximate => (1, settings.logged),
             Spending::Escrow => (instances, false),
         };
-        let bounds = Bounds::new(rate, instances, shares);
         let keys = Keyed::new(context.clone(), &settings, is_told);
         let spent = is_told.then(|| {
-            // As long as an empty bucket takes to fill: older spending does not matter any more.
-            let fills = rate.burst_tokens.div_ceil(rate.tokens_per_second);
+            // As long as the slowest empty bucket takes to fill: older spending does not matter any more.
             let window = Window {
                 buckets: 1,
-                bucket_seconds: Tick::try_from(fills).unwrap_or(Tick::MAX),
+                bucket_seconds: Tick::try_from(rates.fills_seconds()).unwrap_or(Tick::MAX),
             };
             let size = (keys.room(), Ring::new(window));
             TimedCells::new(context.clone(), object, &settings, size)
         });
         let room = spent.as_ref().map_or(0, |_| keys.room() as usize);
         Self {
-            levels: Levels::new(bounds, keys.room()),
+            bounds: rates.bounds((instances, shares), keys.room()),
+            levels: Levels::new(keys.room()),
             context,
             object,
             late_us: settings.late_us,
@@ -134,12 +136,15 @@ impl<K: Key> TokenBucket<K> {
     }
 
     /// So many tokens of the key's bucket, for a packet to pass: `None` if it does not have them, or if there is no room for
-    /// another key. At most four for a packet. Costs a cache line for the key, one for its number and one for the level.
+    /// another key. At most four for a packet. Costs a cache line for the key, one for its number and one for the level; with rates
+    /// by key one more.
     #[inline(always)]
     pub fn tokens(&self, key: &K, count: u64) -> Result<Option<Tokens<K>>, Late> {
         let number = self.look(key)?;
-        let debt = self.debt(number);
-        let given = (number.is_some() || self.keys.may_start()) && self.promise(key, debt, count);
+        let bounds = self.bounds_of(number, key);
+        let debt = self.debt(number, bounds);
+        let given =
+            (number.is_some() || self.keys.may_start()) && self.promise(key, (bounds, debt), count);
         if !given {
             self.refused.set(self.refused.get() + 1);
         }
@@ -153,7 +158,8 @@ impl<K: Key> TokenBucket<K> {
     /// Whole tokens that the key's bucket has for this instance, as far as it is known here.
     pub fn available(&self, key: &K) -> Result<u64, Late> {
         let number = self.look(key)?;
-        Ok(self.levels.tokens(self.debt(number)))
+        let bounds = self.bounds_of(number, key);
+        Ok(bounds.tokens(self.debt(number, bounds)))
     }
 
     /// Keys that have a bucket: those of which something is missing, and those that are full and not forgotten yet.
@@ -190,19 +196,24 @@ impl<K: Key> TokenBucket<K> {
     }
 
     #[inline(always)]
-    fn debt(&self, number: Option<u32>) -> u64 {
+    fn bounds_of(&self, number: Option<u32>, key: &K) -> &Bounds {
+        number.map_or_else(|| self.bounds.of_key(key), |number| self.bounds.of(number))
+    }
+
+    #[inline(always)]
+    fn debt(&self, number: Option<u32>, bounds: &Bounds) -> u64 {
         let arrived_us = self.context.arrived_us();
         match number {
-            Some(number) => self.levels.debt(number, arrived_us),
-            None => self.debt_of_new(arrived_us),
+            Some(number) => self.levels.debt(number, bounds, arrived_us),
+            None => self.debt_of_new(bounds, arrived_us),
         }
     }
 
     /// What is missing in a bucket that begins now.
     #[cold]
-    fn debt_of_new(&self, now_us: u64) -> u64 {
+    fn debt_of_new(&self, bounds: &Bounds, now_us: u64) -> u64 {
         let empty_at_us = self.begins_empty.then(|| self.began_us(now_us));
-        self.levels.debt_of_new(empty_at_us, now_us)
+        bounds.debt_of_new(empty_at_us, now_us)
     }
 
     /// When this instance first knew the time.
@@ -214,7 +225,7 @@ impl<K: Key> TokenBucket<K> {
 
     /// Whether the bucket has the tokens besides those that this call was promised already: then these are, too.
     #[inline]
-    fn promise(&self, key: &K, debt: u64, count: u64) -> bool {
+    fn promise(&self, key: &K, (bounds, debt): (&Bounds, u64), count: u64) -> bool {
         let mut promised = self.promised.borrow_mut();
         let turn = self.context.turn();
         if promised.turn != turn {
@@ -227,7 +238,7 @@ impl<K: Key> TokenBucket<K> {
         let before = of_key
             .filter(|(of, _)| of == key)
             .fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
-        let given = self.levels.has(debt, before, count);
+        let given = bounds.has(debt, before, count);
         match promised.of.iter_mut().find(|of| of.is_none()) {
             Some(free) if given => {
                 *free = Some((*key, count));
@@ -263,7 +274,8 @@ impl<K: Key> TokenBucket<K> {
     fn start(&mut self, key: K, is_own: bool, now_us: u64) -> Option<u32> {
         let (number, is_new) = self.keys.start(key, is_own)?;
         if is_new {
-            let debt = self.debt_of_new(now_us);
+            self.bounds.begin(number, &key);
+            let debt = self.debt_of_new(self.bounds.of(number), now_us);
             self.levels.begin(number, debt, now_us);
         }
         Some(number)
@@ -295,9 +307,9 @@ impl<K: Key> TokenBucket<K> {
             } else {
                 count
             };
-            let forgiven = self.levels.owe(number, owed, now_us);
-            let debt = self.levels.debt(number, now_us);
-            if self.levels.is_short(debt) && self.levels.hurry(number) {
+            let bounds = self.bounds.of(number);
+            let (debt, forgiven) = self.levels.owe(number, bounds, (owed, now_us));
+            if bounds.is_short(debt) && self.levels.hurry(number) {
                 self.short.push(number);
             }
             self.forgiven = self.forgiven.saturating_add(forgiven);
@@ -308,9 +320,9 @@ impl<K: Key> TokenBucket<K> {
 
 /// The writes of a [`TokenBucket`].
 #[derive(Debug)]
-pub struct TokenBucketAct<'a, K: Key>(&'a mut TokenBucket<K>);
+pub struct TokenBucketAct<'a, K: Key, R: Rates<K> = TokenRate>(&'a mut TokenBucket<K, R>);
 
-impl<K: Key> TokenBucketAct<'_, K> {
+impl<K: Key, R: Rates<K>> TokenBucketAct<'_, K, R> {
     /// Spends the tokens. Others know of it after the flush interval and the lag, where they spend from the same bucket.
     #[inline(always)]
     pub fn spend(&mut self, tokens: Tokens<K>) {
@@ -321,22 +333,23 @@ impl<K: Key> TokenBucketAct<'_, K> {
         let Some(number) = known.or_else(|| buckets.start(key, true, arrived_us)) else {
             return;
         };
-        let is_short = buckets.levels.spend(number, count, arrived_us);
+        let bounds = buckets.bounds.of(number);
+        let debt = buckets.levels.spend(number, bounds, (count, arrived_us));
         if buckets.spent.is_some() && count > 0 {
             if buckets.levels.note(number, count) {
                 buckets.noted.push(number);
             }
-            if is_short && buckets.levels.hurry(number) {
+            if bounds.is_short(debt) && buckets.levels.hurry(number) {
                 buckets.short.push(number);
             }
         }
     }
 }
 
-impl<K: Key> Object for TokenBucket<K> {
-    type Act<'a> = TokenBucketAct<'a, K>;
+impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
+    type Act<'a> = TokenBucketAct<'a, K, R>;
 
-    fn act(&mut self) -> TokenBucketAct<'_, K> {
+    fn act(&mut self) -> TokenBucketAct<'_, K, R> {
         TokenBucketAct(self)
     }
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes> {
@@ -386,9 +399,9 @@ impl<K: Key> Object for TokenBucket<K> {
         }
         let now_us = self.context.now_us();
         self.began_us(now_us);
-        let (spent, levels) = (&self.spent, &self.levels);
+        let (spent, levels, bounds) = (&self.spent, &self.levels, &self.bounds);
         self.keys.sweep(records, |number| {
-            levels.debt(number, now_us) == 0
+            levels.debt(number, bounds.of(number), now_us) == 0
                 && !levels.is_noted(number)
                 && spent.as_ref().is_none_or(|spent| spent.is_empty(number))
         })
@@ -442,7 +455,8 @@ impl<K: Key> Object for TokenBucket<K> {
         let Some(number) = self.start(key, false, now_us) else {
             return Ok(false);
         };
-        self.levels.owe(number, total, now_us);
+        let bounds = self.bounds.of(number);
+        self.levels.owe(number, bounds, (total, now_us));
         if let Some(spent) = &mut self.spent {
             spent.add(number, bucket, total);
         }
@@ -452,11 +466,12 @@ impl<K: Key> Object for TokenBucket<K> {
     fn show(&self, cursor: u32, records: u32, each: &mut dyn FnMut(&Shown<'_>)) -> Option<u32> {
         let (levels, now_us) = (&self.levels, self.context.now_us());
         self.keys.each_from((cursor, records), |number, key| {
-            let debt = levels.debt(number, now_us);
+            let bounds = self.bounds.of(number);
+            let debt = levels.debt(number, bounds, now_us);
             let filled = Filled {
-                tokens: levels.tokens(debt),
-                tokens_max: levels.tokens_max(),
-                is_short: levels.is_short(debt),
+                tokens: bounds.tokens(debt),
+                tokens_max: bounds.tokens(0),
+                is_short: bounds.is_short(debt),
             };
             each(&Shown {
                 key,
@@ -471,12 +486,13 @@ impl<K: Key> Object for TokenBucket<K> {
     fn prefetch_records(&self, foresight: &Foresight, packets: Range<usize>) -> usize {
         self.keys.prefetch_each(foresight, packets, |number| {
             self.levels.prefetch(number);
+            self.bounds.prefetch(number);
         })
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         let of_cells = |spent: &TimedCells| spent.bytes_of(self.keys.used());
         self.keys.bytes_in_use()
-            + self.keys.used() as usize * Levels::BYTES
+            + self.keys.used() as usize * (Levels::BYTES + R::Bounds::BYTES)
             + self.spent.as_ref().map_or(0, of_cells)
             > cache_bytes
     }

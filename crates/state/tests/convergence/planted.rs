@@ -4,14 +4,15 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
-/// The planted bugs that the simulator's seeds find, and the last of them `crates/state/tests/lives.rs`.
-const ELSEWHERE: [Mutant; 6] = [
+/// The planted bugs that the simulator's seeds find, two of them also `crates/state/tests/lives.rs` and `.../token_rates.rs`.
+const ELSEWHERE: [Mutant; 7] = [
     Mutant::ForeseenTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
     Mutant::ShortWaits,
     Mutant::LastUserOfTheEndedUnnamed,
     Mutant::OthersNotOwed,
+    Mutant::OneRateForAll,
 ];
 
 #[test]
