@@ -2,18 +2,14 @@
 
 use asterism_function::testkit::{Testkit, measured};
 use asterism_function::{PortNumber, Reason, Verdict};
-use asterism_functions::limiter::{Limiter, LimiterConfig, Network, Tenants};
+use asterism_functions::limiter::{Limiter, LimiterConfig, Tenants};
 
 use crate::cluster::Cluster;
-use crate::packets::{host, udp};
+use crate::packets::{network, udp};
 use crate::rules::packets;
 
 #[test]
 fn buckets_in_use_and_packets_without_room_are_counted() {
-    let network = |number: u16| Network {
-        address: host(number).into(),
-        length: 24,
-    };
     let tenants = [vec![network(0x0100)], vec![network(0x0200)]];
     let mut kit = Testkit::new(Limiter::new(LimiterConfig {
         sources: packets(5, 8),

@@ -1,10 +1,19 @@
 //! Packets made by hand.
 
 use asterism_function::build::{self, Header4};
+use asterism_functions::limiter::Network;
 
 /// An address by its last two bytes.
 pub(crate) fn host(number: u16) -> core::net::Ipv4Addr {
     core::net::Ipv4Addr::from_bits(10 << 24 | u32::from(number))
+}
+
+/// The /24 that an address lies in.
+pub(crate) fn network(number: u16) -> Network {
+    Network {
+        address: host(number).into(),
+        length: 24,
+    }
 }
 
 /// A UDP datagram of an IP packet of `bytes` bytes, 28 at least.

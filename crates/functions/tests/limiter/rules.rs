@@ -1,22 +1,26 @@
 //! What is limited, and what is not.
 
 use asterism_function::testkit::Testkit;
-use asterism_function::{PortNumber, Reason, Spending, TokenRate, Verdict};
-use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
+use asterism_function::{NetworkFunction, PortNumber, Reason, Spending, TokenRate, Verdict};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
 
-use crate::packets::{host, udp};
+use crate::packets::{network, udp};
 
 const PASSED: Verdict = Verdict::Forward(PortNumber(1));
 const LIMITED: Verdict = Verdict::Drop(Reason::RateLimited);
+
+pub(crate) fn rate(tokens_per_second: u64, burst_tokens: u64) -> TokenRate {
+    TokenRate {
+        tokens_per_second,
+        burst_tokens,
+    }
+}
 
 /// So many packets a second, and at once.
 pub(crate) fn packets(tokens_per_second: u64, burst_tokens: u64) -> Option<Limit> {
     Some(Limit {
         unit: Unit::Packets,
-        rate: TokenRate {
-            tokens_per_second,
-            burst_tokens,
-        },
+        rate: rate(tokens_per_second, burst_tokens),
     })
 }
 
@@ -72,10 +76,6 @@ fn each_source_destination_and_service_has_its_own_bucket() {
 
 #[test]
 fn tenants_share_what_their_networks_have() {
-    let network = |number: u16| Network {
-        address: host(number).into(),
-        length: 24,
-    };
     let tenants = [
         vec![network(0x0100), network(0x0200)],
         vec![network(0x0300)],
@@ -101,14 +101,53 @@ fn tenants_share_what_their_networks_have() {
 }
 
 #[test]
+fn tenants_have_rates_of_their_own_or_that_of_all_the_others() {
+    let tenants = [
+        vec![network(0x0100)],
+        vec![network(0x0200)],
+        vec![network(0x0300)],
+    ];
+    let config = |tenant_rates| LimiterConfig {
+        tenant: packets(10, 20),
+        tenant_rates,
+        tenants: Tenants::new(tenants.iter().map(Vec::as_slice)).unwrap(),
+        ..LimiterConfig::default()
+    };
+    let own = vec![(2, rate(1, 5)), (0, rate(100, 60)), (7, rate(1, 1))];
+    let mut kit = Testkit::new(Limiter::new(config(own.clone())));
+    let of = |kit: &mut Testkit<Limiter>| {
+        [0x0101, 0x0201, 0x0301].map(|source| passed(kit, &udp((source, 1), (0x0900, 9), 60), 90))
+    };
+    assert_eq!(of(&mut kit), [60, 20, 5]);
+    assert_eq!(of(&mut kit), [0; 3]);
+    kit.advance(1);
+    assert_eq!(of(&mut kit), [60, 10, 1], "a second later; a burst at most");
+    // Hosts of other rates refuse each other, and it is the rates that count, not how they are said.
+    let schema = |own| Limiter::new(config(own)).schema();
+    let mut again = own.clone();
+    again.reverse();
+    again.push((1, rate(10, 20)));
+    assert_eq!(schema(own.clone()), schema(again));
+    let fewer = own[..2].to_vec();
+    let other = vec![own[0], (0, rate(100, 61)), own[2]];
+    let swapped = vec![(0, own[0].1), (2, own[1].1), own[2]];
+    for apart in [Vec::new(), fewer, other, swapped] {
+        assert_ne!(schema(own.clone()), schema(apart));
+    }
+    // Without a limit for tenants they limit nobody.
+    let mut kit = Testkit::new(Limiter::new(LimiterConfig {
+        tenant: None,
+        ..config(own)
+    }));
+    assert_eq!(of(&mut kit), [90; 3]);
+}
+
+#[test]
 fn bytes_are_those_of_ip_packets_and_what_is_refused_costs_nothing() {
     let bytes = |burst_tokens| {
         Some(Limit {
             unit: Unit::Bytes,
-            rate: TokenRate {
-                tokens_per_second: 1_000,
-                burst_tokens,
-            },
+            rate: rate(1_000, burst_tokens),
         })
     };
     let mut kit = Testkit::new(Limiter::new(LimiterConfig {

@@ -1,11 +1,11 @@
 //! Three instances and more that limit together: uneven load, asymmetric ways, and a death.
 
 use asterism_function::{PortNumber, Spending, Verdict};
-use asterism_functions::limiter::{Limiter, LimiterConfig};
+use asterism_functions::limiter::{Limiter, LimiterConfig, Tenants};
 
 use crate::bound::{FLUSH_US, Worst};
 use crate::cluster::Cluster;
-use crate::packets::udp;
+use crate::packets::{network, udp};
 use crate::rules::packets;
 
 const RATE: u64 = 1_000;
@@ -106,14 +106,10 @@ fn after_a_death_the_survivors_give_the_whole_rate_or_their_exact_shares() {
 
 #[test]
 fn both_ways_of_a_conversation_spend_from_one_bucket_wherever_they_pass() {
-    use asterism_functions::limiter::{Network, Tenants};
-    let network = [vec![Network {
-        address: crate::packets::host(0).into(),
-        length: 24,
-    }]];
+    let networks = [vec![network(0)]];
     let config = LimiterConfig {
         tenant: packets(RATE, BURST),
-        tenants: Tenants::new(network.iter().map(Vec::as_slice)).unwrap(),
+        tenants: Tenants::new(networks.iter().map(Vec::as_slice)).unwrap(),
         ..LimiterConfig::default()
     };
     let mut cluster = Cluster::new(Limiter::new(config), 3, DELAY_US, 5);
