@@ -341,7 +341,7 @@ fn unknown_table(
         return unknown.help(format!("did you mean [{near}]?"));
     }
     if let Some(section) =
-        fields::section_with(name, functions).filter(|_| !value.get_ref().is_table())
+        fields::section_with(name, "", functions).filter(|_| !value.get_ref().is_table())
     {
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }

@@ -165,7 +165,7 @@ impl Section {
             unknown = unknown.help("`chain` stands at the top of the file, before all tables");
         } else if let Some(near) = suggestion::nearest(key, names()) {
             unknown = unknown.help(format!("did you mean `{near}`?"));
-        } else if let Some(other) = fields::section_with(key, functions) {
+        } else if let Some(other) = fields::section_with(key, self.path, functions) {
             unknown = unknown.help(format!("`{key}` belongs in [{}]", other.path));
         }
         match self.fields {
