@@ -46,6 +46,7 @@ fn seeds_of_all_functions_pass_and_all_that_is_judged_occurs() {
         "late",
         "packets that had to keep a binding",
         "packets that only the dead had counted",
+        "passed limits of tenants",
         "roll calls",
         "signatures",
         "streams with a part alone",

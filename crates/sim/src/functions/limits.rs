@@ -1,13 +1,15 @@
 //! The limiter: what passes of each source and destination is held against its bucket, as one box would have it, and against what
-//! may pass too much where all instances spend from the whole bucket.
+//! may pass too much where all instances spend from the whole bucket. In every other seed each source is a tenant, too, at a rate of
+//! its own.
 
+use core::array::from_fn;
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asterism_function::build::Segment;
 use asterism_function::{Endpoint, Packet, Protocol, Spending, TcpFlags, TokenRate};
-use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Unit};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
 use asterism_placement::Time;
 
 use super::drive::World;
@@ -53,19 +55,37 @@ impl Passed {
 pub(crate) struct Limited {
     draws: Draws,
     spending: Spending,
-    rates: [TokenRate; 2],
+    /// Of sources, destinations and, if there are any, tenants.
+    rates: [Option<[TokenRate; ENDS]>; 3],
     instances: f64,
     /// How many lives of a host end.
     deaths: f64,
     lanes: f64,
     step: Duration,
-    /// Of each source, then of each destination.
-    passed: [[Passed; ENDS]; 2],
+    /// Of each source, then of each destination, then of each tenant.
+    passed: [[Passed; ENDS]; 3],
     /// How often each way comes in a step, in hundredths.
     weights: [[u64; ENDS]; ENDS],
     until: Option<Time>,
     now: Time,
     offered: u64,
+}
+
+/// The first sells most; it has what tenants have that say nothing.
+fn sold(plan: &Plan, instances: u64) -> Option<[TokenRate; ENDS]> {
+    let mut draws = Draws::new(plan.seed, 48);
+    draws.percent(50).then(|| {
+        from_fn(|number| match number {
+            0 => TokenRate {
+                tokens_per_second: draws.within(600, 900),
+                burst_tokens: draws.within(40, 60),
+            },
+            _ => TokenRate {
+                tokens_per_second: draws.within(100, 180),
+                burst_tokens: draws.within(instances, instances + 4),
+            },
+        })
+    })
 }
 
 fn address(side: usize, number: usize) -> Ipv4Addr {
@@ -81,7 +101,12 @@ impl Limited {
             tokens_per_second: draws.within(200, 600),
             burst_tokens: draws.within(instances, 30),
         };
-        let rates = [rate(&mut draws), rate(&mut draws)];
+        let [sources, destinations] = [rate(&mut draws), rate(&mut draws)];
+        let rates = [
+            Some([sources; ENDS]),
+            Some([destinations; ENDS]),
+            sold(plan, instances),
+        ];
         let weights = [(); ENDS].map(|()| [(); ENDS].map(|()| draws.within(20, 120)));
         Self {
             spending,
@@ -90,7 +115,7 @@ impl Limited {
             deaths: f64::from(u8::from(plan.death.is_some())),
             lanes: plan.lanes.into(),
             step: plan.step,
-            passed: [[Passed::default(); ENDS]; 2],
+            passed: [[Passed::default(); ENDS]; 3],
             weights,
             until: None,
             now: Time::ZERO,
@@ -124,12 +149,24 @@ impl World for Limited {
                 rate,
             })
         };
+        let [sources, destinations, tenants] = self.rates.map(|rates| limit(rates?[0]));
+        let own = self.rates[2].into_iter().flat_map(|rates| (0..).zip(rates));
+        let networks: [_; ENDS] = from_fn(|number| {
+            [Network {
+                address: address(1, number).into(),
+                length: 32,
+            }]
+        });
+        let networks = networks.iter().map(<[Network; 1]>::as_slice);
         Limiter::new(LimiterConfig {
             from: From::Inside,
             spending: self.spending,
-            sources: limit(self.rates[0]),
-            destinations: limit(self.rates[1]),
+            sources,
+            destinations,
             services: limit(CALM),
+            tenant: tenants,
+            tenant_rates: own.skip(1).collect(),
+            tenants: Tenants::new(networks).expect("few"),
             keys_max: 1 << 6,
             ..LimiterConfig::default()
         })
@@ -165,11 +202,14 @@ impl World for Limited {
         let Some(flow) = packet.as_ref().and_then(Packet::flow4) else {
             return Ok(());
         };
-        for (side, end) in [flow.source, flow.destination].into_iter().enumerate() {
+        let ends = [flow.source, flow.destination, flow.source];
+        for (side, end) in ends.into_iter().enumerate() {
             let number = usize::from(end.octets()[3]) - 1;
-            let rate = self.rates[side].tokens_per_second as f64;
-            // A limiter holds no packets back: what left came in now.
-            self.passed[side][number].pass(self.now, rate);
+            if let Some(rates) = self.rates[side] {
+                let rate = rates[number].tokens_per_second as f64;
+                // A limiter holds no packets back: what left came in now.
+                self.passed[side][number].pass(self.now, rate);
+            }
         }
         Ok(())
     }
@@ -194,25 +234,27 @@ impl World for Limited {
     fn judge(&mut self, hosts: &Hosts<Limiter>) -> Result<(), Failure> {
         // From spending to being told, from there to being known, and the step within which both are seen.
         let lag = hosts.lag_most + hosts.told_within() + self.step;
-        for (side, rate) in self.rates.into_iter().enumerate() {
-            let bound = self.bound(rate, lag);
-            for (number, passed) in self.passed[side].iter().enumerate() {
+        for (side, rates) in self.rates.into_iter().enumerate() {
+            let judged = rates.into_iter().flatten().zip(&self.passed[side]);
+            for (number, (rate, passed)) in judged.enumerate() {
+                let of = match side {
+                    2 => format!("tenant {number}"),
+                    _ => address(side + 1, number).to_string(),
+                };
+                let bound = self.bound(rate, lag);
                 if passed.most > bound + 1e-6 {
                     return Err(Failure::new(
                         "no more passes than may",
                         format!(
-                            "{:?}: {:.3} packets of {} beyond {} a second, which may be {bound:.3} after {lag:?}",
-                            self.spending,
-                            passed.most,
-                            address(side + 1, number),
-                            rate.tokens_per_second
+                            "{:?}: {:.3} packets of {of} beyond {} a second, which may be {bound:.3} after {lag:?}",
+                            self.spending, passed.most, rate.tokens_per_second
                         ),
                     ));
                 }
                 if passed.count == 0 {
                     return Err(Failure::new(
                         "what may pass does",
-                        format!("nothing passed of {}", address(side + 1, number)),
+                        format!("nothing passed of {of}"),
                     ));
                 }
             }
@@ -222,9 +264,11 @@ impl World for Limited {
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         let passed = self.passed[0].iter().map(|passed| passed.count).sum();
+        let of_tenants = self.passed[2].iter().map(|passed| passed.count).sum();
         BTreeMap::from([
             ("offered to limits", self.offered),
             ("passed limits", passed),
+            ("passed limits of tenants", of_tenants),
         ])
     }
 }
