@@ -161,6 +161,14 @@ impl Instance {
         }
     }
 
+    /// All that another one knows, of its image.
+    fn learn(&mut self, other: &Instance) {
+        for part in image(&other.state, 1_100) {
+            let applied = self.state.apply_image(&self.context, &part);
+            applied.expect("an image");
+        }
+    }
+
     fn sweep(&mut self) {
         for object in 0..4 {
             self.state.with(object, Sweep { turns: 1 });
@@ -360,10 +368,7 @@ fn a_newcomer_knows_what_was_spent_of_each_rate() {
     }
     writer.told();
     let mut fresh = limited.instance(1, 1, BEGIN_US);
-    for part in image(&writer.state, 1_100) {
-        let applied = fresh.state.apply_image(&fresh.context, &part);
-        applied.expect("an image");
-    }
+    fresh.learn(&writer);
     assert_eq!(fresh.state.digests(), writer.state.digests());
     fresh.at(BEGIN_US + SECOND);
     let left: Vec<u64> = (0..3).map(|place| fresh.available(place)).collect();
@@ -386,10 +391,7 @@ fn a_newcomer_owes_of_a_fast_bucket_no_more_than_can_be_owed() {
     writer.at(BEGIN_US + 200 * SECOND);
     writer.told();
     let mut fresh = limited.instance(1, 1, BEGIN_US + 200 * SECOND);
-    for part in image(&writer.state, 1_100) {
-        let applied = fresh.state.apply_image(&fresh.context, &part);
-        applied.expect("an image");
-    }
+    fresh.learn(&writer);
     assert!(fresh.state.all.tally().forgiven > 0);
     // 2 × (50 + 10 × 1 s): seven seconds until there is one, and twelve until it is full.
     for (seconds, tokens) in [(0, 0), (7, 0), (8, 10), (12, 50)] {

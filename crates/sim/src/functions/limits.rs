@@ -168,7 +168,6 @@ impl World for Limited {
             tenant_rates: own.skip(1).collect(),
             tenants: Tenants::new(networks).expect("few"),
             keys_max: 1 << 6,
-            ..LimiterConfig::default()
         })
     }
 
