@@ -128,7 +128,10 @@ fn records_are_what_they_were() {
             "port-scan alert",
             value::<port_scan::Alert>(&with(&["01020304", HOST, "bb01 0700 0900 11"])),
         ),
-        ("port-scan block", value::<port_scan::Block>("01020304")),
+        (
+            "port-scan block",
+            value::<port_scan::Block>("01020304 8601"),
+        ),
         (
             "port-scan watch",
             value::<port_scan::Watch>("8601 ffff03 9c7f"),
