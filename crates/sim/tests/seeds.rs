@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 15] = [
+const FOUND: [(u64, &str); 16] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -52,6 +52,10 @@ const FOUND: [(u64, &str); 15] = [
     (
         567_342,
         "state: an image did not say who had used an ended entry last",
+    ),
+    (
+        745_547,
+        "the scenario: who was served by an image never saw what nobody can read",
     ),
 ];
 
