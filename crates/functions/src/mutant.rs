@@ -37,6 +37,8 @@ asterism_mutant::planted! {
     AcceptedIgnored,
     /// Signature: the piece that begins a signature is not recorded (one that is split over two segments passes).
     BeginningForgotten,
+    /// Signature: pieces are read by whatever list of signatures a host has (while hosts change theirs, what is not there is found).
+    ListsMistaken,
     /// Cache digests: what a cache lets go is taken out of its filter whether it is in it or not (an object that is stored later is found
     /// nowhere).
     ReleasedUnasked,

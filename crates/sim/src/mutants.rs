@@ -298,6 +298,7 @@ fn complaint(name: &str) -> &'static str {
         }
         "ProbeJudgedAlone" => "a scan that is spread over hosts is none",
         "AcceptedIgnored" => "who uses many services is taken for a scanner",
+        "ListsMistaken" => "an update of the rules raises alarms for nothing",
         "ReleasedUnasked" => "an object that a cache lets go twice is found in it never again",
         "FirstBlockOnly" => "siblings are asked for what their digests would have answered",
         "BeginningForgotten" => "a signature that is split over two segments passes",

@@ -49,6 +49,8 @@ fn seeds_of_all_functions_pass_and_all_that_is_judged_occurs() {
         "passed limits of tenants",
         "roll calls",
         "signatures",
+        "lists of signatures changed",
+        "signatures over a change of lists",
         "streams with a part alone",
         "sums held against packets",
     ] {

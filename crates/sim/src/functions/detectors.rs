@@ -3,6 +3,7 @@
 
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_function::build::Segment;
@@ -293,6 +294,13 @@ impl World for Scanned {
 
 const SIGNATURE: &[u8] = b"GET /asterism-needle?x=1";
 const SIGNATURE_ID: u32 = 7;
+/// Another list has this one alone. A stream with a part of the other holds all of it but its first byte, and of each list the whole
+/// signature is the eighth of the ends of its signatures, in their order: whoever read pieces by the other list would find it.
+const OTHER: &[u8] = b"FET /asterism-needle?zzz..";
+const OTHER_ID: u32 = 8;
+/// Hosts take up another list within this time of each other, in microseconds, and go back after so long.
+const SPREAD_US: u64 = 10_000;
+const OTHER_FOR_US: (u64, u64) = (20_000, 50_000);
 const STREAMS: u16 = 10;
 
 /// A stream of segments, in one of which, or in several together, the signature is; or a part of it.
@@ -304,6 +312,16 @@ struct Stream {
     end: u32,
     /// Only a dead host saw a part.
     lost: bool,
+    /// A part came to a host before it was back to the list that it had.
+    over_a_change: bool,
+}
+
+/// When each host takes up the other list, and when it goes back.
+struct Lists {
+    own: Arc<Signatures>,
+    other: Arc<Signatures>,
+    /// By host, and whether it is done.
+    turns: Vec<[(Time, bool); 2]>,
 }
 
 /// A segment: where it begins, its bytes, when it is due, and who took it, when.
@@ -323,6 +341,9 @@ pub(crate) struct Streamed {
     calls: bool,
     /// Streams of which a segment passed in the roll call.
     passed: Vec<u16>,
+    /// In half of the seeds.
+    lists: Option<Lists>,
+    changes: u64,
 }
 
 impl Streamed {
@@ -382,9 +403,19 @@ impl Streamed {
                 segments,
                 end: sequence,
                 lost: false,
+                over_a_change: false,
             }
         });
-        let streams = streams.collect();
+        let streams: Vec<Stream> = streams.collect();
+        let mut own = Draws::new(plan.seed, 44);
+        let lists = own.percent(50).then(|| {
+            let list = |bytes, id| Arc::new(signatures(blocks, bytes, id));
+            Lists {
+                own: list(SIGNATURE, SIGNATURE_ID),
+                other: list(OTHER, OTHER_ID),
+                turns: turns(&streams, plan.hosts, &mut own),
+            }
+        });
         Self {
             draws,
             blocks,
@@ -392,31 +423,83 @@ impl Streamed {
             now: Time::ZERO,
             calls: false,
             passed: Vec::new(),
+            lists,
+            changes: 0,
         }
     }
+}
+
+/// In the middle of a stream with a part of the signature, if there is one in several segments, hosts take up the other list, each at a
+/// moment of its own, and go back later.
+fn turns(streams: &[Stream], hosts: usize, draws: &mut Draws) -> Vec<[(Time, bool); 2]> {
+    let split: Vec<&Stream> = streams
+        .iter()
+        .filter(|stream| !stream.is_bad && stream.segments.len() > 1)
+        .collect();
+    let begun = match split.as_slice() {
+        [] => Time::from_micros(STARTING_US),
+        all => {
+            let dues = all[draws.within(0, all.len() as u64 - 1) as usize]
+                .segments
+                .iter()
+                .map(|sent| sent.due);
+            let (first, last) = (dues.clone().min(), dues.max());
+            let middle = |first: Time, last: Time| first + last.since(first) / 2;
+            first
+                .zip(last)
+                .map_or(Time::ZERO, |(first, last)| middle(first, last))
+        }
+    };
+    let back = begun + draws.micros(OTHER_FOR_US.0, OTHER_FOR_US.1);
+    let mut turn = || {
+        let mut at = |from: Time| (from + draws.micros(0, SPREAD_US), false);
+        [at(begun), at(back)]
+    };
+    (0..hosts).map(|_| turn()).collect()
+}
+
+fn signatures(blocks: bool, bytes: &[u8], id: u32) -> Signatures {
+    let signature = Signature {
+        id,
+        message: "a needle".to_owned(),
+        bytes: bytes.to_vec(),
+        carrier: Carrier::Any,
+        ports: Vec::new(),
+    };
+    Signatures::new(SignatureConfig {
+        response: match blocks {
+            true => signature::Response::BlockConnection { block_s: 600 },
+            false => signature::Response::Detect,
+        },
+        pieces_max: 1 << 8,
+        alerts_max: 1 << 6,
+        ..SignatureConfig::new(vec![signature])
+    })
+    .expect("a sound configuration")
 }
 
 impl World for Streamed {
     type Function = Signatures;
 
     fn function(&mut self) -> Signatures {
-        let signature = Signature {
-            id: SIGNATURE_ID,
-            message: "a needle".to_owned(),
-            bytes: SIGNATURE.to_vec(),
-            carrier: Carrier::Any,
-            ports: Vec::new(),
+        signatures(self.blocks, SIGNATURE, SIGNATURE_ID)
+    }
+
+    fn reloads(&mut self, now: Time) -> Vec<(usize, Arc<Signatures>)> {
+        let Some(lists) = &mut self.lists else {
+            return Vec::new();
         };
-        Signatures::new(SignatureConfig {
-            response: match self.blocks {
-                true => signature::Response::BlockConnection { block_s: 600 },
-                false => signature::Response::Detect,
-            },
-            pieces_max: 1 << 8,
-            alerts_max: 1 << 6,
-            ..SignatureConfig::new(vec![signature])
-        })
-        .expect("a sound configuration")
+        let mut due = Vec::new();
+        for (host, turns) in lists.turns.iter_mut().enumerate() {
+            for ((at, done), list) in turns.iter_mut().zip([&lists.other, &lists.own]) {
+                if !*done && now >= *at {
+                    *done = true;
+                    due.push((host, list.clone()));
+                }
+            }
+        }
+        self.changes += due.len() as u64;
+        due
     }
 
     fn due(&mut self, now: Time, out: &mut Vec<Arrival>) {
@@ -459,6 +542,8 @@ impl World for Streamed {
         if taken && let Some(sent) = segments.find(|sent| sent.sequence == sequence) {
             sent.taken.get_or_insert((at, self.now));
         }
+        let is_back = |lists: &Lists| lists.turns[at.host][1].1;
+        stream.over_a_change |= !self.lists.as_ref().is_none_or(is_back);
     }
 
     fn leaves(&mut self, mut left: Left, _: &Hosts<Signatures>) -> Result<(), Failure> {
@@ -483,6 +568,10 @@ impl World for Streamed {
     }
 
     fn unfinished(&self) -> Option<String> {
+        let is_back = |lists: &Lists| lists.turns.iter().all(|turns| turns[1].1);
+        if !self.lists.as_ref().is_none_or(is_back) {
+            return Some("hosts still have the other list".to_owned());
+        }
         let mut all = self.streams.iter().enumerate();
         let waits = |stream: &Stream| stream.segments.iter().any(|sent| sent.taken.is_none());
         let (number, _) = all.find(|(_, stream)| waits(stream))?;
@@ -511,7 +600,7 @@ impl World for Streamed {
     fn called(&mut self, host: usize) -> Result<(), Failure> {
         for (number, stream) in self.streams.iter().enumerate() {
             let has_passed = self.passed.contains(&(number as u16));
-            if stream.lost {
+            if stream.lost || stream.is_bad && stream.over_a_change {
                 continue;
             }
             if has_passed == (self.blocks && stream.is_bad) {
@@ -540,7 +629,7 @@ impl World for Streamed {
                         format!("{at:?} has an alert of stream {number}"),
                     ));
                 }
-                if !is_found && stream.is_bad && !stream.lost {
+                if !is_found && stream.is_bad && !stream.lost && !stream.over_a_change {
                     return Err(Failure::new(
                         "a split signature is found",
                         format!("{at:?} has no alert of stream {number}"),
@@ -557,6 +646,11 @@ impl World for Streamed {
             ("signatures", of(|stream| stream.is_bad && !stream.lost)),
             ("streams lost with their host", of(|stream| stream.lost)),
             ("streams with a part alone", of(|stream| !stream.is_bad)),
+            ("lists of signatures changed", self.changes),
+            (
+                "signatures over a change of lists",
+                of(|stream| stream.is_bad && stream.over_a_change),
+            ),
         ])
     }
 }

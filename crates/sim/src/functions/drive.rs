@@ -1,6 +1,7 @@
 //! A run: load under faults, a death, a return, calm, and what must hold then. What is special to a function its [`World`] says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_function::NetworkFunction;
@@ -34,6 +35,10 @@ pub(crate) trait World {
     type Function: NetworkFunction;
     /// The function, configured.
     fn function(&mut self) -> Self::Function;
+    /// Hosts that take up another configuration by `now`, with the function that they go on with.
+    fn reloads(&mut self, _: Time) -> Vec<(usize, Arc<Self::Function>)> {
+        Vec::new()
+    }
     /// Packets that come to the cluster by `now`.
     fn due(&mut self, now: Time, out: &mut Vec<Arrival>);
     /// A packet is about to be handled by an instance.
@@ -221,6 +226,9 @@ impl<W: World> Run<'_, W> {
     /// Packets that are due come in, and time passes.
     fn step(&mut self, has_load: bool) -> Result<(), Failure> {
         let now = self.hosts.now();
+        for (host, function) in self.world.reloads(now) {
+            self.hosts.reload(host, &function);
+        }
         let mut arrivals = core::mem::take(&mut self.arrivals);
         self.world.due(now, &mut arrivals);
         for arrival in arrivals.drain(..) {

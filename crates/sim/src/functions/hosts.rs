@@ -188,6 +188,15 @@ impl<F: NetworkFunction> Hosts<F> {
         dropped.collect::<Vec<_>>().join(", ")
     }
 
+    /// A host goes on with another function, if it lives.
+    pub(crate) fn reload(&mut self, host: usize, function: &Arc<F>) {
+        if self.living[host] {
+            for instance in &mut self.cluster.members_mut()[host].instances {
+                instance.replace_function(function.clone());
+            }
+        }
+    }
+
     /// Lets time pass, handing out rosters that are due.
     pub(crate) fn run(&mut self, time: Duration) -> Result<(), Failure> {
         let until = self.now() + time;
