@@ -176,6 +176,16 @@ impl Balanced {
         said.text().trim().parse().ok()
     }
 
+    /// Of forty new connections each backend gets some.
+    fn every_backend_answers(&self) {
+        let mut seen = [0; BACKENDS];
+        for _ in 0..40 {
+            let who = self.who();
+            seen[who.unwrap_or_else(|| panic!("no answer\n{}", self.hosts_say()))] += 1;
+        }
+        assert!(seen.iter().all(|count| *count > 2), "{seen:?}");
+    }
+
     fn hosts_say(&self) -> String {
         let said = self.hosts.iter().flatten().map(Program::stderr);
         said.collect::<Vec<_>>().join("\n---\n")
@@ -283,12 +293,7 @@ fn downloads_outlive_a_drain_the_death_of_another_backend_and_of_a_host() {
     }
     let mut cluster = Balanced::start(Kind::Checked);
     cluster.ways(0, 1);
-    let mut seen = [0; BACKENDS];
-    for _ in 0..40 {
-        let who = cluster.who();
-        seen[who.unwrap_or_else(|| panic!("no answer\n{}", cluster.hosts_say()))] += 1;
-    }
-    assert!(seen.iter().all(|count| *count > 2), "{seen:?}");
+    cluster.every_backend_answers();
     let url = format!("http://{TRANSLATED}/who");
     let wrk = cluster.lab.server.program("wrk");
     let said = wrk.args(["-t", "1", "-c", "20", "-d", "1s", &url]).run();
@@ -394,12 +399,7 @@ fn flows_find_out_that_a_backend_is_dead() {
     }
     let mut cluster = Balanced::start(Kind::Told);
     cluster.ways(0, 1);
-    let mut seen = [0; BACKENDS];
-    for _ in 0..40 {
-        let who = cluster.who();
-        seen[who.unwrap_or_else(|| panic!("no answer\n{}", cluster.hosts_say()))] += 1;
-    }
-    assert!(seen.iter().all(|count| *count > 2), "{seen:?}");
+    cluster.every_backend_answers();
     // Whoever asks it now is refused by its kernel. Two places of eight must have noted that: a few flows share one.
     cluster.backends[1].take().unwrap().kill();
     let answers: Vec<Option<usize>> = (0..80).map(|_| cluster.who()).collect();
