@@ -192,13 +192,7 @@ impl View {
     /// What the host does.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Listening,
-            1 => Phase::Running,
-            2 => Phase::Draining,
-            3 => Phase::Telling,
-            _ => Phase::Ended,
-        }
+        Phase::of(&self.phase)
     }
 
     /// Has all instances do something else.

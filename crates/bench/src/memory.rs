@@ -1,6 +1,8 @@
-//! Memory for tables and packets on huge pages, and prefetching: the crate's `unsafe` for memory.
+//! Memory for tables and packets on huge pages, prefetching, and what the process has in memory: the crate's `unsafe` for memory.
 
 use std::ops::{Deref, DerefMut};
+
+use crate::contract::Failure;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -122,6 +124,18 @@ pub fn prefetch<T>(place: &T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;
+}
+
+/// Bytes of this process that are in memory.
+pub fn resident_bytes() -> Result<f64, Failure> {
+    let absent = |error: String| Failure::Absent(format!("/proc/self/statm: {error}"));
+    let text =
+        std::fs::read_to_string("/proc/self/statm").map_err(|error| absent(error.to_string()))?;
+    let pages = text
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<f64>().ok());
+    Ok(pages.ok_or_else(|| absent(text.clone()))? * 4_096.0)
 }
 
 #[cfg(test)]

@@ -54,6 +54,15 @@ impl Order {
     }
 }
 
+/// What a frame tells a function that blocks sources alone: which, and for how many seconds, if not to let it through again.
+pub(crate) fn of_source(frame: &[u8]) -> Option<(Host, Option<Tick>)> {
+    match Order::read(frame)? {
+        Order::Block { source, seconds } => Some((source, Some(seconds))),
+        Order::Unblock(source) => Some((source, None)),
+        Order::UnblockConnection(_) => None,
+    }
+}
+
 const BLOCK: u8 = 1;
 const UNBLOCK: u8 = 2;
 const UNBLOCK_CONNECTION: u8 = 3;

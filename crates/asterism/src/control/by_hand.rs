@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use asterism_functions::blocked::SECONDS_MAX;
 use clap::Args;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Ask;
 use super::blocked::line;
@@ -102,22 +104,9 @@ pub fn block(arguments: &BlockArguments, output: &mut Output<'_>) -> End {
         seconds: arguments.seconds,
         function: arguments.function.clone(),
     };
-    let mut is_done = false;
-    let which = &arguments.which;
-    let end = with_answer(
-        which,
-        &request,
-        WITHIN,
-        output,
-        |document: BlockingDocument, output| {
-            is_done = document.refused.is_empty();
-            match output.json() {
-                true => output.document(BLOCK, &document),
-                false => output.text(&blocking_text(&document)),
-            }
-        },
-    );
-    holds(end, is_done)
+    let is_done = |document: &BlockingDocument| document.refused.is_empty();
+    let to = (&arguments.which, &request);
+    told(to, output, BLOCK, is_done, blocking_text)
 }
 
 /// `asterism unblock`.
@@ -126,29 +115,37 @@ pub fn unblock(arguments: &UnblockArguments, output: &mut Output<'_>) -> End {
         source: arguments.address,
         function: arguments.function.clone(),
     };
-    let mut is_done = false;
-    let which = &arguments.which;
-    let end = with_answer(
-        which,
-        &request,
-        WITHIN,
-        output,
-        |document: UnblockingDocument, output| {
-            is_done = document.refused.is_empty()
-                && document.left.is_empty()
-                && !document.lifted.is_empty();
-            match output.json() {
-                true => output.document(UNBLOCK, &document),
-                false => output.text(&unblocking_text(&document)),
-            }
-        },
-    );
-    holds(end, is_done)
+    let is_done = |document: &UnblockingDocument| {
+        let UnblockingDocument {
+            lifted,
+            left,
+            refused,
+            ..
+        } = document;
+        refused.is_empty() && left.is_empty() && !lifted.is_empty()
+    };
+    let to = (&arguments.which, &request);
+    told(to, output, UNBLOCK, is_done, unblocking_text)
 }
 
-fn holds(end: End, is_done: bool) -> End {
+/// Tells a host, and shows what became of it.
+fn told<D: Serialize + DeserializeOwned>(
+    (which, request): (&Which, &Ask),
+    output: &mut Output<'_>,
+    schema: Schema,
+    is_done: fn(&D) -> bool,
+    text: fn(&D) -> String,
+) -> End {
+    let mut done = false;
+    let end = with_answer(which, request, WITHIN, output, |document: D, output| {
+        done = is_done(&document);
+        match output.json() {
+            true => output.document(schema, &document),
+            false => output.text(&text(&document)),
+        }
+    });
     match end {
-        End::Done if !is_done => End::DoesNotHold,
+        End::Done if !done => End::DoesNotHold,
         end => end,
     }
 }

@@ -252,6 +252,7 @@ impl Service<'_, '_> {
         }
         self.exports.flows = Some(exports);
     }
+
     /// Whether all is sent that was to be when the host was told to end: exports that have begun, and what a NAT noted.
     pub(super) fn are_exports_told(&self) -> bool {
         let flows = self.exports.flows.as_ref();

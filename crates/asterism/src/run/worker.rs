@@ -60,6 +60,19 @@ pub enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// What is in force, as threads tell each other.
+    pub(crate) fn of(told: &AtomicU8) -> Phase {
+        match told.load(Ordering::Acquire) {
+            0 => Phase::Listening,
+            1 => Phase::Running,
+            2 => Phase::Draining,
+            3 => Phase::Telling,
+            _ => Phase::Ended,
+        }
+    }
+}
+
 /// What an instance and the rest of its host share.
 #[derive(Debug)]
 pub struct Shared {
@@ -88,13 +101,7 @@ impl Shared {
         self.phase.store(phase as u8, Ordering::Release);
     }
     fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Listening,
-            1 => Phase::Running,
-            2 => Phase::Draining,
-            3 => Phase::Telling,
-            _ => Phase::Ended,
-        }
+        Phase::of(&self.phase)
     }
 }
 

@@ -9,9 +9,9 @@ use asterism_function::testkit::{Testkit, measured};
 use asterism_function::{PortNumber, TcpFlags, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
 
-use super::monitor_error::resident_bytes;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
+use crate::memory::resident_bytes;
 
 pub(super) const MEASURES: &[Measure] = &[Measure {
     name: "firewall.flood",

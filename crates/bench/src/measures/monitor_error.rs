@@ -21,6 +21,7 @@ use asterism_state::{
 
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
+use crate::memory::resident_bytes;
 use crate::traffic::frames::{FRAME_BYTES, frame_between};
 use crate::traffic::{Endpoint, Protocol, Random};
 
@@ -194,18 +195,6 @@ impl Cluster {
         self.exchange()?;
         Ok(exact)
     }
-}
-
-/// Bytes of this process that are in memory.
-pub(super) fn resident_bytes() -> Result<f64, Failure> {
-    let absent = |error: String| Failure::Absent(format!("/proc/self/statm: {error}"));
-    let text =
-        std::fs::read_to_string("/proc/self/statm").map_err(|error| absent(error.to_string()))?;
-    let pages = text
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<f64>().ok());
-    Ok(pages.ok_or_else(|| absent(text.clone()))? * 4_096.0)
 }
 
 /// A monitor's sketch of volumes and nothing else.

@@ -32,7 +32,7 @@ pub use config::{Cache, CacheDigestsConfig, REPORTED_BITS_PER_ENTRY, Source};
 pub use kept::{BLOCK_BYTES, Bits, BlockKey, Head};
 pub use refusal::Refusal;
 pub use report::{Directory, Known, read_directory, read_mask};
-pub use told::{FRAME_BLOCKS_MAX, block_frame, head_frame};
+pub use told::{FRAME_BLOCKS_MAX, frames};
 
 pub use asterism_function::CONTROL;
 

@@ -68,6 +68,24 @@ pub fn contains(mask: &[u8], key: StoreKey) -> bool {
     bits != 0 && key.places(bits).iter().all(|place| has_bit(mask, *place))
 }
 
+/// The digest of a cache that holds the objects with these keys, as it makes it itself.
+#[must_use]
+pub fn digest(
+    capacity: u32,
+    bits_per_entry: u8,
+    keys: impl IntoIterator<Item = StoreKey>,
+) -> (Header, Vec<u8>) {
+    let mut header = Header::sized(capacity, bits_per_entry);
+    let mut mask = vec![0; header.mask_bytes as usize];
+    for key in keys {
+        header.count += 1;
+        for place in key.places(header.bits()) {
+            mask[(place / 8) as usize] |= 1 << (place % 8);
+        }
+    }
+    (header, mask)
+}
+
 /// What stands before the bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Wire)]
 pub struct Header {
@@ -298,15 +316,7 @@ mod tests {
     #[test]
     fn a_union_has_what_either_has() {
         let of = |urls: core::ops::Range<u32>| {
-            let mut header = Header::sized(100, 8);
-            let mut mask = vec![0; header.mask_bytes as usize];
-            for number in urls {
-                header.count += 1;
-                for place in StoreKey::of_get(&url(number)).places(header.bits()) {
-                    mask[(place / 8) as usize] |= 1 << (place % 8);
-                }
-            }
-            (header, mask)
+            digest(100, 8, urls.map(|number| StoreKey::of_get(&url(number))))
         };
         let (header, mask) = union(&[of(0..20), of(20..50)]).unwrap();
         assert_eq!(header.count, 50);

@@ -16,10 +16,19 @@ const PAYLOAD_AT: usize = 14;
 const BLOCKS: u8 = 1;
 const HEAD: u8 = 2;
 
+/// The frames that write a cache's digest, in the order in which they are to be told: all blocks of `mask`, then the head.
+pub fn frames(cache: u16, head: &Head, mask: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mask_bytes = head.header.mask_bytes;
+    let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
+    let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
+    blocks
+        .map(move |(first, part)| block_frame(cache, mask_bytes, first, part))
+        .chain([head_frame(cache, head)])
+}
+
 /// The frame with some blocks of a cache's digest, from block `first` on: at most [`FRAME_BLOCKS_MAX`] times [`BLOCK_BYTES`] bytes of
 /// `mask`, the rest of the last block being zero.
-#[must_use]
-pub fn block_frame(cache: u16, mask_bytes: u32, first: u32, mask: &[u8]) -> Vec<u8> {
+fn block_frame(cache: u16, mask_bytes: u32, first: u32, mask: &[u8]) -> Vec<u8> {
     let mut frame = begun();
     let mut out = Writer::new(&mut frame, &[]);
     out.u8(BLOCKS);
@@ -36,8 +45,7 @@ pub fn block_frame(cache: u16, mask_bytes: u32, first: u32, mask: &[u8]) -> Vec<
 }
 
 /// The frame that says which digest of a cache is there.
-#[must_use]
-pub fn head_frame(cache: u16, head: &Head) -> Vec<u8> {
+fn head_frame(cache: u16, head: &Head) -> Vec<u8> {
     let mut frame = begun();
     let mut out = Writer::new(&mut frame, &[]);
     out.u8(HEAD);

@@ -7,7 +7,7 @@ use super::note::{BY_HAND, Block, Event, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
 use super::{Firewall, FirewallState, first_fragment, metrics, other, remember};
-use crate::by_hand::{self, Order};
+use crate::by_hand;
 use crate::host::Host;
 
 /// What is written whatever a rule decides.
@@ -175,15 +175,10 @@ impl Firewall {
     #[cold]
     #[inline(never)]
     pub(super) fn told(ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
-        let (source, block) = match Order::read(ask.packet().bytes()) {
-            Some(Order::Block { source, seconds }) => {
-                (source, Some(Block::new(ask.now(), seconds, BY_HAND)))
-            }
-            Some(Order::Unblock(source)) => (source, None),
-            Some(Order::UnblockConnection(_)) | None => {
-                return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-            }
+        let Some((source, seconds)) = by_hand::of_source(ask.packet().bytes()) else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
+        let block = seconds.map(|seconds| Block::new(ask.now(), seconds, BY_HAND));
         let change = by_hand::Change::new(&ask.blocked, source, block)?;
         Ok(change.write(&mut ask.act()?.blocked))
     }

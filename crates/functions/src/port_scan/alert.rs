@@ -11,7 +11,7 @@ use super::handshakes::{Flood, Service};
 use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
 use crate::blocked::{self, BlockedRecord};
-use crate::by_hand::{BY_HAND, Block, Change, Order};
+use crate::by_hand::{self, BY_HAND, Block, Change};
 use crate::host::Host;
 use crate::notice::{self, End, Notice, Outcome};
 
@@ -215,15 +215,10 @@ impl PortScan {
     #[cold]
     #[inline(never)]
     pub(super) fn told(ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
-        let (source, block) = match Order::read(ask.packet().bytes()) {
-            Some(Order::Block { source, seconds }) => {
-                (source, Some(Block::by_hand(ask.now(), seconds)))
-            }
-            Some(Order::Unblock(source)) => (source, None),
-            Some(Order::UnblockConnection(_)) | None => {
-                return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
-            }
+        let Some((source, seconds)) = by_hand::of_source(ask.packet().bytes()) else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
+        let block = seconds.map(|seconds| Block::by_hand(ask.now(), seconds));
         let change = Change::new(&ask.blocked, source, block)?;
         Ok(change.write(&mut ask.act()?.blocked))
     }

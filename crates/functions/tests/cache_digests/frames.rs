@@ -5,10 +5,9 @@ use core::net::Ipv4Addr;
 use asterism_function::testkit::Testkit;
 use asterism_function::{NetworkFunction, Packet, PortNumber, build};
 use asterism_functions::cache_digests::icp::{read_answer, write_query};
-use asterism_functions::cache_digests::squid::{Header, StoreKey};
+use asterism_functions::cache_digests::squid::{self, Header, StoreKey};
 use asterism_functions::cache_digests::{
-    BLOCK_BYTES, Cache, CacheDigests, CacheDigestsConfig, FRAME_BLOCKS_MAX, Head, Source,
-    block_frame, head_frame,
+    Cache, CacheDigests, CacheDigestsConfig, Head, Source, frames,
 };
 
 pub(crate) const INSIDE: PortNumber = PortNumber(0);
@@ -76,27 +75,17 @@ pub(crate) fn report(text: &str) -> Vec<u8> {
 
 /// A digest of these objects, as a cache makes it.
 pub(crate) fn digest(numbers: core::ops::Range<u32>, capacity: u32) -> (Header, Vec<u8>) {
-    let mut header = Header::sized(capacity, 5);
-    let mut mask = vec![0; header.mask_bytes as usize];
-    for number in numbers {
-        header.count += 1;
-        for place in StoreKey::of_get(url(number).as_bytes()).places(header.bits()) {
-            mask[(place / 8) as usize] |= 1 << (place % 8);
-        }
-    }
-    (header, mask)
+    let keys = numbers.map(|number| StoreKey::of_get(url(number).as_bytes()));
+    squid::digest(capacity, 5, keys)
 }
 
 /// The frames by which the control side writes a digest.
 pub(crate) fn told(cache: u16, (header, mask): &(Header, Vec<u8>), fetched: u32) -> Vec<Vec<u8>> {
-    let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
-    let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
-    let frames = blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
     let head = Head {
         header: *header,
         fetched,
     };
-    frames.chain([head_frame(cache, &head)]).collect()
+    frames(cache, &head, mask).collect()
 }
 
 /// The answer among what was emitted: whether it is a hit. Checks that it is from the cache and goes back to who asked.

@@ -12,9 +12,7 @@ use std::time::Duration;
 use asterism_engine::clock::MonotonicClock;
 use asterism_function::CONTROL;
 use asterism_functions::cache_digests::squid::{self, HEADER_BYTES, Header};
-use asterism_functions::cache_digests::{
-    BLOCK_BYTES, FRAME_BLOCKS_MAX, Head, Known, Refusal, block_frame, head_frame,
-};
+use asterism_functions::cache_digests::{Head, Known, Refusal, frames};
 use asterism_placement::Time;
 
 use super::{digest, directory};
@@ -183,11 +181,7 @@ impl Fetcher {
             fetched: self.view.tick(),
         };
         for _ in 0..ROUNDS_MAX {
-            let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
-            let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
-            let blocks =
-                blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
-            for frame in blocks.chain([head_frame(cache, &head)]) {
+            for frame in frames(cache, &head, mask) {
                 let told = Request::Tell {
                     port: CONTROL,
                     frame: frame.into(),

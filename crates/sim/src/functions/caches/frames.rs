@@ -6,10 +6,8 @@ use std::collections::BTreeSet;
 use asterism_function::build::Segment;
 use asterism_function::{Endpoint, Packet, Protocol, TcpFlags};
 use asterism_functions::cache_digests::icp::{Message, read_answer, write_query};
-use asterism_functions::cache_digests::squid::{Header, StoreKey};
-use asterism_functions::cache_digests::{
-    BLOCK_BYTES, Cache, CacheDigestsConfig, FRAME_BLOCKS_MAX, Head, Source, block_frame, head_frame,
-};
+use asterism_functions::cache_digests::squid::{self, Header, StoreKey};
+use asterism_functions::cache_digests::{self, Cache, CacheDigestsConfig, Head, Source};
 
 use crate::functions::talks::frame;
 
@@ -67,28 +65,22 @@ pub(super) fn apart(cache: usize, count: usize) -> Vec<u32> {
 
 /// The digest of a cache that has these objects, as it makes it.
 pub(super) fn digest(numbers: impl Iterator<Item = u32>) -> Digest {
-    let mut header = header(FETCHED);
-    let mut mask = vec![0; header.mask_bytes as usize];
-    for number in numbers {
-        header.count += 1;
-        for place in StoreKey::of_get(url(number).as_bytes()).places(header.bits()) {
-            mask[(place / 8) as usize] |= 1 << (place % 8);
-        }
-    }
-    (header, mask)
+    let Header {
+        capacity,
+        bits_per_entry,
+        ..
+    } = header(FETCHED);
+    let keys = numbers.map(|number| StoreKey::of_get(url(number).as_bytes()));
+    squid::digest(capacity, bits_per_entry, keys)
 }
 
 /// The frames by which a host writes a digest that it fetched: of blocks, each with the number of its first one, and then the head's.
 pub(super) fn told((header, mask): &Digest, fetched: u32) -> Vec<Vec<u8>> {
-    let cache = FETCHED as u16;
-    let parts = mask.chunks(FRAME_BLOCKS_MAX * BLOCK_BYTES);
-    let blocks = (0u32..).step_by(FRAME_BLOCKS_MAX).zip(parts);
-    let blocks = blocks.map(|(first, part)| block_frame(cache, header.mask_bytes, first, part));
     let head = Head {
         fetched,
         header: *header,
     };
-    blocks.chain([head_frame(cache, &head)]).collect()
+    cache_digests::frames(FETCHED as u16, &head, mask).collect()
 }
 
 fn datagram(ends: (Endpoint, Endpoint), payload: &[u8]) -> Vec<u8> {
