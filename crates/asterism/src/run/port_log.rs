@@ -14,7 +14,7 @@ use std::time::Duration;
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
 use asterism_functions::nat::export::EventExporter;
-use asterism_functions::nat::{EVENTS_MAX, NatEvent, NatEventKind, NatNews, NatUse};
+use asterism_functions::nat::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
 use asterism_placement::Time;
 use serde::{Deserialize, Serialize};
 
@@ -350,8 +350,8 @@ impl Service<'_, '_> {
         self.view.nat_ports.is_on.store(true, Ordering::Relaxed);
         self.exports.ports = Some(PortLog {
             question: stage
-                .and_then(|stage| Chain::question(stage, 0))
-                .unwrap_or(0),
+                .and_then(|stage| Chain::question(stage, NEWS_QUESTION))
+                .unwrap_or(NEWS_QUESTION),
             file,
             collector,
             exporter: EventExporter::new(u32::from(self.member.0) + 1).by(log.protocol),
@@ -487,7 +487,7 @@ mod tests {
         let path = folder.path().join("nat.log");
         assert!(open(folder.path(), &counts).is_err());
         let mut log = PortLog {
-            question: 0,
+            question: NEWS_QUESTION,
             file: Some(open(&path, &counts).unwrap()),
             collector: None,
             exporter: EventExporter::new(1),

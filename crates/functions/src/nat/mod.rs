@@ -40,7 +40,7 @@ pub use asterism_forwarding::{
     Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes, Interface,
     Neighbour, Prefix, ROUTES_MAX, Route, Side,
 };
-pub use census::{EVENTS_MAX, NatEvent, NatEventKind, NatNews, NatUse};
+pub use census::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
 pub use config::{ConfigFault, Filtering, Forward, NatConfig, OUTSIDE_ADDRESSES_MAX};
 pub use limits::{
     AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
@@ -407,15 +407,18 @@ impl NetworkFunction for Nat {
         self.config.outside_addresses.clone()
     }
 
-    /// Whatever the question: [`NatUse`], then the events since the last report, which are told once. [`NatNews::read_all`] reads
-    /// them.
+    /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are told once. [`NatNews::read_all`] reads them.
     fn report(
         &self,
         state: &NatState,
-        _: u32,
+        question: u32,
         range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
+        // Events go to one asker alone: who asks for anything else must not get them.
+        if question != NEWS_QUESTION {
+            return None;
+        }
         let census = state.ports.space().census()?;
         census.report(&state.ports, range, out)
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use asterism_function::build::Segment;
 use asterism_function::{Endpoint, NetworkFunction, Protocol, TcpFlags};
 use asterism_functions::nat::{
-    AddressPool, IdleTimes, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatUse, PortBlocks,
-    PortRest, Prefix, SubscriberLimits,
+    AddressPool, IdleTimes, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatUse,
+    PortBlocks, PortRest, Prefix, SubscriberLimits,
 };
 use asterism_placement::Time;
 use asterism_state::hash;
@@ -481,7 +481,7 @@ impl World for Carrier {
                 let part = (from, EVENTS_PER_PART);
                 cursor = hosts
                     .function()
-                    .report(instance.state(), 0, part, &mut bytes);
+                    .report(instance.state(), NEWS_QUESTION, part, &mut bytes);
                 NatNews::read_all(&bytes, |news| match news {
                     NatNews::Use(NatUse {
                         blocks_used,

@@ -33,7 +33,11 @@ use crate::mutant::{self, Mutant};
 use accounts::Accounts;
 use blocks::{Blocks, CHAIN_MAX, Standing};
 use events::Events;
+
 pub use events::{EVENTS_MAX, NatEvent, NatEventKind};
+
+/// The question that [`NatNews`] answer.
+pub const NEWS_QUESTION: u32 = 0;
 
 /// Thousandths of a session in one.
 const WHOLE: u64 = 1_000;
