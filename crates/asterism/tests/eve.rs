@@ -10,7 +10,7 @@ use std::process::Command;
 use asterism::command_line::{self, End};
 use asterism_function::TcpFlags;
 use asterism_function::build::{self, Header4, Segment};
-use asterism_functions::notice::{BUILT_IN, KINDS};
+use asterism_functions::events::{self, LIBRARY};
 use serde_json::Value;
 use validator::check;
 
@@ -113,7 +113,7 @@ fn labelled_captures_give_the_lines_that_their_labels_expect() {
             let line = &lines[0];
             assert_eq!(line["event_type"], "alert");
             assert_eq!(line["src_ip"], scanner, "{file}");
-            assert_eq!(line["alert"]["gid"], BUILT_IN);
+            assert_eq!(line["alert"]["gid"], LIBRARY);
             assert_eq!(line["alert"]["signature_id"], id_of(kind), "{file}");
             assert_eq!(line["alert"]["action"], "allowed");
             let target: IpAddr = line["dest_ip"].as_str().unwrap().parse().unwrap();
@@ -156,7 +156,7 @@ fn a_flood_is_one_line_that_names_its_service() {
         let [line] = &lines[..] else {
             panic!("{sources} sources, {hosts} hosts: {lines:?}");
         };
-        assert_eq!(line["alert"]["gid"], BUILT_IN);
+        assert_eq!(line["alert"]["gid"], LIBRARY);
         assert_eq!(line["alert"]["signature_id"], 11);
         assert_eq!(line["alert"]["action"], "allowed");
         assert_eq!(
@@ -232,9 +232,9 @@ fn a_chain_names_its_stages_and_jq_reads_its_lines() {
 #[test]
 fn the_page_has_every_identifier() {
     let page = fs::read_to_string(here().join("../../docs/src/idps.md")).unwrap();
-    for kind in KINDS {
+    for kind in events::all() {
         let row = format!(
-            "| {BUILT_IN} | {} | {} | {} | {} |",
+            "| {LIBRARY} | {} | {} | {} | {} |",
             kind.id, kind.text, kind.category, kind.severity
         );
         assert!(page.contains(&row), "{row}");

@@ -8,7 +8,7 @@ use asterism_state::{Builder, Context, Late, State};
 use crate::ask::Ask;
 use crate::chain::StageTally;
 use crate::emissions::Emissions;
-use crate::own::{OwnMetric, OwnReason};
+use crate::own::{OwnEvent, OwnMetric, OwnReason};
 use crate::reason::Reason;
 
 /// One of the ports that an instance reads from and writes to, by its place in the configuration.
@@ -92,6 +92,11 @@ pub trait NetworkFunction: 'static {
     /// packet: it may allocate, and must not walk a table, nor read what may be late: objects have a way to ask for the control plane.
     fn measure(&self, state: &Self::State, values: &mut Vec<u64>) {
         let _ = (state, values);
+    }
+
+    /// Kinds of events that it tells of: each [notice](crate::notice) that its report has is of one of them. Of a chain those of all stages.
+    fn events(&self) -> &[OwnEvent] {
+        &[]
     }
 
     /// Names of the state's objects, in order: known before a state is built.

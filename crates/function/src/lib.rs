@@ -14,6 +14,8 @@ pub mod chain;
 mod does_not_compile;
 mod emissions;
 mod function;
+mod host;
+pub mod notice;
 mod own;
 mod reason;
 pub mod testkit;
@@ -37,9 +39,10 @@ pub use emissions::Emissions;
 pub use function::{
     CONTROL, Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act,
 };
+pub use host::Host;
 pub use own::{
-    CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnMetric, OwnReason,
-    check_own,
+    CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnEvent, OwnMetric,
+    OwnReason, check_own,
 };
 pub use reason::Reason;
 // Traits have the names of their derives, which here are those that name this crate.

@@ -1,5 +1,8 @@
-//! What a function names itself: reasons to drop packets that the [one list](crate::Reason) does not have, and values that it
-//! measures of its state. Both stand in `status`, in traces and among the metrics beside the engine's.
+//! What a function names itself: reasons to drop packets that the [one list](crate::Reason) does not have, values that it measures of
+//! its state, and events that it tells of. The first two stand in `status`, in traces and among the metrics beside the engine's, events
+//! in the host's log of alerts.
+
+use crate::notice::{CATEGORY_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// Own reasons of a function at most; of a chain, of all its stages together.
 pub const OWN_REASONS_MAX: usize = 8;
@@ -71,11 +74,51 @@ impl MetricKind {
     }
 }
 
-/// Whether reasons and metrics are named as they must be. Whoever takes a function from elsewhere asks before it is run.
+/// A kind of events that a function tells of, as [notices](crate::notice).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnEvent {
+    /// Who numbers it: [`GENERATOR`](Self::GENERATOR), [`OPERATOR`](Self::OPERATOR), or another list of numbers that log readers tell
+    /// apart from these.
+    pub generator: u32,
+    /// Its number there, which never changes its meaning, and which nothing else ever gets. 0: its notices have numbers and texts
+    /// of their own, as what an operator wrote has.
+    pub id: u32,
+    /// What was found, in words without a full stop.
+    pub text: &'static str,
+    /// What class it is of, by a word that other systems use too (Suricata's `classification.config`).
+    pub category: &'static str,
+    /// From 1, the worst, to 3.
+    pub severity: u8,
+}
+
+impl OwnEvent {
+    /// The generator of functions that are not of the library.
+    pub const GENERATOR: u32 = 901;
+    /// The generator of what the operator wrote, by numbers of the operator's own.
+    pub const OPERATOR: u32 = 1;
+
+    /// One of a function that is not of the library.
+    #[must_use]
+    pub const fn new(id: u32, text: &'static str, category: &'static str, severity: u8) -> Self {
+        Self {
+            generator: Self::GENERATOR,
+            id,
+            text,
+            category,
+            severity,
+        }
+    }
+}
+
+/// Whether reasons, metrics and events are named as they must be. Whoever takes a function from elsewhere asks before it is run.
 ///
 /// # Errors
 /// The first that is not, and how it should be.
-pub fn check_own(reasons: &[OwnReason], metrics: &[OwnMetric]) -> Result<(), String> {
+pub fn check_own(
+    reasons: &[OwnReason],
+    metrics: &[OwnMetric],
+    events: &[OwnEvent],
+) -> Result<(), String> {
     check_counts(reasons.len(), (metrics.len(), OWN_METRICS_MAX))?;
     for (place, reason) in reasons.iter().enumerate() {
         let label = reason.label;
@@ -111,7 +154,43 @@ pub fn check_own(reasons: &[OwnReason], metrics: &[OwnMetric]) -> Result<(), Str
         }
         check_meaning(name, metric.meaning)?;
     }
+    for (place, event) in events.iter().enumerate() {
+        check_event(event)?;
+        let number = (event.generator, event.id);
+        let mut others = events[..place].iter();
+        if others.any(|other| (other.generator, other.id) == number) {
+            return Err(format!(
+                "two events have the number {} of the generator {}",
+                event.id, event.generator
+            ));
+        }
+    }
     Ok(())
+}
+
+fn check_event(event: &OwnEvent) -> Result<(), String> {
+    for (text, bytes_max) in [
+        (event.text, TEXT_BYTES_MAX),
+        (event.category, CATEGORY_BYTES_MAX),
+    ] {
+        let is_title = text.chars().next().is_some_and(char::is_uppercase)
+            && !text.ends_with('.')
+            && !text.chars().any(char::is_control)
+            && text.len() <= bytes_max;
+        if !is_title {
+            return Err(format!(
+                "the event {} is called {text:?}: begin with a capital letter, end without a full stop, on one line of at most {bytes_max} bytes",
+                event.id
+            ));
+        }
+    }
+    match event.severity {
+        1..=3 => Ok(()),
+        severity => Err(format!(
+            "the event {:?} has the severity {severity}: 1 is the worst, 3 the least",
+            event.text
+        )),
+    }
 }
 
 /// Whether there are not too many, of one function or of all stages of a chain: reasons, and metrics with how many there may be.
@@ -181,7 +260,7 @@ mod tests {
     #[test]
     fn names_follow_the_convention() {
         let good = [metric("sources_full", MetricKind::Gauge)];
-        assert_eq!(check_own(&[reason("share-used-up")], &good), Ok(()));
+        assert_eq!(check_own(&[reason("share-used-up")], &good, &[]), Ok(()));
         for label in [
             "",
             "Share",
@@ -191,25 +270,60 @@ mod tests {
             "table-full",
             "ä",
         ] {
-            assert!(check_own(&[reason(label)], &[]).is_err(), "{label}");
+            assert!(check_own(&[reason(label)], &[], &[]).is_err(), "{label}");
         }
-        assert!(check_own(&[reason("twice"), reason("twice")], &[]).is_err());
+        assert!(check_own(&[reason("twice"), reason("twice")], &[], &[]).is_err());
         let counter = MetricKind::Counter;
-        assert_eq!(check_own(&[], &[metric("seen_total", counter)]), Ok(()));
+        assert_eq!(
+            check_own(&[], &[metric("seen_total", counter)], &[]),
+            Ok(())
+        );
         for name in ["seen", "seen-total", "2_total", ""] {
-            assert!(check_own(&[], &[metric(name, counter)]).is_err(), "{name}");
+            assert!(
+                check_own(&[], &[metric(name, counter)], &[]).is_err(),
+                "{name}"
+            );
         }
-        assert!(check_own(&[], &[metric("seen_total", MetricKind::Gauge)]).is_err());
+        assert!(check_own(&[], &[metric("seen_total", MetricKind::Gauge)], &[]).is_err());
         let silent = OwnReason {
             label: "silent",
             meaning: "no sentence",
         };
-        assert!(check_own(&[silent], &[]).unwrap_err().contains("sentence"));
+        assert!(
+            check_own(&[silent], &[], &[])
+                .unwrap_err()
+                .contains("sentence")
+        );
         let many = [reason("x"); OWN_REASONS_MAX + 1];
-        assert!(check_own(&many, &[]).unwrap_err().contains("at most"));
+        assert!(check_own(&many, &[], &[]).unwrap_err().contains("at most"));
         let most = (OWN_METRICS_MAX, OWN_METRICS_MAX);
         assert_eq!(check_counts(OWN_REASONS_MAX, most), Ok(()));
         let beyond = (CHAIN_METRICS_MAX + 1, CHAIN_METRICS_MAX);
         assert!(check_counts(0, beyond).unwrap_err().contains("at most 128"));
+    }
+
+    #[test]
+    fn events_have_numbers_words_and_a_severity() {
+        const SEEN: OwnEvent = OwnEvent::new(1, "Something was seen", "Misc activity", 3);
+        let check = |events: &[OwnEvent]| check_own(&[], &[], events);
+        assert_eq!(check(&[SEEN, OwnEvent { id: 2, ..SEEN }]), Ok(()));
+        let twice = [SEEN, SEEN];
+        assert!(check(&twice).unwrap_err().contains("two events"));
+        let by_others = [
+            SEEN,
+            OwnEvent {
+                generator: 900,
+                ..SEEN
+            },
+        ];
+        assert_eq!(check(&by_others), Ok(()));
+        for severity in [0, 4] {
+            assert!(check(&[OwnEvent { severity, ..SEEN }]).is_err());
+        }
+        for text in ["", "seen", "Seen.", "Seen\nby"] {
+            assert!(check(&[OwnEvent { text, ..SEEN }]).is_err(), "{text:?}");
+            let category = text;
+            assert!(check(&[OwnEvent { category, ..SEEN }]).is_err(), "{text:?}");
+        }
     }
 }

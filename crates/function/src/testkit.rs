@@ -183,9 +183,7 @@ impl<F: NetworkFunction> Testkit<F> {
 
     /// Entries found and held, object by object; of a pool, the items in use.
     pub fn entries(&self) -> Vec<(usize, usize)> {
-        (0..self.state.objects().len() as u8)
-            .filter_map(|object| self.state.look(object, Entries))
-            .collect()
+        entries(&self.state)
     }
 
     /// How often calls of the function took memory from the heap, or had some grown; 0 where
@@ -244,6 +242,12 @@ impl<F: NetworkFunction> Testkit<F> {
             "the function was late {CALLS_MAX} times for one packet: does it ask for something new each time?"
         );
     }
+}
+
+fn entries(state: &impl State) -> Vec<(usize, usize)> {
+    (0..state.objects().len() as u8)
+        .filter_map(|object| state.look(object, Entries))
+        .collect()
 }
 
 /// Calls for one packet after which a test gives up: a function that needs more rounds asks one thing at a

@@ -1,10 +1,9 @@
 //! Who is blocked, as functions that block tell it: a part of their `report`. For the control plane. And for how long blocks are held.
 //! Imports `asterism_function`, `notice`, `records`.
 
-use asterism_function::{BadBytes, Reader, Tick, Wire, Writer};
+use asterism_function::notice::{self, End, read_option, read_text, write_option, write_text};
+use asterism_function::{BadBytes, Host, Reader, Tick, Wire, Writer};
 
-use crate::host::Host;
-use crate::notice::{self, End, read_option, read_text, write_option, write_text};
 use crate::records::Record;
 
 /// The question of a `report` that [`BlockedRecord`]s answer: one for each entry, also of blocks that are over and not forgotten yet.

@@ -3,12 +3,11 @@
 
 use asterism_function::objects::TableAct;
 use asterism_function::{
-    At, BadBytes, Key, Late, Map, Reader, Reason, Single, Tick, Vacancy, Value, Verdict, Wire,
-    Writer,
+    At, BadBytes, Host, Key, Late, Map, Reader, Reason, Single, Tick, Vacancy, Value, Verdict,
+    Wire, Writer,
 };
 
 use crate::blocked::{HELD_S, SECONDS_MAX, held_class};
-use crate::host::Host;
 
 /// What a [`BlockedRecord`](crate::blocked::BlockedRecord) says of who was blocked by hand.
 pub const BY_HAND: &str = "by hand";

@@ -6,9 +6,9 @@
 
 use asterism_forwarding as forwarding;
 use asterism_function::objects::hash;
-use asterism_function::{Key, Reader, Value, Wire, Writer};
+use asterism_function::{Host, Key, Reader, Value, Wire, Writer};
 use asterism_functions::{
-    balancer, cache_digests, firewall, host, limiter, monitor, nat, port_scan, signature,
+    balancer, cache_digests, firewall, limiter, monitor, nat, port_scan, signature,
 };
 
 /// Addresses that are worth one byte.
@@ -96,8 +96,8 @@ fn records_are_what_they_were() {
     let stream = with(&["01", HOST, "3930", HOST6, "bb01"]);
     let flow = with(&[HOST, HOST6, "3930 bb01 06"]);
     let digests = [
-        ("host", key::<host::Host>(HOST)),
-        ("host of IPv6", key::<host::Host>(HOST6)),
+        ("host", key::<Host>(HOST)),
+        ("host of IPv6", key::<Host>(HOST6)),
         (
             "firewall block",
             value::<firewall::Block>("01020304 d804 05060708"),

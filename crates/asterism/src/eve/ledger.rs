@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use asterism_function::Tick;
-use asterism_functions::notice::{Notice, Subject};
+use asterism_function::notice::{Notice, Subject};
 
 /// An alert that was found so many seconds later is another one: times of one alert differ by as much as hosts heard of it apart.
 const ANOTHER_S: Tick = 5;
@@ -91,14 +91,14 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_functions::notice::End;
+    use asterism_function::notice::End;
     use core::net::Ipv4Addr;
 
     fn scan(source: u8, first: Tick) -> Notice {
         Notice {
             first: Some(first),
             source: End::host(Ipv4Addr::new(192, 0, 2, source).into()),
-            ..Notice::built_in(1, 1)
+            ..Notice::default()
         }
     }
 

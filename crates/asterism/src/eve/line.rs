@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use asterism_functions::notice::{BUILT_IN, End, Notice, OPERATOR, Outcome};
+use asterism_function::notice::{End, Notice, Outcome};
+use asterism_functions::firewall::DENIED;
 use serde::Serialize;
 
 use crate::run::journal::date;
@@ -47,7 +48,7 @@ struct Alert<'a> {
     signature_id: u32,
     rev: u32,
     signature: &'a str,
-    category: &'static str,
+    category: &'a str,
     severity: u8,
 }
 
@@ -115,17 +116,12 @@ pub struct Author {
 }
 
 impl Author {
-    /// A notice as a line with its end; `None` of what this program does not know. `at_us`: microseconds since 1970.
+    /// A notice as a line with its end; `None` if that would be too long. `at_us`: microseconds since 1970.
     #[must_use]
     pub fn alert(&self, notice: &Notice, stage: usize, at_us: u64) -> Option<String> {
-        let kind = notice.kind()?;
-        let is_denied = (notice.generator, notice.id) == (BUILT_IN, 41);
+        let is_denied = notice.is(&DENIED);
         let member = usize::from(notice.member).checked_sub(1);
         let address = |end: End| end.host.map(|host| host.address());
-        let text = |text: &'static str| match notice.generator {
-            OPERATOR => &*notice.text,
-            _ => text,
-        };
         finish(&Line {
             timestamp: timestamp(at_us),
             // Numbers in JSON are exact up to 53 bits in most programs.
@@ -146,9 +142,9 @@ impl Author {
                 gid: notice.generator,
                 signature_id: notice.id,
                 rev: REVISION,
-                signature: text(kind.text),
-                category: kind.category,
-                severity: kind.severity,
+                signature: &notice.text,
+                category: &notice.category,
+                severity: notice.severity,
             }),
             drop: is_denied.then_some(Drop { reason: "rules" }),
             stats: None,
@@ -223,7 +219,9 @@ fn protocol(number: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_functions::notice::{KINDS, TEXT_BYTES_MAX};
+    use asterism_function::OwnEvent;
+    use asterism_function::notice::{CATEGORY_BYTES_MAX, TEXT_BYTES_MAX};
+    use asterism_functions::events;
     use core::net::{Ipv4Addr, Ipv6Addr};
     use serde_json::Value;
 
@@ -239,9 +237,11 @@ mod tests {
     #[test]
     fn a_line_says_who_did_what_to_whom() {
         let notice = Notice {
-            generator: OPERATOR,
+            generator: OwnEvent::OPERATOR,
             id: 1_000_001,
             text: "a \"shell\"\n{".into(),
+            category: "Misc Attack".into(),
+            severity: 2,
             first: Some(0),
             member: 1,
             source: End::endpoint((Ipv4Addr::new(192, 0, 2, 1).into(), 1_025)),
@@ -249,6 +249,7 @@ mod tests {
             protocol: Some(6),
             outcome: Outcome::Dropped,
             flow: Some(u64::MAX),
+            is_of_destination: false,
             detail: String::new(),
         };
         let line = author().alert(&notice, 0, 1_735_689_599_000_007).unwrap();
@@ -260,6 +261,8 @@ mod tests {
         assert_eq!(value["proto"], "TCP");
         assert_eq!(value["flow_id"], (1u64 << 53) - 1);
         assert_eq!(value["alert"]["signature"], "a \"shell\"\n{");
+        assert_eq!(value["alert"]["category"], "Misc Attack");
+        assert_eq!(value["alert"]["severity"], 2);
         assert_eq!(value["alert"]["action"], "blocked");
         assert!(value["asterism"].get("detail").is_none());
     }
@@ -270,9 +273,11 @@ mod tests {
         let longest = "\u{1}".repeat(TEXT_BYTES_MAX);
         let end = End::endpoint((Ipv6Addr::from_bits(u128::MAX).into(), u16::MAX));
         let notice = Notice {
-            generator: OPERATOR,
+            generator: u32::MAX,
             id: u32::MAX,
             text: longest.clone(),
+            category: longest[..CATEGORY_BYTES_MAX].to_owned(),
+            severity: u8::MAX,
             first: Some(0),
             member: 1,
             source: end,
@@ -280,6 +285,7 @@ mod tests {
             protocol: Some(58),
             outcome: Outcome::Dropped,
             flow: Some(u64::MAX),
+            is_of_destination: false,
             detail: longest,
         };
         assert!(
@@ -300,14 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_a_line_and_an_unknown_one_has_none() {
-        for kind in KINDS {
-            let line = author().alert(&Notice::built_in(kind.id, 9), 3, 0).unwrap();
+    fn every_event_has_a_line_also_those_of_functions_that_this_program_does_not_know() {
+        let theirs = OwnEvent::new(7, "Something was seen", "Misc activity", 3);
+        for event in events::all().into_iter().chain([theirs]) {
+            let line = author().alert(&Notice::of(&event, 9), 3, 0).unwrap();
             let value: Value = serde_json::from_str(&line).unwrap();
-            assert_eq!(value["alert"]["signature"], kind.text);
-            let denied = kind.id == 41;
+            assert_eq!(value["alert"]["gid"], event.generator);
+            assert_eq!(value["alert"]["signature_id"], event.id);
+            assert_eq!(value["alert"]["signature"], event.text);
+            let denied = event == DENIED;
             assert_eq!(value["event_type"], if denied { "drop" } else { "alert" });
         }
-        assert_eq!(author().alert(&Notice::built_in(9_999, 1), 0, 0), None);
     }
 }

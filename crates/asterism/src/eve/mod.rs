@@ -8,7 +8,7 @@ pub mod ledger;
 pub mod line;
 
 use asterism_function::chain::Chain;
-use asterism_functions::notice::QUESTION;
+use asterism_function::notice::QUESTION;
 
 /// The questions that a function's stages are asked for what they found: one of a function alone.
 #[must_use]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use asterism_function::NetworkFunction;
-use asterism_functions::notice::Notice;
+use asterism_function::notice::Notice;
 use asterism_placement::Time;
 
 use crate::eve::ledger::Ledger;

@@ -1,8 +1,8 @@
 //! Who is blocked at the hosts of a cluster: the answer to `asterism blocked`.
 
 use asterism_function::Tick;
+use asterism_function::notice::End;
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
-use asterism_functions::notice::End;
 use serde::{Deserialize, Serialize};
 
 use super::journal::date;

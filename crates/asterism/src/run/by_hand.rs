@@ -5,11 +5,10 @@ use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use asterism_function::Tick;
+use asterism_function::notice::End;
+use asterism_function::{Host, Tick};
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
 use asterism_functions::by_hand::Order;
-use asterism_functions::host::Host;
-use asterism_functions::notice::End;
 use serde::{Deserialize, Serialize};
 
 use super::blocked::{BlockDocument, NOBODY_BLOCKS, block as document_of};

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_function::Tick;
-use asterism_functions::notice::Notice;
+use asterism_function::notice::Notice;
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 

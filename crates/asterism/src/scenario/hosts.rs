@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::Instance;
+use asterism_function::notice::Notice;
 use asterism_function::{Endpoint, NetworkFunction};
 use asterism_functions::balancer::{CONTROL, Finding};
-use asterism_functions::notice::Notice;
 use asterism_placement::{Incarnation, Time};
 
 use super::step::{Count, Step, What};

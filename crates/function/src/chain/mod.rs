@@ -29,7 +29,7 @@ use asterism_state::{
 use crate::ask::Ask;
 use crate::emissions::Emissions;
 use crate::function::{CONTROL, NetworkFunction, PortNumber, Verdict};
-use crate::own::{CHAIN_METRICS_MAX, OwnMetric, OwnReason, check_counts};
+use crate::own::{CHAIN_METRICS_MAX, OwnEvent, OwnMetric, OwnReason, check_counts};
 use crate::reason::Reason;
 pub use place::Place;
 use stage::Running;
@@ -83,6 +83,8 @@ pub struct Chain {
     /// Its stages' own, one after the other.
     reasons: Vec<OwnReason>,
     metrics: Vec<OwnMetric>,
+    /// What stages tell of, each kind once, whichever stages tell of it.
+    events: Vec<OwnEvent>,
 }
 
 impl Chain {
@@ -117,7 +119,14 @@ impl Chain {
         let metrics = (count(|own| own.1.len()), CHAIN_METRICS_MAX);
         check_counts(count(|own| own.0.len()), metrics).map_err(ChainError::Own)?;
         let (reasons, metrics): (Vec<_>, Vec<_>) = own.into_iter().unzip();
+        let mut events: Vec<OwnEvent> = Vec::new();
+        for event in stages.iter().flat_map(Stage::events) {
+            if !events.contains(event) {
+                events.push(*event);
+            }
+        }
         Ok(Self {
+            events,
             stages,
             names,
             objects: names::kept_list(objects),
@@ -416,6 +425,10 @@ impl NetworkFunction for Chain {
 
     fn metrics(&self) -> &[OwnMetric] {
         &self.metrics
+    }
+
+    fn events(&self) -> &[OwnEvent] {
+        &self.events
     }
 
     fn measure(&self, state: &ChainState, values: &mut Vec<u64>) {

@@ -12,7 +12,7 @@ use super::place::Place;
 use super::{names, stage_step};
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
-use crate::own::{OWN_REASONS_MAX, OwnMetric, OwnReason};
+use crate::own::{OWN_REASONS_MAX, OwnEvent, OwnMetric, OwnReason};
 use crate::reason::Reason;
 
 /// What becomes of a packet when a stage fails: when it is late for longer than its bound, or says a reason that
@@ -100,6 +100,9 @@ impl Stage {
             metric.name = within(metric.name);
         }
         (reasons, metrics)
+    }
+    pub(super) fn events(&self) -> &[OwnEvent] {
+        self.function.events()
     }
     pub(super) fn own_reasons(&self) -> usize {
         self.function.own().0.len()
@@ -335,6 +338,7 @@ trait AnyFunction: Send + Sync + core::fmt::Debug {
     fn addresses(&self) -> Vec<Ipv4Addr>;
     fn schema(&self) -> u64;
     fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>);
+    fn events(&self) -> &[OwnEvent];
 }
 
 struct Kind<F>(Arc<F>);
@@ -367,6 +371,9 @@ impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
     }
     fn own(&self) -> (Vec<OwnReason>, Vec<OwnMetric>) {
         (self.0.reasons().to_vec(), self.0.metrics().to_vec())
+    }
+    fn events(&self) -> &[OwnEvent] {
+        self.0.events()
     }
 }
 

@@ -9,7 +9,7 @@ use asterism_state::{
     Settle, State, Sweep,
 };
 
-use super::{Outcome, START_TICK};
+use super::{Outcome, START_TICK, entries};
 use crate::emissions::Emissions;
 use crate::function::{Call, NetworkFunction, PortNumber, Verdict, call};
 use crate::reason::Reason;
@@ -295,6 +295,17 @@ impl<F: NetworkFunction> ClusterKit<F> {
                 self.members[to].context.set_covered(dead as u16, u64::MAX);
             }
         }
+    }
+
+    /// An instance that is drained reads no more packets. All that it wrote is told; then it leaves, and nobody waits for it.
+    pub fn drain(&mut self, leaving: usize) {
+        self.exchange();
+        self.kill(leaving);
+    }
+
+    /// Entries that an instance found and held, object by object; of a pool, the items in use.
+    pub fn entries(&self, member: usize) -> Vec<(usize, usize)> {
+        entries(&self.members[member].state)
     }
 
     /// Has all told, and demands that the living have the same state.

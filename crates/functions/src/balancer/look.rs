@@ -1,9 +1,9 @@
 //! What a balancer knows of its backends, told to whoever looks: a part of its `report`. For the control plane.
 
+use asterism_function::notice;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Wire, Writer};
 
 use super::{Balancer, BalancerState, Mode, Pool, Votes};
-use crate::notice;
 use crate::records::Record;
 
 /// The question of a `report` that [`BackendRecord`]s answer: one for each backend of each service.

@@ -5,10 +5,8 @@ use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Embedded, Fragment, IcmpKind, Key, Network, Packet, Protocol, Transport, Wire,
+    Embedded, Fragment, Host, IcmpKind, Key, Network, Packet, Protocol, Transport, Wire,
 };
-
-use crate::host::Host;
 
 /// Which way a packet of a flow goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,14 +4,13 @@
 //! Each link counts by itself: sources outside can be forged as many as one likes, and what they begin must not take from those
 //! inside. Sources, destinations and links are counted in tables of their own: forged sources fill theirs, and the other limits hold on.
 
-use asterism_function::{Act, Ask, Late, Reason, Tally, Verdict};
+use asterism_function::{Act, Ask, Host, Late, Reason, Tally, Verdict};
 
 use super::flow::{Direction, Flow};
 use super::note::{Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
 use super::open::Note;
 use super::rules::Link;
 use super::{Firewall, FirewallState, Known};
-use crate::host::Host;
 
 /// What counts a host's connections under: those that began, and those that were completed or refused.
 const BEGUN: u8 = 0;

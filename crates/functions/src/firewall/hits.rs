@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use asterism_function::notice::{self, End, read_text, write_text};
 use asterism_function::{BadBytes, Reader, Wire, Writer};
 
 use super::rules::{Action, Rule};
 use super::{BY_HAND, Firewall, FirewallState};
 use crate::blocked::{self, BlockedRecord};
 use crate::by_hand;
-use crate::notice::{self, End, read_text, write_text};
 use crate::records::Record;
 
 /// The question of a `report` that [`RuleHits`] answer: one for each rule in order, then one for the default.

@@ -20,21 +20,23 @@ mod rules;
 mod text;
 mod track;
 
+use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
     Act, Ask, At, Builder, CONTROL, Counter, Counters, Fragment, Late, Map, NetworkFunction,
-    OwnMetric, PortNumber, Reason, Single, Tick, Vacancy, Verdict, Window, WindowedCounters, state,
+    OwnEvent, OwnMetric, PortNumber, Reason, Single, Tick, Vacancy, Verdict, Window,
+    WindowedCounters, state,
 };
 
 use crate::blocked::{BLOCKED_QUESTION, HELD_S};
-pub use crate::host::Host;
 use crate::mutant::{self, Mutant};
-use crate::notice;
+pub use asterism_function::Host;
 pub use config::FirewallConfig;
 pub use flow::{Direction, Flow};
 pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{
-    BY_HAND, Block, Datagram, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject,
+    BY_HAND, Block, DENIED, Datagram, EVENTS, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO,
+    Subject,
 };
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
@@ -326,7 +328,7 @@ impl NetworkFunction for Firewall {
         }
     }
 
-    /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](crate::notice::Notice::read_all) reads it; how often
+    /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](notice::Notice::read_all) reads it; how often
     /// each rule decided, as [`RuleHits`]; who is blocked, as [`BlockedRecord`](crate::blocked::BlockedRecord).
     fn report(
         &self,
@@ -349,6 +351,10 @@ impl NetworkFunction for Firewall {
             let action = rules.action_of(row.0.rule);
             event.notice(&row.0, action, member).write(out);
         })
+    }
+
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 
     fn metrics(&self) -> &[OwnMetric] {

@@ -1,13 +1,13 @@
 //! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `text`, `track`.
 
-use asterism_function::{Key, Packet, Tick, Value, Wire};
+use asterism_function::notice::{End, Notice, Outcome};
+use asterism_function::{Host, Key, OwnEvent, Packet, Tick, Value, Wire};
 
 use super::flow::{Direction, Flow};
 use super::rules::{Action, Link};
 use super::track::has_ports;
 use crate::blocked::held_class;
-use crate::host::Host;
-use crate::notice::{End, Notice, Outcome};
+use crate::events::{DENIAL, MISC, UNUSUAL, event};
 
 /// A source that is blocked. Joins: the one that ends last, whole; of two that end together the longer one.
 ///
@@ -68,6 +68,20 @@ impl Key for Subject {
     }
 }
 
+const ALLOWED: OwnEvent = event(40, "Flow allowed by a firewall rule", MISC, 3);
+/// A flow that a rule with `log` denied.
+pub const DENIED: OwnEvent = event(41, "Flow denied by a firewall rule", UNUSUAL, 2);
+const SOURCE_LIMIT: OwnEvent = event(42, "Source has too many half-open connections", DENIAL, 2);
+const LINK_LIMIT: OwnEvent = event(43, "Too many half-open connections: SYN flood", DENIAL, 1);
+const DESTINATION_LIMIT: OwnEvent = event(
+    44,
+    "Too many half-open connections to a host: SYN flood",
+    DENIAL,
+    1,
+);
+/// What the firewall tells of.
+pub const EVENTS: [OwnEvent; 5] = [ALLOWED, DENIED, SOURCE_LIMIT, LINK_LIMIT, DESTINATION_LIMIT];
+
 /// A flow that a rule with `log` decided on, or that a limit refused. Joins: the earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
 #[join(min)]
@@ -99,49 +113,46 @@ impl Event {
             true => End::endpoint(end),
             false => End::host(end.0),
         };
-        let known = Notice {
+        let known = |event| Notice {
             first: Some(self.first),
             source: end(source),
             destination: end(destination),
             protocol: Some(protocol),
             outcome: Outcome::Dropped,
-            ..Notice::built_in(42, member)
+            ..Notice::of(event, member)
         };
         if is_half_open {
             // Of many together the sources are forged, and say nothing.
             return match subject.rule {
                 HALF_OPEN => Notice {
                     source: End::host(source.0),
-                    ..known
+                    ..known(&SOURCE_LIMIT)
                 },
                 HALF_OPEN_TO => Notice {
-                    id: 44,
                     source: End::default(),
                     destination: End::host(destination.0),
-                    ..known
+                    ..known(&DESTINATION_LIMIT)
                 },
                 link => Notice {
-                    id: 43,
                     source: End::default(),
                     detail: match link == HALF_OPEN_BY_LINK[Link::Inside as usize] {
                         true => "begun inside".to_owned(),
                         false => "begun outside".to_owned(),
                     },
-                    ..known
+                    ..known(&LINK_LIMIT)
                 },
             };
         }
-        let (id, outcome) = match action {
-            Some(Action::Allow) => (40, Outcome::Passed),
-            Some(Action::Drop | Action::Block(_)) => (41, Outcome::Dropped),
-            None => (41, Outcome::Unknown),
+        let (event, outcome) = match action {
+            Some(Action::Allow) => (&ALLOWED, Outcome::Passed),
+            Some(Action::Drop | Action::Block(_)) => (&DENIED, Outcome::Dropped),
+            None => (&DENIED, Outcome::Unknown),
         };
         Notice {
-            id,
             outcome,
             flow: Some(self.flow.hash(0)),
             detail: format!("rule of line {}", self.line),
-            ..known
+            ..known(event)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! New flows, all that is dropped, and who is blocked by hand. Imports `mod.rs`'s state and function, and what lies beside it.
 
-use asterism_function::{Act, Ask, At, Late, Reason, Single, Tally, Vacancy, Verdict};
+use asterism_function::{Act, Ask, At, Host, Late, Reason, Single, Tally, Vacancy, Verdict};
 
 use super::flow::{Direction, Flow};
 use super::note::{BY_HAND, Block, Event, Subject};
@@ -8,7 +8,6 @@ use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
 use super::{Firewall, FirewallState, first_fragment, metrics, other, remember};
 use crate::by_hand;
-use crate::host::Host;
 
 /// What is written whatever a rule decides.
 struct Notes {

@@ -6,9 +6,8 @@
 //! halving and intersects the five sets, a word at a time: the first bit is the first rule that matches (Lakshman and
 //! Stiliadis, SIGCOMM 1998). Equal sets are kept once.
 
+use asterism_function::Host;
 use std::collections::BTreeMap;
-
-use crate::host::Host;
 
 /// Rules at most.
 pub const RULES_MAX: usize = 4_096;

@@ -10,11 +10,10 @@ mod tenant;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Counter, Key, Late, NetworkFunction, OwnMetric, PortNumber, Rates, Reason,
+    Ask, Builder, Counter, Host, Key, Late, NetworkFunction, OwnMetric, PortNumber, Rates, Reason,
     Spending, TokenBucket, TokenRate, TokenRates, Tokens, Verdict, Wire, state,
 };
 
-use crate::host::Host;
 use crate::monitor::Flow;
 use crate::mutant::{self, Mutant};
 

@@ -1,10 +1,10 @@
 //! Whose a packet is: tenants are lists of networks. Imports flows; knows no state.
 
+use asterism_function::Host;
 use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 
-use crate::host::Host;
 use crate::monitor::Flow;
 
 /// Tenants at most.

@@ -1,10 +1,15 @@
 //! Hosts whose degree in the dispersion graph is too high. Imports `host`.
 
-use asterism_function::{Ask, At, Key, Late, Single, Tick, Vacancy, Value, Wire};
+use asterism_function::notice::{End, Notice};
+use asterism_function::{Ask, At, Host, Key, Late, OwnEvent, Single, Tick, Vacancy, Value, Wire};
 
 use super::MonitorState;
-use crate::host::Host;
-use crate::notice::{End, Notice};
+use crate::events::{DENIAL, UNUSUAL, event};
+
+const OUT_DEGREE: OwnEvent = event(30, "Host sends to too many others", UNUSUAL, 2);
+const IN_DEGREE: OwnEvent = event(31, "Too many others send to host", DENIAL, 2);
+/// What the monitor finds.
+pub const EVENTS: [OwnEvent; 2] = [OUT_DEGREE, IN_DEGREE];
 
 /// Which degree it is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
@@ -45,16 +50,16 @@ impl Alarm {
     /// The alarm as a notice.
     pub(super) fn notice(&self, suspect: &Suspect, member: u16) -> Notice {
         let host = End::host(suspect.host);
-        let (id, source, destination) = match suspect.degree {
-            Degree::Out => (30, host, End::default()),
-            Degree::In => (31, End::default(), host),
+        let (event, source, destination) = match suspect.degree {
+            Degree::Out => (OUT_DEGREE, host, End::default()),
+            Degree::In => (IN_DEGREE, End::default(), host),
         };
         Notice {
             first: Some(self.first),
             source,
             destination,
             detail: format!("{} others", self.degree),
-            ..Notice::built_in(id, member)
+            ..Notice::of(&event, member)
         }
     }
 }

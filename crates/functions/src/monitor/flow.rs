@@ -1,9 +1,7 @@
 //! Flows as keys: one direction of a conversation, over either IP version. Imports `host`.
 
 use asterism_function::objects::hash;
-use asterism_function::{Key, Packet, Wire};
-
-use crate::host::Host;
+use asterism_function::{Host, Key, Packet, Wire};
 
 /// One direction of a conversation: addresses, ports and transport protocol. Ports are 0 where there are none: other protocols
 /// than TCP and UDP, and fragments after the first.

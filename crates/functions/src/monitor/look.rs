@@ -2,11 +2,10 @@
 //!
 //! Every instance holds what all counted, so any of them can be asked. Imports `mod.rs`'s state, `alarm`, `flow`, `host`, `records`.
 
-use asterism_function::{HeavyPlace, Tick, TopK, Wire, Writer};
+use asterism_function::notice;
+use asterism_function::{HeavyPlace, Host, Tick, TopK, Wire, Writer};
 
 use super::{Alarm, Flow, FlowRecord, Monitor, MonitorState, ProtocolCount, Suspect};
-use crate::host::Host;
-use crate::notice;
 use crate::records::Record;
 
 /// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are told as they are

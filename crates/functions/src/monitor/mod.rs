@@ -19,16 +19,16 @@ mod look;
 mod metrics;
 mod sizes;
 
+use asterism_function::notice;
 use asterism_function::{
-    Ask, Builder, CountMin, Counter, Counters, Graph, Key, Late, Map, NetworkFunction, OwnMetric,
-    PortNumber, Single, Tick, TopK, Verdict, Window, WindowedCounters, Wire, Writer, state,
+    Ask, Builder, CountMin, Counter, Counters, Graph, Host, Key, Late, Map, NetworkFunction,
+    OwnEvent, OwnMetric, PortNumber, Single, Tick, TopK, Verdict, Window, WindowedCounters, Wire,
+    Writer, state,
 };
 
-use crate::host::Host;
 use crate::mutant::{self, Mutant};
-use crate::notice;
 
-pub use alarm::{Alarm, Degree, Suspect};
+pub use alarm::{Alarm, Degree, EVENTS, Suspect};
 pub use config::MonitorConfig;
 pub use duty::{Before, Duty, EXPORT_S, GRACE_S, SILENCE_S};
 pub use flow::Flow;
@@ -281,7 +281,7 @@ impl NetworkFunction for Monitor {
         Ok(Verdict::Forward(out))
     }
 
-    /// Of an interval by its number, [`FlowRecord`]s; alarms as [`Notice::read_all`](crate::notice::Notice::read_all) reads them;
+    /// Of an interval by its number, [`FlowRecord`]s; alarms as [`Notice::read_all`](notice::Notice::read_all) reads them;
     /// what [`Look`] names.
     fn report(
         &self,
@@ -302,6 +302,10 @@ impl NetworkFunction for Monitor {
         let tick = question.saturating_mul(self.config.interval_s);
         let mut out = Writer::new(out, &[]);
         state.flows_at(tick, range, |record| record.encode(&mut out))
+    }
+
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 
     fn metrics(&self) -> &[OwnMetric] {

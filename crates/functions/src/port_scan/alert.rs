@@ -3,8 +3,10 @@
 
 use core::cmp::Ordering;
 
+use asterism_function::notice::{End, Notice, Outcome};
 use asterism_function::{
-    Ask, BadBytes, Key, Late, Protocol, Reader, Reason, Tick, Value, Verdict, Wire, Writer, layout,
+    Ask, BadBytes, Host, Key, Late, OwnEvent, Protocol, Reader, Reason, Tick, Value, Verdict, Wire,
+    Writer, layout,
 };
 
 use super::handshakes::{Flood, Service};
@@ -12,8 +14,19 @@ use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
 use crate::blocked::{self, BlockedRecord};
 use crate::by_hand::{self, BY_HAND, Block, Change};
-use crate::host::Host;
-use crate::notice::{self, End, Notice, Outcome};
+use crate::events::{DENIAL, SCAN, event};
+
+const TCP_PORTS: OwnEvent = event(1, "TCP port scan", SCAN, 3);
+const TCP_HOSTS: OwnEvent = event(2, "TCP host sweep", SCAN, 3);
+const UDP_PORTS: OwnEvent = event(3, "UDP port scan", SCAN, 3);
+const UDP_HOSTS: OwnEvent = event(4, "UDP host sweep", SCAN, 3);
+const ICMP_HOSTS: OwnEvent = event(5, "ICMP sweep", SCAN, 3);
+const VOLUME: OwnEvent = event(10, "Destination port over its volume", DENIAL, 2);
+const FLOOD: OwnEvent = event(11, "SYN flood", DENIAL, 1);
+/// What the detector finds.
+pub const EVENTS: [OwnEvent; 7] = [
+    TCP_PORTS, TCP_HOSTS, UDP_PORTS, UDP_HOSTS, ICMP_HOSTS, VOLUME, FLOOD,
+];
 
 /// What an alert is about: there is one for each source, class and shape.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -224,12 +237,12 @@ impl PortScan {
     }
 
     fn of_scan(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
-        let id = match (subject.class, subject.shape) {
-            (Class::Tcp, Shape::Ports) => 1,
-            (Class::Tcp, Shape::Hosts) => 2,
-            (Class::Udp, Shape::Ports) => 3,
-            (Class::Udp, Shape::Hosts) => 4,
-            (Class::Icmp, _) => 5,
+        let event = match (subject.class, subject.shape) {
+            (Class::Tcp, Shape::Ports) => TCP_PORTS,
+            (Class::Tcp, Shape::Hosts) => TCP_HOSTS,
+            (Class::Udp, Shape::Ports) => UDP_PORTS,
+            (Class::Udp, Shape::Hosts) => UDP_HOSTS,
+            (Class::Icmp, _) => ICMP_HOSTS,
         };
         let (target, port) = alert.target;
         let protocol = match (subject.class, subject.source.address().is_ipv4()) {
@@ -257,7 +270,7 @@ impl PortScan {
                 alert.hosts,
                 methods.join(" ")
             ),
-            ..Notice::built_in(id, member)
+            ..Notice::of(&event, member)
         }
     }
 
@@ -275,7 +288,7 @@ impl PortScan {
                 true => "blocked for ever".to_owned(),
                 false => format!("blocked for {block_s} s"),
             },
-            ..Notice::built_in(10, member)
+            ..Notice::of(&VOLUME, member)
         }
     }
 }
@@ -301,7 +314,8 @@ fn of_flood(service: &Service, flood: &Flood, member: u16) -> Notice {
                 flood.open, flood.sources
             ),
         },
-        ..Notice::built_in(notice::FLOOD, member)
+        is_of_destination: true,
+        ..Notice::of(&FLOOD, member)
     }
 }
 

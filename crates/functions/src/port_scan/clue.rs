@@ -1,9 +1,8 @@
 //! What one packet says about whose probes. Imports `host`, `trail`; reads the packet, knows no state.
 
-use asterism_function::{IcmpKind, Packet, TcpFlags, Transport};
+use asterism_function::{Host, IcmpKind, Packet, TcpFlags, Transport};
 
 use super::trail::{Class, Methods, Prober};
-use crate::host::Host;
 
 /// What happened to a probe, or that there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,9 +3,7 @@
 //! A handshake is a cell of a set, chosen by a keyed hash of both ends; how many are in a set is told from the share of cells that
 //! are clear (linear counting, Whang et al. 1990). So a SYN that is sent again, or that two instances saw, counts once.
 
-use asterism_function::{BadBytes, Key, Reader, Tick, Value, Wire, Writer};
-
-use crate::host::Host;
+use asterism_function::{BadBytes, Host, Key, Reader, Tick, Value, Wire, Writer};
 
 /// Words of a set.
 const WORDS: usize = 5;

@@ -21,21 +21,21 @@ mod metrics;
 mod trail;
 mod volume;
 
+use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, OwnMetric, PortNumber,
-    Reason, Tick, Verdict, Window, WindowedCountMin, state,
+    Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, OwnEvent, OwnMetric,
+    PortNumber, Reason, Tick, Verdict, Window, WindowedCountMin, state,
 };
 
 pub use crate::by_hand::Block;
-pub use crate::host::Host;
-pub use alert::{Alert, Subject, Watch};
+pub use alert::{Alert, EVENTS, Subject, Watch};
+pub use asterism_function::Host;
 pub use config::{FloodPolicy, PortScanConfig, Response, VolumePolicy};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
 use crate::blocked::BLOCKED_QUESTION;
-use crate::notice;
 
 use clue::{Clue, What};
 use flood::Floods;
@@ -349,7 +349,7 @@ impl NetworkFunction for PortScan {
         }
     }
 
-    /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](crate::notice::Notice::read_all) reads them;
+    /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](notice::Notice::read_all) reads them;
     /// or who is blocked, as [`BlockedRecord`](crate::blocked::BlockedRecord).
     fn report(
         &self,
@@ -363,6 +363,10 @@ impl NetworkFunction for PortScan {
             BLOCKED_QUESTION => Self::blocks(state, range, out),
             _ => None,
         }
+    }
+
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 
     fn metrics(&self) -> &[OwnMetric] {

@@ -5,9 +5,7 @@
 //! outsider cannot pick elements that share a bit. Sizes are estimated by linear counting (Whang et al. 1990): exact
 //! to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
 
-use asterism_function::{BadBytes, Key, Reader, Value, Wire, Writer, layout};
-
-use crate::host::Host;
+use asterism_function::{BadBytes, Host, Key, Reader, Value, Wire, Writer, layout};
 
 /// What kind of probing a trail is about: one source has up to three trails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]

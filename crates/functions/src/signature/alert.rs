@@ -1,5 +1,6 @@
 //! What all instances know of the signatures found, and of who is blocked. Imports `mod.rs`'s state and function, `flow`, `blocked`, `by_hand`.
 
+use asterism_function::notice::End;
 use asterism_function::objects::hash;
 use asterism_function::{Ask, Key, Late, Reason, Tick, Value, Verdict, Wire};
 
@@ -7,7 +8,6 @@ use super::flow::{Stream, Target};
 use super::{SignatureState, Signatures};
 use crate::blocked::{self, BlockedRecord};
 use crate::by_hand::{self, BY_HAND, Change, Order};
-use crate::notice::End;
 
 /// What an alert is about: there is one for each stream and signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]

@@ -1,9 +1,7 @@
 //! Streams, connections and blocks of a stream as keys. Imports `host`.
 
 use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Packet, Protocol, Reader, Wire, Writer, layout};
-
-use crate::host::Host;
+use asterism_function::{BadBytes, Host, Key, Packet, Protocol, Reader, Wire, Writer, layout};
 
 /// One direction of a TCP connection or of UDP between two endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Key)]

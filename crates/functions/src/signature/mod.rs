@@ -23,9 +23,10 @@ mod metrics;
 mod pieces;
 mod record;
 
+use asterism_function::notice::{self, End, Notice, Outcome};
 use asterism_function::{
-    Ask, Builder, CONTROL, Counter, Fragment, Key, Late, Map, NetworkFunction, OwnMetric,
-    PortNumber, Reason, Single, TcpFlags, Verdict, objects::hash, state,
+    Ask, Builder, CONTROL, Counter, Fragment, Host, Key, Late, Map, NetworkFunction, OwnEvent,
+    OwnMetric, PortNumber, Reason, Single, TcpFlags, Verdict, objects::hash, state,
 };
 
 pub use alert::{Alert, Block, Subject};
@@ -38,9 +39,17 @@ pub use pieces::{PIECES_MAX, Piece, Pieces};
 
 use crate::blocked::BLOCKED_QUESTION;
 use crate::by_hand;
-use crate::host::Host;
-use crate::notice::{self, End, Notice, Outcome};
+use crate::events::{ATTACK, UNUSUAL, event};
 use finder::{Finder, Found};
+
+const IN_MANY_PIECES: OwnEvent = event(20, "Stream in more pieces than are kept", UNUSUAL, 2);
+/// A signature, by the number and under the words that the operator gave it.
+const WRITTEN: OwnEvent = OwnEvent {
+    generator: OwnEvent::OPERATOR,
+    ..event(0, "Signature of the operator's list", ATTACK, 2)
+};
+/// What the detector finds.
+pub const EVENTS: [OwnEvent; 2] = [IN_MANY_PIECES, WRITTEN];
 
 /// What the instances share.
 #[state]
@@ -119,16 +128,14 @@ impl Signatures {
 
     fn notice(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
         let known = match subject.id {
-            0 => Notice::built_in(20, member),
+            0 => Notice::of(&IN_MANY_PIECES, member),
             id => Notice {
-                generator: notice::OPERATOR,
                 id,
                 text: self.signature(id).map_or_else(
                     || format!("signature {id}, which this host does not look for"),
                     |signature| signature.message.clone(),
                 ),
-                member,
-                ..Notice::default()
+                ..Notice::of(&WRITTEN, member)
             },
         };
         let stream = &subject.stream;
@@ -362,6 +369,10 @@ impl NetworkFunction for Signatures {
             self.notice(&row.0, alert, member).write(out);
         };
         state.alerts.for_each_from(range, each)
+    }
+
+    fn events(&self) -> &[OwnEvent] {
+        &EVENTS
     }
 
     fn metrics(&self) -> &[OwnMetric] {

@@ -7,17 +7,24 @@ use asterism_function::testkit::{Contract, Reached, Step};
 use asterism_function::{PortNumber, Reason, TcpFlags, TokenRate, build};
 use asterism_functions::balancer::Balancer;
 use asterism_functions::cache_digests::{CONTROL, CacheDigests};
-use asterism_functions::firewall::Firewall;
+use asterism_functions::firewall::{self, Firewall};
 use asterism_functions::limiter::{Limit, Limiter, LimiterConfig, Unit};
-use asterism_functions::monitor::{Monitor, MonitorConfig};
+use asterism_functions::monitor::{self, Monitor, MonitorConfig};
 use asterism_functions::nat::Nat;
 use asterism_functions::pass_through::{Access, PassThrough};
-use asterism_functions::port_scan::{FloodPolicy, PortScan, PortScanConfig, VolumePolicy};
-use asterism_functions::signature::{Fragments, Response, SignatureConfig, Signatures};
+use asterism_functions::port_scan::{self, FloodPolicy, PortScan, PortScanConfig, VolumePolicy};
+use asterism_functions::signature::{self, Fragments, Response, SignatureConfig, Signatures};
 use asterism_functions::span::{Copied, Span};
 
 use crate::{balanced, digested, filtered, made, signed, translated};
 use Reached::{ByPackets, Otherwise};
+
+/// A page of the project's documents, or several.
+macro_rules! page {
+    ($($name:literal),+) => {
+        concat!($(include_str!(concat!("../../../../docs/src/", $name))),+)
+    };
+}
 
 const IN: PortNumber = PortNumber(0);
 const OUT: PortNumber = PortNumber(1);
@@ -145,8 +152,10 @@ pub(crate) fn nat() -> Contract<Nat> {
                 Otherwise("the table has more room; tests/nat/settings.rs"),
             ),
         ],
+        events: &[],
         keeps: &[],
         shares: Some("ports are leased to members in blocks, so each grants others"),
+        page: page!("functions.md", "carrier-nat.md"),
     }
 }
 
@@ -221,12 +230,29 @@ pub(crate) fn firewall() -> Contract<Firewall> {
                 Otherwise("the table has more room; tests/firewall/hostile.rs"),
             ),
         ],
+        events: &[
+            (
+                firewall::EVENTS[0],
+                Otherwise("no rule that allows has `log`; tests/firewall/blocks.rs"),
+            ),
+            (firewall::EVENTS[1], ByPackets),
+            (firewall::EVENTS[2], ByPackets),
+            (
+                firewall::EVENTS[3],
+                Otherwise("no limit of a link; tests/firewall/floods.rs"),
+            ),
+            (
+                firewall::EVENTS[4],
+                Otherwise("no limit of a destination; tests/firewall/floods.rs"),
+            ),
+        ],
         keeps: &[
             ("hits", SUMS),
             ("blocks_without_room", SUMS),
             ("events_without_room", SUMS),
         ],
         shares: None,
+        page: page!("firewall.md"),
     }
 }
 
@@ -310,8 +336,10 @@ pub(crate) fn balancer() -> Contract<Balancer> {
                 Otherwise("the table has more room; tests/balancer/hostile.rs"),
             ),
         ],
+        events: &[],
         keeps: &[("usage", "each backend has its count, also of none")],
         shares: None,
+        page: page!("balancer.md"),
     }
 }
 
@@ -332,6 +360,8 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
                 ),
                 now(IN, made::syn(2, (100 + number, 80))),
                 now(IN, made::udp((3, number), (4, 5_353), &[0; 1_000])),
+                now(IN, made::udp((9, 4_000), (300, 2_000 + number), b"x")),
+                now(IN, made::udp((10, 4_000), (301 + number, 161), b"x")),
                 now(IN, made::ping(5, number)),
                 now(IN, made::syn6(6, (7, number))),
             ]);
@@ -370,8 +400,18 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
             (Reason::Blocked, ByPackets),
             (Reason::PortBlocked, ByPackets),
         ],
+        events: &[
+            (port_scan::EVENTS[0], ByPackets),
+            (port_scan::EVENTS[1], ByPackets),
+            (port_scan::EVENTS[2], ByPackets),
+            (port_scan::EVENTS[3], ByPackets),
+            (port_scan::EVENTS[4], ByPackets),
+            (port_scan::EVENTS[5], ByPackets),
+            (port_scan::EVENTS[6], ByPackets),
+        ],
         keeps: &[("volume", SUMS), ("syns", CELLS), ("unrecorded", SUMS)],
         shares: None,
+        page: page!("idps.md"),
     }
 }
 
@@ -416,8 +456,16 @@ pub(crate) fn signature() -> Contract<Signatures> {
                 Otherwise("the response blocks connections; tests/signature/splits.rs"),
             ),
         ],
+        events: &[
+            (
+                signature::EVENTS[0],
+                Otherwise("no stream is in so many pieces; tests/signature/hostile.rs"),
+            ),
+            (signature::EVENTS[1], ByPackets),
+        ],
         keeps: &[("short", SUMS), ("fragments", SUMS), ("unrecorded", SUMS)],
         shares: None,
+        page: page!("signature.md", "idps.md"),
     }
 }
 
@@ -447,6 +495,13 @@ pub(crate) fn monitor() -> Contract<Monitor> {
         },
         steps,
         reasons: &[],
+        events: &[
+            (monitor::EVENTS[0], ByPackets),
+            (
+                monitor::EVENTS[1],
+                Otherwise("no limit of the in-degree; tests/monitor/exact.rs"),
+            ),
+        ],
         keeps: &[
             ("protocols", SUMS),
             ("heavy_bytes", PLACES),
@@ -455,6 +510,7 @@ pub(crate) fn monitor() -> Contract<Monitor> {
             ("unrecorded", SUMS),
         ],
         shares: None,
+        page: page!("monitor.md"),
     }
 }
 
@@ -488,8 +544,10 @@ pub(crate) fn limiter() -> Contract<Limiter> {
             (Reason::RateLimited, ByPackets),
             (Reason::TableFull, ByPackets),
         ],
+        events: &[],
         keeps: &[("without_room", SUMS)],
         shares: Some("each member spends its share of a limit"),
+        page: page!("limiter.md"),
     }
 }
 
@@ -500,8 +558,10 @@ pub(crate) fn span() -> Contract<Span> {
         },
         steps: || vec![now(IN, made::ping(1, 2)), now(OUT, made::ping(2, 1))],
         reasons: &[],
+        events: &[],
         keeps: &[("copies", SUMS)],
         shares: None,
+        page: page!("functions.md"),
     }
 }
 
@@ -542,6 +602,7 @@ pub(crate) fn cache_digests() -> Contract<CacheDigests> {
                 Otherwise("the table has more room; tests/cache_digests/packets.rs"),
             ),
         ],
+        events: &[],
         keeps: &[
             (
                 "stored",
@@ -550,6 +611,7 @@ pub(crate) fn cache_digests() -> Contract<CacheDigests> {
             ("counts", SUMS),
         ],
         shares: None,
+        page: page!("cache-digests.md"),
     }
 }
 
@@ -563,8 +625,10 @@ pub(crate) fn pass_through() -> Contract<PassThrough> {
             Reason::Filtered,
             Otherwise("only after more packets than a cluster's life has"),
         )],
+        events: &[],
         keeps: &[("packets", SUMS)],
         shares: None,
+        page: page!("functions.md"),
     }
 }
 
@@ -584,6 +648,7 @@ pub(crate) fn chain() -> Contract<Chain> {
             (Reason::Blocked, ByPackets),
             (Reason::PortBlocked, ByPackets),
         ],
+        events: port_scan().events,
         keeps: &[
             ("watch.volume", SUMS),
             ("watch.syns", CELLS),
@@ -591,5 +656,6 @@ pub(crate) fn chain() -> Contract<Chain> {
             ("count.packets", SUMS),
         ],
         shares: None,
+        page: page!("idps.md", "functions.md"),
     }
 }

@@ -1,9 +1,9 @@
 //! Floods of SYNs: whose new connections they stop, and whose they do not.
 
+use asterism_function::notice::{End, Outcome};
 use asterism_function::testkit::{ClusterKit, Testkit};
 use asterism_function::{Reason, State, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig};
-use asterism_functions::notice::{End, Outcome};
 
 use crate::hostile::told;
 use crate::packets::*;

@@ -1,9 +1,9 @@
 //! Floods, fragments and garbage.
 
+use asterism_function::notice::{End, Notice, Outcome, QUESTION};
 use asterism_function::testkit::Testkit;
 use asterism_function::{NetworkFunction, Reason, Verdict};
 use asterism_functions::firewall::{Firewall, FirewallConfig};
-use asterism_functions::notice::{End, Notice, Outcome, QUESTION};
 
 use crate::packets::*;
 

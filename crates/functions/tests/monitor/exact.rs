@@ -1,12 +1,12 @@
 //! What the monitor counts, compared with what `tshark` and `argus` count in the same captures, and its sketches with their
 //! stated errors.
 
+use asterism_function::Host;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use asterism_function::testkit::START_TICK;
-use asterism_functions::host::Host;
 use asterism_functions::monitor::{Flow, MonitorConfig};
 
 use crate::capture::{Counts, captures, read, run};

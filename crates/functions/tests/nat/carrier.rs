@@ -4,10 +4,11 @@ use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use asterism_function::testkit::{ClusterKit, Outcome, late_everywhere};
-use asterism_function::{Endpoint, NetworkFunction, Reason, Verdict};
+use asterism_function::{Endpoint, NetworkFunction, Reason, Verdict, notice};
+use asterism_functions::blocked::BLOCKED_QUESTION;
 use asterism_functions::nat::{
-    AddressPool, Forward, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatState, NatUse,
-    PortBlocks, PortRest, Prefix,
+    AddressPool, Forward, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatState,
+    NatUse, PortBlocks, PortRest, Prefix,
 };
 
 use crate::network::{
@@ -57,7 +58,7 @@ fn news(function: &Nat, state: &NatState) -> (NatUse, Vec<NatEvent>) {
     let mut cursor = Some(0);
     while let Some(from) = cursor {
         let mut part = Vec::new();
-        cursor = function.report(state, 0, (from, 16), &mut part);
+        cursor = function.report(state, NEWS_QUESTION, (from, 16), &mut part);
         assert!(NatNews::read_all(&part, |news| match news {
             NatNews::Use(of) => counted = of,
             NatNews::Event(event) => events.push(event),
@@ -90,6 +91,22 @@ fn a_subscriber_gets_no_more_ports_than_its_quota() {
     kit.advance(UDP_IDLE);
     assert_eq!(news_of(&kit).0.subscribers, 0);
     assert!(open(&mut kit, over).is_ok());
+}
+
+/// A host that writes alerts asks every function for them, some times a second.
+#[test]
+fn who_asks_for_alerts_takes_nothing_from_the_log() {
+    let mut kit = kit_with(with_blocks);
+    open(&mut kit, udp([10, 0, 0, 5], 5_000)).unwrap();
+    for question in [notice::QUESTION, BLOCKED_QUESTION, 1, u32::MAX] {
+        let mut answer = Vec::new();
+        let next = kit
+            .function()
+            .report(kit.state(), question, (0, 16), &mut answer);
+        assert_eq!((next, answer.len()), (None, 0), "{question}");
+    }
+    let allocated = |event: &NatEvent| event.kind == NatEventKind::BlockAllocated;
+    assert!(news_of(&kit).1.iter().any(allocated), "told to the log");
 }
 
 #[test]

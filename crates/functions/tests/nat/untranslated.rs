@@ -5,7 +5,7 @@ use asterism_function::{
     Endpoint, Flow4, IcmpKind, NetworkFunction, Packet, PortNumber, Protocol, Reason, TcpFlags,
     Verdict, checksum,
 };
-use asterism_functions::nat::{Nat, NatNews, Prefix, Untranslated};
+use asterism_functions::nat::{NEWS_QUESTION, Nat, NatNews, Prefix, Untranslated};
 
 use crate::links::fragments;
 use crate::network::*;
@@ -57,7 +57,9 @@ fn dropped(outcome: &Outcome, reason: Reason) {
 
 fn counted(kit: &Kit) -> u64 {
     let mut report = Vec::new();
-    let more = kit.function().report(kit.state(), 0, (0, 16), &mut report);
+    let more = kit
+        .function()
+        .report(kit.state(), NEWS_QUESTION, (0, 16), &mut report);
     assert_eq!(more, None, "nothing is logged");
     let mut counted = 0;
     assert!(NatNews::read_all(&report, |news| {

@@ -1,8 +1,8 @@
 //! SYN floods: handshakes that are begun and not completed are found by all instances together, and nothing else is taken for them.
 
+use asterism_function::notice::{Notice, Outcome, QUESTION};
 use asterism_function::testkit::{ClusterKit, Testkit};
 use asterism_function::{NetworkFunction, PortNumber, TcpFlags, Verdict};
-use asterism_functions::notice::{Notice, Outcome, QUESTION};
 use asterism_functions::port_scan::{Flood, FloodPolicy, PortScan, PortScanConfig, Service};
 
 use crate::capture::{detect, read, traces};
@@ -127,7 +127,7 @@ fn a_flood_from_many_sources_is_found_though_no_instance_sees_half_of_it() {
         let [notice] = &told[..] else {
             panic!("{told:?}");
         };
-        assert_eq!(notice.kind().map(|kind| kind.text), Some("SYN flood"));
+        assert_eq!(notice.text, "SYN flood");
         assert_eq!(notice.outcome, Outcome::Passed);
         assert_eq!(notice.source.host, None, "they are forged");
         let to = (notice.destination.host, notice.destination.port);

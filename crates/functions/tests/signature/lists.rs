@@ -1,10 +1,10 @@
 //! Lists that change while streams are half read, and hosts that have different ones: what is in no stream is never found, and what
 //! all of its parts were looked for by is.
 
+use asterism_function::notice::{self, Notice};
 use asterism_function::objects::hash;
 use asterism_function::testkit::{Testkit, measured};
 use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
-use asterism_functions::notice::{self, Notice};
 use asterism_functions::signature::{
     Carrier, Response, Signature, SignatureConfig, Signatures, Subject,
 };

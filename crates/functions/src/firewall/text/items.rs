@@ -1,9 +1,9 @@
 //! What a rule file's words say: networks, ports and times, or what to write instead. Imports `flow`.
 
+use asterism_function::Host;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::BLOCK_SECONDS_MAX;
-use crate::host::Host;
 
 /// The first and the last address of a network.
 pub(super) fn network(text: &str) -> Result<(Host, Host), (String, String)> {

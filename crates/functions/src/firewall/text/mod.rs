@@ -15,13 +15,12 @@
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use asterism_function::Protocol;
 use asterism_function::objects::hash;
+use asterism_function::{Host, Protocol};
 
 use super::note::RULES_FROM;
 use super::rules::{Action, Link, Rule, Rules};
 use super::track::has_ports;
-use crate::host::Host;
 
 mod items;
 #[cfg(test)]

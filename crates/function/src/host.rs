@@ -1,9 +1,9 @@
-//! Addresses of either IP version as keys. Imports `asterism_function`.
+//! Addresses of either IP version as keys.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use asterism_function::objects::hash;
-use asterism_function::{BadBytes, Key, Packet, Reader, Wire, Writer, layout};
+use asterism_packet::Packet;
+use asterism_state::{BadBytes, Key, Reader, Wire, Writer, hash, layout};
 
 /// An address of either IP version in two words; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -16,9 +16,10 @@ pub struct Host {
 const MAPPED: u64 = 0xffff_0000_0000;
 
 impl Host {
-    /// Source and destination of an IP packet.
+    /// Source and destination of an IP packet; `None` of what is none.
     #[inline(always)]
-    pub(crate) fn ends(packet: &Packet<'_>) -> Option<(Self, Self)> {
+    #[must_use]
+    pub fn ends(packet: &Packet<'_>) -> Option<(Self, Self)> {
         if let (Some(source), Some(destination)) = (packet.ipv4_source(), packet.ipv4_destination())
         {
             return Some((source.into(), destination.into()));
@@ -47,7 +48,8 @@ impl Host {
 
     /// Whether packets for this address go to several hosts: multicast, and IPv4's limited broadcast.
     #[inline(always)]
-    pub(crate) const fn is_group(self) -> bool {
+    #[must_use]
+    pub const fn is_group(self) -> bool {
         if self.is_ipv4() {
             self.low as u32 >= 0xe000_0000
         } else {
@@ -57,7 +59,8 @@ impl Host {
 
     /// Both words, for hashing.
     #[inline(always)]
-    pub(crate) const fn words(self) -> (u64, u64) {
+    #[must_use]
+    pub const fn words(self) -> (u64, u64) {
         (self.high, self.low)
     }
 

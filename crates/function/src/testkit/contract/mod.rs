@@ -1,14 +1,20 @@
 //! The contract that every function meets, as tests: [`contract!`](crate::contract) writes one for each clause.
+//!
+//! `told.rs` has the clauses of what a function tells people: names, events, its page; `shared.rs` those of where its state lives:
+//! placements, and hosts that leave. The others are here.
+
+mod shared;
+mod told;
 
 use std::collections::BTreeSet;
 
 use asterism_packet::{Layout, checksum};
-use asterism_state::{Capacity, ObjectSettings, State, hash};
+use asterism_state::{Capacity, State, hash};
 
 use super::allocations::allocations;
-use super::{ClusterKit, Outcome, SEED, Testkit, compare_late};
+use super::{Outcome, Testkit, compare_late};
 use crate::function::{NetworkFunction, PortNumber, Verdict};
-use crate::own::{check_own, is_words};
+use crate::own::OwnEvent;
 use crate::reason::Reason;
 
 /// One packet of a test: seconds that pass before it, the port, and the packet.
@@ -23,14 +29,18 @@ pub struct Contract<F: NetworkFunction> {
     pub steps: fn() -> Vec<Step>,
     /// Every reason under which it drops packets.
     pub reasons: &'static [(Reason, Reached)],
+    /// Every kind of events that it tells of: all of [`NetworkFunction::events`].
+    pub events: &'static [(OwnEvent, Reached)],
     /// Objects that are not empty after a day of silence, each with why. All others are.
     pub keeps: &'static [(&'static str, &'static str)],
     /// Why replicas make packets leave otherwise than local state does, if they do: a member has a share of what can run out, say.
     /// Without it nothing may differ.
     pub shares: Option<&'static str>,
+    /// What is written for its users: the text of its page.
+    pub page: &'static str,
 }
 
-/// How a reason is reached.
+/// How a reason, or an event, is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
     /// By the contract's packets, or by damaged ones.
@@ -48,48 +58,8 @@ const SILENCE_STEPS: u32 = 144;
 const REPORT_CALLS_MAX: u32 = 100_000;
 /// A port that nobody has.
 const NO_PORT: PortNumber = PortNumber(77);
-/// Instances of the clusters.
-const MEMBERS: u16 = 3;
 
 impl<F: NetworkFunction> Contract<F> {
-    /// Names: of objects, of the function's own reasons and metrics; and a value for each metric.
-    ///
-    /// # Panics
-    /// Where the contract is not met; so do all clauses.
-    pub fn names(&self) {
-        let function = (self.make)();
-        let objects = function.objects();
-        for (place, name) in objects.iter().enumerate() {
-            // Of a chain: stage.object.
-            let (stage, object) = name.rsplit_once('.').unwrap_or(("stage", name));
-            assert!(
-                is_words(object, b'_') && is_words(stage, b'-'),
-                "the object {name:?} is to be called by words joined by underscores"
-            );
-            assert!(
-                !objects[..place].contains(name),
-                "two objects are called {name:?}"
-            );
-        }
-        if function.stages().is_empty() {
-            check_own(function.reasons(), function.metrics())
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
-        let kit = self.after_steps(Testkit::new(function));
-        assert_eq!(
-            kit.state().objects(),
-            objects,
-            "the state has the objects that the function names"
-        );
-        let mut values = Vec::new();
-        kit.function().measure(kit.state(), &mut values);
-        assert_eq!(
-            values.len(),
-            kit.function().metrics().len(),
-            "each metric has one value"
-        );
-    }
-
     /// Reasons: those that packets end for are those that are listed, and each one that is listed is reached or explained.
     ///
     /// # Panics
@@ -212,75 +182,6 @@ impl<F: NetworkFunction> Contract<F> {
         );
     }
 
-    /// Placement-blind: the same packets come to the same end with local state, with replicated state that nobody shares, and at a
-    /// member of a cluster; members that hear all agree in the end, whoever got the packets.
-    ///
-    /// # Panics
-    /// See [`Contract::names`].
-    pub fn placements(&self) {
-        let steps = [(self.steps)(), self.damaged()].concat();
-        let run = |settings: ObjectSettings| {
-            let mut kit = Testkit::with_settings((self.make)(), move |_| settings);
-            let each = steps.iter().map(|(seconds, port, packet)| {
-                kit.advance(*seconds);
-                kit.packet(*port, packet)
-            });
-            let outcomes: Vec<Outcome> = each.collect();
-            (outcomes, kit.state().digests(), kit.entries())
-        };
-        let local = run(ObjectSettings::LOCAL);
-        assert_equal(
-            &steps,
-            &local.0,
-            &run(ObjectSettings::LOCAL).0,
-            "the same again",
-        );
-        // Entries of a cluster end when all agree, so for these time stands still; and nothing waits for another packet.
-        let mut still: Vec<Step> = steps
-            .into_iter()
-            .map(|(_, port, packet)| (0, port, packet))
-            .collect();
-        let alone = loop {
-            let mut kit = Testkit::new((self.make)());
-            let each = still
-                .iter()
-                .map(|(_, port, packet)| kit.packet(*port, packet));
-            let outcomes: Vec<Outcome> = each.collect();
-            let mut waited = outcomes.iter().map(|outcome| outcome.calls > 1);
-            let before = still.len();
-            still.retain(|_| waited.next() != Some(true));
-            if still.len() == before {
-                break outcomes;
-            }
-        };
-        for members in [1, MEMBERS] {
-            let mut cluster = ClusterKit::new((self.make)(), members, SEED);
-            let outcomes: Vec<Outcome> = still
-                .iter()
-                .map(|(_, port, packet)| {
-                    let outcome = cluster.packet(0, *port, packet);
-                    cluster.exchange();
-                    outcome
-                })
-                .collect();
-            cluster.agree();
-            if self.shares.is_none() {
-                let with = format!("at one of {members} with replicas");
-                assert_equal(&still, &alone, &outcomes, &with);
-            }
-        }
-        let mut cluster = ClusterKit::new((self.make)(), MEMBERS, SEED);
-        for (place, (_, port, packet)) in still.iter().enumerate() {
-            // One that now waits for another packet is left as it is.
-            let now = cluster.now_us();
-            let _ = cluster.packet_since(place % usize::from(MEMBERS), now, *port, packet);
-            if place % 5 == 4 {
-                cluster.exchange();
-            }
-        }
-        cluster.agree();
-    }
-
     /// Silence: when no packet comes for a day, what was held for flows is given back. A host that is drained ends so.
     ///
     /// # Panics
@@ -293,30 +194,34 @@ impl<F: NetworkFunction> Contract<F> {
             kit.function()
                 .report(kit.state(), 0, (0, 16), &mut Vec::new());
         }
+        let entries = kit.entries();
         let objects = kit.state().objects();
-        let mut faults = Vec::new();
+        let mut faults = self.left(&entries);
         for (name, why) in self.keeps {
-            if !objects.contains(name) || why.is_empty() {
-                faults.push(format!(
-                    "{name}: there is no such object, or no reason why it keeps what it has"
-                ));
-            }
-        }
-        for (name, (found, held)) in objects.iter().zip(kit.entries()) {
-            let keeps = self.keeps.iter().any(|(keeps, _)| keeps == name);
-            match (keeps, found + held > 0) {
-                (false, true) => faults.push(format!(
-                    "{name} keeps entries, {found} found and {held} held: end them, or say why"
+            let place = objects.iter().position(|object| object == name);
+            match place.map(|place| entries[place]) {
+                Some((0, 0)) => faults.push(format!(
+                    "{name} keeps nothing: the contract says that it does"
                 )),
-                (true, false) => {
-                    faults.push(format!(
-                        "{name} keeps nothing: the contract says that it does"
-                    ));
-                }
-                _ => {}
+                Some(_) if !why.is_empty() => {}
+                _ => faults.push(format!(
+                    "{name}: there is no such object, or no reason why it keeps what it has"
+                )),
             }
         }
         must_be_empty(&faults);
+    }
+
+    /// Of these entries, object by object, what is found or held though the contract does not say that it stays.
+    fn left(&self, entries: &[(usize, usize)]) -> Vec<String> {
+        let function = (self.make)();
+        let keeps = |name| self.keeps.iter().any(|(keeps, _)| *keeps == name);
+        let each = function.objects().iter().zip(entries);
+        let left = each.filter(|(name, (found, held))| found + held > 0 && !keeps(**name));
+        left.map(|(name, (found, held))| {
+            format!("{name} keeps entries, {found} found and {held} held: end them, or say why")
+        })
+        .collect()
     }
 
     /// The heap: once tables and lists have grown to what the packets need, calls take nothing from it.
@@ -425,16 +330,6 @@ fn must_be_empty(faults: &[String]) {
     );
 }
 
-fn assert_equal(steps: &[Step], expected: &[Outcome], outcomes: &[Outcome], with: &str) {
-    for ((step, expected), outcome) in steps.iter().zip(expected).zip(outcomes) {
-        assert_eq!(
-            (&outcome.verdict, &outcome.packet, &outcome.emitted),
-            (&expected.verdict, &expected.packet, &expected.emitted),
-            "{with}, a packet fares differently: {step:02x?}"
-        );
-    }
-}
-
 /// Tests of the contract that every network function meets: `contract! { name: a_contract(), }`, once in a test program, with a line
 /// for each function; the right side is a [`Contract`](crate::testkit::Contract). See its methods for the clauses.
 #[macro_export]
@@ -452,6 +347,14 @@ macro_rules! contract {
                     ($contract).names();
                 }
                 #[test]
+                fn has_a_page_that_names_what_it_shows() {
+                    ($contract).documentation();
+                }
+                #[test]
+                fn tells_of_the_events_that_it_lists() {
+                    ($contract).events();
+                }
+                #[test]
                 fn drops_for_the_reasons_that_it_lists() {
                     ($contract).reasons();
                 }
@@ -466,6 +369,10 @@ macro_rules! contract {
                 #[test]
                 fn is_blind_to_where_its_state_lives() {
                     ($contract).placements();
+                }
+                #[test]
+                fn goes_on_at_others_when_a_host_is_drained() {
+                    ($contract).drain();
                 }
                 #[test]
                 fn gives_all_back_in_silence() {

@@ -1,77 +1,21 @@
-//! What functions find, in one form, for whoever writes it down. Imports `host`.
+//! What functions find, in one form, for whoever writes it down. Imports `host`, `own`.
 //!
-//! A function that raises alerts answers the question [`QUESTION`] of its `report` with [`Notice`]s, one for each entry of its table
-//! of alerts, however old. Every instance has the same table, so each can answer; who keeps what was told already knows what is new.
+//! A function that tells of events answers the question [`QUESTION`] of its `report` with [`Notice`]s, one for each entry of its table
+//! of alerts, however old, and names their kinds in [`NetworkFunction::events`](crate::NetworkFunction::events). Every instance has
+//! the same table, so each can answer; who keeps what was told already knows what is new.
 
-use asterism_function::{BadBytes, Reader, Tick, Wire, Writer};
+use asterism_state::{BadBytes, Reader, Tick, Wire, Writer};
 
 use crate::host::Host;
+use crate::own::OwnEvent;
 
-/// The question of a `report` that notices answer. The highest that a chain hands on, which no interval of the monitor reaches.
+/// The question of a `report` that notices answer. The highest that a chain hands on.
 pub const QUESTION: u32 = (1 << 29) - 1;
-/// The generator of signatures that the operator wrote, by their own identifiers.
-pub const OPERATOR: u32 = 1;
-/// The generator of what functions find by themselves: see [`KINDS`].
-pub const BUILT_IN: u32 = 900;
 /// Bytes of a notice's texts at most, each; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 256;
 
-/// What functions find by themselves. Identifiers never change their meaning, and none is used again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kind {
-    /// The identifier, with the generator [`BUILT_IN`].
-    pub id: u32,
-    /// What it is.
-    pub text: &'static str,
-    /// What class it is of, by a word that other systems use too.
-    pub category: &'static str,
-    /// From 1, the worst, to 3.
-    pub severity: u8,
-}
-
-/// All kinds, by their identifiers.
-pub const KINDS: [Kind; 15] = [
-    kind(1, "TCP port scan", SCAN, 3),
-    kind(2, "TCP host sweep", SCAN, 3),
-    kind(3, "UDP port scan", SCAN, 3),
-    kind(4, "UDP host sweep", SCAN, 3),
-    kind(5, "ICMP sweep", SCAN, 3),
-    kind(10, "Destination port over its volume", DENIAL, 2),
-    kind(FLOOD, "SYN flood", DENIAL, 1),
-    kind(20, "Stream in more pieces than are kept", UNUSUAL, 2),
-    kind(30, "Host sends to too many others", UNUSUAL, 2),
-    kind(31, "Too many others send to host", DENIAL, 2),
-    kind(40, "Flow allowed by a firewall rule", MISC, 3),
-    kind(41, "Flow denied by a firewall rule", UNUSUAL, 2),
-    kind(42, "Source has too many half-open connections", DENIAL, 2),
-    kind(43, "Too many half-open connections: SYN flood", DENIAL, 1),
-    kind(
-        44,
-        "Too many half-open connections to a host: SYN flood",
-        DENIAL,
-        1,
-    ),
-];
-
-/// The kind of a SYN flood, which is about a service even where its source is known.
-pub(crate) const FLOOD: u32 = 11;
-
-const SCAN: &str = "Detection of a Network Scan";
-const DENIAL: &str = "Detection of a Denial of Service Attack";
-const UNUSUAL: &str = "Potentially Bad Traffic";
-const MISC: &str = "Misc activity";
-
-const fn kind(id: u32, text: &'static str, category: &'static str, severity: u8) -> Kind {
-    Kind {
-        id,
-        text,
-        category,
-        severity,
-    }
-}
-
-/// The kind of an operator's signature, whose text is its own.
-const WRITTEN: Kind = kind(0, "", "Misc Attack", 2);
+/// Bytes of the word for a notice's class at most.
+pub const CATEGORY_BYTES_MAX: usize = 64;
 
 /// What became of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -116,12 +60,16 @@ impl End {
 /// Something that a function found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Notice {
-    /// Who names it: [`OPERATOR`] or [`BUILT_IN`].
+    /// Who names it: [`OwnEvent::generator`].
     pub generator: u32,
     /// Its identifier there.
     pub id: u32,
-    /// What a signature of the operator's is called; else empty.
+    /// What was found, in words.
     pub text: String,
+    /// What class it is of, by a word that other systems use too.
+    pub category: String,
+    /// From 1, the worst, to 3.
+    pub severity: u8,
     /// When it was first found, in seconds of the cluster's time; `None`: before it was looked for.
     pub first: Option<Tick>,
     /// The number of the member that wrote it last.
@@ -136,6 +84,8 @@ pub struct Notice {
     pub outcome: Outcome,
     /// Names the flow that it was found in, alike on all hosts; `None` if it is about more than one.
     pub flow: Option<u64>,
+    /// It is about its destination, whoever is thought to be the source.
+    pub is_of_destination: bool,
     /// What else is known, in a few words.
     pub detail: String,
 }
@@ -144,41 +94,40 @@ pub struct Notice {
 pub type Subject = (u32, u32, End, Option<End>, Option<u8>);
 
 impl Notice {
-    /// A notice of what a function finds by itself.
+    /// A notice of an event of this kind, of which nothing else is known yet. `member` is the number of the one that wrote it.
     #[must_use]
-    pub fn built_in(id: u32, member: u16) -> Self {
+    pub fn of(event: &OwnEvent, member: u16) -> Self {
         Self {
-            generator: BUILT_IN,
-            id,
+            generator: event.generator,
+            id: event.id,
+            text: event.text.to_owned(),
+            category: event.category.to_owned(),
+            severity: event.severity,
             member,
             ..Self::default()
         }
     }
 
-    /// Its kind; `None` if this program does not know it.
+    /// Whether it is an event of this kind.
     #[must_use]
-    pub fn kind(&self) -> Option<&'static Kind> {
-        match self.generator {
-            OPERATOR => Some(&WRITTEN),
-            _ => KINDS.iter().find(|kind| kind.id == self.id),
-        }
+    pub fn is(&self, event: &OwnEvent) -> bool {
+        let is_named = event.id == 0 || (event.id, event.text) == (self.id, &*self.text);
+        let of_kind = (event.generator, event.category, event.severity);
+        is_named && of_kind == (self.generator, &*self.category, self.severity)
     }
 
     /// What makes it another than others. Where it is about more than one flow, whom it was found at does not count.
     #[must_use]
     pub fn subject(&self) -> Subject {
-        let is_flood = (self.generator, self.id) == (BUILT_IN, FLOOD);
-        let of_source = self.source != End::default() && !is_flood;
-        let destination = (self.flow.is_some() || !of_source).then_some(self.destination);
+        let is_of_source = !self.is_of_destination && self.source != End::default();
         (
             self.generator,
             self.id,
-            if is_flood {
-                End::default()
-            } else {
-                self.source
+            match self.is_of_destination {
+                true => End::default(),
+                false => self.source,
             },
-            destination,
+            (self.flow.is_some() || !is_of_source).then_some(self.destination),
             self.protocol,
         )
     }
@@ -189,6 +138,8 @@ impl Notice {
         out.varint(self.generator.into());
         out.varint(self.id.into());
         write_text(&self.text, &mut out);
+        write_cut(&self.category, CATEGORY_BYTES_MAX, &mut out);
+        out.u8(self.severity);
         write_option(self.first, &mut out, |first, out| out.u32(first));
         out.u16(self.member);
         for end in [self.source, self.destination] {
@@ -198,6 +149,7 @@ impl Notice {
         write_option(self.protocol, &mut out, |protocol, out| out.u8(protocol));
         out.u8(self.outcome as u8);
         write_option(self.flow, &mut out, |flow, out| out.u64(flow));
+        out.u8(self.is_of_destination.into());
         write_text(&self.detail, &mut out);
     }
 
@@ -225,6 +177,8 @@ impl Notice {
             generator: narrow(input.varint()?)?,
             id: narrow(input.varint()?)?,
             text: read_text(input)?,
+            category: read_text(input)?,
+            severity: input.u8()?,
             first: read_option(input, Reader::u32)?,
             member: input.u16()?,
             source: end(input)?,
@@ -237,23 +191,29 @@ impl Notice {
                 _ => return Err(BadBytes),
             },
             flow: read_option(input, Reader::u64)?,
+            is_of_destination: match input.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(BadBytes),
+            },
             detail: read_text(input)?,
         })
     }
 }
 
-pub(crate) fn write_option<T>(
-    value: Option<T>,
-    out: &mut Writer<'_>,
-    write: impl Fn(T, &mut Writer<'_>),
-) {
+/// Writes what may be absent: a byte that says whether it is there, then what it is.
+pub fn write_option<T>(value: Option<T>, out: &mut Writer<'_>, write: impl Fn(T, &mut Writer<'_>)) {
     out.u8(value.is_some().into());
     if let Some(value) = value {
         write(value, out);
     }
 }
 
-pub(crate) fn read_option<'a, T>(
+/// What [`write_option`] wrote.
+///
+/// # Errors
+/// [`BadBytes`] where it is anything else.
+pub fn read_option<'a, T>(
     input: &mut Reader<'a>,
     read: impl Fn(&mut Reader<'a>) -> Result<T, BadBytes>,
 ) -> Result<Option<T>, BadBytes> {
@@ -264,9 +224,13 @@ pub(crate) fn read_option<'a, T>(
     }
 }
 
-/// At most [`TEXT_BYTES_MAX`] bytes of a text.
-pub(crate) fn write_text(text: &str, out: &mut Writer<'_>) {
-    let mut end = text.len().min(TEXT_BYTES_MAX);
+/// Writes at most [`TEXT_BYTES_MAX`] bytes of a text.
+pub fn write_text(text: &str, out: &mut Writer<'_>) {
+    write_cut(text, TEXT_BYTES_MAX, out);
+}
+
+fn write_cut(text: &str, bytes_max: usize, out: &mut Writer<'_>) {
+    let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -275,7 +239,10 @@ pub(crate) fn write_text(text: &str, out: &mut Writer<'_>) {
 }
 
 /// What [`write_text`] wrote.
-pub(crate) fn read_text(input: &mut Reader<'_>) -> Result<String, BadBytes> {
+///
+/// # Errors
+/// [`BadBytes`] where it is longer, or no text.
+pub fn read_text(input: &mut Reader<'_>) -> Result<String, BadBytes> {
     let length = usize::try_from(input.varint()?).map_err(|_| BadBytes)?;
     if length > TEXT_BYTES_MAX {
         return Err(BadBytes);
@@ -289,15 +256,19 @@ mod tests {
     use super::*;
     use core::net::{Ipv4Addr, Ipv6Addr};
 
+    const SEEN: OwnEvent = OwnEvent::new(7, "Something was seen", "Misc activity", 3);
+
     #[test]
     fn notices_come_back_and_nothing_else_does() {
         let long = "é".repeat(TEXT_BYTES_MAX);
         let all = [
-            Notice::built_in(10, 1),
+            Notice::of(&SEEN, 1),
             Notice {
-                generator: OPERATOR,
+                generator: 1,
                 id: u32::MAX,
                 text: "a \"signature\"\n".into(),
+                category: "Misc Attack".into(),
+                severity: 2,
                 first: Some(7),
                 member: 64,
                 source: End::endpoint((Ipv4Addr::LOCALHOST.into(), 1_025)),
@@ -305,6 +276,7 @@ mod tests {
                 protocol: Some(6),
                 outcome: Outcome::Dropped,
                 flow: Some(u64::MAX),
+                is_of_destination: true,
                 detail: long.clone(),
             },
         ];
@@ -328,14 +300,29 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_are_in_order_and_each_is_of_one_kind() {
-        assert!(KINDS.windows(2).all(|pair| pair[0].id < pair[1].id));
-        assert!(
-            KINDS
-                .iter()
-                .all(|kind| (1..=3).contains(&kind.severity) && kind.text.len() <= TEXT_BYTES_MAX)
-        );
-        assert_eq!(Notice::built_in(6, 1).kind(), None);
+    fn a_notice_is_of_its_kind_and_of_no_other() {
+        let seen = Notice::of(&SEEN, 1);
+        assert!(seen.is(&SEEN));
+        for other in [
+            OwnEvent { id: 8, ..SEEN },
+            OwnEvent {
+                generator: 900,
+                ..SEEN
+            },
+            OwnEvent {
+                severity: 1,
+                ..SEEN
+            },
+        ] {
+            assert!(!seen.is(&other), "{other:?}");
+        }
+        // Of a kind that has many identifiers, the words are each one's own.
+        let any = OwnEvent {
+            id: 0,
+            text: "whatever somebody wrote",
+            ..SEEN
+        };
+        assert!(seen.is(&any));
     }
 
     #[test]
@@ -343,7 +330,7 @@ mod tests {
         let scan = |target: u16| Notice {
             source: End::host(Ipv4Addr::LOCALHOST.into()),
             destination: End::endpoint((Ipv4Addr::BROADCAST.into(), target)),
-            ..Notice::built_in(1, 1)
+            ..Notice::of(&SEEN, 1)
         };
         assert_eq!(scan(1).subject(), scan(2).subject());
         let of_flow = |target| Notice {
@@ -354,10 +341,8 @@ mod tests {
         // A flood is about a service, whoever is thought to send it.
         let flood = |source: Ipv4Addr, target| Notice {
             source: End::host(source.into()),
-            ..Notice {
-                id: FLOOD,
-                ..scan(target)
-            }
+            is_of_destination: true,
+            ..scan(target)
         };
         let (one, other) = (Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST);
         assert_ne!(flood(one, 1).subject(), flood(one, 2).subject());
