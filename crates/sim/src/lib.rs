@@ -15,6 +15,7 @@ pub mod exercise;
 mod faults;
 mod foreign;
 pub mod functions;
+mod healing;
 mod inheritance;
 pub mod ledger;
 mod load;
@@ -39,6 +40,7 @@ mod upgrade;
 pub mod witness;
 mod world;
 
+pub use healing::LOOK;
 pub use report::{Failure, Report};
 pub use runs::{FailedSeed, Options, Summary, run_seed, run_seeds};
 pub use scenario::{Bounds, Draws, Fault, Planned, Scenario, Stranger};

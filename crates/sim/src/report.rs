@@ -37,6 +37,10 @@ pub struct Report {
     pub operations_least: u64,
     /// Times that each branch was taken.
     pub branches: BTreeMap<&'static str, u64>,
+    /// From the end of the last fault until every instance had all, as far as was seen every [`LOOK`](crate::LOOK).
+    pub equal: Duration,
+    /// Three windows and round trips: what that takes where nothing but what was under way is missing.
+    pub three: Duration,
     /// From the end of the last fault until all was quiet and equal.
     pub healed: Duration,
     /// What that may take at most.

@@ -9,7 +9,6 @@ use asterism_engine::link::{LinkConditions, Network};
 use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, Instance, host};
 use asterism_function::Tick;
-use asterism_placement::replicated::Standing;
 use asterism_placement::seal::ClusterKey;
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
 use asterism_state::{Absence, ObjectSettings, State};
@@ -21,6 +20,7 @@ use crate::congestion::{self, Overdue};
 use crate::exercise::{Exercise, Exercised, Verb};
 use crate::faults::Before;
 use crate::foreign;
+use crate::healing::Healing;
 use crate::inheritance;
 use crate::load::TORRENT;
 use crate::moved::Looked;
@@ -227,7 +227,12 @@ impl<'t> World<'t> {
         if let Some(kind) = self.scenario.stranger {
             stranger::appear(&mut self, kind)?;
         }
-        let (healed, bound) = self.heal()?;
+        let three = self.three_windows();
+        let Healing {
+            equal,
+            healed,
+            bound,
+        } = self.heal()?;
         tail::lose(&mut self)?;
         self.heal()?;
         congestion::squeeze(&mut self)?;
@@ -267,6 +272,8 @@ impl<'t> World<'t> {
                 .unwrap_or(0),
             branches: branches::count(&self.cluster),
             faults: self.faults,
+            equal,
+            three,
             healed,
             bound,
             steps: self.steps,
@@ -409,126 +416,8 @@ impl<'t> World<'t> {
         Ok(())
     }
 
-    /// Faults stop; all must become quiet and equal in bounded time.
-    fn heal(&mut self) -> Result<(Duration, Duration), Failure> {
-        self.calm_all_links();
-        let start = self.cluster.now();
-        let (whole_bound, bound) = self.heal_bounds();
-        let mut whole = false;
-        self.trace.line(|| {
-            format!(
-                "{start} faults stop; {whole_bound:?} to become equal, {bound:?} to become quiet"
-            )
-        });
-        loop {
-            let now = self.cluster.now();
-            whole = whole || checks::is_whole(&self.cluster, &self.oracle, &self.witness);
-            if whole && self.cluster.is_quiet() && checks::is_equal(&self.cluster) {
-                let healed = now - start;
-                self.drain_parked()?;
-                self.rest()?;
-                return Ok((healed, bound));
-            }
-            if now > start + bound || !whole && now > start + whole_bound {
-                let (check, within) = if whole {
-                    ("quiet within the bound", bound)
-                } else {
-                    ("equal within the bound", whole_bound)
-                };
-                return Err(checks::at_rest(&self.cluster, &self.oracle, &self.witness)
-                    .err()
-                    .unwrap_or_else(|| {
-                        Failure::new(
-                            check,
-                            format!(
-                                "not {within:?} after the last fault: {}",
-                                checks::standing(&self.cluster)
-                            ),
-                        )
-                    }));
-            }
-            self.run_for(Duration::from_millis(2))?;
-        }
-    }
-
-    /// How long it may take from the last fault until all is equal, and until all know that it is.
-    ///
-    /// What was in flight first comes or is found lost (one longest retransmission timeout, which nothing
-    /// resets before an acknowledgement comes), then what is missing is repaired window by window, each a
-    /// round trip, an acknowledgement's delay and a keep-alive long; whoever was dropped from the log is
-    /// walked through the tables, 32 chunks a round trip. Three times that for one more gap. To know it, the
-    /// last acknowledgement must come, which only the next keep-alive repeats. A member that fell off a log
-    /// is served once it is heard, by its keep-alive if it has nothing to say. What accumulators keep back comes a window later,
-    /// or two.
-    pub(crate) fn heal_bounds(&self) -> (Duration, Duration) {
-        let bounds = &self.scenario.bounds;
-        let (delay, jitter) = self.scenario.longest_way();
-        let round_trip = (delay + self.scenario.link.jitter + jitter) * 2;
-        let window = bounds.flush + bounds.acknowledge_delay + bounds.lookahead;
-        let absent = self.cluster.members().iter().any(|member| {
-            let progress = member.channel.replicator().progress();
-            let mut standings = progress.members().iter().map(|other| other.standing);
-            standings.any(|standing| standing != Standing::Current)
-        });
-        let patient = bounds.keep_alive > Duration::from_secs(1);
-        let heard = if patient && !absent {
-            Duration::ZERO
-        } else {
-            bounds.keep_alive
-        };
-        let unit = window + round_trip + heard;
-        let head = self.oracle.heads.iter().copied().max().unwrap_or(0);
-        let per_window = bounds
-            .reorder_groups
-            .min(bounds.unapplied_groups)
-            .min(bounds.log_groups)
-            .min(64) as u64;
-        let behind: u64 = self
-            .cluster
-            .members()
-            .iter()
-            .map(|member| {
-                let progress = member.channel.replicator().progress();
-                let most = progress
-                    .members()
-                    .iter()
-                    .filter(|other| other.member != member.name)
-                    .map(|other| {
-                        let head = self.oracle.heads[usize::from(other.member.0)];
-                        head.saturating_sub(other.applied)
-                    });
-                most.max().unwrap_or(0)
-            })
-            .max()
-            .unwrap_or(0)
-            .min(head);
-        // With hardly an echo to tell by, timers repair, four runs at a time.
-        let patience = if patient {
-            bounds.retransmit_max * (behind / 8) as u32
-        } else {
-            Duration::ZERO
-        };
-        let windows = (behind / per_window) as u32 + 1;
-        let entries = self.oracle.tokens / 32 + 64;
-        let chunks = (entries / 32) as u32 + 1;
-        let handshake = if self.scenario.rough_start {
-            Duration::from_millis(1_500)
-        } else {
-            Duration::ZERO
-        };
-        let whole = (bounds.retransmit_max + unit * 3) * 3
-            + unit * (3 * windows + chunks)
-            + handshake
-            + patience
-            + bounds.coalescing_max * 2;
-        // Entries that idle out just then differ for the time of one message, until a sweep has found all.
-        let sweep =
-            Duration::from_millis(4) * self.scenario.sizes.entries * 2 + Duration::from_secs(1);
-        (whole, whole + bounds.keep_alive * 3 + sweep)
-    }
-
     /// Parked packets end by themselves; then no frame is in use.
-    fn drain_parked(&mut self) -> Result<(), Failure> {
+    pub(crate) fn drain_parked(&mut self) -> Result<(), Failure> {
         for _ in 0..1_500 {
             let parked = self
                 .cluster
@@ -571,7 +460,7 @@ impl<'t> World<'t> {
     }
 
     /// All is at rest and judged.
-    fn rest(&mut self) -> Result<(), Failure> {
+    pub(crate) fn rest(&mut self) -> Result<(), Failure> {
         checks::at_rest(&self.cluster, &self.oracle, &self.witness)?;
         sums::note_rest(&self.cluster, &mut self.oracle);
         Ok(())

@@ -151,6 +151,10 @@ fn seeds(context: &Context) -> Result<Outcome, Failure> {
         .variant("operations-least", least(|part| part.operations_least))
         .variant("operations", sum(|part| part.operations))
         .variant("claims-judged", sum(|part| part.judged))
+        .variant(
+            "equal-within-three",
+            sum(|part| part.equal_within_three) / sum(|part| part.passed),
+        )
         .variant("branches", taken.len() as f64)
         .variant("branches-rare", rare.len() as f64)
         .variant(
