@@ -26,7 +26,7 @@ use crate::lines::{Sink, Writer};
 const LOOK: Duration = Duration::from_millis(200);
 /// A host that was not heard for so long writes no alerts.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Alerts that others found up to so many seconds before this process began may not have been written: they leave them to this host once
+/// Alerts that others found up to so many seconds before this host could be heard may not have been written: they leave them to this host once
 /// they hear it, which may be before it takes part, and their clocks may be ahead.
 const BEFORE_START_S: Tick = 5;
 /// Parts on their way between an instance and the main thread at most.
@@ -127,7 +127,7 @@ impl Service<'_, '_> {
             coming: None,
             is_first_walk: true,
             is_mine: self.writes_alerts(now),
-            started: self.clock.wall_at_zero().saturating_sub(BEFORE_START_S),
+            started: (self.wall_us(self.took_part) / 1_000_000) as Tick - BEFORE_START_S,
             looked: now,
             stats_due: now,
             told: (

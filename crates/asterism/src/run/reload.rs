@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::config::diagnostic::{Report, Severity};
 use crate::config::differences::{self, Difference};
 use crate::config::functions::{FunctionSettings, Outside, WithFunction};
-use crate::config::{Config, ObjectChoice, Settings};
+use crate::config::{Cluster, Config, ObjectChoice, Settings};
 
 /// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
@@ -112,6 +112,17 @@ pub fn changes(
     let (now, wanted) = (now.config, wanted.config);
     let mut refuse = |same: bool, path: &[&str], why: &str| refusals.unless(same, path, &[], why);
     let (a, b) = (&now.cluster, &wanted.cluster);
+    // All of it, so that nothing that is new there is forgotten here.
+    let Cluster {
+        name: _,
+        key: _,
+        epochs: _,
+        port_lease: _,
+        members: _,
+        addresses: _,
+        sites: _,
+        channel: _,
+    } = a;
     refuse(a.name == b.name, &["cluster", "name"], ALL_ANEW);
     refuse(a.key == b.key, &["cluster", "key"], ALL_ANEW);
     refuse(a.epochs == b.epochs, &["cluster", "epochs"], ALL_ANEW);
@@ -120,7 +131,10 @@ pub fn changes(
         &["cluster", "members"],
         "leases are dealt by place in the list; stop all hosts, then start them with it",
     );
-    refuse(a.addresses == b.addresses, &["cluster", "member"], ALL_ANEW);
+    let same = a.addresses == b.addresses && a.sites == b.sites;
+    refuse(same, &["cluster", "member"], ALL_ANEW);
+    let same = a.port_lease == b.port_lease;
+    refuse(same, &["cluster", "port_lease"], ALL_ANEW);
     refuse(a.channel == b.channel, &["cluster", "channel"], ALL_ANEW);
     let (a, b) = (&now.host, &wanted.host);
     refuse(a.name == b.name, &["host", "name"], ALL_ANEW);
@@ -236,6 +250,29 @@ mod tests {
         );
         let wanted = with(&format!("{text}\npick_up = true"), "allow tcp on inside");
         assert!(changes(&now, &wanted).unwrap_err()[0].contains("[function.firewall]"));
+    }
+
+    #[test]
+    fn what_of_the_cluster_cannot_change_is_pointed_at() {
+        let text = |lease: &str, site: &str| {
+            format!(
+                "[function.nat]\nshort_idle = true\noutside = [\"203.0.113.1\"]\n[function.nat.inside_link]\naddress = \"10.0.0.1/24\"\n\
+                 [function.nat.outside_link]\naddress = \"192.0.2.1/24\"\nnext_hop = \"192.0.2.254\"\n[cluster]\nmembers = [\"a\", \"b\"]\nport_lease = \"{lease}\"\n\
+                 [cluster.member.a]\naddress = \"127.0.0.1:4001\"\nsite = \"{site}\"\n[cluster.member.b]\naddress = \"127.0.0.1:4002\"\nsite = \"east\"\n"
+            )
+        };
+        let now = read(&text("3s", "east"));
+        for (wanted, said) in [
+            (text("4s", "east"), "[cluster] port_lease cannot"),
+            (text("3s", "west"), "[cluster.member.a] site cannot"),
+        ] {
+            let refused = changes(&now, &read(&wanted)).unwrap_err();
+            assert_eq!(refused.len(), 1, "{refused:?}");
+            assert!(
+                refused[0].contains(said) && refused[0].starts_with("test.toml:1"),
+                "{refused:?}"
+            );
+        }
     }
 
     /// With the rules of its firewall.

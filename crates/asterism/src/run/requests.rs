@@ -63,7 +63,7 @@ pub enum Request {
         /// Where they go.
         reply: SyncSender<Vec<u64>>,
     },
-    /// The whole shared state, in parts; the channel closes behind the last.
+    /// The whole shared state, in parts. An empty one is the end: a channel that closes without it told a part of the state.
     Save {
         /// Where the parts go.
         parts: SyncSender<Vec<u8>>,

@@ -71,7 +71,7 @@ pub fn write(
     identity: Identity,
     member: u16,
     moment: Moment,
-    parts: impl IntoIterator<Item = Vec<u8>>,
+    parts: impl IntoIterator<Item = io::Result<Vec<u8>>>,
 ) -> Result<u64, String> {
     let beside = beside(path, "new");
     let written = write_beside(&beside, identity, member, moment, parts).and_then(|count| {
@@ -97,7 +97,7 @@ fn write_beside(
     identity: Identity,
     member: u16,
     moment: Moment,
-    parts: impl IntoIterator<Item = Vec<u8>>,
+    parts: impl IntoIterator<Item = io::Result<Vec<u8>>>,
 ) -> io::Result<u64> {
     let _ = fs::remove_file(path);
     let file = OpenOptions::new()
@@ -109,7 +109,7 @@ fn write_beside(
     out.write_all(&header(identity, member, moment))?;
     let mut count = 0;
     for part in parts {
-        write_part(&mut out, count, &part)?;
+        write_part(&mut out, count, &part?)?;
         count += 1;
     }
     out.write_all(&END.to_le_bytes())?;
@@ -347,7 +347,7 @@ mod tests {
 
     fn saved(folder: &Path) -> PathBuf {
         let path = folder.join("state");
-        let parts = [vec![1; 100], vec![2; 1_000], vec![3]];
+        let parts = [vec![1; 100], vec![2; 1_000], vec![3]].map(Ok);
         assert_eq!(write(&path, IDENTITY, 1, SAVED, parts), Ok(3));
         path
     }

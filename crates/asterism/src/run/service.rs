@@ -81,6 +81,8 @@ pub struct Service<'a, 'o> {
     pub(super) keys: Option<keys::Watch>,
     pub(super) exports: Exporting,
     pub(super) eve: Option<Eve>,
+    /// When others could hear this host first.
+    pub(super) took_part: Time,
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
@@ -95,7 +97,8 @@ pub struct Service<'a, 'o> {
     teller: Teller,
     /// What looks at backends or caches beside the packets.
     aside: Option<backends::Aside>,
-    reply: Option<Command>,
+    /// Who asked for the host to stop, and waits until it has.
+    stopping: Vec<Command>,
     /// Epochs that were handed in, whose handers wait.
     handed: Vec<Handed>,
     /// The member is this process's until it ends.
@@ -161,6 +164,8 @@ impl Service<'_, '_> {
             let mut log = |event: &Event| journal.write(clock.now(), clock.wall(), event);
             begun = Some(epochs.begin_life(&stop, &commands, &manager, &mut log)?);
         }
+        // Until now others did without this host, if it waited.
+        let took_part = clock.now();
         let (incarnation, joins) = match &begun {
             Some(begun) => (begun.life, begun.joins),
             None => {
@@ -290,6 +295,7 @@ impl Service<'_, '_> {
             keys: keys::Watch::of(prepared),
             exports: Exporting::default(),
             eve: None,
+            took_part,
             stop,
             hang_up,
             stop_asked: false,
@@ -305,7 +311,7 @@ impl Service<'_, '_> {
                 events: event_sender,
             },
             aside: None,
-            reply: None,
+            stopping: Vec::new(),
             handed: Vec::new(),
             _place: place,
         })
@@ -316,17 +322,19 @@ impl Service<'_, '_> {
     fn live(&mut self) -> Result<(), Interrupted> {
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
-        self.take_up_state(cold)?;
+        let taken_up = self.take_up_state(cold)?;
+        // Whatever may still keep this host from running comes before the file is put aside: the next start needs it.
         self.begin_exports().map_err(Interrupted::Failed)?;
         self.begin_eve().map_err(Interrupted::Failed)?;
+        self.check_backends().map_err(Interrupted::Failed)?;
+        if let Some(path) = taken_up {
+            self.put_aside(&path);
+        }
         self.set_phase(Phase::Running);
         let heard = others(&self.channel.snapshot(), self.member)
             .filter(|other| other.heard)
             .count();
         self.log(&Event::info("running").with("members_heard", heard));
-        if let Err(error) = self.check_backends() {
-            return Err(Interrupted::Failed(error));
-        }
         self.manager
             .ready(&format!("running; {heard} other hosts heard"));
         loop {
@@ -456,13 +464,7 @@ impl Service<'_, '_> {
         }
         self.tell_who_differs();
         self.watch_room();
-        let now = self.clock.now();
-        if let Some(interval) = self.manager.watchdog()
-            && now >= self.watched + interval
-        {
-            self.watched = now;
-            self.manager.alive();
-        }
+        self.stay_alive();
         if self.hang_up.swap(false, Ordering::AcqRel) {
             let _ = self.reload();
         }
@@ -484,6 +486,17 @@ impl Service<'_, '_> {
         Ok(())
     }
 
+    /// Tells the service manager that this thread turns, if it wants to know by now.
+    fn stay_alive(&mut self) {
+        let now = self.clock.now();
+        if let Some(interval) = self.manager.watchdog()
+            && now >= self.watched + interval
+        {
+            self.watched = now;
+            self.manager.alive();
+        }
+    }
+
     fn obey(&mut self, command: Command) {
         match command.kind() {
             CommandKind::Hand(file) => {
@@ -493,6 +506,11 @@ impl Service<'_, '_> {
             CommandKind::Reload => {
                 let result = self.reload();
                 command.answer(result.map(Value::String).map_err(Refused::from));
+            }
+            CommandKind::Drain if self.view.phase() == Phase::Listening => {
+                command.answer(Err(
+                    "the host does not read packets yet: drain it once it runs, or stop it".into(),
+                ));
             }
             CommandKind::Drain => {
                 self.set_phase(Phase::Draining);
@@ -504,7 +522,7 @@ impl Service<'_, '_> {
             }
             CommandKind::Stop => {
                 self.stop.store(true, Ordering::Release);
-                self.reply = Some(command);
+                self.stopping.push(command);
             }
         }
     }

@@ -25,6 +25,8 @@ use super::requests::{Found, Request, Sought};
 
 /// Requests that wait for one instance at most.
 pub const REQUESTS_MAX: usize = 16;
+/// How often ports send what they still hold, and tell what failed, while packets leave no rest.
+const FLUSH_US: u64 = 1_000;
 /// How often an instance shows what it counted.
 const PUBLISH_US: u64 = 100_000;
 /// Turns between two looks for requests, while there are packets.
@@ -156,9 +158,12 @@ pub struct Worker<F: NetworkFunction> {
     bell: Bell,
     clock: MonotonicClock,
     work: Option<Work>,
+    /// A report whose asker takes nothing meanwhile, while the state is saved.
+    held_up: Option<Work>,
     turns: u64,
     sleeps: u64,
     published_us: u64,
+    flushed_us: u64,
     /// Whether it stands still: the state channel has all that it wrote.
     is_still: bool,
     links: Vec<LinkState>,
@@ -191,9 +196,11 @@ impl<F: NetworkFunction> Worker<F> {
             bell,
             clock,
             work: None,
+            held_up: None,
             turns: 0,
             sleeps: 0,
             published_us: 0,
+            flushed_us: 0,
             is_still: false,
             links,
             words: Vec::with_capacity(512),
@@ -234,6 +241,9 @@ impl<F: NetworkFunction> Worker<F> {
             }
             if now.as_micros().saturating_sub(self.published_us) >= PUBLISH_US {
                 self.publish(now);
+            }
+            if now.as_micros().saturating_sub(self.flushed_us) >= FLUSH_US {
+                self.flush_ports(now);
             }
             if is_idle && !self.instance.is_behind() && !self.instance.image_under_way().1 {
                 self.rest(now);
@@ -288,6 +298,11 @@ impl<F: NetworkFunction> Worker<F> {
         if let Some(work) = self.work.take() {
             self.replace_meanwhile();
             self.work = self.go_on(work, now);
+            self.save_meanwhile(now);
+            return;
+        }
+        if let Some(work) = self.held_up.take() {
+            self.work = Some(work);
             return;
         }
         let next = match self.waiting.pop_front() {
@@ -315,6 +330,23 @@ impl<F: NetworkFunction> Worker<F> {
         if let Ok(function) = function.downcast::<Arc<F>>() {
             self.instance.replace_function(*function);
             let _ = taken.try_send(());
+        }
+    }
+
+    /// The state is not kept waiting by a report that its asker does not take: who saves may be who asked.
+    fn save_meanwhile(&mut self, now: Time) {
+        let Some(Work::Report {
+            waiting: Some(_), ..
+        }) = &self.work
+        else {
+            return;
+        };
+        let is_save = |request: &Request| matches!(request, Request::Save { .. });
+        if let Some(place) = self.waiting.iter().position(is_save)
+            && let Some(save) = self.waiting.remove(place)
+        {
+            self.held_up = self.work.take();
+            self.begin(save, now);
         }
     }
 
@@ -499,14 +531,17 @@ impl<F: NetworkFunction> Worker<F> {
                         (None, Some(from)) => {
                             let mut part = Vec::new();
                             cursor = self.instance.save(from, &mut part);
+                            if part.is_empty() {
+                                continue;
+                            }
                             part
                         }
-                        (None, None) => return None,
+                        // The end: a channel that closes without it told a part of the state.
+                        (None, None) => Vec::new(),
                     };
-                    if part.is_empty() {
-                        continue;
-                    }
+                    let is_end = part.is_empty();
                     match parts.try_send(part) {
+                        Ok(()) if is_end => return None,
                         Ok(()) => {}
                         Err(std::sync::mpsc::TrySendError::Full(part)) => {
                             waiting = Some(part);
@@ -568,11 +603,9 @@ impl<F: NetworkFunction> Worker<F> {
 
     // --- rest
 
-    fn rest(&mut self, now: Time) {
-        if self.shared.spins.load(Ordering::Relaxed) {
-            core::hint::spin_loop();
-            return;
-        }
+    /// Has ports send what they hold, and tells what failed.
+    fn flush_ports(&mut self, now: Time) {
+        self.flushed_us = now.as_micros();
         let events = &self.events;
         self.instance.flush_ports(|error| {
             let event = Event::warning("port-failed")
@@ -580,6 +613,14 @@ impl<F: NetworkFunction> Worker<F> {
                 .effect(&error.message);
             let _ = events.try_send(event);
         });
+    }
+
+    fn rest(&mut self, now: Time) {
+        if self.shared.spins.load(Ordering::Relaxed) {
+            core::hint::spin_loop();
+            return;
+        }
+        self.flush_ports(now);
         let phase = self.shared.phase();
         // Ports that are not read have nothing due.
         let waits = matches!(phase, Phase::Listening | Phase::Telling);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use asterism_packet::Flow4;
 use serde_json::Value;
 
+use crate::epochs::written;
 use crate::host::{Cluster, Host, PortEnd, outbound, wait};
 use crate::validator::check;
 
@@ -69,6 +70,37 @@ fn dropped(host: &Host) -> u64 {
     status["instances"][0]["dropped"]["blocked"]
         .as_u64()
         .unwrap_or(0)
+}
+
+/// Others wrote what was found while it waited, as it is the first of the list.
+#[test]
+fn who_waited_to_be_named_does_not_write_what_others_wrote_meanwhile() {
+    let cluster = cluster();
+    cluster.edit("[cluster]\n", "[cluster]\nepochs = \"epoch.toml\"\n");
+    written(&cluster, &["--first"]);
+    let mut hosts: Vec<_> = (0..3).map(|place| cluster.begin(place, &[])).collect();
+    hosts.iter_mut().for_each(|host| host.wait_for("READY=1"));
+    hosts[0].child.kill().unwrap();
+    hosts[0].child.wait().unwrap();
+    let mut again = cluster.begin(0, &[]);
+    wait("the host to wait", || {
+        again.log().contains("waits-to-be-named").then_some(())
+    });
+    let file = |name: &str| cluster.path(&format!("{name}.json"));
+    let mut inside = cluster.end("b", "inside");
+    wait("an alert that b writes", || {
+        std::thread::park_timeout(Duration::from_millis(500));
+        scan(&mut inside, 2);
+        (!of_kind(&file("b"), "alert").is_empty()).then_some(())
+    });
+    // For longer than what may not have been written by who began to write.
+    std::thread::park_timeout(Duration::from_secs(6));
+    written(&cluster, &["--again", "a"]);
+    again.wait_for("READY=1");
+    wait("all of its alerts to have been looked at", || {
+        (of_kind(&file("a"), "stats").len() >= 3 && again.live("alerts") >= 1).then_some(())
+    });
+    assert_eq!(of_kind(&file("a"), "alert"), Vec::<Value>::new());
 }
 
 #[test]
@@ -220,4 +252,35 @@ fn a_file_that_cannot_be_written_refuses_the_start_and_the_reload() {
     assert_eq!(host.ask(&["reload"])["done"], "[host] eve");
     assert!(host.ask(&["status"]).get("eve").is_none());
     host.stop();
+}
+
+/// Flows that are noted: more than are told within one look.
+const NOTED: u16 = 12_000;
+
+/// Who saves the state is who asks for alerts, and takes none of them meanwhile.
+#[test]
+fn a_host_with_many_alerts_saves_its_state() {
+    let firewall = "[function.firewall]\nrules = \"some.rules\"\n[function.firewall.state]\nevents = { capacity = 65_536 }\n";
+    let cluster = Cluster::of(1, "", firewall);
+    cluster.edit("join_wait", "eve = { file = \"eve.json\" }\njoin_wait");
+    let rules = "allow any on inside log\ndefault drop\n";
+    std::fs::write(cluster.path("some.rules"), rules).unwrap();
+    let mut host = cluster.start(0);
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    let mut left = 0;
+    for number in 0..NOTED {
+        let source = Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8);
+        inside.send(&Flow4 {
+            source,
+            ..outbound(4_000)
+        });
+        if number % 200 == 199 {
+            wait("the flows", || {
+                left += outside.take().len();
+                (left > usize::from(number)).then_some(())
+            });
+        }
+    }
+    host.stop();
+    assert!(host.log().contains("event=state-saved"), "{}", host.log());
 }

@@ -134,6 +134,66 @@ fn a_stopped_cluster_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_host_that_never_rests_tells_of_a_port_that_fails() {
+    let cluster = Cluster::new(1, "");
+    cluster.edit("join_wait", "idle = \"spin\"\njoin_wait");
+    let mut a = cluster.start(0);
+    drop(cluster.end("a", "outside"));
+    let mut inside = cluster.end("a", "inside");
+    wait("the failure", || {
+        inside.send(&outbound(4_000));
+        a.log().contains("event=port-failed").then_some(())
+    });
+    a.stop();
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_saved_state_to_the_next_one() {
+    let cluster = Cluster::new(1, "");
+    let mut a = cluster.start(0);
+    let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    for port in 4_000..4_010 {
+        inside.send(&outbound(port));
+        outside.next();
+    }
+    a.stop();
+    cluster.edit(
+        "join_wait",
+        "eve = { file = \"absent/eve.json\" }\njoin_wait",
+    );
+    let mut refused = cluster.begin(0, &[]);
+    assert_eq!(refused.ended(), Some(1));
+    assert!(
+        refused.log().contains("absent/eve.json"),
+        "{}",
+        refused.log()
+    );
+    cluster.edit("absent/eve.json", "eve.json");
+    let mut a = cluster.start(0);
+    assert!(
+        a.log().contains("event=state-restored") && a.log().contains("entries=10"),
+        "{}",
+        a.log()
+    );
+    a.stop();
+}
+
+#[test]
+fn a_host_that_does_not_run_yet_is_not_drained_and_saves_nothing() {
+    let cluster = Cluster::new(2, "");
+    cluster.edit("join_wait = \"400ms\"", "join_wait = \"20s\"");
+    std::fs::write(cluster.path("a.state"), "what was saved before").unwrap();
+    let mut a = cluster.begin(0, &[]);
+    wait("its socket", || {
+        let (_, said) = a.command(&["drain"]);
+        said.contains("does not read packets yet").then_some(())
+    });
+    a.stop();
+    let saved = std::fs::read_to_string(cluster.path("a.state")).unwrap();
+    assert_eq!(saved, "what was saved before");
+}
+
+#[test]
 fn files_that_cannot_be_used_are_refused_and_may_be_required() {
     let cluster = Cluster::new(1, "");
     let mut without = cluster.begin(0, &["--require-state"]);

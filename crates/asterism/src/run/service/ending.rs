@@ -22,7 +22,7 @@ impl Service<'_, '_> {
     /// # Errors
     /// Why it could not go on.
     pub(super) fn end(mut self, ended: Result<(), Interrupted>) -> Result<(), String> {
-        let failed = match ended {
+        let mut failed = match ended {
             Ok(()) | Err(Interrupted::Stop) => None,
             Err(Interrupted::Failed(error)) => Some(error),
         };
@@ -31,7 +31,7 @@ impl Service<'_, '_> {
             self.manager.stopping("draining");
             self.log(&Event::info("stopping"));
             if ran {
-                self.drain();
+                failed = self.drain().err();
             }
         }
         self.tell_last();
@@ -47,7 +47,7 @@ impl Service<'_, '_> {
             channel,
             mut journal,
             clock,
-            reply,
+            stopping,
             epochs,
             handed,
             ..
@@ -70,15 +70,21 @@ impl Service<'_, '_> {
                 .effect("they have not acknowledged all that this host wrote");
         }
         journal.write(clock.now(), clock.wall(), &event);
-        if let Some(command) = reply {
+        let is_awaited = !stopping.is_empty();
+        for command in stopping {
             command.answer(Ok("the host has stopped".into()));
+        }
+        if is_awaited {
             std::thread::park_timeout(LAST_WORD);
         }
         Ok(())
     }
 
     /// Lets parked packets end, the others acknowledge, and saves the state; within the time for it.
-    fn drain(&mut self) {
+    ///
+    /// # Errors
+    /// A thread ended meanwhile that must not: nothing was saved.
+    fn drain(&mut self) -> Result<(), String> {
         self.set_phase(Phase::Draining);
         let until = self.clock.now() + self.config.host.drain_max;
         self.wait(until, |service| {
@@ -88,9 +94,9 @@ impl Service<'_, '_> {
                 .iter()
                 .flatten()
                 .all(|instance| instance.parked == 0)
-        });
+        })?;
         self.hurry_eve();
-        self.wait(until, Self::is_eve_told);
+        self.wait(until, Self::is_eve_told)?;
         let is_acknowledged = |service: &Self| {
             let snapshot = service.channel.snapshot();
             // What only this host has of a life that ended goes to the others first, if nobody keeps that life open.
@@ -101,7 +107,7 @@ impl Service<'_, '_> {
                     .filter(|other| other.heard && other.is_alive)
                     .all(|other| other.acknowledged >= snapshot.head)
         };
-        if !self.wait(until, is_acknowledged) {
+        if !self.wait(until, is_acknowledged)? {
             self.log(
                 &Event::warning("drain-not-complete")
                     .effect("within drain_max members have not acknowledged everything, or have not the same of a life that ended")
@@ -109,10 +115,14 @@ impl Service<'_, '_> {
             );
         }
         self.save();
+        Ok(())
     }
 
     /// Waits for something, at most until then, whatever else happens. Whether it came.
-    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> bool {
+    ///
+    /// # Errors
+    /// A thread ended meanwhile that must not.
+    fn wait(&mut self, until: Time, there: impl Fn(&Self) -> bool) -> Result<bool, String> {
         // What was published before the phase changed says nothing.
         let start = self.clock.now();
         loop {
@@ -120,13 +130,13 @@ impl Service<'_, '_> {
             let fresh = shown.iter().flatten().all(|instance| instance.at > start)
                 && self.channel.snapshot().at > start;
             if fresh && there(self) {
-                return true;
+                return Ok(true);
             }
             if self.clock.now() >= until {
-                return false;
+                return Ok(false);
             }
-            if let Err(Interrupted::Failed(_)) = self.look() {
-                return false;
+            if let Err(Interrupted::Failed(error)) = self.look() {
+                return Err(error);
             }
         }
     }

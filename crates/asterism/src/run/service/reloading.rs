@@ -17,7 +17,10 @@ const TAKEN_UP_MAX: Duration = Duration::from_secs(2);
 
 impl Service<'_, '_> {
     pub(super) fn reload(&mut self) -> Result<String, String> {
-        self.manager.reloading(monotonic_us());
+        let is_ready = self.view.phase() != Phase::Listening;
+        if is_ready {
+            self.manager.reloading(monotonic_us());
+        }
         let result = self.try_reload();
         match &result {
             Ok(changes) => self.log(&Event::info("reloaded").with("changed", changes)),
@@ -28,7 +31,9 @@ impl Service<'_, '_> {
                     .cure("correct the file, or do as the reason says"),
             ),
         }
-        self.manager.ready("running");
+        if is_ready {
+            self.manager.ready("running");
+        }
         result
     }
 

@@ -1,6 +1,8 @@
 //! The state that a host saves when it stops and takes up when the whole cluster starts anew.
 
-use std::sync::mpsc::{TrySendError, sync_channel};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use super::{Interrupted, Service, others};
@@ -12,14 +14,17 @@ use crate::run::surroundings::moment;
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);
+/// How long a part of a state is waited for until the service manager is told that this goes on.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Parts of a state on their way between a file and an instance at most.
 const PARTS_MAX: usize = 256;
 
 impl Service<'_, '_> {
-    /// Restores what was saved, if nobody has anything.
-    pub(super) fn take_up_state(&mut self, mut cold: bool) -> Result<(), Interrupted> {
+    /// Restores what was saved, if nobody has anything. Gives the file that is not the newest any more once packets are read.
+    pub(super) fn take_up_state(&mut self, mut cold: bool) -> Result<Option<PathBuf>, Interrupted> {
         let Some(path) = self.state_path() else {
-            return self.require(cold, "the configuration names no file with [host] state");
+            self.require(cold, "the configuration names no file with [host] state")?;
+            return Ok(None);
         };
         if cold && path.exists() {
             // One host restores: the others see that it has something, and take it from there.
@@ -51,7 +56,8 @@ impl Service<'_, '_> {
             });
             match opened {
                 Ok(None) => {
-                    return self.require(cold, &format!("there is no file {}", path.display()));
+                    self.require(cold, &format!("there is no file {}", path.display()))?;
+                    return Ok(None);
                 }
                 Ok(Some((state, since))) => {
                     let parts = state.parts();
@@ -80,15 +86,19 @@ impl Service<'_, '_> {
                             .effect(format!("{error}; the host starts empty"))
                             .cure("move the file away, or keep it for who wrote it"),
                     );
-                    return self.require(cold, &error);
+                    self.require(cold, &error)?;
+                    return Ok(None);
                 }
             }
         }
-        // From the first packet on the file is not the newest any more.
-        if let Err(error) = saved::put_aside(&path) {
+        Ok(Some(path))
+    }
+
+    /// Puts a file aside that was taken up: from the first packet on it is not the newest any more.
+    pub(super) fn put_aside(&mut self, path: &Path) {
+        if let Err(error) = saved::put_aside(path) {
             self.log(&Event::warning("state-not-put-aside").effect(error));
         }
-        Ok(())
     }
 
     fn require(&self, cold: bool, why: &str) -> Result<(), Interrupted> {
@@ -159,7 +169,22 @@ impl Service<'_, '_> {
             .wall_at_zero()
             .saturating_add((self.clock.now().as_micros() / 1_000_000) as u32);
         let moment = moment(tick, &self.clock);
-        match saved::write(&path, self.identity, self.member.0, moment, parts) {
+        let (identity, member) = (self.identity, self.member.0);
+        let told = core::iter::from_fn(|| {
+            loop {
+                match parts.recv_timeout(LOOK_AGAIN) {
+                    Ok(part) if part.is_empty() => return None,
+                    Ok(part) => return Some(Ok(part)),
+                    Err(RecvTimeoutError::Timeout) => self.stay_alive(),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Some(Err(io::Error::other(
+                            "the instance ended before it had told all of it",
+                        )));
+                    }
+                }
+            }
+        });
+        match saved::write(&path, identity, member, moment, told) {
             Ok(parts) => self.log(&Event::info("state-saved").with("file", path.display()).with("parts", parts)),
             Err(error) => self.log(&Event::error("state-not-saved")
                 .effect(error)
@@ -167,7 +192,7 @@ impl Service<'_, '_> {
         }
     }
 
-    fn state_path(&self) -> Option<std::path::PathBuf> {
+    fn state_path(&self) -> Option<PathBuf> {
         let state = self.config.host.state.as_ref()?;
         Some(check::key_path(&self.prepared.arguments.config, state))
     }
