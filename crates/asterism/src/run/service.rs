@@ -47,7 +47,7 @@ use crate::view::{Own, View};
 use handing::Handed;
 use others::{EARLIER_LIFE, knows_earlier_life, others};
 
-/// Events that wait to be written at most; more are left out and counted.
+/// Events that wait to be written at most; more are left out.
 const EVENTS_MAX: usize = 256;
 /// How often the main thread looks at signals and clocks.
 const LOOK: Duration = Duration::from_millis(10);

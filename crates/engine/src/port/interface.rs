@@ -200,6 +200,8 @@ impl OffloadsOff {
         for (ask, set) in OFFLOADS {
             // Asked for all before any is changed: to switch one off takes others along.
             match system::ethtool_value(&off.interface.socket, name, ask, 0) {
+                // What is off already stays off: another port of this interface may have switched it off, and restores it.
+                Ok(0) => {}
                 Ok(value) => off.before.push((set, value)),
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 Err(error) => return Err(error),
