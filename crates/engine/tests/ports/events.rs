@@ -429,6 +429,11 @@ fn offloads_are_switched_off_while_the_port_is_open() {
             assert!(!leaves_checksums());
             drop(port);
             assert!(leaves_checksums());
+            // Two of one interface, as of two instances: whichever ends last, all is as it was.
+            let ports = [&packet, &packet].map(|config| AfPacketPort::open(config).unwrap());
+            assert!(!leaves_checksums());
+            drop(ports);
+            assert!(leaves_checksums());
             let xdp = AfXdpConfig {
                 offloads: PortOffloads::Off,
                 ..AfXdpConfig::new("inside", "port0")
