@@ -165,7 +165,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-2",
         "all valid sequences of TCP, simultaneous open included",
         Met,
-        "Segments are followed by their control bits each way, in any order.",
+        "Segments are followed by their control bits each way, in any order. The reset with which an inside host refuses what its binding let in leaves by that binding, without a session.",
     ),
     clause(5382, "REQ-3", "filtering", Configured, "As for UDP."),
     clause(

@@ -27,6 +27,8 @@ enum Belongs {
     To(At<Session, Connection>),
     /// It is to be opened, or opened again.
     ToNew(VacancyFor<Session>, Outside),
+    /// None, and it opens none: it leaves by this outside endpoint of its host, and without a trace.
+    ToNone(Endpoint),
 }
 
 /// The outside endpoint of a session to be opened.
@@ -118,6 +120,7 @@ impl Nat {
         let outside = match &belongs {
             Belongs::To(at) => at.row.outside(),
             Belongs::ToNew(_, outside) => outside.endpoint(),
+            Belongs::ToNone(outside) => *outside,
         };
         let target = if hairpins {
             Some(self.target(&ask, outside, remote)?)
@@ -152,6 +155,7 @@ impl Nat {
                     }
                     act.sessions.fill(vacancy, connection);
                 }
+                Belongs::ToNone(_) => {}
             }
             if let Some(Target::Session(at)) = target {
                 let connection = at.value.after(flags, Direction::Inbound);
@@ -244,7 +248,9 @@ impl Nat {
             ask.ports.settled_by_all()?;
         }
         if flags.contains(TcpFlags::RST) {
-            return Ok(Err(Reason::NoBinding));
+            // What its binding let in has no session, and may have been refused.
+            let bound = self.bound(ask, inside)?;
+            return Ok(bound.map(Belongs::ToNone).ok_or(Reason::NoBinding));
         }
         let outside = match self.bind(ask, inside, inside.port)? {
             Ok(outside) => outside,

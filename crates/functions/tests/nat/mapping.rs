@@ -219,6 +219,66 @@ fn forwards_are_reached_from_everywhere_and_answer_from_where_they_were_asked() 
     assert_eq!(kit.state().ports.usage().in_use, 21);
 }
 
+#[test]
+fn what_a_binding_lets_in_and_its_host_refuses_is_refused_outside() {
+    let client = tcp(REMOTE, 49_200);
+    let refusals = [RST, RST_ACK];
+    // Behind a forward, where nothing listens.
+    let server = tcp([10, 0, 0, 80], 80);
+    let public = tcp(OUTSIDE_ADDRESS.octets(), 8_080);
+    let mut kit = kit_with(|config| {
+        config.forwards.push(Forward {
+            outside: public,
+            inside: server,
+        });
+    });
+    for refusal in refusals {
+        let asked = send(&mut kit, OUTSIDE, client, public, flagged(SYN));
+        assert_eq!(left_by(&asked, INSIDE).destination(), server);
+        let refused = send(&mut kit, INSIDE, server, client, flagged(refusal));
+        let flow = left_by(&refused, OUTSIDE);
+        assert_eq!((flow.source(), flow.destination()), (public, client));
+        assert!(kit.state().sessions.is_empty(), "neither leaves a trace");
+    }
+    // Of a neighbour inside, who has a session (hairpin): it ends.
+    let neighbour = tcp([10, 0, 0, 5], 40_000);
+    let asked = send(&mut kit, INSIDE, neighbour, public, flagged(SYN));
+    let seen = left_by(&asked, INSIDE).source();
+    let refused = send(&mut kit, INSIDE, server, seen, flagged(RST_ACK));
+    let flow = left_by(&refused, INSIDE);
+    assert_eq!((flow.source(), flow.destination()), (public, neighbour));
+    assert_eq!(kit.state().sessions.len(), 1);
+    kit.state()
+        .sessions
+        .for_each(|_, connection| assert!(connection.ended()));
+
+    // Behind a binding that lets everybody in, also once the session that was has idled out: the far end may not know.
+    let mut kit = kit_with(|config| config.filtering = Filtering::EndpointIndependent);
+    let idle = tcp([198, 51, 100, 9], 443);
+    let inside = tcp([10, 0, 0, 5], 40_000);
+    let outside = bind(&mut kit, inside, idle);
+    for _ in 0..3 {
+        kit.advance(200);
+        bind(&mut kit, inside, tcp(OTHER, 443));
+    }
+    assert_eq!(kit.state().sessions.len(), 1, "one is idle");
+    let before = digests(&kit);
+    for (remote, flags) in [(client, SYN), (idle, ACK)] {
+        for refusal in refusals {
+            let asked = send(&mut kit, OUTSIDE, remote, outside, flagged(flags));
+            assert_eq!(left_by(&asked, INSIDE).destination(), inside);
+            let refused = send(&mut kit, INSIDE, inside, remote, flagged(refusal));
+            let flow = left_by(&refused, OUTSIDE);
+            assert_eq!((flow.source(), flow.destination()), (outside, remote));
+        }
+    }
+    assert_eq!(digests(&kit), before, "nothing was written");
+    // Without a binding there is nothing that it could be an answer to.
+    let other = tcp([10, 0, 0, 6], 40_000);
+    let refused = send(&mut kit, INSIDE, other, client, flagged(RST_ACK));
+    assert_eq!(refused.verdict, Verdict::Drop(Reason::NoBinding));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever hosts send to whatever, checksums are right, replies come back to who asked, and no two sessions

@@ -207,6 +207,7 @@ pub(crate) const SYN: TcpFlags = TcpFlags::SYN;
 pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 pub(crate) const RST: TcpFlags = TcpFlags::RST;
 pub(crate) const SYN_ACK: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::ACK.0);
+pub(crate) const RST_ACK: TcpFlags = TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0);
 pub(crate) const FIN_ACK: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
 
 pub(crate) fn digests(kit: &Kit) -> Vec<u64> {

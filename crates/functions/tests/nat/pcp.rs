@@ -9,8 +9,8 @@ use asterism_functions::nat::pcp::{MESSAGE_BYTES_MAX, PORT};
 use asterism_functions::nat::{Filtering, Forward, Nat, PortControl, SubscriberLimits};
 
 use crate::network::{
-    INSIDE, INSIDE_ADDRESS, INSIDE_MAC, INSIDE_ROUTER, Kit, OUTSIDE, OUTSIDE_ADDRESS, SYN, Wish,
-    config, flagged, frame, kit_with, left_by, nat, send, tcp, udp,
+    INSIDE, INSIDE_ADDRESS, INSIDE_MAC, INSIDE_ROUTER, Kit, OUTSIDE, OUTSIDE_ADDRESS, RST_ACK, SYN,
+    Wish, config, flagged, frame, kit_with, left_by, nat, send, tcp, udp,
 };
 
 const HOST: [u8; 4] = [10, 0, 0, 5];
@@ -193,6 +193,21 @@ fn a_mapping_lets_everybody_in_whatever_the_filtering() {
         };
         assert_eq!(reaches(&mut kit, other, REMOTE), None);
     }
+}
+
+#[test]
+fn who_asked_for_a_mapping_may_refuse() {
+    let mut kit = kit_with(|config| {
+        config.port_control = Some(CONTROL);
+        config.filtering = Filtering::AddressAndPortDependent;
+    });
+    let (inside, client) = (tcp(HOST, 8_080), tcp(REMOTE, 999));
+    let outside = mapped(&mut kit, MAP);
+    assert_eq!(reaches(&mut kit, outside, REMOTE), Some(inside));
+    let refused = send(&mut kit, INSIDE, inside, client, flagged(RST_ACK));
+    let flow = left_by(&refused, OUTSIDE);
+    assert_eq!((flow.source(), flow.destination()), (outside, client));
+    assert_eq!(kit.state().sessions.len(), 1, "the mapping alone");
 }
 
 #[test]
