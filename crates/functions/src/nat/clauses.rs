@@ -116,7 +116,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-9",
         "hairpinning, with the outside source",
         Met,
-        "On by default; two ordinary sessions, one for each host.",
+        "On by default; two ordinary sessions, one for each host, of which no packet from outside is one.",
     ),
     clause(
         4787,

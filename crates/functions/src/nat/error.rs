@@ -69,7 +69,10 @@ impl Nat {
         outside: Endpoint,
         remote: Endpoint,
     ) -> Result<Verdict, Late> {
-        let Some(session) = ask.sessions.by_right(&Ends::between(outside, remote))? else {
+        let Some(session) = ask
+            .sessions
+            .by_right(&Ends::between(outside, remote).unseen())?
+        else {
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
         let sender = session.row.inside();

@@ -189,7 +189,7 @@ impl Nat {
         };
         let connection = session.value.after(plain.tcp_flags(), Direction::Outbound);
         // Of a session that may have ended: the packet may open the next one, or be of one that this hides.
-        if session.row.hairpins()
+        if session.row.is_unseen()
             || session.value.may_have_ended()
             || plain.ttl() <= 1
             || !THOROUGH && ask.sessions.would_write(&session, connection)

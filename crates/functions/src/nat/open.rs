@@ -123,7 +123,7 @@ impl Nat {
             Belongs::ToNone(outside) => *outside,
         };
         let target = if hairpins {
-            Some(self.target(&ask, outside, remote)?)
+            Some(self.target(&ask, outside, remote, true)?)
         } else {
             None
         };
@@ -183,7 +183,7 @@ impl Nat {
         if !self.is_outside_host(remote.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
-        let target = self.target(&ask, remote, outside)?;
+        let target = self.target(&ask, remote, outside, false)?;
         let inside = match target.inside() {
             Ok(inside) => inside,
             Err(reason) => return Ok(Verdict::Drop(reason)),
@@ -361,15 +361,17 @@ impl Nat {
         found.ok().map(|place| forwards[place].1)
     }
 
-    /// Who gets a packet from `remote` to `outside`. Late where another instance may have opened the session and its
-    /// word is still on the way.
+    /// Who gets a packet from `remote` to `outside`; `hairpins` says that it came from inside, and `remote` is what its sender is
+    /// seen by. Late where another instance may have opened the session and its word is still on the way.
     fn target(
         &self,
         ask: &Ask<'_, NatState>,
         remote: Endpoint,
         outside: Endpoint,
+        hairpins: bool,
     ) -> Result<Target, Late> {
         let key = Ends::between(without_port_of_query(remote), outside);
+        let key = if hairpins { key.unseen() } else { key };
         if let Some(session) = ask.sessions.by_right(&key)? {
             return Ok(Target::Session(session));
         }

@@ -32,8 +32,8 @@ pub struct Session {
     /// Inside, remote, outside.
     ports: [u8; 6],
     protocol: u8,
-    /// 1 if so: a byte, since the values that a `bool` leaves over would cost every probe two comparisons.
-    hairpins: u8,
+    /// That of packets from outside; with [`UNSEEN`] where no packet from outside is of this session.
+    protocol_outside: u8,
     /// What its translation does to checksums, outwards and inwards: follows from the rest.
     changes: [Changes4; 2],
 }
@@ -56,14 +56,24 @@ const INSIDE: usize = 0;
 const REMOTE: usize = 1;
 const OUTSIDE: usize = 2;
 
+/// What [`Ends::unseen`] adds to a protocol. Such a session is found from outside by nobody who sends in the name of its remote
+/// endpoint, and the probe for everybody else's pays nothing for that.
+const UNSEEN: u8 = 0x80;
+
+/// The remote endpoint of a session with nobody: what holds a place for some (see `pcp/`).
+pub(super) const fn nobody(protocol: Protocol) -> Endpoint {
+    Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, protocol)
+}
+
 impl Session {
     /// A session. `hairpins` says that the remote endpoint is itself an outside endpoint of this NAT.
     pub fn new(inside: Endpoint, remote: Endpoint, outside: Endpoint, hairpins: bool) -> Self {
+        let is_unseen = hairpins || remote == nobody(remote.protocol);
         let mut session = Self {
             addresses: [0; 12],
             ports: [0; 6],
             protocol: inside.protocol.0,
-            hairpins: hairpins.into(),
+            protocol_outside: inside.protocol.0 | if is_unseen { UNSEEN } else { 0 },
             changes: [
                 Changes4::between(inside, outside),
                 Changes4::between(outside, inside),
@@ -97,9 +107,13 @@ impl Session {
         self.endpoint::<REMOTE>()
     }
     /// Whether the remote endpoint is an outside endpoint of this NAT (RFC 4787 §6).
-    #[inline(always)]
     pub fn hairpins(&self) -> bool {
-        self.hairpins != 0
+        self.is_unseen() && self.remote() != nobody(Protocol(self.protocol))
+    }
+    /// Whether no packet from outside is of it: it hairpins, or is with nobody.
+    #[inline(always)]
+    pub(super) fn is_unseen(&self) -> bool {
+        self.protocol_outside & UNSEEN != 0
     }
 
     #[inline(always)]
@@ -112,11 +126,11 @@ impl Session {
     }
 
     #[inline(always)]
-    fn ends<const END: usize>(&self) -> Ends {
+    fn ends<const END: usize>(&self, protocol: u8) -> Ends {
         Ends::of(
             part(&self.addresses, 4 * END),
             part(&self.ports, 2 * END),
-            Protocol(self.protocol),
+            Protocol(protocol),
         )
     }
 
@@ -160,12 +174,12 @@ impl Paired for Session {
     /// Of a packet from inside.
     #[inline(always)]
     fn left(&self) -> Ends {
-        self.ends::<INSIDE>()
+        self.ends::<INSIDE>(self.protocol)
     }
-    /// Of a packet from outside.
+    /// Of a packet from outside, or [unseen](Ends::unseen) where there is none.
     #[inline(always)]
     fn right(&self) -> Ends {
-        self.ends::<REMOTE>()
+        self.ends::<REMOTE>(self.protocol_outside)
     }
 }
 
@@ -204,10 +218,7 @@ impl Row for Session {
     }
 
     fn order(&self, other: &Self) -> Ordering {
-        let key = |session: &Self| {
-            let ends = (session.left(), session.right());
-            (ends, session.hairpins)
-        };
+        let key = |session: &Self| (session.left(), session.right());
         key(self).cmp(&key(other))
     }
 }

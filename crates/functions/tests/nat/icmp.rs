@@ -203,6 +203,20 @@ fn req_7_errors_hairpin() {
     assert_eq!(packet.ipv4_destination(), Some(one.address));
     let flow = packet.embedded().unwrap().flow4().unwrap();
     assert_eq!((flow.source(), flow.destination()), (one, outside_two));
+    // Of outside nobody has seen it.
+    let seen = frame(OUTSIDE, outside_one, outside_two, Wish::default());
+    let router = [192, 0, 2, 1].into();
+    let error = icmp(
+        OUTSIDE,
+        router,
+        outside_one.address,
+        3,
+        3,
+        [0; 4],
+        quoted(&seen),
+    );
+    let forged = kit.packet(OUTSIDE, &error);
+    assert_eq!(forged.verdict, Verdict::Drop(Reason::IcmpUnmatched));
 }
 
 #[test]

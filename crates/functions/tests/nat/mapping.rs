@@ -177,6 +177,13 @@ fn req_9_inside_hosts_meet_by_their_outside_endpoints() {
         let back = send(&mut kit, INSIDE, two, outside_one, Wish::default());
         let flow = left_by(&back, INSIDE);
         assert_eq!((flow.source(), flow.destination()), (outside_two, one));
+        // Nobody outside speaks in the name of either.
+        for (from, to) in [(outside_one, outside_two), (outside_two, outside_one)] {
+            let before = digests(&kit);
+            let forged = send(&mut kit, OUTSIDE, from, to, Wish::default());
+            assert_eq!(forged.verdict, Verdict::Drop(Reason::SpoofedSource));
+            assert_eq!(digests(&kit), before);
+        }
     }
     let mut kit = kit_with(|config| config.hairpinning = false);
     bind(&mut kit, two, udp(REMOTE, 443));

@@ -9,8 +9,8 @@ use asterism_functions::nat::pcp::{MESSAGE_BYTES_MAX, PORT};
 use asterism_functions::nat::{Filtering, Forward, Nat, PortControl, SubscriberLimits};
 
 use crate::network::{
-    INSIDE, INSIDE_ADDRESS, INSIDE_MAC, INSIDE_ROUTER, Kit, OUTSIDE, OUTSIDE_ADDRESS, RST_ACK, SYN,
-    Wish, config, flagged, frame, kit_with, left_by, nat, send, tcp, udp,
+    ACK, FIN_ACK, INSIDE, INSIDE_ADDRESS, INSIDE_MAC, INSIDE_ROUTER, Kit, OUTSIDE, OUTSIDE_ADDRESS,
+    RST, RST_ACK, SYN, Wish, config, flagged, frame, kit_with, left_by, nat, send, tcp, udp,
 };
 
 const HOST: [u8; 4] = [10, 0, 0, 5];
@@ -283,6 +283,44 @@ fn it_ends_unless_it_is_prolonged_and_its_port_comes_back() {
         ..MAP
     };
     assert_eq!(mapped(&mut kit, wish), outside);
+}
+
+/// Nor does anybody who says to be nobody, by the name of whom a mapping is kept.
+#[test]
+fn packets_from_nobody_neither_shorten_nor_prolong_a_mapping() {
+    let nobody = [0; 4];
+    let mut kit = kit();
+    let outside = mapped(&mut kit, MAP);
+    for flags in [ACK, RST, FIN_ACK] {
+        let out = send(&mut kit, OUTSIDE, tcp(nobody, 0), outside, flagged(flags));
+        assert_eq!(out.verdict, Verdict::Drop(Reason::SpoofedSource));
+        // To nobody, by a host inside.
+        let out = send(
+            &mut kit,
+            INSIDE,
+            tcp(HOST, 8_080),
+            tcp(nobody, 0),
+            flagged(flags),
+        );
+        assert_eq!(out.verdict, Verdict::Drop(Reason::NoRoute));
+    }
+    kit.advance(500);
+    assert!(reaches(&mut kit, outside, REMOTE).is_some());
+
+    let asks = Asks {
+        protocol: 17,
+        ..MAP
+    };
+    let outside = mapped(&mut kit, asks);
+    for _ in 0..10 {
+        kit.advance(200);
+        let out = send(&mut kit, OUTSIDE, udp(nobody, 0), outside, Wish::default());
+        assert!(matches!(out.verdict, Verdict::Drop(_)));
+        let (from, to) = (udp(HOST, 8_080), udp(nobody, 0));
+        let out = send(&mut kit, INSIDE, from, to, Wish::default());
+        assert_eq!(out.verdict, Verdict::Drop(Reason::NoRoute));
+    }
+    assert_eq!(kit.state().sessions.len(), 0, "nobody prolonged it");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use asterism_function::{
 };
 
 use super::open::Outside;
+use super::session::nobody;
 use super::{Nat, NatState, Session};
 use crate::mutant::{self, Mutant};
 use message::{Answer, FOR_EVER};
@@ -80,14 +81,9 @@ impl Asked {
 /// Under which the table of mappings has when the first request of all came: nobody's endpoint.
 const FIRST: Endpoint = Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, Protocol(0));
 
-/// Who a mapping is a session with.
-const fn nobody(protocol: Protocol) -> Endpoint {
-    Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, protocol)
-}
-
-/// Of an outside endpoint, as a packet from nobody would have it.
+/// By what the mapping of an outside endpoint is found: no packet has it, not one that says to be from nobody either.
 pub(super) fn mapped(outside: Endpoint) -> Ends {
-    Ends::between(nobody(outside.protocol), outside)
+    Ends::between(nobody(outside.protocol), outside).unseen()
 }
 
 impl Nat {
