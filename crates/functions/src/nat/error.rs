@@ -55,6 +55,10 @@ impl Nat {
         if self.router.answers_for(remote.address) {
             return self.error_hairpins(ask, outside, remote);
         }
+        // About what the NAT sent itself: that is nobody's outside.
+        if !self.is_outside_host(remote.address) {
+            return Ok(Verdict::Drop(Reason::IcmpUnmatched));
+        }
         let onward = Onward::routed(Side::Outside, remote.address);
         self.router.forward(ask, onward, |act| {
             act.packet.set_embedded_destination(outside);

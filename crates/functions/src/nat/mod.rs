@@ -318,6 +318,9 @@ impl Nat {
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         match (side, came) {
+            (Side::Inside, Came::Reply(_) | Came::Error(_)) if self.stays_inside(&ask) => {
+                self.between_insides(ask)
+            }
             (Side::Inside, Came::Error(flow)) => self.error_from_inside(ask, flow),
             (Side::Outside, Came::Error(flow)) => self.error_from_outside(ask, flow),
             // Queries go out and replies come in; what goes the other way is the NAT's own business.

@@ -99,11 +99,7 @@ impl Nat {
         if !hairpins {
             match self.router.side_of(remote.address) {
                 Some(Side::Outside) => {}
-                // Between two inside links: no translation.
-                Some(Side::Inside) => {
-                    let onward = Onward::routed(Side::Inside, remote.address);
-                    return self.router.forward(ask, onward, |_| {});
-                }
+                Some(Side::Inside) => return self.between_insides(ask),
                 None => {
                     let report = Report::NetworkUnreachable;
                     return self.router.report(ask, report, Reason::NoRoute);
@@ -166,6 +162,28 @@ impl Nat {
                 act.packet.set_destination(destination);
             }
         })
+    }
+
+    /// Whether a packet from inside is to an inside host by its own address.
+    #[cold]
+    pub(super) fn stays_inside(&self, ask: &Ask<'_, NatState>) -> bool {
+        let destination = ask.packet().ipv4_destination();
+        destination.is_some_and(|to| self.is_inside_host(to) && !self.router.answers_for(to))
+    }
+
+    /// A packet between two inside links: no translation.
+    #[cold]
+    pub(super) fn between_insides(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
+        let packet = ask.packet();
+        let (Some(source), Some(destination)) = (packet.ipv4_source(), packet.ipv4_destination())
+        else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        if !self.is_inside_host(source) {
+            return Ok(Verdict::Drop(Reason::SpoofedSource));
+        }
+        let onward = Onward::routed(Side::Inside, destination);
+        self.router.forward(ask, onward, |_| {})
     }
 
     /// A packet from outside, all cases. Of ICMP replies the source port is zero.

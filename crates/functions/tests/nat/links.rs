@@ -1,7 +1,7 @@
 //! What lies below the flows: ARP, on-link hosts, fragments, packets that are no flow.
 
 use asterism_function::{
-    Arp, ArpOperation, Endpoint, MacAddress, Packet, Protocol, Reason, Verdict, build,
+    Arp, ArpOperation, Endpoint, IcmpKind, MacAddress, Packet, Protocol, Reason, Verdict, build,
 };
 
 use crate::network::*;
@@ -245,4 +245,50 @@ fn inside_links_are_routed_without_translation() {
     let flow = left_by(&out, INSIDE);
     assert_eq!((flow.source(), flow.destination()), (one, two));
     assert!(kit.state().sessions.is_empty());
+
+    // What answers a host whose packets came straight, and what says that they did not arrive. That the port is also
+    // seen outside changes nothing.
+    let remote = udp(REMOTE, 443);
+    left_by(
+        &send(&mut kit, INSIDE, one, remote, Wish::default()),
+        OUTSIDE,
+    );
+    let came = frame(INSIDE, two, one, Wish::default());
+    let unreachable = |from| icmp(INSIDE, from, two.address, 3, 3, [0; 4], &came[14..]);
+    let reply = |from| echo(INSIDE, from, two.address, 77, IcmpKind::Reply);
+    let before = digests(&kit);
+    for packet in [
+        echo(INSIDE, one.address, two.address, 77, IcmpKind::Query),
+        reply(one.address),
+        unreachable(one.address),
+        unreachable([192, 168, 0, 60].into()),
+    ] {
+        let mut out = kit.packet(INSIDE, &packet);
+        assert_eq!(out.verdict, Verdict::Forward(INSIDE));
+        let routed = Packet::parse(&mut out.packet).unwrap();
+        assert_eq!(routed.ttl(), Some(63));
+        assert_eq!(routed.verify_ipv4_checksum(), Some(true));
+        assert_eq!(routed.ethernet_destination(), INSIDE_ROUTER);
+        // Nothing else is edited: addresses, and what is behind the header.
+        assert_eq!(out.packet[26..], packet[26..]);
+    }
+    assert_eq!(digests(&kit), before);
+    for packet in [reply(REMOTE.into()), unreachable(REMOTE.into())] {
+        let out = kit.packet(INSIDE, &packet);
+        assert_eq!(out.verdict, Verdict::Drop(Reason::SpoofedSource));
+    }
+    // About a packet of the NAT's own, to that port: it must not leave.
+    let own = udp(INSIDE_ADDRESS.octets(), 5_351);
+    let came = frame(INSIDE, own, one, Wish::default());
+    let error = icmp(
+        INSIDE,
+        one.address,
+        INSIDE_ADDRESS,
+        3,
+        3,
+        [0; 4],
+        &came[14..],
+    );
+    let out = kit.packet(INSIDE, &error);
+    assert_eq!(out.verdict, Verdict::Drop(Reason::IcmpUnmatched));
 }
