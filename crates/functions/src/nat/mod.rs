@@ -368,9 +368,9 @@ impl NetworkFunction for Nat {
         });
         // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
         let holds = ports.returns();
-        sessions.on_adopt(move |session: &Session| {
+        sessions.on_adopt_used(move |session: &Session, used| {
             holds.hold(&session.outside());
-            census.adopted(session);
+            census.adopted(session, used);
         });
         let control = config.port_control.unwrap_or(PortControl::DEFAULT);
         let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);

@@ -2,7 +2,7 @@
 
 use asterism_function::objects::{Absence, ObjectSettings};
 use asterism_function::testkit::{ClusterKit, Outcome};
-use asterism_function::{Endpoint, Late, PortNumber, Verdict};
+use asterism_function::{Endpoint, Late, PortNumber, Reason, Verdict};
 use asterism_functions::nat::Nat;
 
 use crate::network::{
@@ -154,5 +154,66 @@ fn a_connection_that_ended_does_not_hide_the_next_one_of_its_ends() {
                 .unwrap();
             assert_eq!(left_by(&came, INSIDE).destination(), inside);
         }
+    }
+}
+
+/// An instance that joins, or hears of a saved state, knows what others opened long ago: that is not opened now.
+#[test]
+fn what_is_learnt_late_spends_no_burst() {
+    const BURST: u16 = 10;
+    let mut config = config();
+    config.subscribers.sessions_per_second = 1;
+    config.subscribers.sessions_burst = BURST.into();
+    let mut cluster = ClusterKit::new(nat(config), 4, 7);
+    let host = |port| tcp([10, 0, 0, 5], port);
+    let opens = |cluster: &mut ClusterKit<Nat>, member: usize, port: u16| {
+        let syn = frame(
+            INSIDE,
+            host(port),
+            tcp([198, 51, 100, 7], 443),
+            flagged(SYN),
+        );
+        cluster.packet(member, INSIDE, &syn).verdict
+    };
+    for port in 0..BURST {
+        let opened = opens(&mut cluster, 0, 5_000 + port);
+        assert_eq!(opened, Verdict::Forward(OUTSIDE));
+    }
+    // Who hears of them at once knows that the burst is spent, by whichever way it comes.
+    cluster.tell(0, 1);
+    cluster.take_image(0, 2);
+    for member in [0, 1, 2] {
+        let refused = opens(&mut cluster, member, 6_000);
+        assert_eq!(refused, Verdict::Drop(Reason::RateLimited));
+    }
+    // When time has made up for all of it, who first hears of it then may open as many as the others.
+    cluster.advance(u32::from(BURST));
+    cluster.take_image(0, 3);
+    assert_eq!(cluster.state(3).sessions.len(), usize::from(BURST));
+    for port in 0..BURST {
+        let opened = opens(&mut cluster, 3, 7_000 + port);
+        assert_eq!(opened, Verdict::Forward(OUTSIDE), "{port}");
+    }
+    let refused = opens(&mut cluster, 3, 8_000);
+    assert_eq!(refused, Verdict::Drop(Reason::RateLimited));
+}
+
+/// As restored sessions reach the others: by groups, with when they were used.
+#[test]
+fn word_that_comes_late_spends_no_burst() {
+    let mut config = config();
+    config.subscribers.sessions_per_second = 1;
+    config.subscribers.sessions_burst = 5;
+    let mut cluster = ClusterKit::new(nat(config), 2, 7);
+    for member in [0, 1] {
+        for port in 0..5 {
+            let host = tcp([10, 0, 0, 5], 5_000 + port);
+            let remote = tcp([198, 51, 100, 7 + member as u8], 443);
+            let syn = frame(INSIDE, host, remote, flagged(SYN));
+            let opened = cluster.packet(member, INSIDE, &syn).verdict;
+            assert_eq!(opened, Verdict::Forward(OUTSIDE), "{member} {port}");
+        }
+        cluster.advance(5);
+        cluster.exchange();
     }
 }

@@ -122,7 +122,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.audit(None, &record);
         self.link(number, copy.row, hashes);
         if live && !copy.own {
-            self.note_adopted(&copy.row);
+            self.note_adopted(&copy.row, copy.seen);
         }
         Some(number)
     }
@@ -194,7 +194,7 @@ impl<R: Row, V: Value> Table<R, V> {
             self.tally.revived += u64::from(live);
             self.relink(number);
             if live && !copy.own {
-                self.note_adopted(&copy.row);
+                self.note_adopted(&copy.row, seen);
             }
         }
     }

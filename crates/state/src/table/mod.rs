@@ -78,7 +78,8 @@ pub type FoundNearby<R, V> = Result<Option<(At<R, V>, Nearby)>, Late>;
 /// Calls for a row that was forgotten for good, with whether it was the last one of its group.
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
 /// Calls for a row that came to live here although this instance did not write it, or whose end this instance decides.
-type OnAdopt<R> = Box<dyn Fn(&R)>;
+type OnAdopt<R> = Box<dyn Fn(&R, Tick)>;
+type OnEnd<R> = Box<dyn Fn(&R)>;
 
 /// Rows found by their keys; see [`Map`](crate::Map), [`BiMap`](crate::BiMap) and [`Set`](crate::Set).
 pub struct Table<R: Row, V: Value> {
@@ -106,7 +107,7 @@ pub struct Table<R: Row, V: Value> {
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
-    on_end: Option<OnAdopt<R>>,
+    on_end: Option<OnEnd<R>>,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
@@ -217,6 +218,12 @@ impl<R: Row, V: Value> Table<R, V> {
     /// Registers what is called when a row comes to live here that this instance did not write now: others' rows, and those
     /// of an earlier life of this host. What such rows use must not be granted anew.
     pub fn on_adopt(&mut self, call: impl Fn(&R) + 'static) {
+        self.on_adopt_used(move |row, _| call(row));
+    }
+
+    /// The same with when the row was used last, as far as whoever tells of it knows: of one that others opened just now that is
+    /// just now; of one in an image, or that was restored, mostly long ago.
+    pub fn on_adopt_used(&mut self, call: impl Fn(&R, Tick) + 'static) {
         self.on_adopt = Some(Box::new(call));
     }
 
@@ -226,9 +233,9 @@ impl<R: Row, V: Value> Table<R, V> {
         self.on_end = Some(Box::new(call));
     }
 
-    fn note_adopted(&self, row: &R) {
+    fn note_adopted(&self, row: &R, used: Tick) {
         if let Some(call) = &self.on_adopt {
-            call(row);
+            call(row, used);
         }
     }
 

@@ -67,7 +67,7 @@ impl<R: Row, V: Value> Table<R, V> {
             .publish(Whereabouts::new(known, &hashes), copy)
             .is_some();
         if restored {
-            self.note_adopted(&row);
+            self.note_adopted(&row, copy.seen);
         }
         Ok(restored)
     }

@@ -39,6 +39,9 @@ pub use events::{EVENTS_MAX, NatEvent, NatEventKind};
 /// The question that [`NatNews`] answer.
 pub const NEWS_QUESTION: u32 = 0;
 
+/// A session that comes to live here counts as opened now where it was used at most so many seconds ago: word of others takes
+/// milliseconds, and clocks tell whole seconds. What an image or a saved state brings was opened long ago.
+const NEW_S: Tick = 2;
 /// Thousandths of a session in one.
 const WHOLE: u64 = 1_000;
 /// Rested ports that one look returns at most.
@@ -394,15 +397,18 @@ impl Census {
 
     /// This instance opened a session.
     pub(super) fn opened(&self, session: &Session, arrived_us: u64) {
-        self.begin(session, true, arrived_us);
+        self.begin(session, true, Some(arrived_us));
     }
 
-    /// A session came to live that this instance did not open now.
-    pub(super) fn adopted(&self, session: &Session) {
-        self.begin(session, false, self.context.now_us());
+    /// A session came to live that this instance did not open now, and that was used then.
+    pub(super) fn adopted(&self, session: &Session, used: Tick) {
+        let age = self.context.tick().saturating_sub(used);
+        let opened_us = (age <= NEW_S).then(|| self.context.now_us());
+        self.begin(session, false, opened_us);
     }
 
-    fn begin(&self, session: &Session, is_own: bool, now_us: u64) {
+    /// `opened_us` of one that its subscriber opened now.
+    fn begin(&self, session: &Session, is_own: bool, opened_us: Option<u64>) {
         let counts = &mut *self.counts.borrow_mut();
         let (inside, outside) = (session.inside(), session.outside());
         let subscriber = self.subscriber(inside);
@@ -416,7 +422,10 @@ impl Census {
             self.port_begins(counts, (inside, outside), subscriber, is_own);
         }
         let per_second = self.limits.sessions_per_second;
-        if per_second != 0 && counts.accounts.get(subscriber).is_some() {
+        if let Some(now_us) = opened_us
+            && per_second != 0
+            && counts.accounts.get(subscriber).is_some()
+        {
             let most = u64::from(self.limits.sessions_burst) * WHOLE;
             counts.accounts.change(subscriber, |account| {
                 account.spent = (account.spent_at(now_us, per_second) + WHOLE).min(most);
