@@ -433,7 +433,7 @@ pub const CLAUSES: &[Clause] = &[
         "REQ-9",
         "mappings by the subscriber's own wish, by PCP",
         Configured,
-        "port_control: MAP and ANNOUNCE of RFC 6887, with PREFER_FAILURE. PEER, THIRD_PARTY and FILTER are refused by their codes; NAT-PMP and UPnP are not spoken.",
+        "port_control: MAP and ANNOUNCE of RFC 6887, with PREFER_FAILURE. With blocks no wished port is looked at. PEER, THIRD_PARTY and FILTER are refused by their codes; NAT-PMP and UPnP are not spoken.",
     ),
     clause(
         6888,

@@ -6,7 +6,7 @@ use asterism_function::objects::{Absence, ObjectSettings};
 use asterism_function::testkit::{ClusterKit, Outcome, late_everywhere};
 use asterism_function::{Endpoint, Packet, PortNumber, Protocol, Reason, Verdict, build};
 use asterism_functions::nat::pcp::{MESSAGE_BYTES_MAX, PORT};
-use asterism_functions::nat::{Filtering, Forward, Nat, PortControl, SubscriberLimits};
+use asterism_functions::nat::{Filtering, Forward, Nat, PortBlocks, PortControl, SubscriberLimits};
 
 use crate::network::{
     ACK, FIN_ACK, INSIDE, INSIDE_ADDRESS, INSIDE_MAC, INSIDE_ROUTER, Kit, OUTSIDE, OUTSIDE_ADDRESS,
@@ -388,6 +388,37 @@ fn a_wish_is_granted_where_it_can_be() {
     );
     assert_eq!(out.code, SUCCESS);
     assert_ne!(out.external.unwrap().port, 20_000);
+}
+
+/// Which port of a block it is cannot be guessed, nor wished for.
+#[test]
+fn with_blocks_no_wish_is_looked_at() {
+    let mut kit = kit_with(|config| {
+        config.port_control = Some(CONTROL);
+        config.blocks = Some(PortBlocks {
+            ports: 512,
+            per_subscriber_max: 1,
+        });
+    });
+    let wish = Asks {
+        external: 20_000,
+        ..MAP
+    };
+    let insists = Asks {
+        insists: true,
+        ..wish
+    };
+    assert_eq!(ask(&mut kit, insists).code, CANNOT_PROVIDE);
+    assert!(kit.state().sessions.is_empty(), "a refusal takes nothing");
+    let port = mapped(&mut kit, wish).port;
+    assert_ne!(port, 20_000);
+    assert_eq!(ask(&mut kit, insists).code, CANNOT_PROVIDE);
+    // Where the host is seen already it may insist on that.
+    let seen = Asks {
+        external: port,
+        ..insists
+    };
+    assert_eq!(mapped(&mut kit, seen).port, port);
 }
 
 #[test]
