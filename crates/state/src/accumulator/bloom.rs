@@ -226,6 +226,9 @@ impl<K: Key> Object for Bloom<K> {
         words.fold(0, |sum, (word, &bits)| sum.wrapping_add(digest(word, bits)))
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
+        if !self.settings.logged {
+            return None;
+        }
         let mark = self.grid.mark(self.context.seed());
         for word in cursor..self.words.len() as u32 {
             if !part.look() {
