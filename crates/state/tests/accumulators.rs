@@ -32,6 +32,11 @@ struct Member {
 }
 
 fn member(place: u16, seed: u64, settings: ObjectSettings) -> Member {
+    member_with(4, place, seed, settings)
+}
+
+/// A member whose vector has so many places.
+fn member_with(places: u32, place: u16, seed: u64, settings: ObjectSettings) -> Member {
     let identity = Identity {
         own: OriginName {
             member: place,
@@ -45,7 +50,7 @@ fn member(place: u16, seed: u64, settings: ObjectSettings) -> Member {
     context.set_now(0, 100);
     let builder = Builder::new(context.clone(), move |_| settings);
     let state = Sums {
-        loads: builder.vector("loads", 4),
+        loads: builder.vector("loads", places),
         volumes: builder.count_min("volumes", ERROR, DOUBT),
         seen: builder.bloom("seen", KEYS, MISTAKEN),
         present: builder.counting_bloom("present", KEYS, MISTAKEN),
@@ -248,19 +253,28 @@ fn what_was_saved_goes_on_unless_its_places_mean_nothing_now() {
         saved: 100,
         away: 1,
     };
-    for (seed, volume, found) in [(5, 1_000, true), (6, 0, false)] {
-        let mut restored = member(0, seed, ObjectSettings::REPLICATED);
+    for (seed, volume, found, places, load) in [
+        (5, 1_000, true, 4, -4),
+        (6, 0, false, 4, -4),
+        (5, 1_000, true, 2, -4),
+        // The place is gone; all else comes back.
+        (5, 1_000, true, 1, 0),
+    ] {
+        let mut restored = member_with(places, 0, seed, ObjectSettings::REPLICATED);
+        let mut taken = 0;
         for part in &parts {
-            restored
+            taken += restored
                 .state
                 .restore(&restored.context, part, &since)
                 .expect("what was saved can be read");
         }
-        assert_eq!(restored.state.loads.get(1), Ok(-4));
+        assert_eq!(restored.state.loads.get(1), Ok(load), "{places} places");
         assert_eq!(restored.state.volumes.get(&7), Ok(volume));
         assert_eq!(restored.state.seen.contains(&7), Ok(found));
         assert_eq!(restored.state.present.contains(&7), Ok(found));
         // As writes of its own, which reach others.
-        assert!(!groups(&mut restored.state, &restored.context).is_empty());
+        let written = groups(&mut restored.state, &restored.context);
+        assert_eq!(written.is_empty(), taken == 0);
+        assert_eq!(taken > 0, found || load != 0);
     }
 }

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use super::cells::{Cells, Totals, hash_place, read_place, write_place};
+use super::cells::{Cells, Totals, hash_place, write_place};
 use super::{late, read_saved};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -183,11 +183,15 @@ impl Object for Vector {
     fn apply_image(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
         self.cells.apply_image(input)
     }
+    /// Not what was saved of a place that is not here: saved states may be of other sizes.
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
-        let place = read_place(input, self.len())?;
+        let place = input.varint()?;
         let total = read_saved(input)?;
-        self.cells.add(place, total);
-        Ok(total != 0)
+        if place >= self.len().into() || total == 0 {
+            return Ok(false);
+        }
+        self.cells.add(place as u32, total);
+        Ok(true)
     }
     fn capacity(&self) -> u32 {
         self.len()
