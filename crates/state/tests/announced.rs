@@ -376,3 +376,25 @@ fn a_cell_that_differs_is_in_the_digest_until_its_writer_tells_it_again() {
         "greater totals stay"
     );
 }
+
+/// A counter is one part: who asks for others, before it was told again, takes nothing back.
+#[test]
+fn a_counter_that_is_to_be_told_again_is_told_whatever_else_is_asked_for() {
+    let mut a = member(0);
+    a.at(1_000);
+    a.add(3, 1);
+    assert!(!a.written().is_empty());
+    let other: LeafSet = [7].into_iter().collect();
+    let mut told = Vec::new();
+    for leaves in [LeafSet::ALL, other] {
+        let again = WriteAgain {
+            leaves: &leaves,
+            cursor: 0,
+            records: 1,
+        };
+        told.push(a.state.with(0, again));
+    }
+    assert_eq!(told, [Some((None, 1)), Some((None, 0))]);
+    assert_eq!(a.written().len(), 1, "the total, again");
+    assert!(a.written().is_empty(), "and once");
+}

@@ -160,8 +160,10 @@ impl Object for Counter {
             })
     }
     fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
-        self.again = leaves.contains(0) && self.flushed != NEVER;
-        (None, self.again.into())
+        let asked = leaves.contains(0) && self.flushed != NEVER;
+        // One that was asked for before, and is not told yet, stays.
+        self.again |= asked;
+        (None, asked.into())
     }
     fn digest(&self) -> u64 {
         crate::hash::word(self.own.wrapping_add(self.others), 0)
