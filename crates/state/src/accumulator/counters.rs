@@ -19,6 +19,10 @@ use crate::shown::Shown;
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
+/// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier lives,
+/// count against nobody's share: who knows of fewer keys than the capacity may start one, while all others start their shares.
+const SLACK: u32 = 2;
+
 /// A counter for each key. Keys are never forgotten; there are at most `capacity` of them.
 #[derive(Debug)]
 pub struct Counters<K: Key> {
@@ -26,7 +30,7 @@ pub struct Counters<K: Key> {
     object: u8,
     settings: ObjectSettings,
     index: Index,
-    /// All shares together.
+    /// [`SLACK`] times all shares together.
     cells: Cells<K>,
     used: u32,
     /// Keys that this instance added, and how many it may: applying others' keys never runs out.
@@ -51,7 +55,8 @@ impl<K: Key> Counters<K> {
         let (_, shares) = context.identity().share();
         let (own_max, room) = if settings.logged {
             let own_max = capacity.div_ceil(shares);
-            let room = own_max.checked_mul(shares);
+            let leased = own_max.checked_mul(shares);
+            let room = leased.and_then(|leased| leased.checked_mul(SLACK));
             (own_max, room.expect("there are fewer than 2^32 counters"))
         } else {
             (capacity, capacity)
@@ -264,6 +269,12 @@ impl<K: Key> Object for Counters<K> {
     fn restore(&mut self, _: u8, input: &mut Reader<'_>, _: &Since) -> Result<bool, BadBytes> {
         let key = K::decode(input)?;
         let total = read_saved(input)?;
+        // What is beyond the capacity is others' room.
+        let is_full = self.used >= self.settings.capacity;
+        if is_full && self.number(&key, key.hash(self.context.seed())).is_none() {
+            self.refused_full += 1;
+            return Ok(false);
+        }
         let Some(number) = self.start(key, false).filter(|_| total > 0) else {
             return Ok(false);
         };

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use asterism_state::{
     Builder, Context, Counters, GiveBack, Identity, Map, ObjectSettings, OriginName, Pool,
-    Sequencer, Set, Space, State, Sweep, state,
+    Sequencer, Set, Since, Space, State, Sweep, state,
 };
 
 use crate::shared::Score;
@@ -288,4 +288,124 @@ fn a_share_used_again_fits_where_it_is_not_forgotten_yet() {
             there.with(0, Sweep { turns: 1 });
         }
     }
+}
+
+#[state]
+struct Counted {
+    counted: Counters<u32>,
+}
+
+fn counted(context: &Rc<Context>, capacity: u32) -> Counted {
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    Counted {
+        counted: builder.counters("counted", capacity),
+    }
+}
+
+/// Starts keys from this one on, at most so many, and tells how many it could.
+fn start(counted: &mut Counted, context: &Context, first: u32, most: u32) -> u32 {
+    let mut started = 0;
+    for key in first..first + most {
+        context.begin(key.into());
+        if let Some(tally) = counted.counted.find(&key).expect("not late") {
+            counted.act().counted.add(&tally, 1);
+            started += 1;
+        }
+        context.end(|_, _| {});
+    }
+    started
+}
+
+/// What everybody wrote, applied by all others.
+fn exchange(all: &mut [Counted], contexts: &[Rc<Context>]) {
+    let written: Vec<_> = all
+        .iter_mut()
+        .zip(contexts)
+        .map(|(counted, context)| {
+            let mut bytes = usize::MAX;
+            counted.with(0, asterism_state::Flush(&mut bytes));
+            context.end(|_, _| {});
+            taken(context)
+        })
+        .collect();
+    for (at, counted) in all.iter_mut().enumerate() {
+        for (from, groups) in written.iter().enumerate().filter(|&(from, _)| from != at) {
+            let name = contexts[from].identity().own;
+            for (sequence, group) in groups {
+                counted
+                    .apply(&contexts[at], name, *sequence, group)
+                    .expect("good bytes");
+            }
+        }
+    }
+}
+
+fn assert_all_fits(all: &[Counted], keys: usize) {
+    for counted in all {
+        assert_eq!(counted.counted.refused_full(), 0);
+        assert_eq!(counted.digests(), all[0].digests());
+        let mut count = 0;
+        counted.counted.for_each(|_, _| count += 1);
+        assert_eq!(count, keys);
+    }
+}
+
+/// Keys of a saved state, and of earlier lives, count against nobody's share: what all start beside them fits everywhere.
+#[test]
+fn keys_that_count_against_nobody_leave_room_for_what_others_start() {
+    const CAPACITY: u32 = 300;
+    let since = Since { saved: 10, away: 0 };
+    // Each starts one key within the lag, or its whole share in a partition.
+    for (each, saved_keys) in [(1, CAPACITY - 1), (CAPACITY, CAPACITY - 1), (CAPACITY, 0)] {
+        let mut saved = Vec::new();
+        let alone = instances(1, 1);
+        let mut all_keys = counted(&alone[0], CAPACITY);
+        assert_eq!(start(&mut all_keys, &alone[0], 0, saved_keys), saved_keys);
+        all_keys.with(0, asterism_state::Flush(&mut { usize::MAX }));
+        all_keys.image((0, 0), usize::MAX, &mut saved);
+
+        let contexts = instances(3, 1);
+        let mut all: Vec<Counted> = contexts
+            .iter()
+            .map(|context| counted(context, CAPACITY))
+            .collect();
+        let restored = all[0].restore(&contexts[0], &saved, &since);
+        assert_eq!(restored, Ok(saved_keys));
+        exchange(&mut all, &contexts);
+        assert_all_fits(&all, saved_keys as usize);
+        let mut keys = saved_keys;
+        for (at, context) in contexts.iter().enumerate() {
+            let started = start(&mut all[at], context, 10_000 * (1 + at as u32), each);
+            assert!(started > 0);
+            keys += started;
+        }
+        exchange(&mut all, &contexts);
+        assert_all_fits(&all, keys as usize);
+        // Nobody starts one who knows that it is full.
+        for (at, context) in contexts.iter().enumerate() {
+            assert_eq!(start(&mut all[at], context, 90_000, 5), 0);
+        }
+    }
+}
+
+/// A saved state of a greater capacity takes none of the room that others' keys need.
+#[test]
+fn no_more_keys_are_restored_than_the_capacity() {
+    let alone = instances(1, 1);
+    let mut larger = counted(&alone[0], 100);
+    assert_eq!(start(&mut larger, &alone[0], 0, 100), 100);
+    larger.with(0, asterism_state::Flush(&mut { usize::MAX }));
+    let mut saved = Vec::new();
+    larger.image((0, 0), usize::MAX, &mut saved);
+
+    let contexts = instances(2, 1);
+    let mut all = [counted(&contexts[0], 40), counted(&contexts[1], 40)];
+    let since = Since { saved: 10, away: 0 };
+    assert_eq!(all[0].restore(&contexts[0], &saved, &since), Ok(40));
+    assert_eq!(all[0].counted.refused_full(), 60, "left out, and counted");
+    assert!(start(&mut all[1], &contexts[1], 10_000, 40) > 0);
+    exchange(&mut all, &contexts);
+    assert_eq!(all[1].counted.refused_full(), 0);
+    assert_eq!(all[0].counted.refused_full(), 60);
+    assert_eq!(all[0].digests(), all[1].digests());
 }
