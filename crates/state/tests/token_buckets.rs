@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Builder, Context, Counted, Identity, Object, ObjectCount, ObjectSettings, OriginName,
+    Builder, Context, Counted, Flush, Identity, Object, ObjectCount, ObjectSettings, OriginName,
     Sequencer, Since, Spending, State, Sweep, TokenBucket, TokenRate, state,
 };
 use proptest::prelude::*;
@@ -620,4 +620,58 @@ fn reads_are_late_where_they_are_to_be_and_prefetching_draws_nothing() {
     context.answer();
     assert!(state.limits.tokens(&KEY, 10).expect("fetched").is_some());
     assert_eq!(state.limits.tally().refused, 0);
+}
+
+/// A turn counts no more of what was spent than it may tell, also where a great many keys were spent for since the last flush.
+#[test]
+fn what_many_keys_spent_is_counted_a_part_at_a_time() {
+    const KEYS: u32 = 20_000;
+    /// About what a flush of the packet loop may write in a turn.
+    const BYTES: usize = 40_000;
+    /// What telling a key takes is some ten bytes.
+    const COUNTED_MAX: usize = BYTES / 10;
+    let mut shape = Shape::new(1, 10, 100, Spending::Approximate);
+    shape.settings.capacity = KEYS;
+    // So that an image holds what is counted, told or not.
+    shape.settings.audited = false;
+    // Of full buckets, and of those that are more than half empty.
+    for count in [1, 60] {
+        let mut instance = shape.instance(0, 1, (0, 1), BEGIN_US);
+        for key in 0..KEYS {
+            assert!(instance.spend(key, count));
+        }
+        let mut told = Groups::new();
+        let (mut before, mut turns) = (0, 0);
+        loop {
+            let mut bytes = BYTES;
+            let is_over = instance
+                .state
+                .with(0, Flush(&mut bytes))
+                .expect("it is there");
+            instance.context.end(|_, _| {});
+            let take = |sequence, group: &[u8]| told.push((sequence, group.to_vec()));
+            instance.context.take_groups(take);
+            // Something new is spent all the time, which waits for the next flush at most.
+            assert!(instance.spend(turns, 1));
+            turns += 1;
+            let cells: usize = image(&instance.state, 1 << 20).iter().map(Vec::len).sum();
+            // 20 bytes each.
+            let entries = cells / 20;
+            assert!(
+                entries - before <= COUNTED_MAX + 2,
+                "{entries} after {before}"
+            );
+            before = entries;
+            if is_over {
+                break;
+            }
+        }
+        let most = 2 * KEYS / COUNTED_MAX as u32;
+        assert!((5..=most).contains(&turns), "{turns} turns");
+        let mut other = shape.instance(1, 1, (0, 1), BEGIN_US);
+        other.hear(instance.name(), &told);
+        other.hear(instance.name(), &instance.told());
+        assert_eq!(other.state.digests(), instance.state.digests());
+        assert_eq!(other.state.limits.in_use(), KEYS);
+    }
 }

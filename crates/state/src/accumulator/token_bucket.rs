@@ -23,6 +23,12 @@ use crate::shown::{Filled, Shown};
 use crate::stamp::Stamp;
 use crate::wire::{BadBytes, Reader, Writer};
 
+/// Bytes of a flush for each key of which what was spent is counted: what telling it takes, about. Who counts more than can be told
+/// makes a turn long for nothing.
+const COUNTED_BYTES: usize = 10;
+/// Keys that a flush may count in a turn, however few bytes it has.
+const COUNTED_MIN: usize = 1024;
+
 /// How the instances of a cluster spend from one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spending {
@@ -48,8 +54,11 @@ pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     levels: Levels,
     /// What each instance spent, for those that spend from the whole bucket.
     spent: Option<TimedCells>,
-    /// Keys of which something is noted beside their level that is not in `spent` yet, each once.
+    /// Keys of which something is noted beside their level that is not in `spent` yet, each once, here or in `counting`.
     noted: Vec<u32>,
+    /// Of those that were noted when a flush of all began, the ones that it has not counted yet: what is noted while it goes on
+    /// waits for the next one, so that it ends.
+    counting: Vec<u32>,
     /// Those of them, and others, whose bucket was more than half empty when something was spent, each once: others must know soon.
     short: Vec<u32>,
     promised: RefCell<Promised<K>>,
@@ -122,6 +131,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
             late_us: settings.late_us,
             keys,
             noted: Vec::with_capacity(room),
+            counting: Vec::with_capacity(room),
             short: Vec::with_capacity(room),
             spent,
             promised: RefCell::new(Promised {
@@ -248,9 +258,12 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         }
     }
 
-    /// Counts what was noted, in the second that it is: of buckets that were more than half empty, or of `all`.
-    fn count_noted(&mut self, all: bool) {
-        let Some(spent) = &mut self.spent else { return };
+    /// Counts what was noted, in the second that it is: of buckets that were more than half empty, or of `all`; of `most` keys of
+    /// either kind. Whether none is left.
+    fn count_noted(&mut self, all: bool, most: usize) -> bool {
+        let Some(spent) = &mut self.spent else {
+            return true;
+        };
         let tick = self.context.tick();
         let mut count = |number, count| {
             // The ring moves on only with what others are told of.
@@ -260,14 +273,20 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
                 spent.add(number, bucket, count);
             }
         };
-        for number in self.short.drain(..) {
+        for number in self.short.drain(self.short.len().saturating_sub(most)..) {
             count(number, self.levels.take_short(number));
         }
-        if all {
-            for number in self.noted.drain(..) {
-                count(number, self.levels.take_noted(number));
-            }
+        if !all {
+            return self.short.is_empty();
         }
+        if self.counting.is_empty() {
+            core::mem::swap(&mut self.counting, &mut self.noted);
+        }
+        let from = self.counting.len().saturating_sub(most);
+        for number in self.counting.drain(from..) {
+            count(number, self.levels.take_noted(number));
+        }
+        self.short.is_empty() && self.counting.is_empty()
     }
 
     /// The number of a key, whose bucket begins now if it is new.
@@ -361,18 +380,19 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         let total = (read_bucket(input)?, input.varint()?);
         self.learn(key, writing, total)
     }
-    /// While a bucket is at least half full, nobody decides by what others spent from it: a patient flush leaves it out.
+    /// While a bucket is at least half full, nobody decides by what others spent from it: a patient flush leaves it out. Of a great
+    /// many keys it takes as many turns as telling them does.
     fn flush(&mut self, bytes: &mut usize) -> bool {
         let leaves_out = self.context.is_patient() || mutant::active(Mutant::CalmNeverTold);
-        if !(leaves_out && mutant::active(Mutant::ShortWaits)) {
-            self.count_noted(!leaves_out);
-        }
+        let most = (*bytes / COUNTED_BYTES).max(COUNTED_MIN);
+        let counts = !(leaves_out && mutant::active(Mutant::ShortWaits));
+        let is_counted = !counts || self.count_noted(!leaves_out, most);
         let keys = &self.keys;
         let Some(spent) = &mut self.spent else {
             return true;
         };
         let name = |number, out: &mut Writer<'_>| write_key(keys, number, out);
-        spent.flush(bytes, name, |number| hash_key(keys, number))
+        spent.flush(bytes, name, |number| hash_key(keys, number)) && is_counted
     }
     fn tells_own(&self) -> bool {
         true
