@@ -227,8 +227,8 @@ impl<R: Row, V: Value> Table<R, V> {
         self.on_adopt = Some(Box::new(call));
     }
 
-    /// Registers what is called when this instance, and no other, says that a row idled out. It may still be used again by who
-    /// has not heard of it.
+    /// Registers what is called when this instance says that a row idled out: nearly always it alone. Two that used the row in the
+    /// same second, before they heard of each other, may both say it. It may still be used again by who has not heard of it.
     pub fn on_end(&mut self, call: impl Fn(&R) + 'static) {
         self.on_end = Some(Box::new(call));
     }

@@ -1,0 +1,245 @@
+//! What generations, uses of one second and writers of earlier lives do at their edges: as the pages of tables and counters say.
+
+mod by_hand;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use asterism_state::{
+    Builder, Context, Counter, Identity, Map, ObjectSettings, OriginName, Origins, Sequencer,
+    Since, State, Sweep, Wire, state,
+};
+
+use by_hand::{groups, image};
+
+/// Bits that add up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
+struct Bits {
+    #[join(or)]
+    bits: u32,
+}
+
+/// One wins, the greater of those that did not know of each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, asterism_state::Value)]
+#[value(order)]
+struct Word(u32);
+
+#[state]
+struct Edges {
+    bits: Map<u32, Bits>,
+    words: Map<u32, Word>,
+    sum: Counter,
+}
+
+struct Host {
+    context: Rc<Context>,
+    state: Edges,
+    /// Rows of which it said that they idled out.
+    ended: Rc<Cell<u32>>,
+}
+
+const IDLE: u32 = 8;
+
+fn name(member: u16, incarnation: u64) -> OriginName {
+    OriginName {
+        member,
+        incarnation,
+    }
+}
+
+fn host(own: OriginName, lane: (u16, u16)) -> Host {
+    let identity = Identity {
+        own,
+        members: vec![0, 1],
+        lane,
+    };
+    let sequencer = Sequencer::Own(Cell::new(0));
+    let context = Rc::new(Context::new(identity, sequencer, 1, vec![]));
+    context.set_now(0, 100);
+    let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+    let ended = Rc::new(Cell::new(0));
+    let mut bits = builder.table("bits", 64, &[IDLE]);
+    let count = ended.clone();
+    bits.on_end(move |_| count.set(count.get() + 1));
+    let state = Edges {
+        bits,
+        words: builder.table("words", 64, &[0]),
+        sum: builder.counter("sum"),
+    };
+    Host {
+        context,
+        state,
+        ended,
+    }
+}
+
+impl Host {
+    /// Begins an entry with some bits, or adds them to it.
+    fn set(&mut self, key: u32, bits: u32) {
+        self.context.begin(key.into());
+        let vacancy = self.state.bits.vacancy().expect("at once").expect("room");
+        let known = self.state.bits.get(&key).expect("at once");
+        let mut act = self.state.act().bits;
+        match known {
+            Some(at) => act.update(&at, Bits { bits }),
+            None => act.insert(vacancy, key, Bits { bits }),
+        }
+        self.context.end(|_, _| {});
+    }
+
+    fn bits(&self, key: u32) -> Option<u32> {
+        let found = self.state.bits.get(&key).expect("at once");
+        found.map(|at| at.value.bits)
+    }
+
+    fn word(&self, key: u32) -> Option<u32> {
+        let found = self.state.words.get(&key).expect("at once");
+        found.map(|at| at.value.0)
+    }
+
+    fn written(&mut self) -> Vec<(u64, Vec<u8>)> {
+        groups(&mut self.state, &self.context)
+    }
+
+    fn hear(&mut self, from: OriginName, written: &[(u64, Vec<u8>)]) {
+        for (sequence, bytes) in written {
+            self.state
+                .apply(&self.context, from, *sequence, bytes)
+                .expect("good bytes");
+        }
+    }
+
+    fn sweep(&mut self, seconds: u32) {
+        self.context.set_now(0, 100 + seconds);
+        self.state.with(0, Sweep { turns: 1 });
+        self.context.end(|_, _| {});
+    }
+}
+
+/// Values that join add up within a generation. Where one host has forgotten an entry and another has not, rows that both begin
+/// within the lag begin in two, and of the lower one nothing is kept, but counted.
+#[test]
+fn values_add_up_within_a_generation() {
+    let names = [name(0, 1), name(1, 1)];
+    for one_forgot in [false, true] {
+        let [mut one, mut other] = names.map(|own| host(own, (0, 1)));
+        // An entry that comes and goes, of another key.
+        one.set(1, 1);
+        one.context.begin(0);
+        let at = one.state.bits.get(&1).expect("at once").expect("there");
+        one.state.act().bits.remove(&at);
+        one.context.end(|_, _| {});
+        let written = one.written();
+        other.hear(names[0], &written);
+        if one_forgot {
+            one.context
+                .set_stable(Origins::OWN, written.last().expect("two groups").0);
+            one.sweep(0);
+            assert_eq!(one.state.bits.held(), 0);
+        } else {
+            assert_eq!(one.state.bits.held(), 1);
+        }
+        one.set(7, 0b01);
+        other.set(7, 0b10);
+        let written = [one.written(), other.written()];
+        one.hear(names[1], &written[1]);
+        other.hear(names[0], &written[0]);
+        let both = if one_forgot { 0b01 } else { 0b11 };
+        assert_eq!([one.bits(7), other.bits(7)], [Some(both); 2]);
+        let lost = [&one, &other].map(|host| host.state.bits.tally().lost_writes);
+        assert_eq!(lost.iter().sum::<u64>() > 0, one_forgot, "{lost:?}");
+        assert_eq!(one.state.digests(), other.state.digests());
+    }
+}
+
+/// Two hosts that use an entry within the same second and the lag have both used it last.
+#[test]
+fn uses_of_one_second_may_both_say_that_it_idled_out() {
+    let names = [name(0, 1), name(1, 1)];
+    let [mut one, mut other] = names.map(|own| host(own, (0, 1)));
+    one.set(7, 0b01);
+    other.set(7, 0b10);
+    let written = [one.written(), other.written()];
+    one.hear(names[1], &written[1]);
+    other.hear(names[0], &written[0]);
+    for host in [&mut one, &mut other] {
+        host.sweep(IDLE + IDLE / 4 + 2);
+        assert_eq!((host.state.bits.len(), host.ended.get()), (0, 1));
+    }
+    // It is one end of one entry all the same.
+    let written = [one.written(), other.written()];
+    one.hear(names[1], &written[1]);
+    other.hear(names[0], &written[0]);
+    assert_eq!(one.state.digests(), other.state.digests());
+    let counts = [&one, &other].map(|host| host.state.bits.tally().revived);
+    assert_eq!(counts, [0, 0]);
+}
+
+/// The highest generation is the last one: what is written there stays, though it is removed.
+#[test]
+fn in_the_last_generation_nothing_is_removed() {
+    let names = [name(0, 1), name(1, 1)];
+    let [mut one, mut other] = names.map(|own| host(own, (0, 1)));
+    // What others count that far is in the group: object, key, generation, value, seen.
+    let mut last = vec![1 << 3];
+    last.extend(7u32.to_le_bytes());
+    last.extend([0xff, 0xff, 0xff, 0xff, 0x0f]);
+    last.extend(5u32.to_le_bytes());
+    last.extend([100, 0, 0]);
+    one.hear(names[1], &[(1, last)]);
+    assert_eq!(one.word(7), Some(5));
+    one.context.begin(7);
+    let at = one.state.words.get(&7).expect("at once").expect("there");
+    one.state.act().words.remove(&at);
+    one.context.end(|_, _| {});
+    assert_eq!(one.word(7), Some(5), "it is removed in no later one");
+    // Nor written over by what its order does not prefer.
+    for (word, then) in [(9, 9), (3, 9)] {
+        one.context.begin(7);
+        let at = one.state.words.get(&7).expect("at once").expect("there");
+        one.state.act().words.update(&at, Word(word));
+        one.context.end(|_, _| {});
+        assert_eq!(one.word(7), Some(then));
+    }
+    assert!(one.state.words.tally().lost_writes > 0, "it is counted");
+    other.hear(names[0], &one.written());
+    assert_eq!(other.word(7), Some(9));
+}
+
+/// An image brings all writers there ever were; a saved state that is restored, one.
+#[test]
+fn writers_of_ended_lives_are_in_images_and_one_writer_in_a_restored_state() {
+    const LIVES: u64 = 20;
+    let mut keeper = host(name(0, 1), (0, 1));
+    for life in 1..=LIVES {
+        let mut returned = host(name(1, life), (0, 1));
+        returned.state.act().sum.add(5);
+        let written = returned.written();
+        keeper.hear(name(1, life), &written);
+    }
+    // One that comes anew hears of them all.
+    let mut newcomer = host(name(1, 99), (0, 1));
+    let parts = image(&keeper.state, 1_000);
+    for part in &parts {
+        newcomer
+            .state
+            .apply_image(&newcomer.context, part)
+            .expect("good bytes");
+    }
+    assert_eq!(newcomer.state.sum.total(), 5 * LIVES);
+    let length = |host: &Host| image(&host.state, 1_000).concat().len();
+    assert_eq!(length(&newcomer), length(&keeper));
+    // Restored, all are one writer's.
+    let mut restored = host(name(0, 2), (0, 1));
+    let since = Since {
+        saved: 100,
+        away: 0,
+    };
+    for part in &parts {
+        let taken = restored.state.restore(&restored.context, part, &since);
+        assert_eq!(taken, Ok(LIVES as u32));
+    }
+    assert_eq!(restored.state.sum.total(), 5 * LIVES);
+    assert!(!restored.written().is_empty());
+    assert!(length(&restored) * 10 < length(&keeper));
+}
