@@ -28,7 +28,8 @@ use std::sync::Arc;
 
 use asterism_function::chain::Place;
 use asterism_function::{
-    Call, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber, Reason, Verdict, call,
+    Call, EMITTED_FRAMES_MANY, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber,
+    Reason, Verdict, call,
 };
 use asterism_placement::{MemberId, Time};
 use asterism_state::{
@@ -417,6 +418,18 @@ impl<F: NetworkFunction> Instance<F> {
                 self.park(slot.alias(), late_us_max);
             }
         }
+        if self.emissions.len() >= EMITTED_FRAMES_MANY {
+            self.send_many();
+        }
+    }
+
+    /// What functions emitted leaves before there is no room for more of it.
+    #[cold]
+    fn send_many(&mut self) {
+        // As at a turn's end: what packets are known by is published before they leave.
+        self.commit();
+        self.publish();
+        self.send_emissions();
     }
 
     /// After a packet that took grants or wrote: unspent grants return, its group is closed.
@@ -495,6 +508,9 @@ impl<F: NetworkFunction> Instance<F> {
         let (copies, copies_lost) = emissions.take_copies();
         tally.copies += copies;
         tally.copies_lost += copies_lost;
+        for _ in 0..emissions.take_refused() {
+            tally.drop(Reason::EmissionOverflow);
+        }
         emissions.take(|port, bytes| {
             if Place::of(port).is_some() {
                 return take_within(within, pool, tally, (port, bytes));

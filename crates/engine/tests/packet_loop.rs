@@ -444,6 +444,24 @@ fn a_flow_that_waits_stops_no_other() {
 }
 
 #[test]
+fn who_is_given_up_takes_nothing_of_the_packets_that_came_with_it() {
+    let mut cluster = cluster_that_knows_flow_1();
+    for _ in 0..PARKED_FLOW_MAX {
+        assert!(cluster.inject(1, 0, PortNumber(1), &packet(9, 1, true)));
+    }
+    // The first finds no room to wait; the others are the first of their flows, and wait for their own time.
+    let burst = [9, 10, 11].map(|flow| packet(flow, 1, true));
+    let taken = cluster.inject_burst(1, 0, PortNumber(1), burst.iter().map(Vec::as_slice));
+    assert_eq!(taken, burst.len());
+    let tally = cluster.members()[1].instances[0].tally();
+    assert_eq!(tally.dropped(Reason::ParkedFlow), 1);
+    assert_eq!(
+        (tally.parked, tally.dropped(Reason::NoBinding)),
+        (PARKED_FLOW_MAX + 2, 0)
+    );
+}
+
+#[test]
 fn many_flows_that_wait_stop_no_other() {
     let mut cluster = cluster_that_knows_flow_1();
     let flows = PARKED_ABSENT_MAX as u16;
@@ -516,6 +534,51 @@ fn half_an_act_stops_the_host() {
     let pool = FramePool::new(64).unwrap();
     let mut instance = InstanceParts::alone(1).start(Arc::new(Broken), |_| LATE, pool, ports);
     instance.inject(Time::from_micros(1), PortNumber(0), &packet(1, 1, false));
+}
+
+/// Emits so many frames for each packet, in place of it.
+struct Copier {
+    frames: usize,
+}
+
+impl NetworkFunction for Copier {
+    type State = GateState;
+    fn state(&self, builder: &Builder) -> GateState {
+        GateState {
+            seen: builder.table("seen", 64, &[300]),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, GateState>) -> Result<Verdict, Late> {
+        let mut act = ask.act()?;
+        for _ in 0..self.frames {
+            act.emit(PortNumber(0), |packet, room| {
+                let bytes = packet.bytes();
+                room[..bytes.len()].copy_from_slice(bytes);
+                Some(bytes.len())
+            });
+        }
+        Ok(Verdict::Consumed)
+    }
+}
+
+#[test]
+fn what_is_emitted_leaves_in_time_or_is_counted() {
+    for (frames, packets, lost) in [(45, 32, 0), (130, 3, 6)] {
+        let ports: Vec<Box<dyn Port>> = vec![Box::new(MemoryPort::sink("only"))];
+        let pool = FramePool::new(512).unwrap();
+        let copier = Arc::new(Copier { frames });
+        let mut instance =
+            InstanceParts::alone(1).start(copier, |_| ObjectSettings::LOCAL, pool, ports);
+        let burst = vec![packet(1, 1, false); packets];
+        let burst = burst.iter().map(Vec::as_slice);
+        assert_eq!(
+            instance.inject_burst(Time::from_micros(1), PortNumber(0), burst),
+            packets
+        );
+        let tally = instance.tally();
+        assert_eq!(tally.dropped(Reason::EmissionOverflow), lost);
+        assert_eq!(tally.emitted + lost, (frames * packets) as u64);
+    }
 }
 
 /// Keeps much for each source.

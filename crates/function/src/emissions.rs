@@ -8,6 +8,7 @@ pub struct Emissions {
     bytes: Vec<u8>,
     used: usize,
     frames: Vec<(PortNumber, usize, usize)>,
+    /// Frames for which there was no room, that the loop has not asked for yet.
     refused: u64,
     /// Copies, and those lost, that the loop has not asked for yet, and that a chain has not.
     untold: (u64, u64),
@@ -20,6 +21,8 @@ pub struct Emissions {
 pub(crate) const EMITTED_BYTES_MAX: usize = 1_600;
 /// Frames emitted during one burst at most.
 pub(crate) const EMITTED_FRAMES_MAX: usize = 128;
+/// With so many frames they are to be sent before the next packet is handled: one packet cut for a narrow link makes 45.
+pub const EMITTED_FRAMES_MANY: usize = EMITTED_FRAMES_MAX / 2;
 
 /// What a lost copy adds to the mark: more than there are frames.
 const LOST: u64 = 1 << 8;
@@ -116,10 +119,10 @@ impl Emissions {
         }
     }
 
-    /// Whether there is nothing to send, and nothing to tell of copies.
+    /// Whether there is nothing to send, and nothing to tell of copies or of what found no room.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.untold.1 == 0
+        self.frames.is_empty() && self.untold.1 == 0 && self.refused == 0
     }
 
     /// Whether there is room for a copy beside what functions may have to say.
@@ -142,8 +145,8 @@ impl Emissions {
         self.used = 0;
     }
 
-    /// Frames that were refused for lack of room, ever.
-    pub fn refused(&self) -> u64 {
-        self.refused
+    /// Frames that were refused for lack of room since the last time.
+    pub fn take_refused(&mut self) -> u64 {
+        core::mem::take(&mut self.refused)
     }
 }

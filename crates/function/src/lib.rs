@@ -35,7 +35,7 @@ pub use asterism_state::{
     VacancyFor, Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
-pub use emissions::Emissions;
+pub use emissions::{EMITTED_FRAMES_MANY, Emissions};
 pub use function::{
     CONTROL, Call, NetworkFunction, PortNumber, Verdict, call, refuse_late_after_act,
 };

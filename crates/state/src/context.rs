@@ -111,6 +111,14 @@ pub struct Call {
     late_since_us: u64,
 }
 
+impl Call {
+    fn return_grants(&self, mut give_back: impl FnMut(u8, u32)) {
+        let held = self.grants[..self.grants_held.into()].iter();
+        held.filter(|granted| !granted.spent)
+            .for_each(|granted| give_back(granted.object, granted.number));
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Granted {
     object: u8,
@@ -373,16 +381,16 @@ impl Context {
     }
     /// Ends the packet: closes its operation group and hands every unspent grant to
     /// `give_back(object, number)`.
-    pub fn end(&self, mut give_back: impl FnMut(u8, u32)) {
+    pub fn end(&self, give_back: impl FnMut(u8, u32)) {
         self.attention.set(false);
         self.forget_late();
         self.group_open.set(false);
-        let call = core::mem::take(&mut *self.call.borrow_mut());
-        for granted in &call.grants[..call.grants_held.into()] {
-            if !granted.spent {
-                give_back(granted.object, granted.number);
-            }
-        }
+        core::mem::take(&mut *self.call.borrow_mut()).return_grants(give_back);
+    }
+    /// Ends a packet that was parked and is not taken up again: its unspent grants go to `give_back`, as by [`Context::end`]. What is
+    /// handled meanwhile keeps its time and its draws.
+    pub fn abandon(&self, call: Call, give_back: impl FnMut(u8, u32)) {
+        call.return_grants(give_back);
     }
     /// When the packet being handled arrived.
     pub fn arrived_us(&self) -> u64 {

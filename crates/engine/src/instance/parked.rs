@@ -99,8 +99,14 @@ impl<F: NetworkFunction> Instance<F> {
 
     /// Drops a parked packet; what it had reserved returns.
     pub(super) fn give_up(&mut self, parked: Parked, reason: Reason) {
-        self.context.resume(parked.call);
-        self.settle();
+        // Not as if it were called again: the burst that is handled now goes on.
+        let state = &self.state;
+        self.context.abandon(parked.call, |object, number| {
+            state.look(object, GiveBack(number));
+        });
+        for object in 0..state.objects().len() as u8 {
+            state.look(object, Settle);
+        }
         if mutant::active(Mutant::GivenUpFrameKept) {
             self.tally.drop(reason);
             let _ = parked.frame;

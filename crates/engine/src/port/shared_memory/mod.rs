@@ -26,6 +26,8 @@ pub const SLOTS_RANGE: RangeInclusive<u32> = 64..=1 << 16;
 pub const SLOT_BYTES_RANGE: RangeInclusive<u32> = 512..=STRIDE_BYTES_MAX as u32;
 /// How long a peer may take to greet, in microseconds.
 const GREETING_US_MAX: u64 = 1_000_000;
+/// What a peer that ended had written is kept so long for whoever reads it.
+const READ_DRY_US_MAX: u64 = 1_000_000;
 
 /// Which end of a link a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +118,8 @@ struct Link {
     /// Readable when the peer woke us or hung up.
     any: OwnedFd,
     hung_up: bool,
+    /// When that was seen.
+    hung_up_us: u64,
 }
 
 impl Link {
@@ -133,6 +137,7 @@ impl Link {
             stream,
             any,
             hung_up: false,
+            hung_up_us: 0,
         })
     }
 }
@@ -177,21 +182,40 @@ impl SharedMemoryPort {
         self.due_us = self.now_us + WATCH_INTERVAL_US;
         match &mut self.state {
             State::Linked(link) => {
-                if link.hung_up {
-                    // It was read dry since, or has had its time.
-                    self.part("the peer ended");
-                } else if greeting::has_hung_up(&link.stream) {
-                    link.hung_up = true;
+                if !link.hung_up && greeting::has_hung_up(&link.stream) {
+                    (link.hung_up, link.hung_up_us) = (true, self.now_us);
                     self.statistics.link_downs += 1;
-                    if !matches!(link.inbound.waiting(&link.shared.memory), Ok(1..)) {
-                        self.part("the peer ended");
-                    } else {
-                        self.due_us = self.now_us + 1_000;
-                    }
                 }
+                if !link.hung_up {
+                    return;
+                }
+                // What it had written is read first, unless nobody reads.
+                let waits = link.inbound.waiting(&link.shared.memory).unwrap_or(0);
+                if waits > 0 && self.now_us < link.hung_up_us + READ_DRY_US_MAX {
+                    self.due_us = self.now_us + 1_000;
+                    return;
+                }
+                self.statistics
+                    .count_dropped_many(PortDrop::LinkDown, waits as usize);
+                self.part("the peer ended");
             }
             State::Alone => self.meet(),
             State::Greeting { .. } => self.greet(),
+        }
+    }
+
+    /// A signal that comes after what it was for had been read would end every rest from here on.
+    fn take_late_signals(&mut self) {
+        let State::Linked(link) = &mut self.state else {
+            return;
+        };
+        let own = &link.shared.events[link.own_event];
+        if link.inbound.sleeps {
+            system::take_signals(own);
+            if !matches!(link.inbound.waiting(&link.shared.memory), Ok(0)) {
+                // It was for these.
+                system::signal(own);
+            }
         }
     }
 
@@ -452,6 +476,7 @@ impl Port for SharedMemoryPort {
     }
 
     fn flush(&mut self, _pool: &mut FramePool) -> Result<(), PortError> {
+        self.take_late_signals();
         let waits = self.listener.is_none() && matches!(self.state, State::Alone);
         // A port that connects keeps to its pauses.
         if !waits || self.now_us >= self.due_us {
@@ -492,5 +517,53 @@ pub fn fuzz_shared_memory(data: &[u8]) {
     }
     if let Ok(division) = greeting::read_greeting(&bytes) {
         assert!(greeting::check(division).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_event(port: &SharedMemoryPort) -> &std::os::fd::OwnedFd {
+        let State::Linked(link) = &port.state else {
+            panic!("there is a link")
+        };
+        &link.shared.events[link.own_event]
+    }
+
+    /// Whether it was, which this takes away.
+    fn was_signalled(port: &SharedMemoryPort) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(own_event(port), &mut count) == Ok(8)
+    }
+
+    #[test]
+    fn a_signal_for_what_was_read_already_ends_no_rest_and_none_is_lost() {
+        let path = std::env::temp_dir().join(format!("asterism-late-{}", std::process::id()));
+        let open =
+            |role| SharedMemoryPort::open(&SharedMemoryConfig::new("link", &path, role)).unwrap();
+        let mut listening = open(SharedMemoryRole::Listen);
+        let mut connecting = open(SharedMemoryRole::Connect);
+        let mut pool = FramePool::new(64).unwrap();
+        let mut burst = Burst::new();
+        for turn in 1..1_000 {
+            for port in [&mut listening, &mut connecting] {
+                port.advance(Time::from_micros(turn * 1_000));
+                let _ = port.flush(&mut pool);
+            }
+        }
+        assert_eq!(listening.receive(&mut pool, &mut burst), 0);
+        // As of a peer that was held up between what it wrote, which was read meanwhile, and this.
+        system::signal(own_event(&listening));
+        listening.flush(&mut pool).unwrap();
+        assert!(!was_signalled(&listening));
+        // What came right before a flush is not taken for such a one.
+        assert_eq!(listening.receive(&mut pool, &mut burst), 0);
+        let _ = burst.push(pool.allocate_copy(&[7; 60]).unwrap());
+        assert_eq!(connecting.send(&mut pool, &mut burst), 1);
+        listening.flush(&mut pool).unwrap();
+        assert!(was_signalled(&listening));
+        assert_eq!(listening.receive(&mut pool, &mut burst), 1);
+        pool.release_all(&mut burst);
     }
 }
