@@ -6,7 +6,7 @@
 //! so a SYN that one instance saw and the SYN-ACK that another saw are one handshake. A packet that fits no flow *yet* may have
 //! overtaken what makes it fit: before it is dropped it waits as long as other instances take to tell
 //! ([`FirewallConfig::settle_us`]). This file holds the state and the path of known flows; `open.rs` has new ones and all
-//! that is dropped, `half_open.rs` the limits against floods; `flow.rs` says which flow a packet is of; `rules.rs` and `text.rs` are the rules, `hits.rs`
+//! that is dropped, `half_open.rs` the limits against floods; `flow.rs` says which flow a packet is of, `segment.rs` what of TCP is read; `rules.rs` and `text.rs` are the rules, `hits.rs`
 //! tells how often each decided, `metrics.rs` what programs see.
 
 mod config;
@@ -17,6 +17,7 @@ mod metrics;
 mod note;
 mod open;
 mod rules;
+mod segment;
 mod text;
 mod track;
 
@@ -149,7 +150,7 @@ impl Firewall {
         let track = match known.value.judge(ask.packet(), direction) {
             Judged::Passes(track) => track,
             Judged::Opens => return self.open(ask, link, known.row.0, direction),
-            Judged::Refused(reason) => return self.refuse(&ask, reason),
+            Judged::Refused(reason) => return self.refuse_known(&ask, known, direction, reason),
         };
         let settles = known.value.is_half_open() && !track.is_half_open();
         if settles || ask.packet().layout().fragment() != Fragment::Whole {

@@ -6,7 +6,7 @@ use super::flow::{Direction, Flow};
 use super::note::{BY_HAND, Block, Event, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
-use super::{Firewall, FirewallState, first_fragment, metrics, other, remember};
+use super::{Firewall, FirewallState, Known, first_fragment, metrics, other, remember};
 use crate::by_hand;
 
 /// What is written whatever a rule decides.
@@ -193,6 +193,23 @@ impl Firewall {
             self.settle(ask)?;
         }
         Ok(Verdict::Drop(reason))
+    }
+
+    /// The same of a packet that does not fit a flow which is known. What fits none, whatever others tell, does not wait: a
+    /// packet that waits holds up its flow, and one of these is forged with an address and two ports.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse_known(
+        &self,
+        ask: &Ask<'_, FirewallState>,
+        known: &Known,
+        direction: Direction,
+        reason: Reason,
+    ) -> Result<Verdict, Late> {
+        if !known.value.may_yet_pass(ask.packet(), direction) {
+            return Ok(Verdict::Drop(reason));
+        }
+        self.refuse(ask, reason)
     }
 
     fn settle(&self, ask: &Ask<'_, FirewallState>) -> Result<(), Late> {

@@ -1,6 +1,6 @@
 //! What all instances together saw of a flow, and which of its packets that allows.
 //!
-//! Imports `asterism_function`, `flow`, `rules`. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
+//! Imports `asterism_function`, `flow`, `rules`, `segment`. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
 //! become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
 //! there are one handshake. A connection that begins anew between the same ends begins a new life.
 //!
@@ -16,6 +16,7 @@ use asterism_function::{
 
 use super::flow::Direction;
 use super::rules::Link;
+use super::segment::{Class, SCALE_MAX, Segment};
 
 /// What was seen of a flow: 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Value)]
@@ -63,106 +64,16 @@ const KNOWN: u16 = 0x7f7f;
 
 /// The least step of a bound, in bytes.
 const STEP_MIN: u64 = 4_096;
+/// By how many windows a segment of a connection may be ahead of what is known here, and yet be waited with: others have let
+/// through so much and their word is on its way. Of blind ones, both whose numbers must be so near by chance, it is one in some
+/// ten million with windows of 64 KiB, and one in fifty thousand with 1 MiB.
+const OVERTAKEN_WINDOWS: u64 = 16;
 /// How far acknowledgements may lie back at least, in bytes, as Linux has it.
 const OLD_ACKNOWLEDGEMENT_MIN: u64 = 66_000;
-/// The largest window scale (RFC 7323 §2.3).
-const SCALE_MAX: u8 = 14;
 const WITHOUT_SCALE: u8 = 1;
 const WITH_SCALE: u8 = 2;
 /// The exponent of the largest window, plus one.
 const WINDOW_MAX: u8 = 31;
-
-/// A TCP segment, as far as a firewall reads it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Segment {
-    flags: TcpFlags,
-    sequence: u32,
-    acknowledgement: u32,
-    window: u16,
-    /// Of the data, in bytes; of a first fragment that of its own part.
-    length: u32,
-    scale: Option<u8>,
-}
-
-/// What a segment is, by the control bits that matter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    Syn,
-    SynAck,
-    Rst,
-    FinAck,
-    Ack,
-    /// Bits that no TCP sends together.
-    Invalid,
-}
-
-impl Segment {
-    /// The segment of a packet; `None` if it is not TCP.
-    #[inline(always)]
-    pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
-        let flags = packet.tcp_flags()?;
-        let options = packet.tcp_options()?;
-        let layout = packet.layout();
-        let data_at = layout.transport_offset() + 20 + options.len();
-        Some(Self {
-            flags,
-            sequence: packet.tcp_sequence()?,
-            acknowledgement: packet.tcp_acknowledgement()?,
-            window: packet.tcp_window()?,
-            length: layout.end().saturating_sub(data_at) as u32,
-            scale: if flags.contains(TcpFlags::SYN) {
-                window_scale(options)
-            } else {
-                None
-            },
-        })
-    }
-
-    #[inline(always)]
-    fn class(&self) -> Class {
-        const SYN: u8 = TcpFlags::SYN.0;
-        const ACK: u8 = TcpFlags::ACK.0;
-        const RST: u8 = TcpFlags::RST.0;
-        const FIN: u8 = TcpFlags::FIN.0;
-        const RST_ACK: u8 = RST | ACK;
-        const SYN_ACK: u8 = SYN | ACK;
-        const FIN_ACK: u8 = FIN | ACK;
-        let urgent = self.flags.contains(TcpFlags::URG);
-        match self.flags.0 & (SYN | ACK | RST | FIN) {
-            ACK => Class::Ack,
-            SYN => Class::Syn,
-            SYN_ACK if !urgent => Class::SynAck,
-            RST | RST_ACK if !urgent => Class::Rst,
-            FIN_ACK => Class::FinAck,
-            _ => Class::Invalid,
-        }
-    }
-
-    /// Sequence numbers that it takes.
-    const fn size(&self) -> u32 {
-        self.length
-            .wrapping_add(self.flags.contains(TcpFlags::SYN) as u32)
-            .wrapping_add(self.flags.contains(TcpFlags::FIN) as u32)
-    }
-}
-
-/// The window scale option (RFC 7323 §2.2).
-fn window_scale(mut options: &[u8]) -> Option<u8> {
-    while let Some((&kind, rest)) = options.split_first() {
-        options = match kind {
-            0 => return None,
-            1 => rest,
-            _ => {
-                let length = usize::from(*rest.first()?);
-                if kind == 3 && length == 3 {
-                    return rest.get(1).map(|scale| (*scale).min(SCALE_MAX));
-                }
-                rest.get(length.checked_sub(1)?..)?
-            }
-        };
-    }
-    None
-}
 
 /// What becomes of a packet, by what was seen of its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,6 +192,37 @@ impl Track {
         }
     }
 
+    /// Whether a packet that was refused may pass once others have told what they saw.
+    ///
+    /// Of a connection that is established everybody has the beginning, and nobody its end: what is to come is how far its ends
+    /// have got. Whether that is a reset or a SYN makes no difference to the flow if it is dropped: its end sends another.
+    pub(super) fn may_yet_pass(&self, packet: &Packet<'_>, direction: Direction) -> bool {
+        if !self.is_established() {
+            return true;
+        }
+        let Some(segment) = Segment::of(packet) else {
+            return false;
+        };
+        let back = direction.reversed();
+        let (offered, own) = (self.window(back), self.window(direction));
+        // What is too old is so whatever others tell: bounds only grow.
+        let fits = |bound: u64, number: u32, window: u64, behind: u64| {
+            let number = extended(bound, number);
+            bound == 0 || number <= bound + OVERTAKEN_WINDOWS * window && number + behind >= bound
+        };
+        let size = u64::from(segment.size());
+        let sent = self.sent[direction as usize];
+        let other_sent = self.sent[back as usize];
+        matches!(segment.class(), Class::Ack | Class::FinAck)
+            && fits(sent, segment.sequence, offered, oldest(offered) + size)
+            && fits(
+                other_sent,
+                segment.acknowledgement,
+                own,
+                oldest_acknowledgement(own),
+            )
+    }
+
     /// A segment of a connection whose handshake was answered.
     #[inline(always)]
     fn in_connection(&self, segment: &Segment, bits: u16, direction: Direction) -> Judged {
@@ -303,7 +245,7 @@ impl Track {
         if sent != 0 && offered != 0 {
             let start = extended(sent, segment.sequence);
             let end = start + u64::from(segment.size());
-            if start > sent + offered || end + step(offered) + offered + 1 < sent {
+            if start > sent + offered || end + oldest(offered) < sent {
                 return false;
             }
         }
@@ -321,8 +263,7 @@ impl Track {
         let acknowledged = extended(sent, segment.acknowledgement);
         let handshake = !self.is_answered();
         let ahead = if handshake { 0 } else { own };
-        acknowledged <= sent + ahead
-            && acknowledged + own.max(OLD_ACKNOWLEDGEMENT_MIN) + step(own) + 1 >= sent
+        acknowledged <= sent + ahead && acknowledged + oldest_acknowledgement(own) >= sent
     }
 
     /// With what a segment without SYN says.
@@ -474,6 +415,23 @@ const fn step(window: u64) -> u64 {
     } else {
         STEP_MIN
     }
+}
+
+/// How far behind a bound a segment may end, with a window on offer.
+#[inline(always)]
+const fn oldest(offered: u64) -> u64 {
+    step(offered) + offered + 1
+}
+
+/// How far behind a bound an acknowledgement may lie that offers a window.
+#[inline(always)]
+const fn oldest_acknowledgement(own: u64) -> u64 {
+    let least = if own > OLD_ACKNOWLEDGEMENT_MIN {
+        own
+    } else {
+        OLD_ACKNOWLEDGEMENT_MIN
+    };
+    least + step(own) + 1
 }
 
 /// A sequence number near a bound, in 64 bits: so numbers that wrap still have a maximum, which joins.
@@ -667,21 +625,5 @@ mod tests {
             0,
             "nothing lies before the first number"
         );
-    }
-
-    #[test]
-    fn window_scales_are_found_among_options_and_damage_is_none() {
-        assert_eq!(window_scale(&[2, 4, 5, 0xb4, 1, 3, 3, 7]), Some(7));
-        assert_eq!(window_scale(&[3, 3, 200]), Some(SCALE_MAX));
-        for damaged in [
-            &[0, 3, 3, 7][..],
-            &[3, 3],
-            &[5, 0, 3, 3, 7],
-            &[5, 1],
-            &[8],
-            &[3, 2, 7],
-        ] {
-            assert_eq!(window_scale(damaged), None, "{damaged:?}");
-        }
     }
 }

@@ -8,3 +8,4 @@ mod floods;
 mod hostile;
 mod metrics;
 mod packets;
+mod waiting;
