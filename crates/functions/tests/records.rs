@@ -117,7 +117,7 @@ fn records_are_what_they_were() {
         ("firewall flow", key::<firewall::Flow>(&flow)),
         (
             "firewall track",
-            value::<firewall::Track>("00 0706 03 05 8f01 04 06 9c7f"),
+            value::<firewall::Track>("00 0706 15 03 05 8f01 04 06 9c7f"),
         ),
         ("firewall track of UDP", value::<firewall::Track>("01 2404")),
         (

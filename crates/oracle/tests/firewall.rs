@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use asterism_oracle::firewall::{Judges, Policy, Tally, captures, script, steps};
+use asterism_oracle::firewall::{Judges, Policy, Tally, captures, lost_servers, script, steps};
 use asterism_oracle::live::obstacle;
 
 /// Both judges; `None`, said loudly, where the machine does not allow it.
@@ -74,6 +74,20 @@ fn scripts_fare_alike() {
         explained * 4 < all.judged,
         "rules explain too much: {all:?}"
     );
+}
+
+/// Ports that a client uses once more, at a server that lost the connection before: nothing of it is explained away.
+#[test]
+fn lost_servers_fare_alike() {
+    let Some(mut judges) = judges("lost") else {
+        return;
+    };
+    for policy in &Policy::ALL {
+        let steps = lost_servers();
+        let tally = judges.compare(policy, &steps).expect("both judge");
+        expect_agreement("lost servers", policy, &tally);
+        assert_eq!(tally.passed as usize, steps.len(), "{tally:?}");
+    }
 }
 
 /// The comparison sees what differs: judged by other rules, packets fare otherwise.

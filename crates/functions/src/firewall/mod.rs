@@ -147,8 +147,9 @@ impl Firewall {
         known: &Known,
         direction: Direction,
     ) -> Result<Verdict, Late> {
-        let track = match known.value.judge(ask.packet(), direction) {
+        let track = match known.value.judge(ask.packet(), direction, link) {
             Judged::Passes(track) => track,
+            Judged::Anew(track) => return Self::anew(ask, known.row.0, track),
             Judged::Opens => return self.open(ask, link, known.row.0, direction),
             Judged::Refused(reason) => return self.refuse_known(&ask, known, direction, reason),
         };

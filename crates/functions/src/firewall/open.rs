@@ -114,6 +114,25 @@ impl Firewall {
         Ok(Verdict::Forward(out))
     }
 
+    /// A connection that both ends have begun anew in the place of one that is known.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn anew(
+        ask: Ask<'_, FirewallState>,
+        flow: Flow,
+        track: Track,
+    ) -> Result<Verdict, Late> {
+        let fragment = first_fragment(&ask)?;
+        let Some(vacancy) = ask.flows.vacancy()? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        let out = other(&ask);
+        let mut act = ask.act()?;
+        act.flows.insert(vacancy, flow, track);
+        remember(&mut act, fragment);
+        Ok(Verdict::Forward(out))
+    }
+
     fn notes(
         ask: &Ask<'_, FirewallState>,
         (action, rule): (Action, Option<&Rule>),

@@ -13,7 +13,7 @@ pub(super) struct Segment {
     pub(super) acknowledgement: u32,
     pub(super) window: u16,
     /// Of the data, in bytes; of a first fragment that of its own part.
-    length: u32,
+    pub(super) length: u32,
     pub(super) scale: Option<u8>,
 }
 

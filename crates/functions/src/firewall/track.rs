@@ -34,6 +34,9 @@ pub struct Track {
     /// 0 none yet.
     #[join(max, each)]
     windows: [u8; 2],
+    /// Bits of the SYNs with other numbers that passed to this connection after it was answered ([`Track::with_other_syn`]).
+    #[join(or)]
+    other_syns: u8,
     /// Up to where each direction's sender may have sent, extended to 64 bits; 0 nothing was seen.
     #[join(max, each)]
     sent: [u64; 2],
@@ -62,6 +65,10 @@ const ON_OUTSIDE: u16 = 1 << 6;
 const BACK_SHIFT: u32 = 8;
 const KNOWN: u16 = 0x7f7f;
 
+/// Bits of numbers in [`Track::other_syns`]; in the one above them that a SYN had another window scale.
+const OTHER_SYNS: u32 = 7;
+const OTHER_SCALE: u8 = 1 << OTHER_SYNS;
+
 /// The least step of a bound, in bytes.
 const STEP_MIN: u64 = 4_096;
 /// By how many windows a segment of a connection may be ahead of what is known here, and yet be waited with: others have let
@@ -82,6 +89,8 @@ pub(super) enum Judged {
     Passes(Track),
     /// It would begin the flow anew: the rules decide.
     Opens,
+    /// Both ends have begun the flow anew, and this is all that is known of it.
+    Anew(Track),
     /// It belongs to no flow, or does not fit it.
     Refused(Reason),
 }
@@ -120,7 +129,7 @@ impl Track {
 
     /// Whether a packet of a known flow passes, and what is known with it.
     #[inline(always)]
-    pub(super) fn judge(&self, packet: &Packet<'_>, direction: Direction) -> Judged {
+    pub(super) fn judge(&self, packet: &Packet<'_>, direction: Direction, link: Link) -> Judged {
         if self.kind != Kind::Tcp {
             let mut track = *self;
             track.set(ACK, direction);
@@ -134,22 +143,29 @@ impl Track {
             // It was refused: nobody holds a connection.
             _ if self.is_refused() => Judged::Opens,
             Class::Ack if self.is_answered() => self.in_connection(&segment, ACK, direction),
-            class => self.judge_control(&segment, class, direction),
+            class => self.judge_control(&segment, class, (direction, link)),
         }
     }
 
     #[inline(never)]
-    fn judge_control(&self, segment: &Segment, class: Class, direction: Direction) -> Judged {
+    fn judge_control(
+        &self,
+        segment: &Segment,
+        class: Class,
+        (direction, link): (Direction, Link),
+    ) -> Judged {
         let back = direction.reversed();
         let unchanged = Judged::Passes(*self);
         match class {
             Class::Invalid => Judged::Refused(Reason::BadTcpFlags),
             Class::Syn if self.is_over() => Judged::Opens,
-            Class::Syn if self.has(OPENED | SYN, direction) || self.has(OPENED, direction) => {
+            Class::Syn if self.has(OPENED, direction) => {
                 let end = segment.sequence.wrapping_add(segment.size());
-                if self.is_answered() || end == self.sent[direction as usize] as u32 {
-                    // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4).
+                if end == self.sent[direction as usize] as u32 {
                     unchanged
+                } else if self.is_answered() {
+                    // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4).
+                    Judged::Passes(self.with_other_syn(segment, (direction, link)))
                 } else {
                     Judged::Opens
                 }
@@ -159,7 +175,9 @@ impl Track {
                 Judged::Passes(self.with_syn(segment, SYN, direction))
             }
             Class::SynAck if self.has(SYN, back) => {
-                if self.has(SYN_ACK, direction) || self.is_over() {
+                if self.answers_other_syn(segment, (direction, link)) {
+                    Judged::Anew(self.anew(segment, direction))
+                } else if self.has(SYN_ACK, direction) || self.is_over() {
                     unchanged
                 } else if self.acknowledges(segment, direction) {
                     Judged::Passes(self.with_syn(segment, SYN_ACK, direction))
@@ -221,6 +239,47 @@ impl Track {
                 own,
                 oldest_acknowledgement(own),
             )
+    }
+
+    /// With a SYN that passed to a connection which was answered: if the other end has lost the connection, it answers this one.
+    ///
+    /// What is kept of its number is a bit of seven. A number itself would have to join by a rule under which a forged SYN displaces the
+    /// opener's for good; bits add up. They only tell whether an answer is one to a SYN that the opener's link sent: who
+    /// forges answers on the other link hits a bit by chance, and then spoils a connection that began just now, no other.
+    fn with_other_syn(mut self, segment: &Segment, (direction, link): (Direction, Link)) -> Self {
+        if !self.is_picked_up() && self.is_end_on(direction, link) {
+            let begin = segment.sequence.wrapping_add(1);
+            // It may be answered without its data (RFC 7413 §3).
+            self.other_syns |= bit_of(begin) | bit_of(begin.wrapping_add(segment.length));
+            if scale_of(segment) != self.scales[direction as usize] {
+                self.other_syns |= OTHER_SCALE;
+            }
+        }
+        self
+    }
+
+    /// Whether a SYN-ACK with numbers far from the connection's answers a SYN with another number.
+    fn answers_other_syn(&self, segment: &Segment, (direction, link): (Direction, Link)) -> bool {
+        self.other_syns & bit_of(segment.acknowledgement) != 0
+            && self.is_end_on(direction, link)
+            && !self.is_over()
+            && !self.is_near(segment, direction)
+    }
+
+    /// The connection that the opener's SYN and this answer of the other end have begun in the place of this one.
+    fn anew(&self, answer: &Segment, direction: Direction) -> Self {
+        let opener = direction.reversed();
+        let mut track = Self::default();
+        // Complete at once, as the one in whose place it is was: its last ACK moves no counter of half-open ones.
+        track.set(OPENED | SYN | ACK, opener);
+        if self.has(ON_OUTSIDE, opener) {
+            track.set(ON_OUTSIDE, opener);
+        }
+        track.sent[opener as usize] = extended(0, answer.acknowledgement);
+        if self.other_syns & OTHER_SCALE == 0 {
+            track.scales[opener as usize] = self.scales[opener as usize];
+        }
+        track.with_syn(answer, SYN_ACK, direction)
     }
 
     /// A segment of a connection whose handshake was answered.
@@ -297,10 +356,7 @@ impl Track {
         let at = direction as usize;
         let end = extended(self.sent[at], segment.sequence) + u64::from(segment.size());
         self.sent[at] = self.sent[at].max(end);
-        let scale = segment
-            .scale
-            .map_or(WITHOUT_SCALE, |scale| scale + WITH_SCALE);
-        self.scales[at] = self.scales[at].max(scale);
+        self.scales[at] = self.scales[at].max(scale_of(segment));
         self.set(bit, direction);
         // Never scaled itself (RFC 7323 §2.2).
         self.offer(u32::from(segment.window), direction);
@@ -405,6 +461,24 @@ impl Track {
             false => Link::Inside,
         }
     }
+
+    /// Whether the end that sends packets of a direction is on a link: the opener is where it opened the flow, the other end on
+    /// the other one. Who forges packets of both ends sends them by one.
+    fn is_end_on(&self, direction: Direction, link: Link) -> bool {
+        (direction == self.opener()) == (link == self.opened_on())
+    }
+}
+
+/// The scale of a segment with SYN, as tracks have it.
+fn scale_of(segment: &Segment) -> u8 {
+    segment
+        .scale
+        .map_or(WITHOUT_SCALE, |scale| scale + WITH_SCALE)
+}
+
+/// The bit of a number in [`Track::other_syns`].
+const fn bit_of(number: u32) -> u8 {
+    1 << (number.wrapping_mul(0x9e37_79b9) >> 16) % OTHER_SYNS
 }
 
 /// The step by which a bound moves, with a window on offer.
@@ -476,13 +550,14 @@ impl Track {
     }
 }
 
-/// 3 bytes, of TCP 17.
+/// 3 bytes, of TCP 18.
 impl Wire for Track {
-    const LAYOUT: u64 = layout::by_hand("firewall track", 1);
+    const LAYOUT: u64 = layout::by_hand("firewall track", 2);
     fn encode(&self, out: &mut Writer<'_>) {
         self.kind.encode(out);
         out.u16(self.seen);
         if self.kind == Kind::Tcp {
+            out.u8(self.other_syns);
             for at in 0..2 {
                 out.u8(self.scales[at]);
                 out.u8(self.windows[at]);
@@ -498,6 +573,7 @@ impl Wire for Track {
             ..Self::default()
         };
         if kind == Kind::Tcp {
+            track.other_syns = input.u8()?;
             for at in 0..2 {
                 track.scales[at] = input.u8()?;
                 track.windows[at] = input.u8()?;
@@ -583,6 +659,7 @@ mod tests {
             kind,
             scales: pair(2, 17),
             windows: pair(4, 32),
+            other_syns: (tcp * number(8, 1 << 8)) as u8,
             sent: [6, 7].map(|place| tcp * number(place, 1 << 34)),
         }
     }

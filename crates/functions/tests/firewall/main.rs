@@ -1,5 +1,6 @@
 //! The firewall: connections in every order, instances that know parts of them, and hostile packets.
 
+mod anew;
 mod blocks;
 mod by_hand;
 mod cluster;

@@ -13,7 +13,7 @@ mod scripts;
 pub use judges::{Difference, Judges, Tally};
 pub use packets::{Step, captures, steps};
 pub use rules::Rule;
-pub use scripts::script;
+pub use scripts::{lost_servers, script};
 
 /// The Ethernet address of what is inside.
 const MAC_INSIDE: [u8; 6] = [2, 0, 0, 0, 0, 1];

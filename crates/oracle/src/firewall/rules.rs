@@ -62,7 +62,8 @@ impl Rule {
 /// What went before.
 #[derive(Debug, Default)]
 pub(super) struct Story {
-    /// Of each TCP connection: the first numbers of its SYNs, and whether both judges let packets of both ends through.
+    /// Of each TCP connection: the first numbers of its SYNs since one was answered, and whether both judges let packets of both
+    /// ends through.
     connections: BTreeMap<FlowKey, Connection>,
     datagrams: BTreeMap<FlowKey, Datagram>,
 }
@@ -148,6 +149,8 @@ impl Story {
             let connection = self.connections.entry(FlowKey::of(&packet)).or_default();
             if flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::ACK) {
                 connection.begun.insert((source, sequence));
+            } else if flags.contains(TcpFlags::SYN) && linux && passes {
+                connection.begun.clear();
             }
             if linux && passes {
                 connection.passed.insert(source);

@@ -113,3 +113,52 @@ fn turn(place: usize, talk: usize) -> Option<(Way, TcpFlags, usize)> {
         _ => return None,
     })
 }
+
+/// A connection whose server loses it without a word, then another one between the same ends and ports, and so on; each with
+/// data both ways, begun from inside or from outside.
+#[must_use]
+pub fn lost_servers() -> Vec<Step> {
+    const DATA: u32 = 200;
+    let ends = [[10, 0, 0, 1], [198, 51, 100, 1]];
+    let mut steps = Vec::new();
+    for client in [0, 1] {
+        for life in 1..5u32 {
+            let mut sent = [life.wrapping_mul(1 << 30), life.wrapping_mul(3 << 28)];
+            let acknowledges = TcpFlags::ACK;
+            let server = 1 - client;
+            for (from, flags, data) in [
+                (client, TcpFlags::SYN, 0),
+                (server, TcpFlags::SYN | acknowledges, 0),
+                (client, acknowledges, 0),
+                (client, acknowledges, DATA),
+                (server, acknowledges, DATA),
+                (client, acknowledges, DATA),
+                (server, acknowledges, DATA),
+            ] {
+                let acknowledgement = sent[1 - from];
+                let segment = Segment {
+                    sequence: sent[from],
+                    acknowledgement: if flags.contains(acknowledges) {
+                        acknowledgement
+                    } else {
+                        0
+                    },
+                    window: 8_000,
+                    ..Segment::with_flags(flags)
+                };
+                sent[from] = sent[from]
+                    .wrapping_add(data)
+                    .wrapping_add(flags.contains(TcpFlags::SYN).into());
+                let port = |end: usize| if end == client { 40_000 } else { 80 };
+                let header = Header4::between(ends[from].into(), ends[1 - from].into());
+                let mut bytes = [0; 1_600];
+                let payload = &[7; DATA as usize][..data as usize];
+                let ports = (port(from), port(1 - from));
+                let length = build::tcp4(&header, ports.0, ports.1, &segment, payload, &mut bytes);
+                let way = [Way::Out, Way::In][from];
+                steps.extend(length.map(|length| framed(way, 4, &bytes[14..length])));
+            }
+        }
+    }
+    steps
+}
