@@ -25,3 +25,14 @@ pub(crate) fn udp(from: (u16, u16), to: (u16, u16), bytes: usize) -> Vec<u8> {
     frame.truncate(length);
     frame
 }
+
+/// An echo request with an identifier.
+pub(crate) fn echo(from: u16, to: u16, identifier: u16) -> Vec<u8> {
+    let header = Header4::between(host(from), host(to));
+    let [high, low] = identifier.to_be_bytes();
+    let mut frame = vec![0; 128];
+    let rest = [high, low, 0, 1];
+    let length = build::icmp4(&header, 8, 0, rest, b"", &mut frame).expect("it fits");
+    frame.truncate(length);
+    frame
+}

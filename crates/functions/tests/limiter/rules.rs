@@ -4,7 +4,7 @@ use asterism_function::testkit::Testkit;
 use asterism_function::{NetworkFunction, PortNumber, Reason, Spending, TokenRate, Verdict};
 use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
 
-use crate::packets::{network, udp};
+use crate::packets::{echo, network, udp};
 
 const PASSED: Verdict = Verdict::Forward(PortNumber(1));
 const LIMITED: Verdict = Verdict::Drop(Reason::RateLimited);
@@ -27,6 +27,20 @@ pub(crate) fn packets(tokens_per_second: u64, burst_tokens: u64) -> Option<Limit
 fn passed(kit: &mut Testkit<Limiter>, frame: &[u8], times: usize) -> usize {
     let verdicts = (0..times).map(|_| kit.packet(PortNumber(0), frame).verdict);
     verdicts.filter(|verdict| *verdict == PASSED).count()
+}
+
+/// An identifier is no port: whoever asks with many is one who asks.
+#[test]
+fn echoes_with_different_identifiers_are_to_one_service() {
+    let mut kit = Testkit::new(Limiter::new(LimiterConfig {
+        services: packets(10, 20),
+        ..LimiterConfig::default()
+    }));
+    let through = |identifier| passed(&mut kit, &echo(1, 9, identifier), 1);
+    assert_eq!((0..50).map(through).sum::<usize>(), 20);
+    assert_eq!(kit.state().services.in_use(), 1);
+    assert_eq!(passed(&mut kit, &echo(1, 8, 0), 50), 20, "another host");
+    assert_eq!(passed(&mut kit, &udp((1, 1), (9, 9), 60), 50), 20);
 }
 
 #[test]
