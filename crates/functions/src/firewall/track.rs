@@ -177,7 +177,10 @@ impl Track {
             Class::SynAck if self.has(SYN, back) => {
                 if self.answers_other_syn(segment, (direction, link)) {
                     Judged::Anew(self.anew(segment, direction))
-                } else if self.has(SYN_ACK, direction) || self.is_over() {
+                } else if self.is_over() {
+                    // It may answer a SYN that another instance let through, which begins it anew.
+                    Judged::Refused(Reason::NoConnection)
+                } else if self.has(SYN_ACK, direction) {
                     unchanged
                 } else if self.acknowledges(segment, direction) {
                     Judged::Passes(self.with_syn(segment, SYN_ACK, direction))

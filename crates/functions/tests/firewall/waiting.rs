@@ -100,3 +100,62 @@ fn segments_that_overtook_the_word_of_others_before_them_wait() {
     passes_now(&mut kit, 1, OUTSIDE, &next);
     passes_now(&mut kit, 1, INSIDE, &answer);
 }
+
+/// The answer to a SYN that uses the ports of an ended connection is none to that one: it waits for the word of its SYN.
+#[test]
+fn an_answer_that_overtook_the_word_of_a_syn_that_uses_ports_again_waits() {
+    let mut kit = cluster();
+    begun(&mut kit);
+    passes_now(
+        &mut kit,
+        0,
+        INSIDE,
+        &tcp(CLIENT, SERVER, FIN_ACK, (1_501, 9_901), 0),
+    );
+    passes_now(
+        &mut kit,
+        0,
+        OUTSIDE,
+        &tcp(SERVER, CLIENT, FIN_ACK, (9_901, 1_502), 0),
+    );
+    passes_now(
+        &mut kit,
+        0,
+        INSIDE,
+        &tcp(CLIENT, SERVER, ACK, (1_502, 9_902), 0),
+    );
+    kit.exchange();
+    passes_now(
+        &mut kit,
+        0,
+        INSIDE,
+        &tcp(CLIENT, SERVER, SYN, (7_000_000, 0), 0),
+    );
+    let answer = tcp(SERVER, CLIENT, SYN_ACK, (50, 7_000_001), 0);
+    assert!(comes(&mut kit, 1, OUTSIDE, &answer).is_err());
+    kit.tell(0, 1);
+    passes_now(&mut kit, 1, OUTSIDE, &answer);
+    kit.exchange();
+    passes_now(
+        &mut kit,
+        0,
+        INSIDE,
+        &tcp(CLIENT, SERVER, ACK, (7_000_001, 51), 0),
+    );
+    // What nobody asked for any more is dropped, once nobody can tell of a SYN.
+    let mut ended = cluster();
+    begun(&mut ended);
+    passes_now(
+        &mut ended,
+        0,
+        OUTSIDE,
+        &tcp(SERVER, CLIENT, RST, (9_901, 0), 0),
+    );
+    let since = ended.now_us();
+    assert!(comes(&mut ended, 0, OUTSIDE, &answer).is_err());
+    ended.advance_us(u64::from(SETTLE_US));
+    let outcome = ended
+        .packet_since(0, since, OUTSIDE, &answer)
+        .expect("it waited");
+    assert_eq!(outcome.verdict, Verdict::Drop(Reason::NoConnection));
+}
