@@ -153,39 +153,45 @@ impl Firewall {
             Judged::Opens => return self.open(ask, link, known.row.0, direction),
             Judged::Refused(reason) => return self.refuse_known(&ask, known, direction, reason),
         };
-        let settles = known.value.is_half_open() && !track.is_half_open();
-        if settles || ask.packet().layout().fragment() != Fragment::Whole {
-            return self.known_thorough(ask, known, track, settles);
+        if known.value.is_half_open() || ask.packet().layout().fragment() != Fragment::Whole {
+            return self.known_thorough(ask, known, track, direction);
         }
         let out = other(&ask);
         let mut act = ask.act()?;
-        let is_answer = known.value.is_half_open() && direction != known.value.opener();
-        let is_forgotten = mutant::active(Mutant::CloseNotWritten) && track.is_over()
-            || mutant::active(Mutant::AnswerNotWritten) && is_answer;
-        if !is_forgotten {
+        if !(mutant::active(Mutant::CloseNotWritten) && track.is_over()) {
             act.flows.update(known, track);
         }
         Ok(Verdict::Forward(out))
     }
 
-    /// The same of a packet that ends a handshake, or is a first fragment.
+    /// The same of a packet of a half-open connection, and of a first fragment.
     #[inline(never)]
     fn known_thorough(
         &self,
         ask: Ask<'_, FirewallState>,
         known: &Known,
         track: Track,
-        settles: bool,
+        direction: Direction,
     ) -> Result<Verdict, Late> {
         let fragment = first_fragment(&ask)?;
-        let tallies = if settles {
-            Some(self.settles(&ask, known)?)
-        } else {
-            None
+        let was_half_open = known.value.is_half_open();
+        let tallies = match known.value.is_settled_by(ask.packet(), direction, &track) {
+            true => Some(self.settles(&ask, known)?),
+            false => None,
         };
+        let is_answer = was_half_open && direction != known.value.opener();
+        let is_forgotten = mutant::active(Mutant::CloseNotWritten) && track.is_over()
+            || mutant::active(Mutant::AnswerNotWritten) && is_answer;
+        // What says nothing new does not hold a half-open connection: SYNs sent again would, beyond the minute for which it counts.
+        let says_nothing = was_half_open && track == known.value;
         let out = other(&ask);
         let mut act = ask.act()?;
-        act.flows.update(known, track);
+        if track.is_refused() && !is_forgotten {
+            // Nobody holds a connection, and a flood of what a server refuses must not fill the table.
+            act.flows.remove(known);
+        } else if !is_forgotten && !says_nothing {
+            act.flows.update(known, track);
+        }
         if let Some(tallies) = tallies {
             tallies.write(&mut act);
         }

@@ -171,7 +171,7 @@ impl Track {
                 }
             }
             // A simultaneous open (RFC 9293 §3.5).
-            Class::Syn if !self.is_answered() => {
+            Class::Syn if !self.is_answered() && self.is_end_on(direction, link) => {
                 Judged::Passes(self.with_syn(segment, SYN, direction))
             }
             Class::SynAck if self.has(SYN, back) => {
@@ -182,15 +182,24 @@ impl Track {
                     Judged::Refused(Reason::NoConnection)
                 } else if self.has(SYN_ACK, direction) {
                     unchanged
-                } else if self.acknowledges(segment, direction) {
+                } else if !self.acknowledges(segment, direction) {
+                    Judged::Refused(Reason::OutOfWindow)
+                } else if self.is_end_on(direction, link) {
                     Judged::Passes(self.with_syn(segment, SYN_ACK, direction))
                 } else {
-                    Judged::Refused(Reason::OutOfWindow)
+                    unchanged
                 }
             }
             // Of a connection that was picked up the handshake was not seen.
             Class::SynAck if self.is_picked_up() && self.has(OPENED, back) => unchanged,
             Class::Syn | Class::SynAck => Judged::Refused(Reason::NoConnection),
+            Class::Rst if !self.is_end_on(direction, link) => {
+                if self.is_near(segment, direction) {
+                    unchanged
+                } else {
+                    Judged::Refused(Reason::OutOfWindow)
+                }
+            }
             Class::Rst if !self.is_answered() => {
                 if !segment.flags.contains(TcpFlags::ACK) && !self.has(OPENED, direction) {
                     // No host heeds it (RFC 9293 §3.10.7.3).
@@ -416,7 +425,7 @@ impl Track {
 
     /// Whether it was reset before both ends had spoken.
     #[inline(always)]
-    fn is_refused(&self) -> bool {
+    pub(super) fn is_refused(&self) -> bool {
         const SPOKEN: u16 = SYN | SYN_ACK | ACK | FIN;
         let spoke = |shift: u32| self.seen >> shift & SPOKEN != 0;
         self.either(RST) && !(spoke(0) && spoke(BACK_SHIFT))
@@ -432,13 +441,35 @@ impl Track {
     #[must_use]
     pub fn is_established(&self) -> bool {
         match self.kind {
-            Kind::Tcp => {
-                let by =
-                    |direction: Direction| self.has(OPENED | ACK, direction) && self.is_answered();
-                !self.is_over() && (by(Direction::Forth) || by(Direction::Back) || self.both(ACK))
-            }
+            Kind::Tcp => !self.is_over() && self.is_complete(),
             _ => self.both(ACK),
         }
+    }
+
+    /// Whether the handshake was completed, whatever came then.
+    #[inline(always)]
+    fn is_complete(&self) -> bool {
+        let by = |direction: Direction| self.has(OPENED | ACK, direction) && self.is_answered();
+        by(Direction::Forth) || by(Direction::Back) || self.both(ACK)
+    }
+
+    /// Whether a packet of a direction with which the connection is `after` settles a half-open one: it counts against no limit
+    /// any more.
+    ///
+    /// The opener does that by acknowledging what the other end said, and not by a blind reset: whoever forged its SYN forges
+    /// that, too.
+    pub(super) fn is_settled_by(
+        &self,
+        packet: &Packet<'_>,
+        direction: Direction,
+        after: &Self,
+    ) -> bool {
+        let acknowledges = |flags: TcpFlags| flags.contains(TcpFlags::ACK) && self.is_answered();
+        self.is_half_open()
+            && !after.is_half_open()
+            && (after.is_established()
+                || direction != self.opener()
+                || packet.tcp_flags().is_some_and(acknowledges))
     }
 
     /// Whether it is a TCP connection of which the handshake is not complete.
@@ -542,9 +573,10 @@ impl core::fmt::Debug for Track {
 impl Track {
     fn class(&self) -> u8 {
         match self.kind {
+            // Reset or not.
+            Kind::Tcp if !self.is_complete() => 0,
             Kind::Tcp if self.is_over() => 2,
-            Kind::Tcp if self.is_established() => 1,
-            Kind::Tcp => 0,
+            Kind::Tcp => 1,
             Kind::Udp if self.is_established() => 4,
             Kind::Udp => 3,
             Kind::Icmp => 5,
@@ -595,7 +627,7 @@ impl Wire for Track {
 /// After how many seconds without a packet a flow is forgotten. [`IdleTimes::DEFAULT`] has what the RFCs ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdleTimes {
-    /// TCP before the handshake is complete.
+    /// TCP before the handshake is complete, also where it was reset.
     pub tcp_half_open: Tick,
     /// TCP (RFC 5382 REQ-5: 7,440 at least).
     pub tcp_established: Tick,

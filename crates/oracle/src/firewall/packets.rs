@@ -42,8 +42,8 @@ pub fn captures(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// The IP packets of a capture, each on the link of its source: half of all addresses are inside. What was cut by the capture,
-/// and what is not IP, is left out. `None` if it is no capture of a kind that is read.
+/// The IP packets of a capture, each on the link of its source: half of all addresses are inside, and of two that talk to each
+/// other one is. What was cut by the capture, and what is not IP, is left out. `None` if it is no capture of a kind that is read.
 #[must_use]
 pub fn steps(path: &Path) -> Option<Vec<Step>> {
     let mut reader = CaptureReader::open(path).ok()?;
@@ -72,16 +72,19 @@ fn step(bytes: &[u8]) -> Option<Step> {
             _ => return None,
         },
     };
-    let source = match version {
-        4 => packet.get(12..16)?,
-        _ => packet.get(8..24)?,
+    let (source, destination) = match version {
+        4 => (packet.get(12..16)?, packet.get(16..20)?),
+        _ => (packet.get(8..24)?, packet.get(24..40)?),
     };
-    let sum: u32 = source.iter().map(|byte| u32::from(*byte)).sum();
-    let way = if sum.is_multiple_of(2) {
-        Way::Out
-    } else {
-        Way::In
+    let is_even = |address: &[u8]| {
+        let sum: u32 = address.iter().map(|byte| u32::from(*byte)).sum();
+        sum.is_multiple_of(2)
     };
+    let is_inside = match (is_even(source), is_even(destination)) {
+        (true, true) | (false, false) => source < destination,
+        (is_inside, _) => is_inside,
+    };
+    let way = if is_inside { Way::Out } else { Way::In };
     Some(framed(way, version, packet))
 }
 
