@@ -95,3 +95,63 @@ fn a_connection_begins_anew_across_instances() {
     }
     cluster.agree();
 }
+
+/// A reset that the end heeds ends a connection; one that it refuses, as blind ones are (RFC 5961 §3), does not.
+#[test]
+fn a_connection_whose_end_goes_on_after_a_reset_in_its_name_is_not_over() {
+    for goes_on in [true, false] {
+        let mut kit = kit();
+        begins(&mut kit, (1_000, 9_000));
+        // Within the window, and not where the server is.
+        passes(&mut kit, OUTSIDE, &server(RST, (10_001, 0), 0));
+        if goes_on {
+            passes(&mut kit, INSIDE, &client(ACK, (1_501, 9_901), 10));
+            passes(&mut kit, OUTSIDE, &server(ACK, (9_901, 1_511), 10));
+        }
+        kit.advance(300);
+        assert_eq!(kit.state().flows.len(), usize::from(goes_on));
+        if !goes_on {
+            let late = server(ACK, (9_911, 1_511), 10);
+            drops(&mut kit, OUTSIDE, &late, Reason::NoConnection);
+            continue;
+        }
+        passes(&mut kit, INSIDE, &client(ACK, (1_511, 9_911), 10));
+        // Nor does a SYN begin another one in its place.
+        passes(&mut kit, INSIDE, &client(SYN, (7_000_000, 0), 0));
+        kit.state()
+            .flows
+            .for_each(|_, track| assert!(track.is_established()));
+        passes(&mut kit, OUTSIDE, &server(ACK, (9_911, 1_521), 10));
+        passes(&mut kit, INSIDE, &client(ACK, (1_521, 9_921), 10));
+        // It ends when both ends say so.
+        passes(&mut kit, INSIDE, &client(FIN_ACK, (1_531, 9_921), 0));
+        passes(&mut kit, OUTSIDE, &server(FIN_ACK, (9_921, 1_532), 0));
+        kit.advance(300);
+        assert_eq!(kit.state().flows.len(), 0);
+    }
+}
+
+/// Whether the connection goes on is seen at one instance, and the reset at another.
+#[test]
+fn a_connection_that_goes_on_does_so_at_all_instances() {
+    let mut cluster = ClusterKit::new(Firewall::new(config()), 2, 7);
+    for (place, port, packet) in [
+        (0, INSIDE, client(SYN, (1_000, 0), 0)),
+        (1, OUTSIDE, server(SYN_ACK, (9_000, 1_001), 0)),
+        (0, INSIDE, client(ACK, (1_001, 9_001), 0)),
+        (1, OUTSIDE, server(ACK, (9_001, 1_001), 900)),
+        (0, OUTSIDE, server(RST, (9_901, 0), 0)),
+        (1, OUTSIDE, server(ACK, (9_901, 1_001), 900)),
+    ] {
+        let verdict = cluster.packet(place, port, &packet).verdict;
+        assert_eq!(verdict, Verdict::Forward(PortNumber(port.0 ^ 1)));
+        cluster.exchange();
+    }
+    cluster.agree();
+    for member in 0..2 {
+        let state = cluster.state(member);
+        state
+            .flows
+            .for_each(|_, track| assert!(track.is_established()));
+    }
+}
