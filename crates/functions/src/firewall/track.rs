@@ -80,6 +80,8 @@ const STEP_MIN: u64 = 4_096;
 const OVERTAKEN_WINDOWS: u64 = 16;
 /// How far acknowledgements may lie back at least, in bytes, as Linux has it.
 const OLD_ACKNOWLEDGEMENT_MIN: u64 = 66_000;
+/// The most data that a SYN can have, in bytes: less than acknowledgements may lie back.
+const SYN_DATA_MAX: u32 = 65_535;
 const WITHOUT_SCALE: u8 = 1;
 const WITH_SCALE: u8 = 2;
 /// The exponent of the largest window, plus one.
@@ -164,7 +166,9 @@ impl Track {
             Class::Syn if self.is_over() => Judged::Opens,
             Class::Syn if self.has(OPENED, direction) => {
                 let end = segment.sequence.wrapping_add(segment.size());
-                if end == self.sent[direction as usize] as u32 {
+                let before = (self.sent[direction as usize] as u32).wrapping_sub(end);
+                if before <= SYN_DATA_MAX {
+                    // The same once more, perhaps without the data that it had (RFC 7413 §4.1.3).
                     unchanged
                 } else if self.is_answered() {
                     // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4).

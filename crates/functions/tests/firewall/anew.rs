@@ -155,3 +155,20 @@ fn a_connection_that_goes_on_does_so_at_all_instances() {
             .for_each(|_, track| assert!(track.is_established()));
     }
 }
+
+/// TCP Fast Open: a SYN that is lost with its data is sent again without it, and either may be what is answered (RFC 7413 §4.1.3).
+#[test]
+fn a_syn_that_is_sent_again_without_its_data_is_the_same() {
+    for acknowledged in [1_001, 1_101] {
+        let mut kit = kit();
+        passes(&mut kit, INSIDE, &client(SYN, (1_000, 0), 100));
+        passes(&mut kit, INSIDE, &client(SYN, (1_000, 0), 0));
+        passes(
+            &mut kit,
+            OUTSIDE,
+            &server(SYN_ACK, (9_000, acknowledged), 0),
+        );
+        passes(&mut kit, INSIDE, &client(ACK, (acknowledged, 9_001), 0));
+        passes(&mut kit, OUTSIDE, &server(ACK, (9_001, acknowledged), 10));
+    }
+}
