@@ -42,6 +42,9 @@ asterism_mutant::planted! {
     /// Who had no room when it was heard last is sent nothing until it says otherwise (a window that stays shut when the word that
     /// opens it is lost: TCP without a persist timer).
     ShutWindowNotProbed,
+    /// What filled its message goes again whole or not at all, though headers have grown by a byte since (the black hole of RFC 2923:
+    /// what is too long for a path that was good is sent, lost and sent again for ever).
+    RepairsWholeRuns,
     /// Whatever is heard of a member puts off the repair of what was lost after it (TCP before RFC 7765).
     TimerRestarts,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.

@@ -41,11 +41,12 @@ pub struct Verdict {
     pub of: u64,
 }
 
-/// Planted bugs that need many deaths in a row, or one word lost at one moment: the tests of the protocol core find them
+/// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`, where members die by the dozen, and `.../replicated`). Those of relays that only cost time or bytes the tests
 /// of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 12] = [
+const IN_THE_CORE: [placement::Mutant; 13] = [
     placement::Mutant::ShutWindowNotProbed,
+    placement::Mutant::RepairsWholeRuns,
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
     placement::Mutant::MarksOutliveLives,

@@ -40,6 +40,8 @@ pub(super) struct Sent {
     next: u64,
     runs_max: usize,
     again: VecDeque<u64>,
+    /// The first of `again` goes in parts: up to here it went.
+    parts_through: u64,
 }
 
 impl Sent {
@@ -54,6 +56,7 @@ impl Sent {
             next: 0,
             runs_max,
             again: VecDeque::with_capacity(runs_max),
+            parts_through: 0,
         }
     }
 
@@ -188,7 +191,24 @@ impl Sent {
             || self.again.iter().any(|&number| number >= self.oldest)
     }
 
+    /// The next run goes in parts, and the part up to this sequence just went.
+    pub(super) fn part_went(&mut self, through: u64) {
+        self.parts_through = through;
+    }
+
+    /// Where what is left to go of the next run begins.
+    pub(super) fn rest_of(&self, number: u64) -> u64 {
+        let run = self.run(number);
+        let rest = self.parts_through + 1;
+        if (run.first..=run.last).contains(&rest) {
+            rest
+        } else {
+            run.first
+        }
+    }
+
     pub(super) fn pop_again(&mut self) {
+        self.parts_through = 0;
         if let Some(number) = self.again.pop_front()
             && number >= self.oldest
         {
@@ -239,6 +259,9 @@ mod tests {
         sent.pop_again();
         assert!(!sent.want_copy(2, 0b10), "but not three times");
         sent.want(0, 1);
+        assert_eq!(sent.rest_of(0), 1);
+        sent.part_went(4);
+        assert_eq!((sent.rest_of(0), sent.rest_of(2)), (5, 21));
         sent.prune(19);
         assert_eq!(sent.peek_again(), None, "run 0 was pruned");
         assert_eq!(sent.find(1), 1);

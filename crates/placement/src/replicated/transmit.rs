@@ -284,7 +284,8 @@ impl Replicator {
             (None, Some(sites)) => self.seats_in(sites),
             (None, None) => u64::MAX,
         };
-        if vector && told == u64::MAX {
+        let with_vector = vector && told == u64::MAX;
+        if with_vector {
             self.begin_with_vector(now, buffer);
         } else {
             self.begin(buffer);
@@ -295,7 +296,7 @@ impl Replicator {
         loop {
             let run = *self.sent.run(number);
             // Of a run that was partly pruned only the rest is kept, and needed.
-            let first = run.first.max(self.log.pruned() + 1);
+            let first = self.sent.rest_of(number).max(self.log.pruned() + 1);
             let length = self.log.run_bytes(first, run.last);
             // The first may have been cut for a wider path; more join it only as the path is now.
             let most = if any {
@@ -304,7 +305,10 @@ impl Replicator {
                 self.config.payload_bytes_max
             };
             if buffer.len() + Self::records_overhead(first) + length > most {
-                // Acknowledgements took its place, or it is for the next message.
+                // Acknowledgements took its place, or it is for the next message. By itself it goes in parts.
+                if !any && !with_vector && !mutant::active(Mutant::RepairsWholeRuns) {
+                    self.transmit_part(number, first, most, buffer);
+                }
                 break;
             }
             self.write_records(first, run.last, true, buffer);
@@ -323,6 +327,24 @@ impl Replicator {
         self.repaired(now, buffer.len());
         let all = sites.map_or(Destination::All, Destination::Sites);
         Some(one.map_or(all, Destination::One))
+    }
+
+    /// As much as fits of a run that filled its message when headers were shorter: those of this epoch may have a longer number,
+    /// or name a head that has run ahead. The rest goes in the next message.
+    #[cold]
+    fn transmit_part(&mut self, number: u64, first: u64, most: usize, buffer: &mut Vec<u8>) {
+        let taken = buffer.len() + Self::records_overhead(first);
+        let last = self
+            .log
+            .longest_run(first, most.saturating_sub(taken))
+            .min(self.sent.run(number).last);
+        if last < first {
+            debug_assert!(false, "the longest group fits beside any header");
+            return self.sent.pop_again();
+        }
+        self.write_records(first, last, true, buffer);
+        self.counters.groups_retransmitted += last - first + 1;
+        self.sent.part_went(last);
     }
 
     /// The next run that is to go again, and to whom, by seat.

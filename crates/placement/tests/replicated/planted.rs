@@ -4,7 +4,9 @@
 use asterism_placement::mutant::{self, Mutant};
 
 use crate::coalescing;
-use crate::scenarios::{a_shut_window_is_probed, tail_is_repaired};
+use crate::scenarios::{
+    a_full_message_goes_again_under_a_longer_header, a_shut_window_is_probed, tail_is_repaired,
+};
 use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
@@ -48,6 +50,7 @@ fn every_planted_bug_is_found() {
             let run = std::panic::catch_unwind(|| match planted {
                 Mutant::TailForgotten => tail_is_repaired(),
                 Mutant::ShutWindowNotProbed => a_shut_window_is_probed(),
+                Mutant::RepairsWholeRuns => a_full_message_goes_again_under_a_longer_header(),
                 Mutant::WindowIgnoresAcknowledgement | Mutant::WindowHoldsGroups => {
                     coalescing::an_acknowledgement_closes_the_window_and_groups_leave_meanwhile();
                     Ok(())

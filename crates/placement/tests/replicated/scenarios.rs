@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, ImageKind, Refused, Replicator, Standing, SubmitError,
+    Config, Deliver, Destination, Event, ImageKind, Refused, Replicator, Roster, Standing,
+    SubmitError,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -84,7 +85,10 @@ impl Few {
             for place in 0..self.nodes.len() {
                 let node = &mut self.nodes[place];
                 node.handle_timeout(self.now);
+                let mut turn = 0;
                 while let Some(destination) = node.poll_transmit(self.now, &mut buffer) {
+                    turn += 1;
+                    assert!(turn < 10_000, "poll_transmit does not end");
                     let from = node.config().member;
                     self.sent.push((self.now, from, destination, buffer.len()));
                     for to in (1..=members).map(MemberId) {
@@ -207,6 +211,48 @@ pub(crate) fn a_shut_window_is_probed() -> Result<(), String> {
 #[test]
 fn a_lost_word_that_there_is_room_again_is_not_waited_for_until_the_keep_alive() {
     a_shut_window_is_probed().unwrap();
+}
+
+/// A message that was full is lost, and its groups go again under a longer header: of an epoch whose number is longer, or with a
+/// head that is. Also the test of the planted bug `RepairsWholeRuns`.
+pub(crate) fn a_full_message_goes_again_under_a_longer_header() -> Result<(), String> {
+    let mut few = Few::new(2, |config| {
+        config.epoch = Epoch(127);
+        config.payload_bytes_max = 1_280;
+        config.log_groups_max = 8;
+    });
+    few.run_for(Duration::from_millis(25), |_, _, _| false);
+    // 13 bytes of header and room for 5 before the records, then both groups with their lengths: it is full.
+    few.submit(A, 1, 1_200);
+    few.submit(A, 1, 59);
+    few.sent.clear();
+    few.run_for(Duration::from_micros(10), |_, _, _| true);
+    let full = few.sent.iter().any(|sent| sent.1 == A && sent.3 == 1_279);
+    assert!(full, "{:?}", few.sent);
+    let roster = Roster {
+        epoch: Epoch(128),
+        members: vec![(A, None), (B, None)],
+        dealing: Vec::new(),
+    };
+    let now = few.now;
+    for (node, count) in few.nodes.iter_mut().zip(&mut few.delivered) {
+        node.install(now, &roster, count).expect("a good roster");
+    }
+    // Groups are committed that found no room in the log yet.
+    few.node(A).committed(300);
+    few.sent.clear();
+    few.run_for(Duration::from_secs(1), |_, _, _| false);
+    let (has, sent) = (few.delivered[1].0, few.sent.len());
+    assert!(sent < 300, "{sent} messages in a second");
+    match (has, few.nodes[0].log_room().groups) {
+        (2, 8) => Ok(()),
+        room => Err(format!("B has {has} of 2 groups; room {room:?}")),
+    }
+}
+
+#[test]
+fn a_full_message_that_was_lost_goes_again_though_headers_grow() {
+    a_full_message_goes_again_under_a_longer_header().unwrap();
 }
 
 #[test]
