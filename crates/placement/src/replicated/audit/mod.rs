@@ -251,7 +251,9 @@ impl Auditor {
             }
             self.differ = 0;
         }
-        if !replicator.is_alone() {
+        if replicator.is_alone() {
+            self.telling.rest();
+        } else {
             self.telling.turn(now, replicator.sent_through());
         }
         if self.audited.is_empty() || self.is_alone(replicator) {

@@ -277,6 +277,11 @@ impl Telling {
         }
     }
 
+    /// There is nobody to be told: nothing is due until somebody is.
+    pub(super) fn rest(&mut self) {
+        (self.at, self.is_due) = (None, false);
+    }
+
     fn tell(&mut self, sent_through: u64) {
         let (told, times) = self.told;
         let again = if told == sent_through { times } else { 0 };

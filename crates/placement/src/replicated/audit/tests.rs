@@ -1,6 +1,6 @@
 //! The auditor alone.
 
-use super::super::Config;
+use super::super::{Config, Deliver, Roster};
 use super::*;
 use crate::{ClusterId, Epoch, Incarnation};
 
@@ -41,9 +41,15 @@ fn whoever_is_alone_sleeps() {
     let config = Config::new(ClusterId(1), Epoch(1), name, Incarnation(1), vec![name]);
     let replicator = Replicator::new(config, Time::ZERO).expect("a good configuration");
     let mut auditor = Auditor::new(&replicator, 1, 3, Time::ZERO);
-    let (mut now, mut turns) = (Time::from_micros(1), 0);
-    while now < Time::from_micros(10_000_000) {
-        auditor.turn(now, &replicator);
+    sleeps(&mut auditor, &replicator, Time::from_micros(1));
+    assert!(auditor.poll_ask().is_none());
+}
+
+/// Whoever asks the auditor when it is due does so rarely.
+fn sleeps(auditor: &mut Auditor, replicator: &Replicator, from: Time) {
+    let (mut now, mut turns) = (from, 0);
+    while now < from + Duration::from_secs(10) {
+        auditor.turn(now, replicator);
         now = auditor.poll_timeout().unwrap_or(Time::MAX).max(now);
         turns += 1;
         assert!(
@@ -51,5 +57,44 @@ fn whoever_is_alone_sleeps() {
             "nothing is due, and it is asked again at {now:?}"
         );
     }
-    assert!(auditor.poll_ask().is_none());
+}
+
+struct Nowhere;
+
+impl Deliver for Nowhere {
+    fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
+}
+
+#[test]
+fn whoever_becomes_alone_sleeps() {
+    let names = [MemberId(1), MemberId(2)];
+    let config = Config::new(
+        ClusterId(1),
+        Epoch(1),
+        names[0],
+        Incarnation(1),
+        names.into(),
+    );
+    let mut replicator = Replicator::new(config, Time::ZERO).expect("a good configuration");
+    let mut auditor = Auditor::new(&replicator, 1, 3, Time::ZERO);
+    // It has something to tell of its stream, a moment later.
+    let now = Time::from_micros(1_000);
+    replicator.submit(now, 1, b"group").expect("room");
+    let mut message = Vec::new();
+    while replicator.poll_transmit(now, &mut message).is_some() {}
+    auditor.turn(now, &replicator);
+    assert!(auditor.telling.at.is_some() && !auditor.has_frame());
+    // The other dies, and an epoch leaves it out.
+    let alone = Roster {
+        epoch: Epoch(2),
+        members: vec![(names[0], Some(Incarnation(1)))],
+        dealing: Vec::new(),
+    };
+    let now = now + Duration::from_millis(1);
+    replicator
+        .install(now, &alone, &mut Nowhere)
+        .expect("a good roster");
+    auditor.begin_anew(now);
+    sleeps(&mut auditor, &replicator, now);
+    assert!(!auditor.has_frame(), "there is nobody to be told");
 }
