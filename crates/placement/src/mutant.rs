@@ -65,6 +65,9 @@ asterism_mutant::planted! {
     MarksOutliveLives,
     /// What a member got of an image whose server died before the end is kept, and nobody is told.
     HalfImageForgotten,
+    /// Who was silent and is served from the log again is sent no more of the image that it is owed of a life that ended (opnsense#3932:
+    /// a resync that is broken off and never done).
+    OwedImageForgotten,
     /// Once an epoch leaves a member out it does not count for stability any more, though others may still bring what it
     /// wrote (RULES 14: the removed returns).
     StableWithoutTheDead,

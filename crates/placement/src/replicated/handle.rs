@@ -227,6 +227,11 @@ impl Replicator {
         peer.rearm(now, seat, &self.sent, self.sent_through, &self.config);
         let progress = &mut self.progress.members[index];
         (progress.standing, progress.lags_since) = (Standing::Current, None);
+        if mutant::active(Mutant::OwedImageForgotten) {
+            self.peers[seat].outbound = None;
+        }
+        // What it is owed of a life that ended comes by the image that goes there, and by no other.
+        self.end_walk(seat);
     }
 
     fn take_sender(

@@ -223,6 +223,7 @@ impl Replicator {
         if !kept {
             self.begin_walk(seat);
         } else {
+            peer.outbound = None;
             peer.return_to_log();
             let (member, walk) = (peer.member, peer.walk);
             let progress = &mut self.progress.members[index];

@@ -201,11 +201,10 @@ impl Peer {
         self.backoff = 0;
     }
 
-    /// It is served from the log again.
+    /// It is served from the log again. An image for it goes on, if there is one.
     pub(super) fn return_to_log(&mut self) {
         self.standing = Standing::Current;
         self.floor = 0;
-        self.outbound = None;
     }
 
     /// Whether it was heard lately.

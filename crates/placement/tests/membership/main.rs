@@ -5,6 +5,7 @@
 //! A failing seed prints the command that replays it. `ASTERISM_SEEDS` sets how many seeds are run, from 0.
 
 mod host;
+mod owed;
 #[cfg(asterism_mutants)]
 mod planted;
 #[path = "../random/mod.rs"]

@@ -3,11 +3,13 @@
 
 use asterism_placement::mutant::{self, Mutant};
 
+use crate::owed;
 use crate::scenarios::half_an_image_is_passed_on;
 use crate::world::World;
 
 /// The planted bugs that only a change of membership shows.
-const OF_MEMBERSHIP: [Mutant; 7] = [
+const OF_MEMBERSHIP: [Mutant; 8] = [
+    Mutant::OwedImageForgotten,
     Mutant::ClosesAlone,
     Mutant::CutBeforeConfirmed,
     Mutant::ReadyInMidGroup,
@@ -26,6 +28,10 @@ fn every_planted_bug_is_found() {
             let run = std::panic::catch_unwind(|| match planted {
                 Mutant::HalfImageForgotten => {
                     half_an_image_is_passed_on();
+                    Ok(())
+                }
+                Mutant::OwedImageForgotten => {
+                    owed::an_owed_image_goes_on_when_its_member_is_heard_again();
                     Ok(())
                 }
                 _ => World::new(seed).run().map(|_| ()),

@@ -11,7 +11,8 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 24] = [
+const ELSEWHERE: [Mutant; 25] = [
+    Mutant::OwedImageForgotten,
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,
     Mutant::ClosesAlone,

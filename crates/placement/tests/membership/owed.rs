@@ -1,0 +1,253 @@
+//! Images of ended lives that one survivor owes another: they come whatever becomes of the way between them, and what they contain
+//! counts in the epoch in which they began.
+
+use asterism_placement::replicated::{
+    Config, Deliver, Destination, Event, ImageEnd, ImageKind, Replicator, Roster, Standing,
+};
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
+
+const LIFE: Incarnation = Incarnation(1);
+/// More parts than are on their way at a time.
+const LONG_IMAGE: usize = 100;
+
+/// Images that came whole.
+#[derive(Default)]
+struct Ends(Vec<(MemberId, u32)>);
+
+impl Deliver for Ends {
+    fn group(&mut self, _: MemberId, _: Incarnation, _: u64, _: &[u8]) {}
+    fn image_end(&mut self, end: ImageEnd<'_>) {
+        self.0.push((end.from, end.walk));
+    }
+}
+
+/// A member, and what its driver does for it.
+struct Member {
+    replicator: Replicator,
+    ends: Ends,
+    /// For whom it walks, which walk, and how many parts are left.
+    walks: Vec<(MemberId, u32, usize)>,
+    /// For whom it began to walk, in this order.
+    walked_for: Vec<MemberId>,
+    image_parts: usize,
+    /// Of which members it does not say yet that it applied their images.
+    holds_back: Vec<MemberId>,
+}
+
+struct Cluster {
+    members: Vec<Member>,
+    now: Time,
+}
+
+impl Cluster {
+    fn new(count: u16, image_parts: usize) -> Cluster {
+        let names: Vec<MemberId> = (1..=count).map(MemberId).collect();
+        let member = |&name: &MemberId| {
+            let mut config = Config::new(ClusterId(1), Epoch(1), name, LIFE, names.clone());
+            config.log_groups_max = 8;
+            Member {
+                replicator: Replicator::new(config, Time::ZERO).expect("a good configuration"),
+                ends: Ends::default(),
+                walks: Vec::new(),
+                walked_for: Vec::new(),
+                image_parts,
+                holds_back: Vec::new(),
+            }
+        };
+        Cluster {
+            members: names.iter().map(member).collect(),
+            now: Time(1_000),
+        }
+    }
+
+    fn of(&mut self, member: u16) -> &mut Member {
+        &mut self.members[usize::from(member) - 1]
+    }
+
+    /// A group of that member, which arrives at one other alone, or at none.
+    fn group(&mut self, origin: u16, at: Option<u16>) {
+        let now = self.now;
+        let replicator = &mut self.of(origin).replicator;
+        let sequence = replicator.head() + 1;
+        replicator.submit(now, sequence, b"group").expect("room");
+        self.exchange(|from, to, _| from == origin && Some(to) == at);
+    }
+
+    /// An epoch of these members is in force at them.
+    fn install(&mut self, epoch: u32, members: &[u16]) {
+        let names = members.iter().map(|&name| (MemberId(name), Some(LIFE)));
+        let roster = Roster {
+            epoch: Epoch(epoch),
+            members: names.collect(),
+            dealing: Vec::new(),
+        };
+        let now = self.now;
+        for &name in members {
+            let Member {
+                replicator, ends, ..
+            } = self.of(name);
+            replicator
+                .install(now, &roster, ends)
+                .expect("a good roster");
+            self.drive(name);
+        }
+    }
+
+    /// Everybody sends; what `passes`, from whom to whom, arrives.
+    fn exchange(&mut self, passes: impl Fn(u16, u16, Destination) -> bool) {
+        let now = self.now;
+        let mut message = Vec::new();
+        let mut sent = Vec::new();
+        for member in &mut self.members {
+            let name = member.replicator.config().member;
+            member.replicator.handle_timeout(now);
+            while let Some(destination) = member.replicator.poll_transmit(now, &mut message) {
+                sent.push((name, destination, message.clone()));
+            }
+        }
+        for (from, destination, bytes) in sent {
+            for member in &mut self.members {
+                let to = member.replicator.config().member;
+                let meant = destination == Destination::All || destination == Destination::One(to);
+                if to != from && meant && passes(from.0, to.0, destination) {
+                    // Members of another epoch are refused.
+                    let ends = &mut member.ends;
+                    let _ = member.replicator.handle(now, from, LIFE, &bytes, ends);
+                }
+            }
+        }
+    }
+
+    /// Some milliseconds of what passes, with everybody's driver at work.
+    fn run(&mut self, millis: u64, passes: impl Fn(u16, u16, Destination) -> bool) {
+        for _ in 0..millis {
+            self.now = Time(self.now.0 + 1_000);
+            self.exchange(&passes);
+            for name in 1..=self.members.len() as u16 {
+                self.drive(name);
+            }
+        }
+    }
+
+    /// A member's driver: what came is applied, images are walked for and joined.
+    fn drive(&mut self, name: u16) {
+        let now = self.now;
+        let Member {
+            replicator,
+            ends,
+            walks,
+            walked_for,
+            image_parts,
+            holds_back,
+        } = self.of(name);
+        for (from, walk) in std::mem::take(&mut ends.0) {
+            if holds_back.contains(&from) {
+                ends.0.push((from, walk));
+            } else {
+                replicator.image_applied(now, from, walk, &mut Ends::default());
+            }
+        }
+        while let Some(event) = replicator.poll_event() {
+            match event {
+                Event::Laggard { member, walk, .. } => {
+                    walks.retain(|(known, ..)| *known != member);
+                    walks.push((member, walk, *image_parts));
+                    walked_for.push(member);
+                }
+                Event::CaughtUp { member, .. } => walks.retain(|(known, ..)| *known != member),
+                Event::Ended {
+                    member,
+                    incarnation,
+                } => replicator.ended_applied(now, member, incarnation),
+                _ => {}
+            }
+        }
+        walks.retain_mut(|(member, walk, left)| {
+            while *left > 0
+                && replicator
+                    .submit_image(now, *member, *walk, b"entries")
+                    .is_ok()
+            {
+                *left -= 1;
+            }
+            if *left == 0 {
+                let _ = replicator.finish_image(now, *member, *walk, ImageKind::Changes);
+            }
+            *left > 0
+        });
+        let known = replicator.progress().members().iter();
+        let received: Vec<_> = known.map(|other| (other.member, other.received)).collect();
+        for (member, sequence) in received {
+            replicator.applied(now, member, sequence);
+        }
+    }
+
+    /// Whether that member calls all lives that ended closed.
+    fn all_closed(&mut self, member: u16) -> bool {
+        let mut ended = self.of(member).replicator.ended();
+        ended.all(|ended| ended.closed)
+    }
+}
+
+/// A survivor has something loose of the dead and walks for the other, whose word does not come back: it is given up, walked for
+/// anew, and heard again in the middle of that. Also the test of the planted bug `OwedImageForgotten`.
+pub(crate) fn an_owed_image_goes_on_when_its_member_is_heard_again() {
+    const DEAD: u16 = 1;
+    const SERVER: u16 = 2;
+    const SERVED: u16 = 3;
+    let mut cluster = Cluster::new(3, LONG_IMAGE);
+    cluster.run(50, |_, _, _| true);
+    cluster.group(DEAD, None);
+    cluster.group(DEAD, Some(SERVER));
+    cluster.install(2, &[SERVER, SERVED]);
+    let both = |from: u16, to: u16, _: Destination| from != DEAD && to != DEAD;
+    let one_way = |from: u16, to: u16, _: Destination| (from, to) == (SERVER, SERVED);
+    for _ in 0..100 {
+        cluster.exchange(both);
+        cluster.now = Time(cluster.now.0 + 1_000);
+        let server = &mut cluster.of(SERVER).replicator;
+        if server.counters().walks_begun > 0 {
+            break;
+        }
+    }
+    cluster.group(SERVED, Some(SERVER));
+    // The last that comes of it is a group, which is applied late. Then its word stops, and the server's log fills with what it does not acknowledge.
+    let silent_after = cluster.of(SERVER).replicator.config().silent_after;
+    cluster.now = cluster.now + silent_after + silent_after;
+    for _ in 0..8 {
+        let now = cluster.now;
+        let server = &mut cluster.of(SERVER).replicator;
+        let sequence = server.head() + 1;
+        let _ = server.submit(now, sequence, b"group");
+        cluster.exchange(one_way);
+        cluster.now = Time(cluster.now.0 + 1_000);
+    }
+    let standing = |cluster: &mut Cluster| {
+        let server = &cluster.of(SERVER).replicator;
+        let served = server.progress().member(MemberId(SERVED));
+        served.map(|served| served.standing)
+    };
+    assert_eq!(standing(&mut cluster), Some(Standing::Absent));
+    // Something happens at the server, so that it judges again who lacks what: the walk begins anew, and a window of it goes.
+    cluster.run(5, one_way);
+    let server = &cluster.of(SERVER).replicator;
+    assert_eq!(server.counters().walks_begun, 2);
+    assert!(!cluster.of(SERVER).walks.is_empty(), "most is still to go");
+    // Then the way is good in both directions. What it says first is what it has of the stream: of the image its word was lost once more.
+    let acknowledges = |from: u16, to: u16, destination: Destination| {
+        both(from, to, destination) && (from == SERVER || destination == Destination::All)
+    };
+    cluster.run(25, acknowledges);
+    cluster.run(200, both);
+    assert_eq!(standing(&mut cluster), Some(Standing::Current));
+    for member in [SERVER, SERVED] {
+        let ended: Vec<_> = cluster.of(member).replicator.ended().collect();
+        assert!(cluster.all_closed(member), "at {member}: {ended:?}");
+    }
+    assert!(cluster.of(SERVER).walks.is_empty());
+}
+
+#[test]
+fn an_image_that_is_owed_goes_on_when_its_member_is_heard_again() {
+    an_owed_image_goes_on_when_its_member_is_heard_again();
+}
