@@ -68,6 +68,11 @@ asterism_mutant::planted! {
     /// Who was silent and is served from the log again is sent no more of the image that it is owed of a life that ended (opnsense#3932:
     /// a resync that is broken off and never done).
     OwedImageForgotten,
+    /// Whose holdings an image contains counts in a later epoch too, in which the same members hold more: two replicas call
+    /// each other equal, and are not.
+    OldHoldingsCount,
+    /// What a whole image brought of a member that dies, beyond its stream, is passed on by nobody once its server has died too.
+    JoinedImageForgotten,
     /// Once an epoch leaves a member out it does not count for stability any more, though others may still bring what it
     /// wrote (RULES 14: the removed returns).
     StableWithoutTheDead,

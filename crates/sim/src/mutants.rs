@@ -44,7 +44,9 @@ pub struct Verdict {
 /// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number: the tests of the protocol core find them
 /// (`crates/placement/tests/membership`, where members die by the dozen, and `.../replicated`). Those of relays that only cost time or bytes the tests
 /// of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 14] = [
+const IN_THE_CORE: [placement::Mutant; 16] = [
+    placement::Mutant::OldHoldingsCount,
+    placement::Mutant::JoinedImageForgotten,
     placement::Mutant::OwedImageForgotten,
     placement::Mutant::ShutWindowNotProbed,
     placement::Mutant::RepairsWholeRuns,

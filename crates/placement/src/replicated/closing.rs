@@ -8,10 +8,13 @@
 //! survivor also reports whose holdings its own contains by now. It is *whole* when that is everybody's; when all members
 //! of the epoch are, and what they committed before is applied here, the stream is *closed*: everything of it is stable.
 //!
-//! A new epoch begins the reports anew: who died may have had something, and who joins may have got something from it. What
-//! was closed stays so, and settles it for whoever has not heard the last reports: all members of the epoch were whole, and
+//! A new epoch begins the reports anew: who died may have had something, and who joins may have got something from it. Whose
+//! holdings an image contains was said of the epoch in which it began: in the next it counts for nothing, and what the image brings
+//! is loose once its server cannot be asked. So is at once what an image brought of a stream beyond its groups, when its life ends.
+//! What was closed stays so, and settles it for whoever has not heard the last reports: all members of the epoch were whole, and
 //! whoever joined since was served by one of them.
 
+use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId};
 
 /// How many ended lives are remembered; the oldest that is closed goes first.
@@ -53,6 +56,8 @@ pub(super) struct Closing {
     pub(super) settled: bool,
     /// A member that is not done asked how far this one is.
     pub(super) asked: bool,
+    /// An image was joined of which nobody said whose holdings it contains. Its server holds all of it in this epoch.
+    unnamed: bool,
 }
 
 /// A member of the epoch, while it is judged who has to walk for whom.
@@ -84,6 +89,7 @@ impl Closing {
             closed: false,
             settled: false,
             asked: false,
+            unnamed: false,
         }
     }
 
@@ -98,7 +104,7 @@ impl Closing {
         self.walked = 0;
         if !self.settled {
             // What came from others by now has no name but this member's.
-            self.own.loose |= half_image || self.own.of & !(1 << me) != 0;
+            self.own.loose |= half_image || self.unnamed || self.own.of & !(1 << me) != 0;
             self.own.of = 1 << me;
             self.whole = false;
         }
@@ -122,6 +128,11 @@ impl Closing {
     /// An image was joined that contains the holdings of these members.
     pub(super) fn join(&mut self, of: u64) {
         self.own.of |= of;
+    }
+
+    /// An image was joined, and it was not said whose holdings it contains.
+    pub(super) fn join_unnamed(&mut self) {
+        self.unnamed = !mutant::active(Mutant::JoinedImageForgotten);
     }
 
     /// It was closed in an earlier epoch, another member says.

@@ -58,6 +58,7 @@ impl Replicator {
                 });
             if stays {
                 peer.incarnation = peer.incarnation.or(named.flatten());
+                peer.begin_epoch();
                 self.progress.members[index].incarnation = peer.incarnation;
             } else if self.present[index] || named.is_some() {
                 self.replace(seat, named, deliver);
@@ -141,6 +142,9 @@ impl Replicator {
             return;
         };
         self.counters.lives_ended += 1;
+        let beyond = self.image_at.is_some()
+            && old.may_be_exceeded()
+            && !mutant::active(Mutant::JoinedImageForgotten);
         let (prefix, highest, missing) =
             old.inbound.close(incarnation, &mut self.counters, deliver);
         self.counters.groups_skipped += missing;
@@ -153,7 +157,7 @@ impl Replicator {
         };
         let half = old.inbound_image.unjoined && !mutant::active(Mutant::HalfImageForgotten);
         self.half_images |= half;
-        self.remember_ended(member, incarnation, (prefix, loose || half));
+        self.remember_ended(member, incarnation, (prefix, loose || half || beyond));
         self.push_event(
             member,
             Event::Ended {

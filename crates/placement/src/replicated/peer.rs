@@ -142,6 +142,27 @@ impl Peer {
         }
     }
 
+    /// Another epoch, in which it goes on: whose holdings are in what is walked for it, or by it, was said of the epoch before. What
+    /// they hold now may be more.
+    pub(super) fn begin_epoch(&mut self) {
+        if mutant::active(Mutant::OldHoldingsCount) {
+            return;
+        }
+        self.inbound_image.held.clear();
+        if let Some(outbound) = &mut self.outbound {
+            outbound.held.clear();
+            outbound.named = 0;
+        }
+    }
+
+    /// Whether an image, if one came, may have brought more of its stream than came as groups. What it brought was committed before
+    /// it came, so below the head that the member names once it has heard what was sent here afterwards. Clocks, which may step, have
+    /// no part in that.
+    pub(super) fn may_be_exceeded(&self) -> bool {
+        let received = self.inbound.received();
+        self.head_since_image.is_none_or(|head| head > received)
+    }
+
     /// Groups go to it for the first time.
     pub(super) fn sends(&mut self, now: Time) {
         self.unechoed.sent(now);

@@ -142,8 +142,14 @@ impl Replicator {
         }
     }
 
-    /// An image contains these holdings.
+    /// An image contains these holdings, and of other lives nobody knows what.
     pub(super) fn join_held(&mut self, all: &[Held]) {
+        for closing in &mut self.closings {
+            let names = |held: &Held| closing.is(held.member, held.incarnation);
+            if !all.iter().any(names) {
+                closing.join_unnamed();
+            }
+        }
         for held in all {
             let of = self.names_bits(&held.of);
             if let Some(place) = self.closing_of(held.member, held.incarnation) {

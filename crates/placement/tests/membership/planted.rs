@@ -4,11 +4,12 @@
 use asterism_placement::mutant::{self, Mutant};
 
 use crate::owed;
-use crate::scenarios::half_an_image_is_passed_on;
 use crate::world::World;
 
 /// The planted bugs that only a change of membership shows.
-const OF_MEMBERSHIP: [Mutant; 8] = [
+const OF_MEMBERSHIP: [Mutant; 10] = [
+    Mutant::OldHoldingsCount,
+    Mutant::JoinedImageForgotten,
     Mutant::OwedImageForgotten,
     Mutant::ClosesAlone,
     Mutant::CutBeforeConfirmed,
@@ -27,11 +28,19 @@ fn every_planted_bug_is_found() {
         let killed = (0..400).find_map(|seed| {
             let run = std::panic::catch_unwind(|| match planted {
                 Mutant::HalfImageForgotten => {
-                    half_an_image_is_passed_on();
+                    owed::a_part_of_an_owed_image_is_passed_on();
                     Ok(())
                 }
                 Mutant::OwedImageForgotten => {
                     owed::an_owed_image_goes_on_when_its_member_is_heard_again();
+                    Ok(())
+                }
+                Mutant::OldHoldingsCount => {
+                    owed::what_an_image_contains_is_of_the_epoch_in_which_it_began();
+                    Ok(())
+                }
+                Mutant::JoinedImageForgotten => {
+                    owed::what_an_image_brought_of_the_dead_is_passed_on();
                     Ok(())
                 }
                 _ => World::new(seed).run().map(|_| ()),

@@ -45,7 +45,8 @@ fn all_arrives(from: &mut Replicator, to: &mut Replicator, now: Time) {
 
 /// One member fell off the log of another, got the first part of its image, and that one died: what is in the part may be
 /// known to nobody else, so whoever got it walks for the third.
-pub(crate) fn half_an_image_is_passed_on() {
+#[test]
+fn a_part_of_an_image_is_passed_on() {
     let [mut dying, mut served, mut third] = MEMBERS.map(replicator);
     let mut now = Time(1_000);
     all_arrives(&mut served, &mut dying, now);
@@ -96,11 +97,6 @@ pub(crate) fn half_an_image_is_passed_on() {
         }
     }
     assert!(walked, "part of an image stayed where it was");
-}
-
-#[test]
-fn a_part_of_an_image_is_passed_on() {
-    half_an_image_is_passed_on();
 }
 
 /// A member that joins is alone once the one that was to let it in is gone, or from the start; then another joins it.

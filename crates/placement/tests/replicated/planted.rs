@@ -11,7 +11,9 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 25] = [
+const ELSEWHERE: [Mutant; 27] = [
+    Mutant::OldHoldingsCount,
+    Mutant::JoinedImageForgotten,
     Mutant::OwedImageForgotten,
     Mutant::AppliedByFirstInstance,
     Mutant::WalkNotRestarted,

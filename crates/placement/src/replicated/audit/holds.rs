@@ -19,12 +19,9 @@ impl Replicator {
     /// image or of a life that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
         let open = self.closings.iter().any(|closing| !closing.closed);
-        // What an image brought of a member's stream was committed before it came, so below the head that the member names once
-        // it has heard what was sent here afterwards. Clocks, which may step, have no part in that.
         let beyond = |seat: usize| {
             let peer = &self.peers[seat];
-            let reaches = |head: u64| head > peer.inbound.received();
-            self.present[self.index(seat)] && peer.head_since_image.is_none_or(reaches)
+            self.present[self.index(seat)] && peer.may_be_exceeded()
         };
         let half = self.image_at.is_some()
             && (0..self.peers.len()).any(beyond)
