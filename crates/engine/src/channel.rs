@@ -72,7 +72,8 @@ pub enum ChannelEvent {
 }
 
 /// Bytes that wait for room in the ring to the instances, at most. Beyond them nothing more is taken from
-/// other members until instances catch up: they will send it again.
+/// other members until instances catch up: they will send it again. What the host's instances write waits in their rings, and
+/// they read no ports once these are full.
 pub const BACKLOG_BYTES_MAX: usize = 64 << 20;
 /// Records taken from one instance in a turn at most.
 const UP_RECORDS_PER_TURN: usize = 1024;
@@ -96,7 +97,7 @@ pub struct ChannelTally {
     pub refused_backlog: u64,
     /// Records that found the ring to the instances full and waited in memory.
     pub backlogged: u64,
-    /// Turns in which an instance's groups waited for room in the log.
+    /// Turns in which an instance's groups waited for room in the log, or for siblings that are too far behind.
     pub held_by_log: u64,
     /// Events that did not fit the queue.
     pub events_lost: u64,
@@ -145,6 +146,7 @@ pub struct StateChannel {
     /// Where members have sites: what this one does as a relay, and copies for other sites.
     sites: Option<Box<Sites>>,
     accepted: AcceptedKeys,
+    backlog_bytes_max: usize,
     events: VecDeque<ChannelEvent>,
     tally: ChannelTally,
 }
@@ -204,6 +206,7 @@ impl StateChannel {
             pads: false,
             sites,
             accepted: AcceptedKeys::default(),
+            backlog_bytes_max: BACKLOG_BYTES_MAX,
             events: VecDeque::with_capacity(EVENTS_MAX),
             tally: ChannelTally::default(),
         }
@@ -228,7 +231,7 @@ impl StateChannel {
 
     /// Whether instances are too far behind to be given more; counted.
     fn has_no_room(&mut self) -> bool {
-        let is_full = self.outlet.backlog_bytes() > BACKLOG_BYTES_MAX;
+        let is_full = self.outlet.backlog_bytes() > self.backlog_bytes_max;
         self.tally.refused_backlog += u64::from(is_full);
         is_full
     }
@@ -394,6 +397,12 @@ impl StateChannel {
         self.extra_frames = frames;
     }
 
+    /// Has so many bytes wait for room in the ring to the instances at most, in place of [`BACKLOG_BYTES_MAX`]: for tests of what
+    /// happens at the bound.
+    pub fn set_backlog_bytes_max(&mut self, bytes: usize) {
+        self.backlog_bytes_max = bytes;
+    }
+
     /// What happened, for the log.
     pub fn poll_event(&mut self) -> Option<ChannelEvent> {
         self.events.pop_front()
@@ -467,8 +476,15 @@ impl StateChannel {
     /// Takes one record of an instance; false if there is none that can be taken now.
     fn take_one(&mut self, now: Time, number: usize) -> bool {
         let siblings = self.lanes.len() > 1 && !mutant::active(Mutant::SiblingSkipped);
+        // What one writes its siblings are given too: while one of them stands still the others wait. It reads its ring before
+        // anything else when it goes on, and needs nothing that they have left to say for that.
+        let is_full = siblings && self.outlet.backlog_bytes() > self.backlog_bytes_max;
         let lane = &mut self.lanes[number];
         if let Some(sequence) = lane.held {
+            if is_full {
+                self.tally.held_by_log += 1;
+                return false;
+            }
             match self.replicator.submit(now, sequence, &lane.held_bytes) {
                 Ok(()) => {
                     lane.held = None;
@@ -504,6 +520,12 @@ impl StateChannel {
             return false;
         };
         match up {
+            Up::Group { sequence, bytes } if is_full => {
+                held_bytes.clear();
+                held_bytes.extend_from_slice(bytes);
+                *held = Some(sequence);
+                return false;
+            }
             Up::Group { sequence, bytes } => match self.replicator.submit(now, sequence, bytes) {
                 Ok(()) if siblings => {
                     let down = Down::Group {

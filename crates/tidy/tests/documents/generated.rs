@@ -268,7 +268,7 @@ fn bounds() -> String {
         (
             "bytes that wait for slow instances",
             BACKLOG_BYTES_MAX.to_string(),
-            "datagrams are not taken; they come again",
+            "datagrams are not taken, they come again; the host's own groups wait, and its ports (`held_by_log`)",
         ),
         (
             "datagrams that wait for the kernel",
