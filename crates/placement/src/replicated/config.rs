@@ -59,7 +59,8 @@ pub struct Config {
     /// bytes on. Sane: 8 MiB; a second of writes. Bound: 4 x [`GROUP_BYTES_MAX`] to [`LOG_BYTES_LIMIT`]. Reserved at the
     /// start, rounded up to a power of two.
     pub log_bytes_max: usize,
-    /// Own groups kept until all acknowledged them. Sane: 262,144. Bound: 4 to [`GROUPS_LIMIT`]. Costs 8 bytes each.
+    /// Own groups kept until all acknowledged them. Sane: 262,144. Bound: 4 to [`GROUPS_LIMIT`]. Costs 16 bytes each, for
+    /// so many rounded up to a power of two.
     pub log_groups_max: usize,
     /// How far above the received prefix of an origin a group may be and still be kept. What is further is dropped,
     /// counted, and repaired later. Sane: 16,384. Bound: 64 to [`GROUPS_LIMIT`]. The same at all members: a sender

@@ -110,6 +110,9 @@ counters! {
     gaps_lacking_at_relay,
     /// Gaps that the origin heard of because the relay was silent.
     gaps_unanswered,
+    /// Runs of groups that a member of the own site asked this one for, which has not got them, and that it was not told so for want
+    /// of room: to it this member was silent.
+    lacks_unsaid,
     /// Times that accumulators began to keep changes back because the path was congested.
     coalescing_begun,
     /// Windows in which they did so that an acknowledgement closed.

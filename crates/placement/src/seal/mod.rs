@@ -15,8 +15,8 @@
 //! session is made anew, no (key, nonce) pair repeats, and what was opened under one key does not open again under
 //! another.
 //!
-//! The AEAD is AES-256-GCM of the `aes-gcm` crate: pure Rust, AES and carry-less multiplication instructions where the
-//! processor has them (found at run time), constant-time software where not.
+//! The AEAD is AES-256-GCM of the `ring` crate: AES and carry-less multiplication instructions where the processor has
+//! them (found at run time), constant-time software where not.
 //!
 //! # What it does not do
 //!

@@ -25,7 +25,7 @@ const TRIES: u8 = 2;
 const SILENCES_MAX: u32 = 4;
 /// How long that is.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Runs that wait to be told that this member has them not, at most. Beyond them it is silent.
+/// Runs that wait to be told that this member has them not, at most. Beyond them it is silent, and counts (`lacks_unsaid`).
 const LACKING_MAX: usize = 64;
 /// Runs of groups that are remembered of a message, for the relay to find it by. What else it brings the origin repairs.
 pub(super) const BROUGHT_MAX: usize = 8;
@@ -132,10 +132,13 @@ impl Replicator {
         let Some(seat) = self.seat(member) else {
             return;
         };
-        if let Some(Routes { asking, .. }) = &mut self.routes
-            && asking.lacking.len() < LACKING_MAX
-        {
+        let Some(Routes { asking, .. }) = &mut self.routes else {
+            return;
+        };
+        if asking.lacking.len() < LACKING_MAX {
             asking.lacking.push_back((seat, asked));
+        } else {
+            self.counters.lacks_unsaid += 1;
         }
     }
 
@@ -509,6 +512,21 @@ mod tests {
             2,
             "it answers: it is asked as ever"
         );
+    }
+
+    #[test]
+    fn what_there_is_no_room_to_tell_is_counted() {
+        let mut hosts = Hosts::new();
+        let relay = &mut hosts.hosts[1];
+        for sequence in 1..=LACKING_MAX as u64 + 3 {
+            let asked = Asked {
+                origin: MemberId(0),
+                first: sequence,
+                last: sequence,
+            };
+            relay.lacks(MemberId(2), asked);
+        }
+        assert_eq!(relay.counters().lacks_unsaid, 3);
     }
 
     #[test]
