@@ -1,4 +1,5 @@
-//! What waits in memory for an instance that stands still is bounded, whoever wrote it.
+//! What a state channel keeps for instances and members that stand still ends: memory is bounded, whoever wrote it, and walks stop
+//! when nobody takes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +7,14 @@ use std::time::Duration;
 use asterism_engine::frame::FramePool;
 use asterism_engine::link::Network;
 use asterism_engine::port::{MemoryPort, Port};
-use asterism_engine::{Cluster, HostConfig, host};
+use asterism_engine::{BACKLOG_BYTES_MAX, Cluster, HostConfig, host};
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason, Value,
     Verdict, Wire, build, state,
 };
+use asterism_placement::replicated::Roster;
 use asterism_placement::seal::ClusterKey;
-use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
+use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_state::ObjectSettings;
 
 /// Keeps much for each source.
@@ -75,6 +77,7 @@ fn cluster(backlog_bytes_max: usize) -> Cluster<Hoard> {
         config.instances = 2 - name.0;
         config.up_ring_bytes = 128 << 10;
         config.down_ring_bytes = 128 << 10;
+        config.replica.log_groups_max = 1_024;
         let (mut channel, parts) = host(config, Time::ZERO).expect("a good configuration");
         channel.set_backlog_bytes_max(backlog_bytes_max);
         let start = |parts: asterism_engine::InstanceParts| {
@@ -132,4 +135,39 @@ fn what_siblings_write_waits_in_their_rings_while_an_instance_stands_still() {
     for instance in members.flat_map(|member| &member.instances) {
         assert_eq!(instance.state().seen.len(), usize::from(SOURCES));
     }
+}
+
+#[test]
+fn who_walks_for_a_life_that_an_epoch_ends_stops_walking() {
+    const SOURCES: u16 = 4_000;
+    let mut cluster = cluster(BACKLOG_BYTES_MAX);
+    cluster.run_until(Time::from_micros(500_000));
+    cluster.set_paused(1, true);
+    let mut written = 0;
+    while written < SOURCES {
+        written += u16::from(cluster.inject(0, 0, PortNumber(0), &packet(written)));
+        cluster.run_until(cluster.now() + Duration::from_micros(500));
+    }
+    cluster.set_paused(1, false);
+    let under_way = |cluster: &Cluster<Hoard>| {
+        let (is_under_way, _) = cluster.members()[0].instances[0].image_under_way();
+        is_under_way
+    };
+    let until = cluster.now() + Duration::from_secs(5);
+    while !under_way(&cluster) {
+        cluster.run_until(cluster.now() + Duration::from_micros(50));
+        assert!(
+            cluster.now() < until,
+            "the paused one did not fall off the log"
+        );
+    }
+    let roster = Roster {
+        epoch: Epoch(2),
+        members: vec![(MemberId(0), Some(Incarnation(5)))],
+        dealing: Vec::new(),
+    };
+    cluster.set_paused(1, true);
+    cluster.install(0, &roster).expect("a good roster");
+    cluster.run_until(cluster.now() + Duration::from_millis(100));
+    assert!(!under_way(&cluster), "nobody takes what it walks for");
 }

@@ -47,7 +47,15 @@ impl StateChannel {
                     lane.images_applied.retain(|&(from, _)| from != member);
                 }
                 self.images.retain(|&(from, _)| from != member);
-                self.walks.retain(|walk| walk.member != member);
+                let outlet = &mut self.outlet;
+                self.walks.retain(|known| {
+                    let goes_on = known.member != member;
+                    if !goes_on {
+                        let walk = known.walk;
+                        outlet.push(&Down::StopWalk { member, walk });
+                    }
+                    goes_on
+                });
             }
         }
         let named = roster

@@ -37,7 +37,9 @@ impl StateChannel {
                         known.parts.pop_front();
                     }
                     Err(ImageError::Busy) => break,
+                    // Whom it was for is silent, or its life ended: nobody takes more of it.
                     Err(_) => {
+                        self.outlet.push(&Down::StopWalk { member, walk });
                         over = true;
                         break;
                     }

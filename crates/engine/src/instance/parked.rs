@@ -119,7 +119,7 @@ impl<F: NetworkFunction> Instance<F> {
     #[cold]
     pub(super) fn retry(&mut self) {
         let count = self.parking.begin_pass();
-        // Those that were kept before a first fragment's turn came are called once more in the next pass.
+        // Those that were kept before a first fragment's turn came, or before there was room, are called in the next pass.
         let mut more_news = false;
         for _ in 0..count {
             let Some((mut parked, is_held)) = self.parking.next() else {
@@ -137,6 +137,8 @@ impl<F: NetworkFunction> Instance<F> {
                 continue;
             }
             if !ready || !self.has_log_room() {
+                // For want of room alone: what made it ready is news until then.
+                more_news |= ready;
                 self.parking.keep(parked);
                 continue;
             }
@@ -166,5 +168,107 @@ impl<F: NetworkFunction> Instance<F> {
         self.tally.parked = self.parking.len();
         self.news = more_news && !self.parking.is_empty();
         self.commit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use asterism_function::{Ask, Builder, Late, Map, Verdict, build, state};
+    use asterism_placement::Time;
+    use asterism_state::{Absence, ObjectSettings, OriginName};
+
+    use super::*;
+    use crate::exchange::{Down, Round};
+    use crate::frame::FramePool;
+    use crate::instance::{Exchange, InstanceParts, Words};
+    use crate::ring::ByteRing;
+
+    /// Asks for an entry that nobody wrote.
+    struct Asks;
+
+    #[state]
+    struct Entries {
+        entries: Map<u32, ()>,
+    }
+
+    impl NetworkFunction for Asks {
+        type State = Entries;
+        fn state(&self, builder: &Builder) -> Entries {
+            Entries {
+                entries: builder.table("entries", 64, &[5]),
+            }
+        }
+        fn packet(&self, ask: Ask<'_, Entries>) -> Result<Verdict, Late> {
+            ask.entries.contains(&1)?;
+            Ok(Verdict::Consumed)
+        }
+    }
+
+    fn packet() -> Vec<u8> {
+        let flow = asterism_function::Flow4 {
+            source: [10, 0, 0, 1].into(),
+            destination: [192, 0, 2, 1].into(),
+            source_port: 1_000,
+            destination_port: 53,
+            protocol: 17,
+        };
+        let mut bytes = vec![0; 128];
+        let length = build::flow4(&flow, b"payload", &mut bytes).expect("room");
+        bytes.truncate(length);
+        bytes
+    }
+
+    #[test]
+    fn news_for_which_there_was_no_log_room_is_news_when_there_is() {
+        let (up, mut reader) = ByteRing::new(128 << 10).expect("memory for a ring");
+        let (mut writer, down) = ByteRing::new(128 << 10).expect("memory for a ring");
+        let mut parts = InstanceParts::alone(1);
+        parts.identity.members = vec![parts.identity.own.member, 7];
+        parts.exchange = Some(Exchange {
+            up,
+            down,
+            committed: Arc::new(AtomicU64::new(0)),
+            written: 0,
+            round: Arc::new(Round::default()),
+            words: Words::new(),
+        });
+        let settings = ObjectSettings {
+            absence: Absence::Wait { us: 500_000 },
+            ..ObjectSettings::REPLICATED
+        };
+        let pool = FramePool::new(16).expect("memory for frames");
+        let mut instance = parts.start(Arc::new(Asks), move |_| settings, pool, Vec::new());
+        assert!(instance.inject(Time::from_micros(1_000), PortNumber(0), &packet()));
+        assert_eq!(instance.tally().parked, 1);
+        // The log is full when it becomes known that all others wrote by then is here.
+        while instance.has_log_room() {
+            let exchange = instance.exchange.as_mut().expect("a host of several");
+            let group = Up::Group {
+                sequence: 1,
+                bytes: &[0; 1_000],
+            };
+            group.push(&mut exchange.up).expect("room");
+        }
+        let progress = Down::Progress {
+            origin: OriginName {
+                member: 7,
+                incarnation: 1,
+            },
+            received: 0,
+            stable: 0,
+            covered_us: 1_500,
+        };
+        progress.push(&mut writer).expect("room");
+        writer.publish();
+        instance.turn(Time::from_micros(2_000));
+        assert_eq!((instance.tally().parked, instance.is_behind()), (1, false));
+        while reader.next().is_some() {}
+        reader.release();
+        instance.turn(Time::from_micros(2_100));
+        let tally = instance.tally();
+        assert_eq!((tally.parked, tally.consumed), (0, 1));
     }
 }

@@ -186,7 +186,10 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 Some(Down::Closed { origin }) => {
                     self.news = true;
-                    self.learn(origin, u64::MAX, 0);
+                    // How far its place is covered is said of the life there now, or by `set_closed` if there is none.
+                    if let Some(slot) = self.context.origin(origin) {
+                        self.context.set_stable(slot, u64::MAX);
+                    }
                     self.context.set_closed(origin);
                 }
                 Some(Down::Ready) => {
@@ -501,7 +504,7 @@ mod tests {
     use asterism_state::ObjectSettings;
 
     use super::*;
-    use crate::exchange::Round;
+    use crate::exchange::{Round, write_lives};
     use crate::frame::FramePool;
     use crate::instance::{InstanceParts, Words};
     use crate::ring::ByteRing;
@@ -562,6 +565,48 @@ mod tests {
             }
             assert_eq!(instance.tally().image_parts_applied, 64);
         }
+    }
+
+    #[test]
+    fn a_life_that_is_closed_says_nothing_of_how_far_the_next_one_is_covered() {
+        let (up, _reader) = ByteRing::new(1 << 16).expect("memory for a ring");
+        let (mut writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
+        let mut parts = InstanceParts::alone(1);
+        parts.identity.members = vec![parts.identity.own.member, 7];
+        parts.exchange = Some(Exchange {
+            up,
+            down,
+            committed: Arc::new(AtomicU64::new(0)),
+            written: 0,
+            round: Arc::new(Round::default()),
+            words: Words::new(),
+        });
+        let mut instance = instance(parts, ObjectSettings::REPLICATED);
+        let life = |incarnation| OriginName {
+            member: 7,
+            incarnation,
+        };
+        let lives = write_lives([life(2)].into_iter());
+        let epoch = Down::Epoch { lives: &lives };
+        epoch.push(&mut writer).expect("room");
+        let progress = Down::Progress {
+            origin: life(2),
+            received: 3,
+            stable: 0,
+            covered_us: 500,
+        };
+        progress.push(&mut writer).expect("room");
+        let closed = Down::Closed { origin: life(1) };
+        closed.push(&mut writer).expect("room");
+        writer.publish();
+        instance.turn(Time::from_micros(1_000));
+        assert!(!instance.is_behind());
+        assert!(instance.context.covers(Some(1), 500));
+        let known = instance.context.applied_through();
+        assert!(
+            known.contains(&(life(1), u64::MAX)),
+            "all have all of it: {known:?}"
+        );
     }
 
     #[test]
