@@ -251,6 +251,15 @@ impl Builder {
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
 
+    /// As [`Builder::vector`], of this instance alone wherever other objects live: for sums that follow from an object that is
+    /// shared itself, as of what [`Table::on_turn`] tells. It is not told, compared or saved.
+    pub fn own_vector(&self, name: &str, length: u32) -> crate::Vector {
+        let (object, mut settings) = self.object(name);
+        (settings.logged, settings.audited) = (false, false);
+        self.note(&settings, &[by_hand("own vector", 0)], &[length.into()]);
+        crate::Vector::new(self.context.clone(), object, settings, length)
+    }
+
     /// A sketch of a sum for each of any number of keys: one is too large by more than `error` × all that was added with a
     /// probability of `doubt`. Both lie between 0 and 1.
     pub fn count_min<K: crate::Key>(

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Bloom, Builder, Context, CountMin, CountingBloom, Identity, ObjectSettings, OriginName,
-    Sequencer, Since, State, Vector, hash, state,
+    Bloom, Builder, Context, CountMin, CountingBloom, Identity, Map, ObjectSettings, OriginName,
+    Sequencer, Since, Single, State, Sweep, Vector, hash, state,
 };
 
 use by_hand::{groups, image};
@@ -168,6 +168,81 @@ fn what_is_added_later_counts_at_once_and_is_told_once() {
             assert_eq!(member.state.loads.get(2), Ok(4));
         }
         assert_eq!(one.state.digests(), other.state.digests());
+    }
+}
+
+/// Rows that come and end by own and others' writes, counted in a vector that nobody is told of.
+#[test]
+fn what_a_table_turns_is_counted_by_each_replica_for_itself() {
+    #[state]
+    struct Counted {
+        rows: Map<u32, ()>,
+        counts: Vector,
+    }
+    let host = |place: u16| {
+        let identity = Identity {
+            own: OriginName {
+                member: place,
+                incarnation: 1,
+            },
+            members: vec![0, 1],
+            lane: (0, 1),
+        };
+        let sequencer = Sequencer::Own(Cell::new(0));
+        let context = Rc::new(Context::new(identity, sequencer, 5, vec![]));
+        context.set_now(0, 100);
+        let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
+        let mut rows = builder.table("rows", 64, &[10]);
+        let counts = builder.own_vector("counts", 2);
+        let later = counts.later();
+        rows.on_turn(move |row: &Single<u32>, lives| {
+            later.add(row.0 % 2, if lives { 1 } else { -1 });
+        });
+        (context, Counted { rows, counts })
+    };
+    let (mut one, mut other) = (host(0), host(1));
+    let tell = |from: &mut (Rc<Context>, Counted), to: &mut (Rc<Context>, Counted)| {
+        let name = from.0.identity().own;
+        for (sequence, bytes) in groups(&mut from.1, &from.0) {
+            assert!(to.1.apply(&to.0, name, sequence, &bytes).is_ok());
+        }
+    };
+    let counts = |host: &(Rc<Context>, Counted)| [0, 1].map(|place| host.1.counts.get(place));
+    let insert = |host: &mut (Rc<Context>, Counted), key| {
+        let vacancy = host.1.rows.vacancy().expect("not late").expect("room");
+        host.1.act().rows.insert(vacancy, key, ());
+    };
+    for key in 0..5 {
+        insert(&mut one, key);
+        // The same and more, before they hear of one another.
+        insert(&mut other, key);
+        insert(&mut other, key + 10);
+    }
+    assert_eq!(counts(&one), [Ok(3), Ok(2)]);
+    tell(&mut one, &mut other);
+    tell(&mut other, &mut one);
+    for host in [&one, &other] {
+        assert_eq!(counts(host), [Ok(6), Ok(4)]);
+    }
+    assert_eq!(one.1.digests(), other.1.digests());
+    assert!(!image(&one.1, 1_000).is_empty());
+    let mut third = host(1);
+    for part in image(&one.1, 1_000) {
+        let context = third.0.clone();
+        assert!(third.1.apply_image(&context, &part).is_ok());
+    }
+    assert_eq!(counts(&third), [Ok(6), Ok(4)], "of an image too");
+    // Both remove one, and both end the rest.
+    for host in [&mut one, &mut other] {
+        let at = host.1.rows.get(&0).expect("not late").expect("it lives");
+        host.1.act().rows.remove(&at);
+        host.0.set_now(0, 200);
+        host.1.with(0, Sweep { turns: 1 });
+    }
+    tell(&mut one, &mut other);
+    tell(&mut other, &mut one);
+    for host in [&one, &other] {
+        assert_eq!((counts(host), host.1.rows.len()), ([Ok(0), Ok(0)], 0));
     }
 }
 

@@ -112,7 +112,6 @@ impl Pool {
             backend: Endpoint::new(backend.address, backend.port, service.protocol),
             weight: backend.weight,
             drains: backend.drains,
-            // Below zero for a moment: the end of a flow may be heard of before its beginning.
             flows: u64::try_from(flows).unwrap_or(0),
             votes: said.ok().flatten().map(|at| at.value).unwrap_or_default(),
         }

@@ -62,7 +62,7 @@ pub struct BalancerState {
     pub flows: Table<Flow, Connection>,
     /// Which backend a client has, by service and client: of services that keep to it.
     pub kept: Map<(Endpoint, Ipv4Addr), Kept>,
-    /// How many flows each backend has.
+    /// How many flows each backend has: counted of `flows` by each instance for itself, so it is never told and never drifts.
     pub usage: Vector,
     /// What hosts and flows say of backends.
     pub health: Map<Endpoint, Votes>,
@@ -351,9 +351,11 @@ impl NetworkFunction for Balancer {
         let config = &self.config;
         let mut flows = builder.table("flows", config.flows_max, &config.idle.classes());
         let kept = builder.table("kept", config.kept_max, &[config.persistence_s]);
-        let usage = builder.vector("usage", USAGE_PLACES);
+        let usage = builder.own_vector("usage", USAGE_PLACES);
         let later = usage.later();
-        flows.on_end(move |flow: &Flow| later.add(flow.place.into(), -1));
+        flows.on_turn(move |flow: &Flow, lives| {
+            later.add(flow.place.into(), if lives { 1 } else { -1 });
+        });
         let health = builder.table("health", BACKENDS_MAX as u32, &health::IDLE);
         let (fragments, neighbours, errors) =
             tables(builder, config.fragments_max, config.neighbours_max);

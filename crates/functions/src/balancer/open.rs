@@ -121,13 +121,9 @@ impl Balancer {
         };
         let path = Path::ToBackend(flow.mode, flow.backend);
         self.send(ask, path, |act| {
-            if let Some(old) = known {
-                act.usage.add(old.row.place.into(), -1);
-                if old.row != flow {
-                    act.flows.remove(&old);
-                }
+            if let Some(old) = known.filter(|old| old.row != flow) {
+                act.flows.remove(&old);
             }
-            act.usage.add(flow.place.into(), 1);
             let connection = after_request(Connection::new(flow.service), flow.mode, flags);
             if !mutant::active(Mutant::FlowNotKept) {
                 act.flows.insert(vacancy, flow, connection);

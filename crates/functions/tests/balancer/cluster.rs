@@ -116,3 +116,144 @@ fn least_connections_count_all_instances() {
     }
     three.agree();
 }
+
+/// What an instance counts for each of the backends, which is what it holds.
+fn counted(three: &Three, member: usize) -> [i64; 5] {
+    let state = three.state(member);
+    let mut held = [0; 5];
+    state.flows.for_each(|flow, _| {
+        held[usize::from(flow.backend.address.octets()[3] - 10)] += 1;
+    });
+    let place = |number| three.function().usage_place(endpoint_of(number)).unwrap();
+    let counts: Vec<_> = (0..5)
+        .map(|number| state.usage.get(place(number)))
+        .collect();
+    assert_eq!(counts, held.map(Ok));
+    held
+}
+
+/// Nothing is counted once all flows idled out.
+fn all_end(three: &mut Three) {
+    three.advance(20_000);
+    three.idle_out();
+    for member in 0..3 {
+        assert_eq!(counted(three, member), [0; 5]);
+    }
+    three.agree();
+}
+
+/// Both handle a SYN before they hear of one another.
+#[test]
+fn a_flow_that_two_open_within_the_lag_is_counted_once() {
+    let mut three = three(Choice::Hash);
+    for number in 0..20 {
+        let server = goes_to(&mut three, 0, client(number), SYN);
+        assert_eq!(goes_to(&mut three, 1, client(number), SYN), server);
+    }
+    three.exchange();
+    for member in 0..3 {
+        assert_eq!(counted(&three, member).iter().sum::<i64>(), 20);
+    }
+    all_end(&mut three);
+}
+
+/// The same where they choose different backends: the flow has one, and the other one's row counts until it idles out.
+#[test]
+fn a_flow_that_two_deal_to_different_backends_leaves_nothing() {
+    let mut three = three(Choice::LeastConnections);
+    // What each knows alone.
+    for member in 0..2 {
+        for number in 0..3 {
+            goes_to(
+                &mut three,
+                member,
+                client(100 * member as u32 + number),
+                SYN,
+            );
+        }
+    }
+    let differs = |number: &u32| {
+        goes_to(&mut three, 0, client(*number), SYN) != goes_to(&mut three, 1, client(*number), SYN)
+    };
+    let differing = (1_000..1_020).filter(differs).count();
+    assert!(differing > 0);
+    three.exchange();
+    for member in 0..3 {
+        let all = counted(&three, member).iter().sum::<i64>();
+        assert_eq!(all, 6 + 20 + differing as i64);
+    }
+    all_end(&mut three);
+}
+
+/// All used it last in one second, so each of them says that it ended.
+#[test]
+fn a_flow_that_several_end_is_taken_away_once() {
+    let mut three = three(Choice::LeastConnections);
+    for number in 0..20 {
+        let server = goes_to(&mut three, 0, client(number), SYN);
+        three.exchange();
+        goes_to(&mut three, 2, client(number), ACK);
+        answers(&mut three, 1, (server, client(number)), SYN_ACK).unwrap();
+        three.exchange();
+    }
+    all_end(&mut three);
+}
+
+/// It ends at one while another still uses it, and then ends again.
+#[test]
+fn a_flow_that_comes_back_after_its_end_is_counted_again_and_taken_away_again() {
+    let mut three = three(Choice::LeastConnections);
+    let mut backends = Vec::new();
+    for number in 0..20 {
+        backends.push(goes_to(&mut three, 0, client(number), SYN));
+    }
+    three.exchange();
+    three.set_behind(1, 10);
+    three.advance(77);
+    for (number, server) in (0..20).zip(&backends) {
+        assert_eq!(goes_to(&mut three, 1, client(number), SYN), *server);
+    }
+    three.idle_out();
+    let revived = three.state(0).flows.tally().revived;
+    assert_eq!(revived, 20, "ended here, and used there");
+    for member in 0..3 {
+        assert_eq!(counted(&three, member), [4; 5]);
+    }
+    all_end(&mut three);
+}
+
+/// A host dies whose flows others end; and one comes to another backend, as a SYN of two hosts may move it.
+#[test]
+fn deaths_and_moves_leave_nothing() {
+    let mut three = three(Choice::LeastConnections);
+    for number in 0..30 {
+        goes_to(&mut three, number as usize % 3, client(number), SYN);
+    }
+    three.exchange();
+    for member in 0..3 {
+        let finding = Finding {
+            member: member as u16,
+            backend: endpoint_of(2),
+            is_down: true,
+        };
+        three.packet(member, CONTROL, &finding.frame());
+    }
+    three.exchange();
+    for number in 0..30 {
+        for member in [1, 2] {
+            assert_ne!(
+                goes_to(&mut three, member, client(number), SYN),
+                endpoint_of(2)
+            );
+        }
+    }
+    three.kill(0);
+    three.exchange();
+    assert_eq!(counted(&three, 1)[2], 0, "all were moved");
+    assert_eq!(counted(&three, 1), counted(&three, 2));
+    three.advance(20_000);
+    three.idle_out();
+    for member in [1, 2] {
+        assert_eq!(counted(&three, member), [0; 5]);
+    }
+}

@@ -1,10 +1,13 @@
 //! NAT, firewall and balancer, as those who talk through them see them.
 
 use core::net::Ipv4Addr;
+use std::collections::BTreeMap;
 
 use asterism_function::build::Segment;
 use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, TcpFlags};
-use asterism_functions::balancer::{Backend, Balancer, BalancerConfig, Choice, Service as Asked};
+use asterism_functions::balancer::{
+    Backend, Balancer, BalancerConfig, BalancerState, Choice, Service as Asked,
+};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
 use asterism_functions::nat::{
     Filtering, Interface, Nat, NatConfig, PortControl, Prefix, Route, Side,
@@ -330,5 +333,20 @@ impl Service for Balanced {
 
     fn flow(&self, talk: &Talk) -> u64 {
         u64::from(talk.before) << 16 | u64::from(talk.number)
+    }
+
+    /// Each backend's count is that of the flows that are held, however they began, ended and came back.
+    fn mistaken(&self, state: &BalancerState) -> Option<String> {
+        let mut held = BTreeMap::<u32, i64>::new();
+        state.flows.for_each(|flow, _| {
+            *held.entry(flow.place.into()).or_default() += 1;
+        });
+        let counted = |place| state.usage.get(place);
+        let differs = |place: &u32| counted(*place) != Ok(held.get(place).copied().unwrap_or(0));
+        let place = (0..state.usage.len()).find(differs)?;
+        Some(format!(
+            "{:?} flows counted in place {place}, and {held:?} are held",
+            counted(place)
+        ))
     }
 }

@@ -57,6 +57,10 @@ pub(crate) trait Service {
     fn given(&self, talk: &Talk, source: Endpoint, destination: Endpoint) -> Option<(u64, u64)>;
     /// The flow of a client's packet.
     fn flow(&self, talk: &Talk) -> u64;
+    /// What must hold of an instance's state once all is told, if it does not.
+    fn mistaken(&self, _: &<Self::Function as NetworkFunction>::State) -> Option<String> {
+        None
+    }
     /// A packet that must not pass, and the port that it comes by.
     fn attack(&mut self, _: &mut Draws, _: &[Talk]) -> Option<(PortNumber, Vec<u8>)> {
         None
@@ -551,10 +555,10 @@ impl<S: Service> World for Talks<S> {
         true
     }
 
-    fn settles(&mut self, _: &Hosts<S::Function>) -> Result<(), Failure> {
+    fn settles(&mut self, hosts: &Hosts<S::Function>) -> Result<(), Failure> {
         // Of what is still on its way nothing matters any more.
         self.coming.clear();
-        Ok(())
+        self.judge(hosts)
     }
 
     fn roll_call(&mut self, host: usize, next: usize, _: Time, out: &mut Vec<Arrival>) {
@@ -595,7 +599,15 @@ impl<S: Service> World for Talks<S> {
         }
     }
 
-    fn judge(&mut self, _: &Hosts<S::Function>) -> Result<(), Failure> {
+    fn judge(&mut self, hosts: &Hosts<S::Function>) -> Result<(), Failure> {
+        for (at, instance) in hosts.instances() {
+            if let Some(mistake) = self.service.mistaken(instance.state()) {
+                return Err(Failure::new(
+                    "what follows from the state is right",
+                    format!("{at:?}: {mistake}"),
+                ));
+            }
+        }
         Ok(())
     }
 

@@ -393,8 +393,13 @@ impl Cells<()> {
 
     /// The sum of a hash for each place that holds something: equal sums, equal digests.
     pub(super) fn digest(&self) -> u64 {
+        self.digest_with(|_| 0)
+    }
+
+    /// The same of sums with what is not in the cells yet.
+    pub(super) fn digest_with(&self, more: impl Fn(u32) -> u64) -> u64 {
         (0..self.len())
-            .map(|place| (place, self.sum(place)))
+            .map(|place| (place, self.sum(place).wrapping_add(more(place))))
             .filter(|&(_, sum)| sum != 0)
             .fold(0, |digest, (place, sum)| {
                 digest.wrapping_add(crate::hash::words(place.into(), sum, 0))

@@ -23,8 +23,8 @@ pub struct Vector {
     later: Rc<Later>,
 }
 
-/// Adds to a [`Vector`] from where no packet acts, as when an entry of a table ends by its idle time: what is added counts here
-/// at once, and is told to others with the next flush.
+/// Adds to a [`Vector`] from where no packet acts, as when a row of a table comes or ends: what is added counts here at once, and
+/// is told to others with the next flush.
 #[derive(Debug)]
 pub struct Later {
     amounts: Box<[Cell<i64>]>,
@@ -175,7 +175,8 @@ impl Object for Vector {
         self.cells.tell_again(leaves, range, hash_place)
     }
     fn digest(&self) -> u64 {
-        self.cells.digest()
+        self.cells
+            .digest_with(|place| self.later.amount(place) as u64)
     }
     fn image(&self, cursor: u32, part: &mut Part<'_>) -> Option<u32> {
         self.cells.image(cursor, self.len(), part, write_place)

@@ -113,9 +113,8 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         self.live += u32::from(live);
         if live {
-            self.turned = Some((number, true));
-        }
-        if !live {
+            self.turn(number, true);
+        } else {
             self.links[number as usize].set_death(copy.death);
         }
         let record = self.records[number as usize];
@@ -190,7 +189,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         if was_live != live {
             self.live = if live { self.live + 1 } else { self.live - 1 };
-            self.turned = Some((number, live));
+            self.turn(number, live);
             self.tally.revived += u64::from(live);
             self.relink(number);
             if live && !copy.own {
@@ -338,9 +337,6 @@ impl<R: Row, V: Value> Table<R, V> {
         );
         copy.expired = copy.seen;
         self.publish(Whereabouts::In(number), copy);
-        if let Some(call) = &self.on_end {
-            call(&record.row);
-        }
     }
 
     pub(super) fn copy_of(

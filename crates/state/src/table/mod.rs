@@ -77,9 +77,10 @@ pub type FoundNearby<R, V> = Result<Option<(At<R, V>, Nearby)>, Late>;
 
 /// Calls for a row that was forgotten for good, with whether it was the last one of its group.
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
-/// Calls for a row that came to live here although this instance did not write it, or whose end this instance decides.
+/// Calls for a row that came to live here although this instance did not write it, with when it was used last.
 type OnAdopt<R> = Box<dyn Fn(&R, Tick)>;
-type OnEnd<R> = Box<dyn Fn(&R)>;
+/// Calls for a row that came to live here, or ended, by whoever's word.
+type OnTurn<R> = Box<dyn Fn(&R, bool)>;
 
 /// Rows found by their keys; see [`Map`](crate::Map), [`BiMap`](crate::BiMap) and [`Set`](crate::Set).
 pub struct Table<R: Row, V: Value> {
@@ -107,7 +108,7 @@ pub struct Table<R: Row, V: Value> {
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
-    on_end: Option<OnEnd<R>>,
+    on_turn: Option<OnTurn<R>>,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
     /// What came to live or ended last; see `totals.rs`.
@@ -199,7 +200,7 @@ impl<R: Row, V: Value> Table<R, V> {
             sweep_next: 0,
             on_forget: None,
             on_adopt: None,
-            on_end: None,
+            on_turn: None,
             purges: Vec::new(),
             turned: None,
             tally: TableTally::default(),
@@ -227,10 +228,18 @@ impl<R: Row, V: Value> Table<R, V> {
         self.on_adopt = Some(Box::new(call));
     }
 
-    /// Registers what is called when this instance says that a row idled out: nearly always it alone. Two that used the row in the
-    /// same second, before they heard of each other, may both say it. It may still be used again by who has not heard of it.
-    pub fn on_end(&mut self, call: impl Fn(&R) + 'static) {
-        self.on_end = Some(Box::new(call));
+    /// Registers what is called whenever a row comes to live here, with true, or ends here, with false, by whoever's word: each row
+    /// by turns, beginning with true. So whoever adds one and takes one away has counted the rows that live, a hidden one
+    /// ([`Table::is_dominated`]) included, whatever others did at once, and whoever died.
+    pub fn on_turn(&mut self, call: impl Fn(&R, bool) + 'static) {
+        self.on_turn = Some(Box::new(call));
+    }
+
+    fn turn(&mut self, number: u32, lives: bool) {
+        self.turned = Some((number, lives));
+        if let Some(call) = &self.on_turn {
+            call(&self.records[number as usize].row, lives);
+        }
     }
 
     fn note_adopted(&self, row: &R, used: Tick) {

@@ -124,7 +124,7 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         self.records[number as usize].header.flags &= !LIVE;
         self.live -= 1;
-        self.turned = Some((number, false));
+        self.turn(number, false);
         let after = self.records[number as usize];
         self.audit(Some(&before), &after);
         self.relink(number);

@@ -309,6 +309,8 @@ pub enum ObjectKind {
     Counter,
     /// A token bucket.
     TokenBucket,
+    /// What each instance makes of its other objects for itself.
+    Derived,
 }
 
 /// Objects that keep a promise together.

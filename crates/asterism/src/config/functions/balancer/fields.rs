@@ -10,6 +10,29 @@ use crate::config::functions::{
 use crate::config::kind::{Kind, Word};
 use crate::config::section::{Default, Field, Section};
 
+/// Where an object lives that each instance makes of `flows` for itself.
+const FOLLOWS: Field = Field {
+    name: "placement",
+    kind: Kind::Choice {
+        allowed: &[
+            Word {
+                word: "local",
+                meaning: "Each instance counts what its `flows` holds; of replicas that is what all have together.",
+            },
+            Word {
+                word: "late",
+                meaning: "For tests: the same, but each read comes late by `delay`.",
+            },
+        ],
+        refused: &[Word {
+            word: "replicated",
+            meaning: "choose \"local\": it follows from `flows`, which is shared",
+        }],
+    },
+    default: Default::Is(LOCAL),
+    meaning: "Where the object lives.",
+};
+
 object!(
     FLOWS,
     "function.balancer.state.flows",
@@ -35,8 +58,8 @@ object!(
 object!(
     USAGE,
     "function.balancer.state.usage",
-    "How many flows each backend has.",
-    [placement(REPLICATED), delay()]
+    "How many flows each backend has, as each instance counts of `flows`.",
+    [FOLLOWS, delay()]
 );
 object!(
     HEALTH,
@@ -52,15 +75,15 @@ pub(in super::super) const BALANCER: Described = Described {
     objects: &[
         described("flows", ObjectKind::Table, &FLOWS),
         described("kept", ObjectKind::Table, &KEPT),
-        described("usage", ObjectKind::Counter, &USAGE),
+        described("usage", ObjectKind::Derived, &USAGE),
         described("health", ObjectKind::Table, &HEALTH),
         described("fragments", ObjectKind::Table, &FRAGMENTS),
         described("neighbours", ObjectKind::Table, &NEIGHBOURS),
         described("errors", ObjectKind::Table, &ERRORS),
     ],
     together: &[Together {
-        objects: &["flows", "usage"],
-        otherwise: "a host would take away flows from a count that others added to",
+        objects: &["flows"],
+        otherwise: "each host would deal a flow by itself, and answers would be of no flow",
     }],
     build: super::build,
 };
