@@ -2,15 +2,22 @@
 //! datagram need. Imports `asterism_function` and what lies beside it.
 //!
 //! Later fragments that overtake the first one wait for it, parked within the engine's bounds: 256 packets, of which the
-//! oldest is given up, so that no flood of fragments hurts those that come in order (RFC 4787 REQ-14a). Nothing is
-//! reassembled.
+//! oldest is given up, so that no flood of these hurts those that come in order (RFC 4787 REQ-14a). Nothing is reassembled.
+//!
+//! A flood of *first* fragments is another matter: each takes a place in the table until nothing of its datagram came for
+//! [`IDLE`] and what a table adds, three seconds at most, and then until all hosts know. So a table of 65,536 holds 21,845
+//! datagrams a second of the whole cluster, and each of eight instances 2,730; beyond that first fragments are dropped. What
+//! comes by the outside link is dropped once half of the table is taken: strangers who flood it by all instances take no place
+//! from those inside, whose datagrams go on. Those from outside do not, for as long as the flood lasts; nor do any at an
+//! instance that gets more of it than its share.
 
 use core::net::Ipv4Addr;
 
 use asterism_function::{
-    Ask, Endpoint, Key, Late, Map, Packet, Protocol, Reason, Tick, Value, Verdict, Wire,
+    Ask, Endpoint, Key, Late, Map, Packet, Protocol, Reason, Tick, Vacancy, Value, Verdict, Wire,
 };
 
+use crate::interface::Side;
 use crate::link::Carriage;
 use crate::router::{Onward, Router};
 use crate::state::Forwards;
@@ -18,8 +25,9 @@ use crate::state::Forwards;
 /// Fragmented datagrams whose first fragment was seen.
 pub type Fragments<L> = Map<FragmentKey, L>;
 
-/// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
-pub(crate) const IDLE: [Tick; 1] = [30];
+/// Seconds after the last part after which a fragmented datagram is forgotten. Senders send the parts one after the other, and
+/// one that comes first waits for 100 ms alone: so a longer time serves nobody but who wants the table full.
+pub(crate) const IDLE: [Tick; 1] = [1];
 
 /// Microseconds for which a later fragment waits for the first one, parked.
 const FIRST_WAIT_US: u64 = 100_000;
@@ -84,6 +92,20 @@ impl Lead for Fragmented {
 }
 
 impl Router {
+    /// A place for the datagram of a first fragment; `None`: there is none for what comes by that link.
+    #[cold]
+    pub(crate) fn room_for_parts<S: Forwards>(
+        &self,
+        ask: &Ask<'_, S>,
+    ) -> Result<Option<(FragmentKey, Vacancy)>, Late> {
+        let fragments = ask.tables().fragments;
+        let is_outside = self.side(ask.port()) == Some(Side::Outside);
+        if is_outside && fragments.held() >= fragments.capacity() as usize / 2 {
+            return Ok(None);
+        }
+        Ok(FragmentKey::of(ask.packet()).zip(fragments.vacancy()?))
+    }
+
     /// A fragment without a transport header: goes where the first one of its datagram went.
     #[cold]
     pub(crate) fn later_fragment<S: Forwards>(&self, ask: Ask<'_, S>) -> Result<Verdict, Late> {

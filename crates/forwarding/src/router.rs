@@ -261,11 +261,11 @@ impl Router {
             NextHop::Station(_) | NextHop::Ageing(_) => {}
         }
         let fragment = if ask.packet().layout().fragment() == Fragment::First {
-            let key = FragmentKey::of(ask.packet());
-            match (key, ask.tables().fragments.vacancy()?) {
-                (Some(key), Some(vacancy)) => Some((key, vacancy)),
-                _ => return Ok(ControlFlow::Break(Verdict::Drop(Reason::TableFull))),
+            let room = self.room_for_parts(&ask)?;
+            if room.is_none() {
+                return Ok(ControlFlow::Break(Verdict::Drop(Reason::TableFull)));
             }
+            room
         } else {
             None
         };

@@ -310,6 +310,81 @@ fn long_packets_are_cut_and_their_parts_follow_the_first_through_the_next() {
     }
 }
 
+/// A datagram in two parts, as it comes by a port.
+fn parts(port: PortNumber, from: Ipv4Addr, to: Ipv4Addr, identification: u16) -> [Vec<u8>; 2] {
+    let header = build::Header4 {
+        dont_fragment: false,
+        identification,
+        ..header(port, from, to)
+    };
+    let whole = udp_of(&header, 56);
+    let (headers, data) = whole.split_at(34);
+    [(0u16, 0..32, true), (4, 32..64, false)].map(|(offset, range, more)| {
+        let mut part = [headers, &data[range]].concat();
+        part[16..18].copy_from_slice(&52u16.to_be_bytes());
+        part[20..22].copy_from_slice(&(offset | u16::from(more) << 13).to_be_bytes());
+        part[24..26].copy_from_slice(&[0, 0]);
+        let sum = asterism_function::checksum::of(&part[14..34]);
+        part[24..26].copy_from_slice(&sum.to_be_bytes());
+        part
+    })
+}
+
+#[test]
+fn datagrams_whose_parts_have_passed_hold_no_places_for_long() {
+    let mut kit = kit();
+    for number in 0..64 {
+        for part in parts(INSIDE, HOST, FAR, number) {
+            let outcome = kit.packet(INSIDE, &part);
+            assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE), "{number}");
+        }
+    }
+    let next = parts(INSIDE, HOST, FAR, 64);
+    let refused = kit.packet(INSIDE, &next[0]);
+    assert_eq!(refused.verdict, Verdict::Drop(Reason::TableFull));
+    kit.advance(3);
+    for part in next {
+        let outcome = kit.packet(INSIDE, &part);
+        assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE));
+    }
+}
+
+/// As long as parts come, so long is it known where they go.
+#[test]
+fn a_datagram_whose_parts_come_slowly_is_followed_to_its_end() {
+    let mut kit = kit();
+    let [first, later] = parts(INSIDE, HOST, FAR, 1);
+    kit.packet(INSIDE, &first);
+    for _ in 0..20 {
+        kit.advance(1);
+        let outcome = kit.packet(INSIDE, &later);
+        assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE));
+    }
+    kit.advance(3);
+    let outcome = kit.packet(INSIDE, &later);
+    assert_eq!(outcome.verdict, Verdict::Drop(Reason::FragmentUnmatched));
+}
+
+#[test]
+fn first_fragments_of_strangers_take_no_place_from_hosts_inside() {
+    let mut kit = kit();
+    let mut passed = 0;
+    for number in 0..1_000 {
+        let outcome = kit.packet(OUTSIDE, &parts(OUTSIDE, FAR, HOST, number)[0]);
+        match outcome.verdict {
+            Verdict::Forward(INSIDE) => passed += 1,
+            other => assert_eq!(other, Verdict::Drop(Reason::TableFull)),
+        }
+    }
+    assert_eq!(passed, 32, "half of the table");
+    for number in 0..32 {
+        for part in parts(INSIDE, HOST, FAR, number) {
+            let outcome = kit.packet(INSIDE, &part);
+            assert_eq!(outcome.verdict, Verdict::Forward(OUTSIDE), "{number}");
+        }
+    }
+}
+
 #[test]
 fn a_switched_packet_keeps_its_time_to_live_and_a_tunnelled_one_is_put_into_another() {
     let frame = udp(INSIDE, HOST, FAR);

@@ -206,7 +206,7 @@ impl BalancerConfig {
             icmp_errors_per_second: 100,
             flows_max: 1 << 18,
             kept_max: 1 << 16,
-            fragments_max: 1 << 12,
+            fragments_max: 1 << 16,
             neighbours_max: 1 << 12,
         }
     }

@@ -110,7 +110,7 @@ impl NatConfig {
             idle: IdleTimes::RFC,
             short_idle: false,
             sessions_max: 1 << 16,
-            fragments_max: 1 << 12,
+            fragments_max: 1 << 16,
             neighbours_max: 1 << 12,
             icmp_errors_per_second: 100,
             port_control: None,

@@ -545,7 +545,7 @@ macro_rules! router_objects {
         router_objects!(
             @ FRAGMENTS, $function, "fragments",
             "Fragmented datagrams under way: later fragments have no ports of their own.",
-            [placement(REPLICATED), delay(), absent(WAIT), capacity("4_096")]
+            [placement(REPLICATED), delay(), absent(WAIT), capacity("65_536")]
         );
         router_objects!(
             @ NEIGHBOURS, $function, "neighbours",
