@@ -3,6 +3,7 @@
 use asterism_function::objects::hash;
 use asterism_function::{Ask, At, Endpoint, Late, Paired, Single};
 
+use super::health::Heeded;
 use super::{Balancer, BalancerState, Choice, Flow, Kept, Mode, PLACES, Pool};
 use core::net::Ipv4Addr;
 
@@ -24,14 +25,30 @@ pub(super) struct Chosen {
 
 impl Balancer {
     /// A backend that lives and takes new flows, for a flow of a client to what it asks for; `None`: there is none.
+    ///
+    /// Where flows alone speak against all that there are, they are not heeded: strangers can send what no backend answers, and
+    /// must not take all away. A client is no worse off with one that is dead than with none.
     pub(super) fn choose(
         &self,
         ask: &Ask<'_, BalancerState>,
         pool: &Pool,
+        ends: (Endpoint, Endpoint),
+    ) -> Result<Option<Chosen>, Late> {
+        match self.choose_by(ask, pool, ends, Heeded::All)? {
+            None if pool.service.passive > 0 => self.choose_by(ask, pool, ends, Heeded::Checks),
+            chosen => Ok(chosen),
+        }
+    }
+
+    fn choose_by(
+        &self,
+        ask: &Ask<'_, BalancerState>,
+        pool: &Pool,
         (client, asked): (Endpoint, Endpoint),
+        heeded: Heeded,
     ) -> Result<Option<Chosen>, Late> {
         let service = &pool.service;
-        let candidate = |number: usize| Candidate::new(pool, number, client, asked);
+        let candidate = |number: usize| Candidate::new(pool, number, (client, asked), heeded);
         let kept = if service.persistent {
             ask.kept.get(&(pool.first(), client.address))?
         } else {
@@ -145,12 +162,17 @@ impl Balancer {
         ask: &Ask<'_, BalancerState>,
         candidate: &Candidate<'_>,
     ) -> Result<bool, Late> {
-        let Candidate { flow, pool, number } = candidate;
+        let Candidate {
+            flow,
+            pool,
+            number,
+            heeded,
+        } = candidate;
         let backend = &pool.service.backends[*number];
         if backend.drains || backend.weight == 0 {
             return Ok(false);
         }
-        if self.is_down(ask, &pool.service, backend)? {
+        if self.is_down(ask, &pool.service, backend, *heeded)? {
             return Ok(false);
         }
         if flow.mode != Mode::Nat {
@@ -166,10 +188,16 @@ struct Candidate<'p> {
     pool: &'p Pool,
     number: usize,
     flow: Flow,
+    heeded: Heeded,
 }
 
 impl<'p> Candidate<'p> {
-    fn new(pool: &'p Pool, number: usize, client: Endpoint, asked: Endpoint) -> Self {
+    fn new(
+        pool: &'p Pool,
+        number: usize,
+        (client, asked): (Endpoint, Endpoint),
+        heeded: Heeded,
+    ) -> Self {
         let backend = &pool.service.backends[number];
         let port = match backend.port {
             0 => asked.port,
@@ -178,6 +206,7 @@ impl<'p> Candidate<'p> {
         Self {
             pool,
             number,
+            heeded,
             flow: Flow {
                 client,
                 service: asked,

@@ -7,8 +7,8 @@
 use asterism_forwarding::Connection;
 use asterism_function::objects::hash;
 use asterism_function::{
-    Act, Ask, At, BadBytes, Endpoint, Late, Protocol, Reader, Reason, Single, TcpFlags, Tick,
-    Vacancy, Value, Verdict, Wire, Writer, layout,
+    Act, Ask, At, BadBytes, Endpoint, Late, Packet, Protocol, Reader, Reason, Single, TcpFlags,
+    Tick, Vacancy, Value, Verdict, Wire, Writer, layout,
 };
 
 use super::{Backend, Balancer, BalancerState, Flow, Pool, Service};
@@ -276,14 +276,17 @@ impl Balancer {
         Ok(Verdict::Consumed)
     }
 
-    /// What a client's SYN says of its flow's backend: if an earlier one was not answered, that the flow failed.
+    /// What a client's SYN says of its flow's backend: if an earlier one was not answered, that the flow failed. One that a backend
+    /// may well let lie says nothing.
     pub(super) fn said_by_client(
         &self,
         ask: &Ask<'_, BalancerState>,
         at: &At<Flow, Connection>,
     ) -> Result<Option<Said>, Late> {
         match self.watching(at) {
-            Some(pool) if !at.value.is_answered() => self.failed(ask, pool, &at.row, false),
+            Some(pool) if !at.value.is_answered() && is_sound(ask.packet()) => {
+                self.failed(ask, pool, &at.row, false)
+            }
             _ => Ok(None),
         }
     }
@@ -351,12 +354,13 @@ impl Balancer {
         pool.filter(|pool| pool.service.passive > 0)
     }
 
-    /// Whether a backend of a service counts as dead.
+    /// Whether a backend of a service counts as dead by what is heeded.
     pub(super) fn is_down(
         &self,
         ask: &Ask<'_, BalancerState>,
         service: &Service,
         backend: &Backend,
+        heeded: Heeded,
     ) -> Result<bool, Late> {
         if !service.checked && service.passive == 0 {
             return Ok(false);
@@ -364,8 +368,26 @@ impl Balancer {
         let known = ask.health.get(&service.checked_at(backend))?;
         let votes = known.map(|known| known.value).unwrap_or_default();
         let now = ask.now();
-        Ok(service.checked && votes.is_down(now) || votes.fails(now, service.passive))
+        let by_flows = heeded == Heeded::All && votes.fails(now, service.passive);
+        Ok(service.checked && votes.is_down(now) || by_flows)
     }
+}
+
+/// What is heeded of what is said of backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heeded {
+    /// Votes of hosts, and flows that failed.
+    All,
+    /// Votes of hosts alone.
+    Checks,
+}
+
+/// Whether a SYN is one that a backend answers, as far as that can be seen: not damaged, which it comes to the backend as, nor
+/// with FIN. Costs a look at the whole segment.
+#[cold]
+fn is_sound(packet: &Packet<'_>) -> bool {
+    let flags = packet.tcp_flags().unwrap_or_default();
+    !flags.contains(TcpFlags::FIN) && packet.verify_transport_checksum() != Some(false)
 }
 
 /// What is to be written of a backend.

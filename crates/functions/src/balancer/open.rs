@@ -1,10 +1,11 @@
 //! All packets of the transport layer that are not an edit: new flows, the first and last segments of known ones, modes
 //! other than translation. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use asterism_forwarding::{Connection, Direction, Ends, Report, is_host};
+use asterism_forwarding::{Connection, Direction, Ends, Report, Side, is_host};
 use asterism_function::{Ask, At, Endpoint, Flow4, Late, Protocol, Reason, TcpFlags, Verdict};
 
 use super::choose::Chosen;
+use super::health::Heeded;
 use super::send::Path;
 use super::{Balancer, BalancerState, Flow, Kept, Mode, Pool};
 use crate::mutant::{self, Mutant};
@@ -27,7 +28,12 @@ impl Balancer {
         let Some(pool) = pool else {
             return Ok(Verdict::Drop(Reason::NotForUs));
         };
-        if !is_host(client.address) || client.port == 0 || self.is_ours(client.address) {
+        // An answer to what has an address of the backends' link would not come back this way.
+        let is_client = is_host(client.address)
+            && client.port != 0
+            && !self.is_ours(client.address)
+            && self.router.side_of(client.address) != Some(Side::Inside);
+        if !is_client {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let flags = ask.packet().tcp_flags().unwrap_or_default();
@@ -67,7 +73,7 @@ impl Balancer {
             .iter()
             .find(|one| one.address == at.row.backend.address && is_its(one.port));
         match backend {
-            Some(backend) => Ok(!self.is_down(ask, service, backend)?),
+            Some(backend) => Ok(!self.is_down(ask, service, backend, Heeded::All)?),
             None => Ok(true),
         }
     }

@@ -81,6 +81,9 @@ fn clients_cannot_be_ours_and_segments_out_of_nowhere_open_nothing() {
         OWN_INSIDE,
         [0, 0, 0, 0].into(),
         [224, 0, 0, 1].into(),
+        // A backend, and another host of their link: what answers it does not come back this way.
+        [10, 0, 0, 10].into(),
+        [10, 0, 0, 77].into(),
     ] {
         own.address = address;
         let outcome = send(&mut kit, CLIENTS, own, asked(), SYN);

@@ -1,7 +1,7 @@
 //! What flows say of backends: whom they refused or did not answer.
 
-use asterism_function::testkit::{ClusterKit, late_everywhere};
-use asterism_function::{Endpoint, Verdict};
+use asterism_function::testkit::{ClusterKit, late_everywhere, measured};
+use asterism_function::{Endpoint, Reason, TcpFlags, Verdict};
 use asterism_functions::balancer::{Balancer, Choice, Mode, Service};
 
 use crate::network::*;
@@ -75,6 +75,69 @@ fn syns_that_are_sent_twice_take_no_living_backend_away() {
         for (one, backend) in open.drain(..) {
             send(&mut kit, BACKENDS, endpoint_of(backend), one, SYN_ACK);
         }
+    }
+}
+
+/// What is damaged a backend does not answer, nor a SYN with FIN; whoever sends such takes none away that lives.
+#[test]
+fn syns_that_no_backend_answers_take_none_away() {
+    let damaged = |number| {
+        let mut bytes = frame(CLIENTS, client(number), asked(), SYN);
+        bytes[50] ^= 1;
+        bytes
+    };
+    let with_fin = |number| {
+        let flags = TcpFlags(SYN.0 | TcpFlags::FIN.0);
+        frame(CLIENTS, client(number), asked(), flags)
+    };
+    let kinds: [&dyn Fn(u32) -> Vec<u8>; 2] = [&damaged, &with_fin];
+    for of in kinds {
+        let mut kit = kit(vec![watched(3)]);
+        for number in 0..72 {
+            for _ in 0..2 {
+                let outcome = kit.packet(CLIENTS, &of(number));
+                assert_eq!(outcome.verdict, Verdict::Forward(BACKENDS));
+            }
+        }
+        kit.advance(2);
+        assert_eq!(kit.state().health.len(), 0, "nothing was noted");
+        assert!((0..3).all(|backend| !is_avoided(&mut kit, backend, LATER)));
+    }
+}
+
+/// Flows alone never leave a service without backends; checks may.
+#[test]
+fn where_flows_speak_against_all_backends_they_are_not_heeded() {
+    for choice in [Choice::Hash, Choice::LeastConnections] {
+        let service = Service {
+            choice,
+            checked: true,
+            ..watched(3)
+        };
+        let mut kit = kit(vec![service]);
+        for _ in 0..2 {
+            for number in 0..72 {
+                opened(&mut kit, client(number), asked());
+            }
+        }
+        kit.advance(2);
+        assert_eq!(measured(kit.function(), kit.state(), "alive_backends"), 0);
+        let got: std::collections::BTreeSet<_> = (LATER..LATER + 60)
+            .map(|number| opened(&mut kit, client(number), asked()))
+            .collect();
+        assert_eq!(got.len(), 3);
+        // Those that are dead by checks stay so.
+        tell(&mut kit, 0, endpoint_of(1), true);
+        assert!(is_avoided(&mut kit, 1, 2 * LATER));
+        for backend in [0, 2] {
+            tell(&mut kit, 0, endpoint_of(backend), true);
+        }
+        let refused = send(&mut kit, CLIENTS, client(3 * LATER), asked(), SYN);
+        assert_eq!(refused.verdict, Verdict::Drop(Reason::NoBackend));
+        // One that hosts find alive again is better than none, whatever flows say of it.
+        kit.advance(1);
+        tell(&mut kit, 0, endpoint_of(1), false);
+        assert_eq!(opened(&mut kit, client(3 * LATER), asked()), 1);
     }
 }
 
