@@ -27,13 +27,7 @@ impl CacheDigests {
         key: StoreKey,
     ) -> Result<Option<bool>, Late> {
         match self.filters.get(usize::from(cache)) {
-            Some(Some((begin, bits))) => {
-                let of = |place: u32| ask.stored.get(begin + place);
-                let [a, b, c, d] = key.places(*bits);
-                let (a, b) = (ask.all((of(a), of(b))), ask.all((of(c), of(d))));
-                let ((a, b), (c, d)) = ask.all((a, b))?;
-                Ok(Some([a, b, c, d].iter().all(|sum| *sum > 0)))
-            }
+            Some(Some(filter)) => stores(ask, *filter, key, &[]).map(Some),
             _ => self.holds_by_digest(ask, cache, key),
         }
     }
@@ -119,14 +113,14 @@ impl CacheDigests {
         let Some(Some((begin, bits))) = self.filters.get(usize::from(cache)).copied() else {
             return Ok(Verdict::Forward(out));
         };
-        let mut changes = [None; LINES_MAX];
+        let mut changes = [Change::NONE; LINES_MAX];
+        let mut lines_taken = 0;
         let (mut stored, mut released, mut not_stored, mut bad) = (0u64, 0u64, 0u64, 0u64);
         if ask.packet().verify_transport_checksum() == Some(false) {
             bad += 1;
         } else {
             let lines = ask.packet().payload().split(|byte| *byte == b'\n');
-            let mut changes = changes.iter_mut();
-            // All lines are asked about at once.
+            // All lines are asked about at once, each with what those before it will have changed.
             let mut late = None;
             for line in lines.filter(|line| !line.is_empty()) {
                 let (key, is_stored) = match Line::read(line) {
@@ -140,21 +134,25 @@ impl CacheDigests {
                 };
                 // What was never added would take other objects with it.
                 if !is_stored {
-                    match self.holds(&ask, cache, key) {
-                        Ok(Some(true)) => {}
-                        Ok(_) if mutant::active(Mutant::ReleasedUnasked) => {}
-                        Ok(_) => {
+                    match stores(&ask, (begin, bits), key, &changes[..lines_taken]) {
+                        Ok(true) => {}
+                        Ok(false) if mutant::active(Mutant::ReleasedUnasked) => {}
+                        Ok(false) => {
                             not_stored += 1;
                             continue;
                         }
                         Err(why) => late = Some(why),
                     }
                 }
-                let Some(change) = changes.next() else {
+                let Some(change) = changes.get_mut(lines_taken) else {
                     bad += 1;
                     continue;
                 };
-                *change = Some((key.places(bits), if is_stored { 1 } else { -1 }));
+                lines_taken += 1;
+                *change = Change {
+                    places: key.places(bits),
+                    amount: if is_stored { 1 } else { -1 },
+                };
                 if is_stored {
                     stored += 1;
                 } else {
@@ -174,12 +172,9 @@ impl CacheDigests {
         ));
         let ((tally_stored, tally_released), (tally_not_stored, tally_bad)) = tallies?;
         let mut act: Act<'_, CacheDigestsState> = ask.act()?;
-        for (places, amount) in changes.into_iter().flatten() {
-            for (number, place) in places.iter().enumerate() {
-                // A place that two hash functions name counts once, so that it is one bit in Squid's filter too.
-                if !places[..number].contains(place) {
-                    act.stored.add(begin + place, amount);
-                }
+        for change in &changes[..lines_taken] {
+            for place in change.each() {
+                act.stored.add(begin + place, change.amount);
             }
         }
         for (tally, amount) in [
@@ -194,6 +189,48 @@ impl CacheDigests {
         }
         Ok(Verdict::Forward(out))
     }
+}
+
+/// What a line of a report changes in a cache's filter.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    places: [u32; HASHES],
+    amount: i64,
+}
+
+impl Change {
+    const NONE: Self = Self {
+        places: [0; HASHES],
+        amount: 0,
+    };
+
+    /// Its places. One that two hash functions name counts once, so that it is one bit in Squid's filter too.
+    fn each(&self) -> impl Iterator<Item = u32> {
+        let places = &self.places;
+        (0..HASHES)
+            .filter(|number| !places[..*number].contains(&places[*number]))
+            .map(|number| places[number])
+    }
+}
+
+/// Whether a cache that reports holds an object, as its counting filter says once `earlier` changes are made. Four reads.
+fn stores(
+    ask: &Ask<'_, CacheDigestsState>,
+    (begin, bits): (u32, u32),
+    key: StoreKey,
+    earlier: &[Change],
+) -> Result<bool, Late> {
+    let of = |place: u32| {
+        let changes = |change: &Change| change.each().any(|one| one == place);
+        let changed = earlier.iter().filter(|change| changes(change));
+        let more: i64 = changed.map(|change| change.amount).sum();
+        let sum = ask.stored.get(begin + place);
+        sum.map(|sum| sum.saturating_add(more))
+    };
+    let [a, b, c, d] = key.places(bits);
+    let (a, b) = (ask.all((of(a), of(b))), ask.all((of(c), of(d))));
+    let ((a, b), (c, d)) = ask.all((a, b))?;
+    Ok([a, b, c, d].iter().all(|sum| *sum > 0))
 }
 
 /// Writes the answer to a query, as from the cache that it was for: with the same VLAN tags, to who sent it.

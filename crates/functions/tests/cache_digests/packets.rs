@@ -132,6 +132,34 @@ fn reports_are_counted_and_go_on() {
     assert!((0..500).filter(|number| known(&mut kit, *number)).count() <= 8 * mistaken as usize);
 }
 
+/// What is stored and let go in one datagram, and what is let go twice in one.
+#[test]
+fn lines_of_one_report_are_judged_in_their_order() {
+    let mut kit = Testkit::new(function());
+    let tell = |kit: &mut Testkit<_>, lines: &[(&str, u32)]| {
+        let text: String = lines.iter().map(|(what, of)| line(what, *of)).collect();
+        kit.packet(OUTSIDE, &report(&text));
+    };
+    let known = |kit: &mut Testkit<_>, number| {
+        let outcome = kit.packet(INSIDE, &query(REPORTS.1, number));
+        hit(&outcome.emitted, REPORTS.1, number)
+    };
+    tell(&mut kit, &[("SWAPOUT", 1), ("RELEASE", 1)]);
+    assert!(!known(&mut kit, 1), "it is gone");
+    tell(&mut kit, &[("RELEASE", 2), ("SWAPOUT", 2)]);
+    assert!(known(&mut kit, 2), "it came after nothing went");
+    // One of each is enough to take it away, and no more goes with it.
+    tell(&mut kit, &[("RELEASE", 2), ("RELEASE", 2), ("RELEASE", 2)]);
+    assert!(!known(&mut kit, 2));
+    tell(&mut kit, &[("SWAPOUT", 2)]);
+    assert!(known(&mut kit, 2), "no place is below zero");
+    let counts = read_directory(&reported(&kit, 0)).unwrap()[1].1;
+    assert_eq!((counts[4], counts[5], counts[6]), (3, 2, 3));
+    let (header, mask) = read_mask(&reported(&kit, 2)).unwrap();
+    let bits: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
+    assert!(header.count == 1 && bits <= 4);
+}
+
 #[test]
 fn reports_of_strangers_and_other_packets_only_pass() {
     let mut kit = Testkit::new(function());
