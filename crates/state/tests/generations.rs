@@ -34,7 +34,7 @@ struct Edges {
 struct Host {
     context: Rc<Context>,
     state: Edges,
-    /// Rows of which it said that they idled out.
+    /// Rows that ended here.
     ended: Rc<Cell<u32>>,
 }
 
@@ -60,7 +60,7 @@ fn host(own: OriginName, lane: (u16, u16)) -> Host {
     let ended = Rc::new(Cell::new(0));
     let mut bits = builder.table("bits", 64, &[IDLE]);
     let count = ended.clone();
-    bits.on_end(move |_| count.set(count.get() + 1));
+    bits.on_turn(move |_, lives| count.set(count.get() + u32::from(!lives)));
     let state = Edges {
         bits,
         words: builder.table("words", 64, &[0]),
@@ -166,11 +166,12 @@ fn uses_of_one_second_may_both_say_that_it_idled_out() {
         host.sweep(IDLE + IDLE / 4 + 2);
         assert_eq!((host.state.bits.len(), host.ended.get()), (0, 1));
     }
-    // It is one end of one entry all the same.
+    // It is one end of one entry all the same, and ends once at each.
     let written = [one.written(), other.written()];
     one.hear(names[1], &written[1]);
     other.hear(names[0], &written[0]);
     assert_eq!(one.state.digests(), other.state.digests());
+    assert_eq!([&one, &other].map(|host| host.ended.get()), [1, 1]);
     let counts = [&one, &other].map(|host| host.state.bits.tally().revived);
     assert_eq!(counts, [0, 0]);
 }

@@ -529,7 +529,7 @@ fn scale_of(segment: &Segment) -> u8 {
 
 /// The bit of a number in [`Track::other_syns`].
 const fn bit_of(number: u32) -> u8 {
-    1 << (number.wrapping_mul(0x9e37_79b9) >> 16) % OTHER_SYNS
+    1 << ((number.wrapping_mul(0x9e37_79b9) >> 16) % OTHER_SYNS)
 }
 
 /// The step by which a bound moves, with a window on offer.
