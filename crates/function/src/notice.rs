@@ -138,7 +138,13 @@ impl Notice {
         out.varint(self.generator.into());
         out.varint(self.id.into());
         write_text(&self.text, &mut out);
-        write_cut(&self.category, CATEGORY_BYTES_MAX, &mut out);
+        // Words, so that a line of them has a bound.
+        let category: String = self
+            .category
+            .chars()
+            .filter(|one| !one.is_control())
+            .collect();
+        write_cut(&category, CATEGORY_BYTES_MAX, &mut out);
         out.u8(self.severity);
         write_option(self.first, &mut out, |first, out| out.u32(first));
         out.u16(self.member);

@@ -276,7 +276,7 @@ mod tests {
             generator: u32::MAX,
             id: u32::MAX,
             text: longest.clone(),
-            category: longest[..CATEGORY_BYTES_MAX].to_owned(),
+            category: "\"".repeat(CATEGORY_BYTES_MAX),
             severity: u8::MAX,
             first: Some(0),
             member: 1,
