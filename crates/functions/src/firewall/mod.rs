@@ -32,7 +32,7 @@ use asterism_function::{
 use crate::blocked::{BLOCKED_QUESTION, HELD_S};
 use crate::mutant::{self, Mutant};
 pub use asterism_function::Host;
-pub use config::FirewallConfig;
+pub use config::{FirewallConfig, IdleTimes};
 pub use flow::{Direction, Flow};
 pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{
@@ -41,7 +41,7 @@ pub use note::{
 };
 pub use rules::{Action, Link, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
-pub use track::{IdleTimes, Track};
+pub use track::Track;
 
 use flow::Kind;
 use track::Judged;

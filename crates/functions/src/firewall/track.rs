@@ -9,9 +9,10 @@
 //! twice in a round trip at full speed; and segments are judged with one window of tolerance on either side, which is what the
 //! other instances can have let through within a round trip (RFC 9293 §3.4: a sender has at most a window in flight).
 
+mod anew;
+
 use asterism_function::{
-    BadBytes, Packet, Protocol, Reader, Reason, TcpFlags, Tick, Transport, Value, Wire, Writer,
-    layout,
+    BadBytes, Packet, Protocol, Reader, Reason, TcpFlags, Transport, Value, Wire, Writer, layout,
 };
 
 use super::flow::Direction;
@@ -67,10 +68,6 @@ const ON_OUTSIDE: u16 = 1 << 6;
 const GOES_ON: u16 = RST << GOES_ON_SHIFT;
 const GOES_ON_SHIFT: u32 = 3;
 const BACK_SHIFT: u32 = 8;
-
-/// Bits of numbers in [`Track::other_syns`]; in the one above them that a SYN had another window scale.
-const OTHER_SYNS: u32 = 7;
-const OTHER_SCALE: u8 = 1 << OTHER_SYNS;
 
 /// The least step of a bound, in bytes.
 const STEP_MIN: u64 = 4_096;
@@ -258,47 +255,6 @@ impl Track {
                 own,
                 oldest_acknowledgement(own),
             )
-    }
-
-    /// With a SYN that passed to a connection which was answered: if the other end has lost the connection, it answers this one.
-    ///
-    /// What is kept of its number is a bit of seven. A number itself would have to join by a rule under which a forged SYN displaces the
-    /// opener's for good; bits add up. They only tell whether an answer is one to a SYN that the opener's link sent: who
-    /// forges answers on the other link hits a bit by chance, and then spoils a connection that began just now, no other.
-    fn with_other_syn(mut self, segment: &Segment, (direction, link): (Direction, Link)) -> Self {
-        if !self.is_picked_up() && self.is_end_on(direction, link) {
-            let begin = segment.sequence.wrapping_add(1);
-            // It may be answered without its data (RFC 7413 §3).
-            self.other_syns |= bit_of(begin) | bit_of(begin.wrapping_add(segment.length));
-            if scale_of(segment) != self.scales[direction as usize] {
-                self.other_syns |= OTHER_SCALE;
-            }
-        }
-        self
-    }
-
-    /// Whether a SYN-ACK with numbers far from the connection's answers a SYN with another number.
-    fn answers_other_syn(&self, segment: &Segment, (direction, link): (Direction, Link)) -> bool {
-        self.other_syns & bit_of(segment.acknowledgement) != 0
-            && self.is_end_on(direction, link)
-            && !self.is_over()
-            && !self.is_near(segment, direction)
-    }
-
-    /// The connection that the opener's SYN and this answer of the other end have begun in the place of this one.
-    fn anew(&self, answer: &Segment, direction: Direction) -> Self {
-        let opener = direction.reversed();
-        let mut track = Self::default();
-        // Complete at once, as the one in whose place it is was: its last ACK moves no counter of half-open ones.
-        track.set(OPENED | SYN | ACK, opener);
-        if self.has(ON_OUTSIDE, opener) {
-            track.set(ON_OUTSIDE, opener);
-        }
-        track.sent[opener as usize] = extended(0, answer.acknowledgement);
-        if self.other_syns & OTHER_SCALE == 0 {
-            track.scales[opener as usize] = self.scales[opener as usize];
-        }
-        track.with_syn(answer, SYN_ACK, direction)
     }
 
     /// A segment of a connection whose handshake was answered.
@@ -527,11 +483,6 @@ fn scale_of(segment: &Segment) -> u8 {
         .map_or(WITHOUT_SCALE, |scale| scale + WITH_SCALE)
 }
 
-/// The bit of a number in [`Track::other_syns`].
-const fn bit_of(number: u32) -> u8 {
-    1 << ((number.wrapping_mul(0x9e37_79b9) >> 16) % OTHER_SYNS)
-}
-
 /// The step by which a bound moves, with a window on offer.
 #[inline(always)]
 const fn step(window: u64) -> u64 {
@@ -637,51 +588,6 @@ impl Wire for Track {
             // Far from where sums of numbers and windows would end.
             && track.sent.iter().all(|&sent| sent < 1 << 62);
         sane.then_some(track).ok_or(BadBytes)
-    }
-}
-
-/// After how many seconds without a packet a flow is forgotten. [`IdleTimes::DEFAULT`] has what the RFCs ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IdleTimes {
-    /// TCP before the handshake is complete, also where it was reset.
-    pub tcp_half_open: Tick,
-    /// TCP (RFC 5382 REQ-5: 7,440 at least).
-    pub tcp_established: Tick,
-    /// TCP after a reset or both FINs.
-    pub tcp_closing: Tick,
-    /// UDP of which nothing was answered.
-    pub udp_one_way: Tick,
-    /// UDP (RFC 4787 REQ-5: 120 at least).
-    pub udp: Tick,
-    /// ICMP queries.
-    pub icmp_query: Tick,
-    /// Other protocols.
-    pub other: Tick,
-}
-
-impl IdleTimes {
-    /// What suits most networks.
-    pub const DEFAULT: Self = Self {
-        tcp_half_open: 60,
-        tcp_established: 7_440,
-        tcp_closing: 120,
-        udp_one_way: 30,
-        udp: 300,
-        icmp_query: 30,
-        other: 600,
-    };
-
-    /// By idle class.
-    pub(super) const fn classes(&self) -> [Tick; 7] {
-        [
-            self.tcp_half_open,
-            self.tcp_established,
-            self.tcp_closing,
-            self.udp_one_way,
-            self.udp,
-            self.icmp_query,
-            self.other,
-        ]
     }
 }
 
