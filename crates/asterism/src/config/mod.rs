@@ -278,6 +278,8 @@ fn read_document(
         on_real_links(document, function);
         if let Some(values) = &port_values {
             promises::check_tunnels(&function.settings, ports.as_deref(), values, report);
+            let of = (function.name, &function.settings);
+            promises::check_bulk(of, ports.as_deref(), values, report);
         }
     }
     if let Some(function) = &function {

@@ -127,6 +127,56 @@ fn apart_error(pair: &[&Chosen<'_>], otherwise: &str) -> Diagnostic {
         .help(format!("choose placement = \"{choose}\" for both"))
 }
 
+/// Bytes of the longest packets that come by a port of the mode `bulk`: an IP packet has no more.
+const LONGEST: u16 = u16::MAX;
+
+/// Says so when a function would refuse, as too long for the next link, what ports of the mode `bulk` bring and cut where it leaves.
+pub(super) fn check_bulk(
+    (name, settings): (&str, &Settings),
+    ports: Option<&[Port]>,
+    values: &Values,
+    report: &mut Report,
+) {
+    let links = match settings {
+        Settings::Nat(nat) => [
+            ("inside_link", nat.inside_link),
+            ("outside_link", nat.outside_link),
+        ],
+        Settings::Balancer(balancer) => [
+            ("clients_link", balancer.clients_link),
+            ("backends_link", balancer.backends_link),
+        ],
+        Settings::Chain(chain) => {
+            for stage in &chain.stages {
+                check_bulk((stage.name, &stage.settings), ports, values, report);
+            }
+            return;
+        }
+        _ => return,
+    };
+    let Some((link, short)) = links.iter().find(|(_, link)| link.mtu < LONGEST) else {
+        return;
+    };
+    let is_bulk = |port: &&Port| port.mode == PortMode::Bulk;
+    for port in ports.unwrap_or_default().iter().filter(is_bulk) {
+        let place = values
+            .table(port.name)
+            .map_or(0..0, |table| table.span_of("mode"));
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "packets of up to {LONGEST} bytes come by a port of the mode \"bulk\", and `{name}` refuses those longer than {} bytes",
+                    short.mtu
+                ),
+                place,
+            )
+            .help(format!(
+                "write mtu = \"{LONGEST}B\" in [function.{name}.{link}] and for its other link: they are cut where they leave; or choose mode = \"ring\""
+            )),
+        );
+    }
+}
+
 /// Says so when packets would go into tunnels before their checksums are complete.
 pub(super) fn check_tunnels(
     settings: &Settings,
