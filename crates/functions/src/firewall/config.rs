@@ -55,7 +55,7 @@ impl Default for FirewallConfig {
             half_open_total: 16_384,
             settle_us: 20_000,
             flows_max: 65_536,
-            fragments_max: 4_096,
+            fragments_max: 65_536,
             blocked_max: 8_192,
             events_max: 8_192,
             sources_max: 8_192,

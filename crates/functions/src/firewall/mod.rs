@@ -118,8 +118,9 @@ const HANDSHAKES: Window = Window {
 };
 /// Counters of links: four, which each of up to 256 instances may come to need first and has to have room for.
 const LINK_COUNTERS_MAX: u32 = 1 << 10;
-/// Seconds after which a fragmented datagram is forgotten: receivers give up after 15 to 120 (RFC 791, RFC 1122).
-const FRAGMENTS_IDLE: [Tick; 1] = [30];
+/// Seconds after its last part after which a fragmented datagram is forgotten: senders send the parts one after the other, and one that
+/// comes first waits for 100 ms alone. Longer would serve who wants the table full.
+const FRAGMENTS_IDLE: [Tick; 1] = [1];
 /// Microseconds for which a later fragment waits for the first one, parked.
 const FIRST_WAIT_US: u64 = 100_000;
 /// The least offset of a TCP fragment behind the header (RFC 3128 §3).

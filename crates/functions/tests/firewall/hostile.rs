@@ -175,6 +175,30 @@ fn fragments_follow_the_first_and_overwrite_no_header() {
     );
 }
 
+/// Datagrams that were whole take no places from others for longer than a moment.
+#[test]
+fn fragmented_datagrams_hold_their_places_for_seconds() {
+    const PLACES: u32 = 64;
+    let mut kit = Testkit::new(Firewall::new(FirewallConfig {
+        fragments_max: PLACES,
+        ..config()
+    }));
+    let both = |kit: &mut Testkit<Firewall>, number: u32| {
+        let whole = tcp((number, 40_000), (2_000_000, 80), SYN, (1, 0), 64);
+        let first = kit.packet(INSIDE, &part(&whole, 0, 24, true));
+        let second = kit.packet(INSIDE, &part(&whole, 24, 60, false));
+        [first, second].map(|part| matches!(part.verdict, Verdict::Forward(_)))
+    };
+    for number in 0..PLACES {
+        assert_eq!(both(&mut kit, 5 + number), [true; 2], "{number}");
+    }
+    assert_eq!(both(&mut kit, 500), [true, false], "there is no place");
+    kit.advance(4);
+    for number in 0..PLACES {
+        assert_eq!(both(&mut kit, 1_000 + number), [true; 2], "{number}");
+    }
+}
+
 /// Any bytes, and packets with any byte changed, give a verdict.
 #[test]
 fn garbage_gives_a_verdict() {
