@@ -114,7 +114,7 @@ object!(
         placement(REPLICATED),
         delay(),
         absent(DROP),
-        capacity("4_096")
+        capacity("65_536")
     ]
 );
 object!(
