@@ -12,7 +12,7 @@ use crate::config::fields::{self, SectionDocument};
 use crate::config::functions::{Functions, ObjectKind};
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
-use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind};
+use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Purpose};
 use crate::key_file;
 use crate::output::{Output, Schema};
 
@@ -156,15 +156,7 @@ pub fn show(report: &Report, output: &mut Output<'_>) {
     }
 }
 
-/// Reads a configuration file, and looks at the key file that it names.
-///
-/// # Errors
-/// The file could not be read; says why.
-pub fn load(path: &Path, functions: Functions) -> Result<(Option<Config>, Report), String> {
-    load_for(path, None, functions)
-}
-
-/// As [`load`], for the host that is `member`.
+/// Reads a configuration file for the host that is `member`, and looks at the key file that it names.
 ///
 /// # Errors
 /// The file could not be read; says why.
@@ -173,9 +165,22 @@ pub fn load_for(
     member: Option<&str>,
     functions: Functions,
 ) -> Result<(Option<Config>, Report), String> {
+    load_as(path, Purpose::Host, member, functions)
+}
+
+/// As [`load_for`], for this purpose.
+///
+/// # Errors
+/// The file could not be read; says why.
+pub fn load_as(
+    path: &Path,
+    member: Option<&str>,
+    functions: Functions,
+) -> Result<(Option<Config>, Report), String> {
     let name = path.display().to_string();
+    purpose: Purpose,
     let text = text_of(path, "the configuration")?;
-    let (mut config, mut report) = Config::read_for(&name, &text, member, functions);
+    let (mut config, mut report) = Config::read_as(&name, &text, purpose, member, functions);
     if let Some(key) = config
         .as_ref()
         .and_then(|config| config.cluster.key.as_deref())

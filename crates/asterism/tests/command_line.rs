@@ -204,6 +204,34 @@ fn answers_in_a_nat_replay_reach_the_inside_again() {
     }
 }
 
+/// As it is written for real interfaces: nobody answers ARP in a capture, and frames have the addresses that they have.
+#[test]
+fn a_configuration_with_ports_and_sites_replays_as_one_without() {
+    let ports = "[port]\ninside.interface = \"eth1\"\noutside.interface = \"eth2\"\n";
+    let member = |name: &str, site: &str| {
+        format!(
+            "[cluster.member.{name}]\naddress = \"192.0.2.{}:7400\"\nsite = \"{site}\"\n",
+            name.as_bytes()[0]
+        )
+    };
+    let members = [
+        member("a", "east"),
+        member("b", "east"),
+        member("c", "west"),
+    ]
+    .concat();
+    let (_folder, config) = with_config(&[NAT, &members, ports].concat());
+    let capture = data("trex-http_get_0.pcap");
+    for hosts in [&[][..], &["--hosts", "5"]] {
+        let replay = ["--format", "json", "replay", &config, "--in"];
+        let (end, stdout, stderr) =
+            run(&[&replay[..], &[capture.to_str().unwrap()], hosts].concat());
+        assert_eq!(end, End::Done, "{stdout}{stderr}");
+        let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(document["packets_left"], 44, "{stdout}");
+    }
+}
+
 #[test]
 fn captures_that_cannot_be_read_or_written() {
     let (folder, config) = with_config(PASS);

@@ -94,6 +94,48 @@ fn with_key(files: &[&str]) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
+/// No host reads what all of them have written otherwise; what a host has not written otherwise it reads.
+#[test]
+fn a_file_is_good_if_it_is_for_each_of_its_members() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("asterism.toml");
+    let path = path.to_str().unwrap();
+    asterism::key_file::write_new(&folder.path().join("cluster.key"), 1).unwrap();
+    let file = |members: &str, rest: &str| {
+        let text = format!(
+            "[cluster]\nmembers = [{members}]\nkey = \"cluster.key\"\n[cluster.member]\n\
+             a.address = \"192.0.2.1:7400\"\nb.address = \"192.0.2.2:7400\"\n[function.pass-through]\n\
+             [port]\ninside.offloads = \"off\"\noutside.offloads = \"off\"\n{rest}"
+        );
+        fs::write(path, text).unwrap();
+    };
+    let own = |name: &str| {
+        format!(
+            "[on.{name}.port]\ninside.interface = \"{name}1\"\noutside.interface = \"{name}2\"\n"
+        )
+    };
+    file("\"a\", \"b\"", &[own("b"), own("a")].concat());
+    for member in [&[][..], &["--member", "a"], &["--member", "b"]] {
+        let (end, stdout, stderr) = check(&[&["check", path], member].concat());
+        assert_eq!(end, End::Done, "{stderr}");
+        let name = member.last().unwrap_or(&"a");
+        assert!(stdout.contains(&format!("inside: {name}1 ")), "{stdout}");
+    }
+    for of in ["a", "b"] {
+        file("\"a\", \"b\"", &own(of));
+        let (end, _, stderr) = check(&["check", path]);
+        assert_eq!(end, End::Configuration);
+        assert_eq!(
+            stderr.matches("`interface` is missing").count(),
+            2,
+            "{stderr}"
+        );
+    }
+    // Whose members cannot be read is read as it stands.
+    file("7", &own("a"));
+    assert_eq!(check(&["check", path]).0, End::Configuration);
+}
+
 #[test]
 fn the_example_of_a_chain_is_good() {
     let (_folder, path) = with_key(&["chain.toml", "chain.rules"]);

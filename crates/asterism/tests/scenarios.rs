@@ -82,6 +82,7 @@ fn what_does_not_hold_is_told_so_that_it_can_be_mended() {
             false => End::DoesNotHold,
         };
         assert_eq!(end, expected, "{name}: {stdout}{stderr}");
+        assert!(stderr.contains("error: "), "{name}: {stderr}");
         let said = format!("{stderr}{stdout}").replace(&format!("{}/", folder.display()), "");
         assert!(
             said.contains(&format!("{name}.scenario:")),
@@ -160,6 +161,18 @@ fn the_document_is_as_its_schema_says() {
     let (end, _, stderr) = run(&["test", empty.path().to_str().unwrap()]);
     assert_eq!(end, End::File);
     assert!(stderr.contains("names end in .scenario"), "{stderr}");
+}
+
+/// The hosts of a scenario are in one process: what the state channel between processes needs, they do not.
+#[test]
+fn a_configuration_with_ports_needs_no_key_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ports.scenario");
+    let text = "[cluster]\nmembers = [\"a\", \"b\"]\n[port]\ninside.interface = \"eth1\"\noutside.interface = \"eth2\"\n\
+                [function.pass-through]\n---\nsend a inside udp 10.0.0.7:5000 > 198.51.100.1:53\npass\n";
+    fs::write(&path, text).unwrap();
+    let (end, stdout, stderr) = run(&["test", path.to_str().unwrap()]);
+    assert_eq!((end, stderr.as_str()), (End::Done, ""), "{stdout}");
 }
 
 /// What the page shows holds, and what it shows of a failure is what is said.

@@ -9,6 +9,7 @@ use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, Sit
 use asterism_placement::seal::{HEADER_BYTES, KeyRing, TAG_BYTES};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 
+use super::Purpose;
 use super::diagnostic::{Diagnostic, Report};
 use super::kind::Value;
 use super::section::Values;
@@ -192,17 +193,19 @@ impl Cluster {
 }
 
 /// The warning about a cluster whose hosts can run in one process alone.
-pub const NO_KEY: &str = "this cluster has no key";
+const NO_KEY: &str = "this cluster has no key";
 
 /// Builds the cluster's settings, and says what contradicts. `None` if anything is wrong.
-pub(super) fn cluster(values: &Values, report: &mut Report) -> Option<Cluster> {
+pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) -> Option<Cluster> {
     let members = members(values);
     check_members(values, &members, report);
     let addresses = addresses(values, &members, report)?;
     let sites = sites(values, &members, report);
     let channel = channel(&values.table("channel")?, report);
     check_port_lease(values, members.len(), report);
-    if values.text("key").is_none() && values.place("key").is_none() && members.len() > 1 {
+    // Datagrams of a scenario's hosts never leave the process.
+    let needs_key = purpose != Purpose::Scenario && members.len() > 1;
+    if needs_key && values.text("key").is_none() && values.place("key").is_none() {
         report.add(
             Diagnostic::warning(NO_KEY, values.span_of("members"))
                 .label(format!("{} hosts", members.len()))
@@ -253,10 +256,9 @@ pub(super) fn check_apart(values: &Values, report: &mut Report) {
     }
     if values.place("key").is_none() {
         // The milder word on the same subject.
-        let title = "this cluster has no key";
-        report.diagnostics.retain(|one| one.title != title);
+        report.diagnostics.retain(|one| one.title != NO_KEY);
         report.add(
-            Diagnostic::error("this cluster has no key", values.span_of("members"))
+            Diagnostic::error(NO_KEY, values.span_of("members"))
                 .label(format!("{} hosts, each a process", members.len()))
                 .help("write a key with `asterism keygen cluster.key`, copy it to every host, and add key = \"cluster.key\""),
         );

@@ -22,7 +22,7 @@ pub mod section;
 pub(crate) mod suggestion;
 pub mod value;
 
-pub use cluster::{Channel, Cluster, NO_KEY};
+pub use cluster::{Channel, Cluster};
 pub use eve::{Eve, EveAlerts};
 pub use functions::Settings;
 pub use host::{Host, Idle};
@@ -43,6 +43,17 @@ use section::Section;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// The most errors that are reported of one file; beyond them a file is something else.
 pub const DIAGNOSTICS_MAX: usize = 100;
+
+/// What a file is read for: where its hosts are, and what is at their ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run a host, a process of its own, whose ports are those of the file.
+    Host,
+    /// To try it on hosts of one process, whose neighbours answer as those at real interfaces do.
+    Scenario,
+    /// To have hosts of one process handle a capture, in which nobody answers them.
+    Replay,
+}
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,11 +107,23 @@ impl Config {
     }
 
     /// As [`Config::read`], for the host that is `member`, and with these functions. Without one the file says which host it is, or it is the first;
-    /// then what is written for other hosts alone is looked at too.
+    /// then the file is read as each of the members reads it, and what is wrong for any of them is told.
     #[must_use]
     pub fn read_for(
         file: &str,
         text: &str,
+        member: Option<&str>,
+        functions: Functions,
+    ) -> (Option<Config>, Report) {
+        Config::read_as(file, text, Purpose::Host, member, functions)
+    }
+
+    /// As [`Config::read_for`], for this purpose.
+    #[must_use]
+    pub fn read_as(
+        file: &str,
+        text: &str,
+        purpose: Purpose,
         member: Option<&str>,
         functions: Functions,
     ) -> (Option<Config>, Report) {
@@ -121,7 +144,7 @@ impl Config {
             return (None, report);
         }
         let (document, mistakes) = DeTable::parse_recoverable(text);
-        let config = read_hosts(document.get_ref(), member, &mut report);
+        let config = read_hosts(document.get_ref(), purpose, member, &mut report);
         add_syntax(&mistakes, &mut report);
         report.sort();
         if report.diagnostics.len() > DIAGNOSTICS_MAX {
@@ -186,48 +209,75 @@ fn text_at<'d>(document: &'d DeTable<'_>, table: &str, field: &str) -> Option<&'
     }
 }
 
-/// Reads the document as the host does that it is for, and for their mistakes as the others do.
-fn read_hosts(document: &DeTable<'_>, member: Option<&str>, report: &mut Report) -> Option<Config> {
-    let written = member.or_else(|| text_at(document, "host", "name"));
-    let config = read_document(
-        &overlay::lay(document, written.unwrap_or_default()),
-        member,
-        report,
-    );
-    let members = config
-        .as_ref()
-        .map_or(&[][..], |config| &config.cluster.members);
-    overlay::check(document, members, report);
-    if written.is_some() {
-        return config;
+/// Reads the document as the host does that it is for; without one as every member does, because what all of them have written
+/// otherwise no host reads.
+fn read_hosts(
+    document: &DeTable<'_>,
+    purpose: Purpose,
+    member: Option<&str>,
+    report: &mut Report,
+) -> Option<Config> {
+    let members = members_of(document, report);
+    overlay::check(document, &members, report);
+    if let Some(written) = member.or_else(|| text_at(document, "host", "name")) {
+        let laid = overlay::lay(document, written);
+        return read_document(&laid, purpose, member, report);
     }
-    let hosts = overlay::hosts(document);
-    let mut first = config;
-    for host in &hosts {
-        let mut other = Report::new(&report.file, &report.text);
-        other.functions = report.functions;
-        let laid = overlay::lay(document, host);
-        let known = members_of(&first).iter().any(|name| name == host);
-        let config = read_document(&laid, known.then_some(host), &mut other);
-        other
-            .diagnostics
-            .retain(|one| !report.diagnostics.contains(one));
-        report.diagnostics.extend(other.diagnostics);
-        if members_of(&first).first() == Some(host) {
+    let own = overlay::hosts(document);
+    let mut first = None;
+    if members.is_empty() {
+        first = read_document(&overlay::lay(document, ""), purpose, None, report);
+    }
+    let mut is_plain_read = false;
+    for (place, name) in members.iter().enumerate() {
+        let is_plain = !own.contains(name);
+        // They all read the same.
+        if place > 0 && is_plain && is_plain_read {
+            continue;
+        }
+        is_plain_read |= is_plain;
+        let config = read_other(document, purpose, (name, Some(name)), report);
+        if place == 0 {
             first = config;
         }
+    }
+    for name in own.iter().filter(|name| !members.contains(name)) {
+        read_other(document, purpose, (name, None), report);
     }
     first
 }
 
-fn members_of(config: &Option<Config>) -> &[String] {
+/// Reads the document with what is written for one host alone, and adds what was not said yet.
+fn read_other(
+    document: &DeTable<'_>,
+    purpose: Purpose,
+    (written, member): (&str, Option<&String>),
+    report: &mut Report,
+) -> Option<Config> {
+    let mut other = Report::new(&report.file, &report.text);
+    other.functions = report.functions;
+    let laid = overlay::lay(document, written);
+    let config = read_document(&laid, purpose, member.map(String::as_str), &mut other);
+    other
+        .diagnostics
+        .retain(|one| !report.diagnostics.contains(one));
+    report.diagnostics.extend(other.diagnostics);
     config
-        .as_ref()
-        .map_or(&[], |config| &config.cluster.members)
+}
+
+/// The members that the document lists; none if they cannot be read.
+fn members_of(document: &DeTable<'_>, report: &Report) -> Vec<String> {
+    // What is wrong with them is told where the whole is read.
+    let mut unread = Report::new(&report.file, &report.text);
+    let values = top_table("cluster", &fields::CLUSTER, document, &mut unread);
+    let members = values.map(|values| cluster::members(&values));
+    let names = members.into_iter().flatten().map(|(name, _)| name);
+    names.collect()
 }
 
 fn read_document(
     document: &DeTable<'_>,
+    purpose: Purpose,
     member: Option<&str>,
     report: &mut Report,
 ) -> Option<Config> {
@@ -241,7 +291,7 @@ fn read_document(
     }
     let cluster_values = top_table("cluster", &fields::CLUSTER, document, report)?;
     let host_values = top_table("host", &fields::HOST, document, report)?;
-    let cluster = cluster::cluster(&cluster_values, report);
+    let cluster = cluster::cluster(&cluster_values, purpose, report);
     let host = host::host(&host_values, &cluster_values, member, report);
     let sharing = Sharing {
         members: cluster::members(&cluster_values).len().max(1),
@@ -255,7 +305,7 @@ fn read_document(
         Some(values) => port::ports(values, written, sharing.instances as u64, report),
         None => None,
     };
-    if written {
+    if written && purpose == Purpose::Host {
         cluster::check_apart(&cluster_values, report);
     }
     let mut function = match overlay::get(document, "chain") {
@@ -275,7 +325,9 @@ fn read_document(
         port::check_span(&function.settings, values, report);
     }
     if let Some(function) = function.as_mut().filter(|_| written) {
-        on_real_links(document, function);
+        if purpose != Purpose::Replay {
+            on_real_links(document, function);
+        }
         if let Some(values) = &port_values {
             promises::check_tunnels(&function.settings, ports.as_deref(), values, report);
             let of = (function.name, &function.settings);

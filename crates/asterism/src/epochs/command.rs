@@ -67,15 +67,7 @@ pub const EPOCH: Schema = Schema {
 
 /// `asterism epoch CONFIG`.
 pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let read =
-        |member: Option<&str>| check::load_for(&arguments.config, member, output.functions());
-    // What is said of the cluster is the same for every member; a file may say of no member alone what its ports are.
-    let first = first_member(&arguments.config);
-    let both = read(None).and_then(|(config, report)| match (config, &first) {
-        (None, Some(first)) => read(Some(first)),
-        (config, _) => Ok((config, report)),
-    });
-    let (config, report) = match both {
+    let (config, report) = match check::load_for(&arguments.config, None, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -109,14 +101,6 @@ pub fn run(arguments: &Arguments, output: &mut Output<'_>) -> End {
         }
         Err(error) => output.fail(End::File, &error),
     }
-}
-
-/// The first member that the configuration lists, if that much of it can be read.
-fn first_member(config: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(config).ok()?;
-    let table: toml::Table = text.parse().ok()?;
-    let members = table.get("cluster")?.get("members")?.as_array()?;
-    Some(members.first()?.as_str()?.to_owned())
 }
 
 fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String> {

@@ -20,7 +20,7 @@ use asterism_state::ObjectSettings;
 
 use crate::command_line::End;
 use crate::config::functions::{FunctionSettings, Outside, WithFunction};
-use crate::config::{Cluster, Config};
+use crate::config::{Cluster, Config, Purpose};
 use crate::eve::line::Author;
 use crate::fleet::{Fleet, FleetConfig};
 use crate::output::Output;
@@ -96,7 +96,7 @@ pub struct Arguments {
     /// Where to write the alerts, as lines of JSON in the form of Suricata's eve.json
     #[arg(long = "eve", value_name = "FILE")]
     pub eve: Option<PathBuf>,
-    /// Run so many hosts instead of the configuration's members
+    /// Run so many hosts instead of the configuration's members, all in one site
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub hosts: Option<u16>,
     /// How packets reach the hosts
@@ -129,7 +129,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// `asterism replay`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
-    let (config, report) = match check::load(&arguments.config, output.functions()) {
+    let (file, functions) = (&arguments.config, output.functions());
+    let (config, report) = match check::load_as(file, Purpose::Replay, None, functions) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
@@ -138,7 +139,11 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
         return output.fail(End::Configuration, "nothing was replayed");
     };
     if let Some(hosts) = arguments.hosts {
-        config.cluster.members = (1..=hosts).map(|number| format!("host-{number}")).collect();
+        // Others, at no addresses, and all in one site.
+        let cluster = &mut config.cluster;
+        cluster.members = (1..=hosts).map(|number| format!("host-{number}")).collect();
+        cluster.addresses = vec![None; usize::from(hosts)];
+        cluster.sites.clear();
     }
     let plan = Plan {
         input: arguments.input.clone(),

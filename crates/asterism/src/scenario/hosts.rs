@@ -14,10 +14,10 @@ use asterism_placement::{Incarnation, Time};
 use super::step::{Count, Step, What};
 use super::world::World;
 use crate::check;
-use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::eve::line::Author;
 use crate::eve::questions;
+use crate::config::{Config, Purpose};
 use crate::run::reload::{self, Copies, Written};
 use crate::run::requests::has_word;
 
@@ -165,7 +165,8 @@ impl<F: NetworkFunction> World<'_, F> {
         let text = check::text_of(&path, "the configuration");
         let text = text.map_err(|why| self.failure(step, why))?;
         let name = path.display().to_string();
-        let (wanted, mut report) = Config::read_for(&name, &text, None, self.functions);
+        let (wanted, mut report) =
+            Config::read_as(&name, &text, Purpose::Scenario, None, self.functions);
         let Some(wanted) = check::with_files(wanted, &path, &mut report) else {
             let why = reload::first_mistake(&report);
             return Err(self

@@ -30,7 +30,7 @@ use crate::check;
 use crate::command_line::End;
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::functions::{Check, FunctionSettings, Functions, Outside, WithFunction};
-use crate::config::{Config, Settings};
+use crate::config::{Config, Purpose, Settings};
 use crate::fleet::{Fleet, FleetConfig};
 use crate::output::Output;
 
@@ -165,11 +165,9 @@ pub fn run(path: &Path, text: &str, seed: u64, functions: Functions) -> (Ran, Re
     };
     let toml = elsewhere.as_deref().unwrap_or(toml);
     let source_name = source.display().to_string();
-    let (config, mut read) = Config::read_for(&source_name, toml, None, functions);
+    let (config, mut read) =
+        Config::read_as(&source_name, toml, Purpose::Scenario, None, functions);
     let config = check::with_files(config, &source, &mut read);
-    // Datagrams of these hosts never leave the process.
-    read.diagnostics
-        .retain(|one| one.title != crate::config::NO_KEY);
     let mut report = Report::new(&name, text);
     report.functions = functions;
     if elsewhere.is_some() {
