@@ -12,9 +12,12 @@ use crate::config::fields::{self, SectionDocument};
 use crate::config::functions::{Functions, ObjectKind};
 use crate::config::kind::Absent;
 use crate::config::value::{show_count, show_duration, show_size};
-use crate::config::{Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Purpose};
+use crate::config::{
+    self, Config, FILE_BYTES_MAX, ObjectChoice, Placement, Port, PortKind, Purpose, Settings,
+};
 use crate::key_file;
 use crate::output::{Output, Schema};
+use crate::run::reload::Copies;
 
 /// What `asterism check` reports.
 #[derive(Clone, Debug, Serialize)]
@@ -111,10 +114,11 @@ pub fn fields(output: &mut Output<'_>) -> End {
 
 /// `asterism check CONFIG`.
 pub fn run(path: &Path, member: Option<&str>, output: &mut Output<'_>) -> End {
-    let (config, report) = match load_for(path, member, output.functions()) {
+    let (config, mut report) = match load_for(path, member, output.functions()) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
+    let config = made(config, &mut report);
     show(&report, output);
     let end = if config.is_some() {
         End::Done
@@ -174,11 +178,11 @@ pub fn load_for(
 /// The file could not be read; says why.
 pub fn load_as(
     path: &Path,
+    purpose: Purpose,
     member: Option<&str>,
     functions: Functions,
 ) -> Result<(Option<Config>, Report), String> {
     let name = path.display().to_string();
-    purpose: Purpose,
     let text = text_of(path, "the configuration")?;
     let (mut config, mut report) = Config::read_as(&name, &text, purpose, member, functions);
     if let Some(key) = config
@@ -236,6 +240,39 @@ pub fn with_files(config: Option<Config>, path: &Path, report: &mut Report) -> O
         return None;
     }
     Some(config)
+}
+
+/// Has a configuration that was read make its function once. `None` if that refuses its settings; the report says why, at its table.
+/// Whoever runs the function finds that out by itself.
+#[must_use]
+pub fn made(config: Option<Config>, report: &mut Report) -> Option<Config> {
+    let config = config?;
+    let function = &config.function;
+    let make = |settings: &Settings, objects: &[ObjectChoice]| settings.with(Copies(objects, 1));
+    let stages = match &function.settings {
+        Settings::Chain(chain) => &chain.stages[..],
+        _ => &[],
+    };
+    let stages = stages
+        .iter()
+        .map(|stage| (stage.name, make(&stage.settings, &stage.objects)));
+    let mut refused: Vec<(&str, String)> = stages
+        .filter_map(|(name, made)| Some((name, made.err()?)))
+        .collect();
+    if refused.is_empty()
+        && let Err(why) = make(&function.settings, &function.objects)
+    {
+        refused.push((function.name, why));
+    }
+    if refused.is_empty() {
+        return Some(config);
+    }
+    for (name, why) in refused {
+        let place = config::place_of_function(&report.text, name);
+        report.add(Diagnostic::error(why, place).label("its settings contradict each other"));
+    }
+    report.sort();
+    None
 }
 
 /// A file that the configuration names: its name and its text. Never more than a rule file may have is read, whatever it is.

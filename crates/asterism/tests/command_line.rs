@@ -275,19 +275,26 @@ fn captures_that_cannot_be_read_or_written() {
 
 #[test]
 fn a_refused_configuration_replays_nothing() {
-    let (folder, config) = with_config("[function.nat]\n");
-    let out = folder.path().join("out.pcap");
-    let capture = data("trex-dns_0.pcap");
-    let (end, stdout, _) = run(&[
-        "replay",
-        &config,
-        "--in",
-        capture.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-    ]);
-    assert_eq!((end, stdout.as_str()), (End::Configuration, ""));
-    assert!(!out.exists());
+    // The last of them is refused by the function itself.
+    let itself = format!(
+        "{NAT}forwards = [{{ outside = \"203.0.113.1:80\", inside = \"21.0.0.254:80\" }}]\n[function.nat.inside_link]\n\
+         address = \"21.0.0.254/8\"\nnext_hop = \"21.0.0.2\"\n"
+    );
+    for text in ["[function.nat]\n", &itself] {
+        let (folder, config) = with_config(text);
+        let out = folder.path().join("out.pcap");
+        let capture = data("trex-dns_0.pcap");
+        let (end, stdout, stderr) = run(&[
+            "replay",
+            &config,
+            "--in",
+            capture.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+        ]);
+        assert_eq!((end, stdout.as_str()), (End::Configuration, ""), "{stderr}");
+        assert!(!out.exists());
+    }
 }
 
 #[test]

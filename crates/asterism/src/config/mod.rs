@@ -376,6 +376,27 @@ fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
     });
 }
 
+/// Where a function's table is in a file, or that of a stage of a chain by its name; for one host alone if it is nowhere else. For
+/// what is found wrong with a function that was read well.
+pub(crate) fn place_of_function(text: &str, name: &str) -> Range<usize> {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let document = document.get_ref();
+    let below = |table: &DeTable<'_>| match overlay::get(table, "function") {
+        Some((_, value)) => match value.get_ref() {
+            DeValue::Table(table) => overlay::get(table, name).map(|(key, _)| key.span()),
+            _ => None,
+        },
+        None => None,
+    };
+    let chain = || overlay::get(document, "chain").map(|(key, _)| key.span());
+    let hosts = overlay::hosts(document).into_iter();
+    let mut laid = hosts.map(|host| overlay::lay(document, &host));
+    below(document)
+        .or_else(|| laid.find_map(|table| below(&table)))
+        .or_else(chain)
+        .unwrap_or(text.len()..text.len())
+}
+
 fn unknown_table(
     name: &str,
     span: Range<usize>,

@@ -130,10 +130,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// `asterism replay`.
 pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
     let (file, functions) = (&arguments.config, output.functions());
-    let (config, report) = match check::load_as(file, Purpose::Replay, None, functions) {
+    let (config, mut report) = match check::load_as(file, Purpose::Replay, None, functions) {
         Ok(read) => read,
         Err(error) => return output.fail(End::File, &error),
     };
+    let config = check::made(config, &mut report);
     check::show(&report, output);
     let Some(mut config) = config else {
         return output.fail(End::Configuration, "nothing was replayed");
