@@ -1,23 +1,25 @@
 //! What steps do to hosts and between them, and what they ask of their state. A part of [`World`].
 
+use core::net::SocketAddrV4;
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_engine::Instance;
+use asterism_function::NetworkFunction;
 use asterism_function::notice::Notice;
-use asterism_function::{Endpoint, NetworkFunction};
 use asterism_functions::balancer::{CONTROL, Finding};
 use asterism_placement::{Incarnation, Time};
 
+use super::checked;
 use super::step::{Count, Step, What};
 use super::world::World;
 use crate::check;
 use crate::config::diagnostic::Diagnostic;
+use crate::config::{Config, Purpose};
 use crate::eve::line::Author;
 use crate::eve::questions;
-use crate::config::{Config, Purpose};
 use crate::run::reload::{self, Copies, Written};
 use crate::run::requests::has_word;
 
@@ -62,7 +64,7 @@ impl<F: NetworkFunction> World<'_, F> {
                 host,
                 backend,
                 is_down,
-            } => self.checked(step, *host, *backend, *is_down),
+            } => self.found(step, *host, *backend, *is_down),
             What::Reload(file) => self.reload(step, file),
             _ => Ok(()),
         }
@@ -141,23 +143,33 @@ impl<F: NetworkFunction> World<'_, F> {
         network.set_partitioned(&other, &one, is_cut);
     }
 
-    fn checked(
+    fn found(
         &mut self,
         step: &Step,
         host: usize,
-        backend: Endpoint,
+        backend: SocketAddrV4,
         is_down: bool,
     ) -> Result<(), Diagnostic> {
         let member = self.config.cluster.member_ids()[host].0;
-        let finding = Finding {
-            member,
-            backend,
-            is_down,
-        };
-        match self.alive[host] && self.fleet.inject(host, 0, CONTROL, &finding.frame()) {
-            true => Ok(()),
-            false => Err(self.failure(step, format!("{} checks nothing now", self.name(host)))),
+        let mut backends = checked(&self.config);
+        backends.retain(|one| SocketAddrV4::new(one.address, one.port) == backend);
+        if backends.is_empty() {
+            return Err(self
+                .failure(step, format!("no host checks a backend {backend} now"))
+                .help("a `reload` before took it away, or its service's check"));
         }
+        for backend in backends {
+            let finding = Finding {
+                member,
+                backend,
+                is_down,
+            };
+            if !self.alive[host] || !self.fleet.inject(host, 0, CONTROL, &finding.frame()) {
+                let why = format!("{} checks nothing now", self.name(host));
+                return Err(self.failure(step, why));
+            }
+        }
+        Ok(())
     }
 
     fn reload(&mut self, step: &Step, file: &Path) -> Result<(), Diagnostic> {

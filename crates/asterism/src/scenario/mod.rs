@@ -284,19 +284,6 @@ fn vocabulary<F: NetworkFunction>(config: &Config, function: &F) -> Vocabulary {
     let reasons = Reason::ALL
         .iter()
         .filter_map(|reason| reason.label_among(own));
-    let mut backends: Vec<Endpoint> = Vec::new();
-    if let Settings::Balancer(balancer) = &config.function.settings {
-        let checked = balancer
-            .services
-            .iter()
-            .filter(|one| one.check != Check::None);
-        for service in checked {
-            backends.extend(service.backends.iter().map(|backend| {
-                let port = backend.port.unwrap_or(service.address.port());
-                Endpoint::new(backend.address, port, Protocol::TCP)
-            }));
-        }
-    }
     Vocabulary {
         hosts: config.cluster.members.clone(),
         objects: function.objects().to_vec(),
@@ -306,6 +293,29 @@ fn vocabulary<F: NetworkFunction>(config: &Config, function: &F) -> Vocabulary {
             .iter()
             .map(|metric| metric.name)
             .collect(),
-        backends,
+        backends: checked(config),
     }
+}
+
+/// What hosts of this configuration check: as in a host that runs, a backend is known by the protocol of its service, whatever it is
+/// checked by.
+fn checked(config: &Config) -> Vec<Endpoint> {
+    let mut backends: Vec<Endpoint> = Vec::new();
+    if let Settings::Balancer(balancer) = &config.function.settings {
+        let services = balancer.services.iter();
+        for service in services.filter(|one| one.check != Check::None) {
+            let protocol = match service.tcp {
+                true => Protocol::TCP,
+                false => Protocol::UDP,
+            };
+            for backend in &service.backends {
+                let port = backend.port.unwrap_or(service.address.port());
+                let backend = Endpoint::new(backend.address, port, protocol);
+                if !backends.contains(&backend) {
+                    backends.push(backend);
+                }
+            }
+        }
+    }
+    backends
 }

@@ -1,12 +1,13 @@
 //! The steps of a scenario: one line each, read with every mistake at once. Imports `words.rs` and `pattern.rs`; what steps do is in
 //! `world.rs` and `hosts.rs`.
 
+use core::net::SocketAddrV4;
 use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use asterism_function::{Endpoint, PortNumber, Protocol};
+use asterism_function::{Endpoint, PortNumber};
 
 use super::pattern::Pattern;
 use super::words::{self, Word};
@@ -89,7 +90,7 @@ pub const STEPS: &[(&str, &str)] = &[
     ("heal [HOST HOST]", "They do again; without hosts all."),
     (
         "check HOST BACKEND up|down",
-        "The host's check of a balancer's backend found this.",
+        "The host's check of a balancer's backend found this, `BACKEND` being its address and port, for services of TCP and UDP alike. Findings have whole seconds: of two in one second `down` counts.",
     ),
     (
         "reload FILE",
@@ -157,7 +158,8 @@ pub(super) enum What {
     Heal(Option<(usize, usize)>),
     Check {
         host: usize,
-        backend: Endpoint,
+        /// Of services of whatever protocols.
+        backend: SocketAddrV4,
         is_down: bool,
     },
     Reload(PathBuf),
@@ -485,10 +487,9 @@ impl Reading<'_> {
     fn check(&mut self, verb: &Word<'_>, rest: &mut &[Word<'_>]) -> Result<What, Diagnostic> {
         let host = self.host(next(verb, rest)?)?;
         let word = next(verb, rest)?;
-        let known = |one: &&Endpoint| {
-            format!("{}:{}", one.address, one.port) == word.text && one.protocol == Protocol::TCP
-        };
-        let Some(&backend) = self.known.backends.iter().find(known) else {
+        let at = |one: &Endpoint| SocketAddrV4::new(one.address, one.port);
+        let mut known = self.known.backends.iter().map(at);
+        let Some(backend) = known.find(|one| one.to_string() == word.text) else {
             let mut known: Vec<_> = self
                 .known
                 .backends

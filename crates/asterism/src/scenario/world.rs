@@ -252,7 +252,9 @@ impl<'a, F: NetworkFunction> World<'a, F> {
         }
         self.packets += 1;
         self.sent_last += 1;
-        self.sent.push((side, packet));
+        // As it is read: of what an error is about, that is less than what was written.
+        self.sent
+            .push((side, Fields::read(&mut frame).unwrap_or(packet)));
         Ok(())
     }
 
