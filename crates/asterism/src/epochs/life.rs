@@ -2,12 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use asterism_placement::Incarnation;
 
 use super::EpochFile;
-use crate::config::Cluster;
+/// Milliseconds that the kernel's clock for files' times may stand still at most: its step is 10 ms or less.
+const CLOCK_STEPS_MAX: usize = 20;
 
 /// What a host that starts finds in the file of epochs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,17 +71,6 @@ impl Life {
     pub fn note_used(epochs: &Path, name: &str, life: Incarnation) -> Result<(), String> {
         write_synced(&place(epochs, name), ".new", &format!("{}\n", life.0))
     }
-
-    /// Reads the file of epochs and says what it means to a member.
-    ///
-    /// # Errors
-    /// The file is none.
-    pub fn find(epochs: &Path, cluster: &Cluster, name: &str) -> Result<(EpochFile, Life), String> {
-        let file = EpochFile::read(epochs, cluster)?;
-        let used = Life::last_used(epochs, name)?;
-        let life = Life::of(&file, name, used);
-        Ok((file, life))
-    }
 }
 
 /// Where a member's last life is noted.
@@ -114,6 +106,25 @@ pub(super) fn write_synced(path: &Path, ending: &str, text: &str) -> Result<(), 
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Has a file that was renamed into its place show so by its times: changed later than written. Hosts that see that need not wait
+/// whether it is being copied. Where the kernel's clock for such times has not moved on meanwhile, nothing shows; that is a matter of
+/// milliseconds, and only speed depends on it.
+pub(super) fn show_renamed(path: &Path) {
+    for _ in 0..CLOCK_STEPS_MAX {
+        let Ok(file) = std::fs::metadata(path) else {
+            return;
+        };
+        if (file.ctime(), file.ctime_nsec()) > (file.mtime(), file.mtime_nsec()) {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+        // The mode that it has: that changes nothing but the time.
+        if std::fs::set_permissions(path, file.permissions()).is_err() {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]

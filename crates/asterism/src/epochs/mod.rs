@@ -396,7 +396,9 @@ impl EpochFile {
     /// # Errors
     /// Says why; the file is as it was.
     pub fn write(&self, path: &Path) -> Result<(), String> {
-        life::write_synced(path, ".new", &self.text())
+        life::write_synced(path, ".new", &self.text())?;
+        life::show_renamed(path);
+        Ok(())
     }
 
     /// As [`EpochFile::write`], by this member's host: beside others that have the same file, and its command.

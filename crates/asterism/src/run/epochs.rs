@@ -1,12 +1,11 @@
 //! How a running host learns of epochs: it reads their file when it starts and whenever the file changes, and is handed them over
 //! the control socket. What is handed is on the disk before it is in force, so that both ways say the same.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use asterism_engine::clock::MonotonicClock;
 use asterism_orchestrator::epochs::{InForce, Refusal, Standing};
 use asterism_placement::replicated::Roster;
 use asterism_placement::{Epoch, Incarnation, Time};
@@ -14,28 +13,24 @@ use asterism_placement::{Epoch, Incarnation, Time};
 use super::Prepared;
 use super::journal::Event;
 use super::notify::Manager;
+use super::watched::{LOOK, Watched};
 use crate::check;
 use crate::config::Cluster;
 use crate::control::desk::{Command, CommandKind, Refused, in_json};
 use crate::epochs::{EpochFile, Life, Step};
 
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a host looks that waits for the file to settle.
+const UNSETTLED_LOOK: Duration = Duration::from_millis(50);
 /// How long the word that a waiting host stops has to reach who asked for it.
 const LAST_WORD: Duration = Duration::from_millis(50);
-
-/// What changes when a file is written or replaced: when that was last, inode and length.
-type Stamp = (i64, i64, u64, u64);
 
 /// The file of epochs, watched.
 #[derive(Debug)]
 pub(super) struct Watch {
-    path: PathBuf,
+    file: Watched,
     cluster: Cluster,
     name: String,
     looked: Time,
-    /// What the file was like when it was read last.
-    seen: Option<Stamp>,
     /// The last epoch that the file said, or that was handed in and is on the disk.
     known: EpochFile,
     /// The epoch that the state channel was given last.
@@ -52,16 +47,16 @@ pub(super) struct Begun {
 }
 
 impl Watch {
-    /// The file that the configuration names; `None` if it names none.
-    pub(super) fn of(prepared: &Prepared) -> Option<Watch> {
+    /// The file that the configuration names; `None` if it names none. `date` is in seconds since 1970.
+    pub(super) fn of(prepared: &Prepared, date: u64) -> Option<Watch> {
         let config = &prepared.config;
         let path = config.cluster.epochs.as_ref()?;
+        let path = check::key_path(&prepared.arguments.config, path);
         Some(Watch {
-            path: check::key_path(&prepared.arguments.config, path),
+            file: Watched::new(path).at_once(date),
             cluster: config.cluster.clone(),
             name: config.host.name.clone(),
             looked: Time::ZERO,
-            seen: None,
             known: EpochFile::default(),
             given: Epoch(0),
         })
@@ -71,43 +66,65 @@ impl Watch {
     /// handed.
     pub(super) fn begin_life(
         &mut self,
+        clock: MonotonicClock,
         stop: &AtomicBool,
         commands: &Receiver<Command>,
         manager: &Manager,
         log: &mut impl FnMut(&Event),
     ) -> Result<Begun, String> {
+        let failed = |error: String| format!("the host was not started: {error}");
+        if !self.file.path().exists() {
+            // A copy empties a file, and takes none away: what is not there does not come by itself.
+            EpochFile::read(self.file.path(), &self.cluster).map_err(failed)?;
+        }
         let mut said = String::new();
         loop {
-            let (file, life) = Life::find(&self.path, &self.cluster, &self.name)
-                .map_err(|error| format!("the host was not started: {error}"))?;
-            let roster = file.roster(&self.cluster);
-            self.known = file;
-            match life {
-                Life::Begins { life, joins } => {
-                    Life::note_used(&self.path, &self.name, life)
-                        .map_err(|error| format!("the host was not started: {error}"))?;
+            let now = clock.now();
+            let cluster = &self.cluster;
+            let looked = self.file.look(now, |path| EpochFile::read(path, cluster));
+            if let Some(file) = looked {
+                self.known = file.map_err(failed)?;
+            }
+            match self.life().map_err(failed)? {
+                // It may be half a copy still.
+                None => {}
+                Some(Life::Begins { life, joins }) => {
+                    Life::note_used(self.file.path(), &self.name, life).map_err(failed)?;
                     return Ok(Begun {
                         life,
                         joins,
-                        roster,
+                        roster: self.known.roster(&self.cluster),
                     });
                 }
-                Life::Waits(why) if why != said => {
+                Some(Life::Waits(why)) if why != said => {
                     manager.status("waits to be named by an epoch");
                     log(&Event::warning("waits-to-be-named")
                         .with("why", &why)
                         .effect("the host takes no part in the cluster"));
                     said = why;
                 }
-                Life::Waits(_) => {}
+                Some(Life::Waits(_)) => {}
             }
-            if let Ok(command) = commands.recv_timeout(LOOK) {
+            let wait = match self.file.is_unread() {
+                true => UNSETTLED_LOOK,
+                false => LOOK,
+            };
+            if let Ok(command) = commands.recv_timeout(wait) {
                 self.obey_waiting(command, stop, log);
             }
             if stop.load(Ordering::Acquire) {
                 return Err("stopped before an epoch named this host".to_owned());
             }
         }
+    }
+
+    /// What the epoch that is known means to this host; nothing if none is.
+    fn life(&self) -> Result<Option<Life>, String> {
+        if self.known.epoch == 0 {
+            return Ok(None);
+        }
+        let used = Life::last_used(self.file.path(), &self.name)?;
+        Ok(Some(Life::of(&self.known, &self.name, used)))
     }
 
     /// What a host that waits to be named does when it is told something.
@@ -118,7 +135,7 @@ impl Watch {
                 let taken = self.take(&file);
                 log(&told(&file, &taken));
                 let standing = |file: &EpochFile| {
-                    let used = Life::last_used(&self.path, &self.name).unwrap_or(u64::MAX);
+                    let used = Life::last_used(self.file.path(), &self.name).unwrap_or(u64::MAX);
                     match Life::of(file, &self.name, used) {
                         Life::Begins { .. } => Standing::Begins,
                         Life::Waits(_) => Standing::Waits,
@@ -141,31 +158,33 @@ impl Watch {
         }
     }
 
-    /// Looks whether the file has a later epoch, if the last look was some time ago.
-    ///
-    /// # Errors
-    /// It changed, and is none: told once for a change.
-    pub(super) fn look(&mut self, now: Time) -> Result<(), String> {
+    /// Looks whether the file has a later epoch, if the last look was some time ago. What is to be said of the file, once for a change:
+    /// it is none, or it is ignored.
+    pub(super) fn look(&mut self, now: Time) -> Option<Event> {
         if now < self.looked + LOOK {
-            return Ok(());
+            return None;
         }
         self.looked = now;
-        self.look_at_once()
-    }
-
-    /// The same, however long ago the last look was.
-    pub(super) fn look_at_once(&mut self) -> Result<(), String> {
-        let stamp = std::fs::metadata(&self.path).ok();
-        let stamp = stamp.map(|file| (file.ctime(), file.ctime_nsec(), file.ino(), file.len()));
-        if stamp == self.seen {
-            return Ok(());
+        let cluster = &self.cluster;
+        match self.file.look(now, |path| EpochFile::read(path, cluster))? {
+            Ok(file) if file.epoch > self.known.epoch => {
+                self.known = file;
+                None
+            }
+            Ok(file) => self.known.step_to(&file).err().map(|(_, why)| {
+                Event::warning("epoch-ignored")
+                    .with("file", self.file.path().display())
+                    .with("why", why)
+                    .effect("the epoch in force stays")
+                    .cure("give a changed epoch the next number with `asterism epoch`, and copy it to every host")
+            }),
+            Err(why) => Some(
+                Event::warning("epochs-unreadable")
+                    .with("why", why)
+                    .effect("the epoch in force stays")
+                    .cure("write it with `asterism epoch`, and copy it to every host"),
+            ),
         }
-        self.seen = stamp;
-        let file = EpochFile::read(&self.path, &self.cluster)?;
-        if file.epoch > self.known.epoch {
-            self.known = file;
-        }
-        Ok(())
     }
 
     /// What the state channel has not been given yet.
@@ -181,14 +200,20 @@ impl Watch {
 
     /// Takes an epoch that was handed in: if it is the one that is known or a later one, it is on the disk when this returns.
     pub(super) fn take(&mut self, file: &EpochFile) -> Result<Step, Refused> {
-        let step = self
-            .known
-            .step_to(file)
-            .map_err(|(reason, why)| Refused::new(reason, why))?;
-        let is_there = step == Step::Same
-            && EpochFile::read(&self.path, &self.cluster).is_ok_and(|there| there == *file);
+        let refused = |(reason, why)| Refused::new(reason, why);
+        let there = EpochFile::read(self.file.path(), &self.cluster).ok();
+        // What the file says counts, also if nobody has looked at it yet. Half a copy may contradict, and is not believed.
+        if let Some(there) = there.as_ref().filter(|one| one.epoch > self.known.epoch) {
+            if there == file || self.file.has_settled() {
+                self.known = there.clone();
+            } else {
+                there.step_to(file).map_err(refused)?;
+            }
+        }
+        let step = self.known.step_to(file).map_err(refused)?;
+        let is_there = step == Step::Same && there.is_some_and(|there| there == *file);
         if !is_there {
-            let written = file.write_as(&self.path, &self.name);
+            let written = file.write_as(self.file.path(), &self.name);
             written.map_err(|why| Refused::new(Refusal::NotWritten, why))?;
         }
         self.known = file.clone();
@@ -222,5 +247,103 @@ pub(super) fn told(file: &EpochFile, taken: &Result<Step, Refused>) -> Event {
             .with("epoch", file.epoch)
             .with("why", refused)
             .effect("the epoch in force stays, and the file of epochs"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    const FIRST: &str = "epoch = 1\n[members]\na = 1\nb = 1\nc = 1\n";
+
+    fn watch(path: &Path) -> Watch {
+        let text = "[cluster]\nmembers = [\"a\", \"b\", \"c\"]\n[function.pass-through]\n";
+        let cluster = Config::read("test.toml", text).0.unwrap().cluster;
+        let known = EpochFile::parse(FIRST, "epoch.toml", &cluster).unwrap();
+        let mut watch = Watch {
+            file: Watched::new(path.to_owned()).at_once(0),
+            cluster,
+            name: "a".to_owned(),
+            looked: Time::ZERO,
+            known,
+            given: Epoch(1),
+        };
+        let mut now = Time::ZERO;
+        assert_eq!(looks(&mut watch, &mut now, 3), None);
+        watch
+    }
+
+    /// Looks so many times; the first thing that is said.
+    fn looks(watch: &mut Watch, now: &mut Time, times: usize) -> Option<String> {
+        (0..times).fold(None, |said, _| {
+            *now = *now + LOOK;
+            let event = watch.look(*now).map(|event| format!("{event:?}"));
+            said.or(event)
+        })
+    }
+
+    #[test]
+    fn an_epoch_is_read_once_its_file_has_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        fs::write(&path, FIRST).unwrap();
+        let (mut watch, mut now) = (watch(&path), Time::ZERO + LOOK * 3);
+        let whole = FIRST.replace("epoch = 1", "epoch = 2");
+        let half = &whole[..whole.len() - "c = 1\n".len()];
+
+        // A copy that is slow: empty, then half there, which is an epoch too, then whole.
+        fs::write(&path, "").unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 9), None, "being copied");
+        fs::write(&path, half).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 1), None);
+        assert_eq!(watch.epoch(), Epoch(1), "it may still be written");
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 1), None);
+        assert_eq!(watch.epoch(), Epoch(1), "it may still be written");
+        assert_eq!(looks(&mut watch, &mut now, 1), None);
+        assert_eq!(watch.epoch(), Epoch(2));
+        assert_eq!(watch.known.members.len(), 3);
+
+        // One that is put there whole is read at the first look.
+        let epoch = EpochFile {
+            epoch: 3,
+            ..watch.known.clone()
+        };
+        epoch.write(&path).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 1), None);
+        assert_eq!(watch.epoch(), Epoch(3));
+
+        // A mistake that stays is told, once.
+        fs::write(&path, "epoch = 4\nmembers = 7\n").unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 9), None);
+        let said = looks(&mut watch, &mut now, 9).unwrap();
+        assert!(said.contains("epochs-unreadable"), "{said}");
+        assert_eq!(looks(&mut watch, &mut now, 20), None);
+    }
+
+    #[test]
+    fn what_is_not_taken_from_the_file_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        fs::write(&path, FIRST).unwrap();
+        let (mut watch, mut now) = (watch(&path), Time::ZERO + LOOK * 3);
+        fs::write(&path, FIRST.replace("epoch = 1", "epoch = 2")).unwrap();
+        assert_eq!(looks(&mut watch, &mut now, 3), None);
+        for other in [
+            FIRST
+                .replace("epoch = 1", "epoch = 2")
+                .replace("c = 1", "c = 2"),
+            FIRST.to_owned(),
+        ] {
+            fs::write(&path, other).unwrap();
+            let said = looks(&mut watch, &mut now, 3).unwrap();
+            assert!(said.contains("epoch-ignored"), "{said}");
+            assert_eq!(watch.epoch(), Epoch(2));
+        }
+        assert_eq!(looks(&mut watch, &mut now, 20), None, "told once");
     }
 }

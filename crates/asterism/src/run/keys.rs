@@ -1,9 +1,5 @@
 //! How a running host learns of other keys: it reads the key file anew whenever that changes.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use asterism_engine::hash_seed;
 use asterism_placement::Time;
 use asterism_placement::seal::KeyRing;
@@ -11,27 +7,15 @@ use asterism_placement::seal::KeyRing;
 use super::Prepared;
 use super::journal::Event;
 use super::service::Service;
+use super::watched::{LOOK, Watched};
 use crate::keys::listed;
 use crate::{check, key_file};
-
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_millis(200);
-
-/// How long a mistake must stay before it is told: a copy empties the file first, and what it writes may come a round trip of a
-/// WAN or a busy disk later.
-const MISTAKE: Duration = Duration::from_secs(2);
-
-/// What changes when a file is written, replaced, or given another mode or owner: when that was last, inode and length.
-type Stamp = (i64, i64, u64, u64);
 
 /// The key file, watched.
 #[derive(Debug)]
 pub(super) struct Watch {
-    path: PathBuf,
+    file: Watched,
     looked: Time,
-    seen: Option<Stamp>,
-    /// Since when it is as it is, if nothing came of that yet.
-    unread_since: Option<Time>,
     /// The keys in force.
     installed: KeyRing,
 }
@@ -41,40 +25,25 @@ impl Watch {
     pub(super) fn of(prepared: &Prepared) -> Option<Watch> {
         let path = prepared.config.cluster.key.as_ref()?;
         Some(Watch {
-            path: check::key_path(&prepared.arguments.config, path),
+            file: Watched::new(check::key_path(&prepared.arguments.config, path)),
             looked: Time::ZERO,
-            seen: None,
-            unread_since: Some(Time::ZERO),
             installed: prepared.keys.clone(),
         })
     }
 
     /// The keys of the file, if it changed to others and has stayed as it is from one look to the next: what is being
-    /// copied is not read. A mistake in it only if that stayed for [`MISTAKE`].
+    /// copied is not read. A mistake in it only if that stayed.
     fn look(&mut self, now: Time) -> Option<Result<KeyRing, String>> {
         if now < self.looked + LOOK {
             return None;
         }
         self.looked = now;
-        let stamp = std::fs::metadata(&self.path).ok();
-        let stamp = stamp.map(|file| (file.ctime(), file.ctime_nsec(), file.ino(), file.len()));
-        if stamp != self.seen {
-            self.seen = stamp;
-            self.unread_since = Some(now);
-            return None;
-        }
-        let since = self.unread_since?;
-        let read = key_file::read(&self.path);
-        if read.is_err() && now < since + MISTAKE {
-            return None;
-        }
-        self.unread_since = None;
-        match read {
+        match self.file.look(now, key_file::read)? {
             Ok(keys) if keys == self.installed => None,
             Ok(keys) if hash_seed(keys.sending()) != hash_seed(self.installed.sending()) => {
                 Some(Err(format!(
                     "{} is not of this cluster, or of its next start: its keys name another hash seed than this host runs with",
-                    self.path.display()
+                    self.file.path().display()
                 )))
             }
             other => Some(other),
@@ -93,7 +62,7 @@ impl Service<'_, '_> {
             Some(Ok(keys)) => {
                 if !self.channel.set_keys(keys.clone()) {
                     // The thread has much to do: the next look reads the file again.
-                    watch.unread_since = Some(now);
+                    watch.file.read_anew(now);
                     return;
                 }
                 let accepts = listed(&keys.ids().collect::<Vec<_>>());
@@ -116,7 +85,7 @@ impl Service<'_, '_> {
     /// Has the next looks read the key file, whether it changed or not.
     pub(super) fn read_keys_anew(&mut self) {
         if let Some(watch) = &mut self.keys {
-            watch.unread_since = Some(Time::ZERO);
+            watch.file.read_anew(Time::ZERO);
         }
     }
 }
@@ -131,10 +100,8 @@ mod tests {
 
     fn watch(path: &Path) -> Watch {
         Watch {
-            path: path.to_owned(),
+            file: Watched::new(path.to_owned()),
             looked: Time::ZERO,
-            seen: None,
-            unread_since: Some(Time::ZERO),
             installed: key_file::read(path).unwrap(),
         }
     }

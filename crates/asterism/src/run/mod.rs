@@ -30,6 +30,7 @@ pub mod saved;
 pub mod service;
 mod surroundings;
 pub mod traffic;
+mod watched;
 pub mod worker;
 
 use std::path::{Path, PathBuf};

@@ -158,11 +158,11 @@ impl Service<'_, '_> {
         let desk = Arc::new(Desk::new(cluster.clone(), command_sender));
         server::start(&place, desk.clone())
             .map_err(|error| format!("the host was not started: {error}"))?;
-        let mut epochs = Watch::of(prepared);
+        let mut epochs = Watch::of(prepared, clock.wall());
         let mut begun = None;
         if let Some(epochs) = &mut epochs {
             let mut log = |event: &Event| journal.write(clock.now(), clock.wall(), event);
-            begun = Some(epochs.begin_life(&stop, &commands, &manager, &mut log)?);
+            begun = Some(epochs.begin_life(clock, &stop, &commands, &manager, &mut log)?);
         }
         // Until now others did without this host, if it waited.
         let took_part = clock.now();

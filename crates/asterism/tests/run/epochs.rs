@@ -167,6 +167,35 @@ fn whoever_an_epoch_leaves_out_stops_and_comes_back_as_another() {
     b.stop();
 }
 
+/// As `scp` does it: the file is emptied, and what it says comes a moment later.
+#[test]
+fn a_file_of_epochs_that_is_being_copied_ends_nobody() {
+    let cluster = of_epochs(2);
+    written(&cluster, &["--first"]);
+    let mut a = cluster.begin(0, &[]);
+    let path = cluster.path("epoch.toml");
+    let mut b = cluster.begin(1, &[]);
+    a.wait_for("READY=1");
+    b.wait_for("READY=1");
+    b.child.kill().unwrap();
+    b.child.wait().unwrap();
+    let mut again = cluster.begin(1, &[]);
+    wait("the host to wait", || {
+        again.log().contains("waits-to-be-named").then_some(())
+    });
+    let first = std::fs::read_to_string(&path).unwrap();
+    let epoch = first
+        .replace("epoch = 1", "epoch = 2")
+        .replace("b = 1", "b = 2");
+    assert!(epoch.matches('2').count() >= 2, "{epoch}");
+    std::fs::write(&path, "").unwrap();
+    std::thread::park_timeout(std::time::Duration::from_millis(500));
+    std::fs::write(&path, epoch).unwrap();
+    again.wait_for("READY=1");
+    agree(&[&a, &again], 2);
+    assert!(!a.log().contains("epochs-unreadable"), "{}", a.log());
+}
+
 #[test]
 fn a_cluster_that_stopped_is_founded_again() {
     let cluster = of_epochs(2);

@@ -9,7 +9,6 @@ use super::{LAST_WORD, Service};
 use crate::control::desk::{Command, Refused, in_json};
 use crate::epochs::{EpochFile, Step};
 use crate::run::epochs::{Watch, told};
-use crate::run::journal::Event;
 
 /// How long an epoch may take to be in force until whoever handed it is told to ask again: the state channel takes it at its next turn.
 const IN_FORCE_MAX: Duration = Duration::from_secs(5);
@@ -27,20 +26,15 @@ impl Service<'_, '_> {
     /// Looks whether the file of epochs has another, and puts it in force.
     pub(super) fn watch_epochs(&mut self) {
         let now = self.clock.now();
-        let looked = self.epochs.as_mut().map(|epochs| epochs.look(now));
-        self.go_over(looked);
+        let told = self.epochs.as_mut().and_then(|epochs| epochs.look(now));
+        if let Some(event) = told {
+            self.log(&event);
+        }
+        self.go_over();
     }
 
     /// Gives the state channel what was found, if it has room; else the next look does.
-    fn go_over(&mut self, looked: Option<Result<(), String>>) {
-        if let Some(Err(why)) = looked {
-            self.log(
-                &Event::warning("epochs-unreadable")
-                    .with("why", why)
-                    .effect("the epoch in force stays")
-                    .cure("write it with `asterism epoch`, and copy it to every host"),
-            );
-        }
+    fn go_over(&mut self) {
         if let Some(epochs) = &mut self.epochs
             && let Some(roster) = epochs.due()
         {
@@ -57,11 +51,9 @@ impl Service<'_, '_> {
             let why = "[cluster] epochs names no file";
             return command.answer(Err(Refused::new(Refusal::NoEpochs, why)));
         };
-        // What the file says counts, also if nobody has looked at it yet.
-        let looked = epochs.look_at_once();
         let taken = epochs.take(file);
         self.log(&told(file, &taken));
-        self.go_over(Some(looked));
+        self.go_over();
         match taken {
             Ok(step) => self.handed.push(Handed {
                 command,

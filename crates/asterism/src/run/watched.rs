@@ -1,0 +1,134 @@
+//! A file that somebody else writes while a host runs, and that the host reads whenever it has changed: never while it is being
+//! copied. Imports nothing of the program.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use asterism_placement::Time;
+
+/// How often a file is looked at, and how long it must stay as it is before it is read.
+pub(super) const LOOK: Duration = Duration::from_millis(200);
+
+/// How long a mistake must stay before it is told: a copy empties the file first, and what it writes may come a round trip of a
+/// WAN or a busy disk later.
+pub(super) const MISTAKE: Duration = Duration::from_secs(2);
+
+/// What changes when a file is written, replaced, or given another mode or owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
+    written: (i64, i64),
+    inode: u64,
+    bytes: u64,
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Stamp> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Stamp {
+            changed: (file.ctime(), file.ctime_nsec()),
+            written: (file.mtime(), file.mtime_nsec()),
+            inode: file.ino(),
+            bytes: file.len(),
+        })
+    }
+
+    /// Whether something was done to it after it had been written, as it is when a file is written beside and renamed, or copied with
+    /// its times. What is being written has both times alike.
+    fn is_put_there(&self) -> bool {
+        self.changed > self.written
+    }
+}
+
+/// A file, watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    path: PathBuf,
+    /// Whether what was put there whole is read at once.
+    believes_renames: bool,
+    seen: Option<Stamp>,
+    /// Since when it is as it is, if nothing came of that yet.
+    unread_since: Option<Time>,
+    /// When that has been so for long enough to read it.
+    settles: Time,
+}
+
+impl Watched {
+    /// A file that is to be read once it has settled, whatever it is.
+    pub(super) fn new(path: PathBuf) -> Watched {
+        Watched {
+            path,
+            believes_renames: false,
+            seen: None,
+            unread_since: Some(Time::ZERO),
+            settles: Time::ZERO,
+        }
+    }
+
+    /// Has what was renamed into its place read at the first look, and also what was not touched for a second before `date`, in
+    /// seconds since 1970.
+    pub(super) fn at_once(self, date: u64) -> Watched {
+        let stamp = Stamp::of(&self.path);
+        let is_old = |one: &Stamp| one.changed.0.saturating_add(1) < date.cast_signed();
+        Watched {
+            believes_renames: true,
+            seen: stamp.filter(is_old),
+            ..self
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What comes of reading it, if it changed and has settled: it has been as it is for [`LOOK`]. A mistake only if that stayed for
+    /// [`MISTAKE`], and once.
+    pub(super) fn look<T>(
+        &mut self,
+        now: Time,
+        read: impl FnOnce(&Path) -> Result<T, String>,
+    ) -> Option<Result<T, String>> {
+        let stamp = Stamp::of(&self.path);
+        if stamp != self.seen {
+            self.seen = stamp;
+            self.unread_since = Some(now);
+            self.settles = match self.is_put_there(stamp) {
+                true => now,
+                false => now + LOOK,
+            };
+        }
+        let since = self.unread_since?;
+        if now < self.settles {
+            return None;
+        }
+        let read = read(&self.path);
+        if read.is_err() && now < since + MISTAKE {
+            return None;
+        }
+        self.unread_since = None;
+        Some(read)
+    }
+
+    /// Whether it changed and was not read yet, so far as was looked.
+    pub(super) fn is_unread(&self) -> bool {
+        self.unread_since.is_some()
+    }
+
+    /// Whether it is not being copied now: it was read as it is, or was put there whole.
+    pub(super) fn has_settled(&self) -> bool {
+        let stamp = Stamp::of(&self.path);
+        stamp == self.seen && !self.is_unread() || self.is_put_there(stamp)
+    }
+
+    fn is_put_there(&self, stamp: Option<Stamp>) -> bool {
+        self.believes_renames && stamp.is_some_and(|one| one.is_put_there())
+    }
+
+    /// Has the next look read it, whether it changed or not, as if it had been as it is since then.
+    pub(super) fn read_anew(&mut self, since: Time) {
+        self.unread_since = Some(since);
+    }
+}
