@@ -18,6 +18,8 @@ use core::net::SocketAddr;
 
 /// Bytes of an IPv4 and a UDP header.
 const IP_UDP_BYTES: usize = 28;
+/// Bytes that an IPv6 header has more.
+const IPV6_BYTES_MORE: usize = 20;
 /// The least MTU: the longest group with every header.
 pub(super) const MTU_MIN: u64 =
     (replicated::PAYLOAD_BYTES_MIN + HEADER_BYTES + TAG_BYTES + IP_UDP_BYTES) as u64;
@@ -123,6 +125,12 @@ impl Cluster {
         site(one) == site(other)
     }
 
+    /// Bytes of a datagram's IP and UDP headers.
+    fn headers_bytes(&self) -> usize {
+        let is_v6 = self.addresses.iter().flatten().any(SocketAddr::is_ipv6);
+        IP_UDP_BYTES + if is_v6 { IPV6_BYTES_MORE } else { 0 }
+    }
+
     fn sites(&self) -> Option<SitesConfig> {
         if self.sites.is_empty() {
             return None;
@@ -168,7 +176,7 @@ impl Cluster {
         let cluster = self.number(shape);
         let members = self.member_ids();
         HostConfig {
-            datagram_bytes_max: channel.mtu - IP_UDP_BYTES,
+            datagram_bytes_max: channel.mtu - self.headers_bytes(),
             port_lease: lease,
             replica: replicated::Config {
                 log_bytes_max: channel.log_bytes_max,
@@ -202,6 +210,7 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
     let addresses = addresses(values, &members, report)?;
     let sites = sites(values, &members, report);
     let channel = channel(&values.table("channel")?, report);
+    check_mtu(values, &members, &addresses, report);
     check_port_lease(values, members.len(), report);
     // Datagrams of a scenario's hosts never leave the process.
     let needs_key = purpose != Purpose::Scenario && members.len() > 1;
@@ -452,22 +461,47 @@ fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Repor
         }
         found.push(site);
     }
-    let room = MTU_MIN + FRAME_BYTES as u64;
-    if let Some(channel) = channel
-        && let Some(mtu) = channel
-            .size("mtu")
-            .filter(|&mtu| (MTU_MIN..room).contains(&mtu))
-    {
-        report.add(
-            Diagnostic::error(
-                format!("an MTU of {mtu} has no room for what relays add"),
-                channel.span_of("mtu"),
-            )
-            .also(first_at, "members have sites")
-            .help(format!("write at least mtu = \"{room}B\"")),
-        );
-    }
     found
+}
+
+/// Refuses an MTU above the bound that leaves no room for what these members' datagrams have more than others.
+fn check_mtu(
+    values: &Values,
+    members: &[(String, Range<usize>)],
+    addresses: &[Option<SocketAddr>],
+    report: &mut Report,
+) {
+    let Some(channel) = values.table("channel") else {
+        return;
+    };
+    let tables = values.named("member").unwrap_or_default();
+    let site = tables.iter().find(|table| {
+        let is_member = members.iter().any(|(name, _)| *name == table.name);
+        is_member && table.values.text("site").is_some()
+    });
+    let is_v6 = addresses.iter().flatten().any(SocketAddr::is_ipv6);
+    let mut room = MTU_MIN;
+    let mut what = Vec::new();
+    if site.is_some() {
+        room += FRAME_BYTES as u64;
+        what.push("what relays add");
+    }
+    if is_v6 {
+        room += IPV6_BYTES_MORE as u64;
+        what.push("an IPv6 header");
+    }
+    let too_small = channel
+        .size("mtu")
+        .filter(|mtu| (MTU_MIN..room).contains(mtu));
+    let Some(mtu) = too_small else { return };
+    let mut error = Diagnostic::error(
+        format!("an MTU of {mtu} has no room for {}", what.join(" and ")),
+        channel.span_of("mtu"),
+    );
+    if let Some(site) = site {
+        error = error.also(site.values.span_of("site"), "members have sites");
+    }
+    report.add(error.help(format!("write at least mtu = \"{room}B\"")));
 }
 
 /// The multicast group, if it is one that the members' addresses can use.
@@ -574,4 +608,33 @@ fn channel(values: &Values, report: &mut Report) -> Option<Channel> {
         bandwidth_max: values.size("bandwidth_max"),
         offload: values.flag("offload")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn datagrams_fit_the_mtu_with_the_headers_of_either_version() {
+        for (address, headers) in [("192.0.2", 28), ("2001:db8:", 48)] {
+            let end = |last: u8| match headers {
+                28 => format!("{address}.{last}:7400"),
+                _ => format!("[{address}:{last}]:7400"),
+            };
+            let text = format!(
+                "[cluster]\nmembers = [\"a\", \"b\"]\nchannel = {{ mtu = \"1400B\" }}\n[cluster.member]\n\
+                 a.address = \"{}\"\nb.address = \"{}\"\n[function.pass-through]\n",
+                end(1),
+                end(2)
+            );
+            let (config, report) = Config::read("test.toml", &text);
+            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+            let key = crate::key_file::draw(1).unwrap();
+            let host = config
+                .cluster
+                .host(MemberId(1), Incarnation(1), key, [0; 48], 0);
+            assert_eq!(host.datagram_bytes_max + headers, 1400, "{text}");
+        }
+    }
 }
