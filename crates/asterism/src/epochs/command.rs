@@ -130,16 +130,15 @@ fn next(arguments: &Arguments, config: &Config) -> Result<EpochDocument, String>
     } else {
         let now = EpochFile::read(&path, cluster)?;
         let gone = |name: &String| now.left.contains_key(name);
-        if arguments.fenced && arguments.again.is_empty() && arguments.without.iter().all(gone) {
+        let is_news = arguments.founding || !arguments.again.is_empty();
+        if arguments.fenced && !is_news && arguments.without.iter().all(gone) {
             // They have left already; that they are dead is what is new.
             now.next_fenced(cluster, &arguments.without)?
         } else if changes {
-            let mut next = now.next(
-                cluster,
-                &arguments.without,
-                &arguments.again,
-                arguments.founding,
-            )?;
+            let mut without = arguments.without.clone();
+            // That who left earlier is dead may be said with other news.
+            without.retain(|name| !arguments.fenced || !gone(name));
+            let mut next = now.next(cluster, &without, &arguments.again, arguments.founding)?;
             if arguments.fenced {
                 next.fence(&arguments.without)?;
             }

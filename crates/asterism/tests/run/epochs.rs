@@ -196,6 +196,21 @@ fn a_file_of_epochs_that_is_being_copied_ends_nobody() {
     assert!(!a.log().contains("epochs-unreadable"), "{}", a.log());
 }
 
+/// That who left earlier is dead may be said beside other news, and those are not lost.
+#[test]
+fn who_left_is_fenced_when_all_start_anew() {
+    let cluster = of_epochs(3);
+    written(&cluster, &["--first"]);
+    written(&cluster, &["--without", "b"]);
+    let (end, text) = epoch(&cluster, &["--founding", "--without", "b", "--fenced"]);
+    assert_eq!(end, End::Done, "{text}");
+    assert!(
+        text.contains("Epoch 3, in which all start with nothing"),
+        "{text}"
+    );
+    assert!(text.contains("a            life 2"), "{text}");
+}
+
 #[test]
 fn a_cluster_that_stopped_is_founded_again() {
     let cluster = of_epochs(2);
