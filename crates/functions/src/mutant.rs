@@ -12,8 +12,6 @@ asterism_mutant::planted! {
     MappingFiltered,
     /// NAT: an instance counts the ports of a subscriber that it granted itself (who comes by all hosts has the quota of each).
     QuotaPerInstance,
-    /// Firewall: the end of a connection is not written (the next one between the same ends is out of the former one's window).
-    CloseNotWritten,
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).
     SidesMistaken,
     /// Firewall: what the first answer adds to its flow is not written (what the client says then fits no connection).

@@ -77,7 +77,8 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
 pub fn rare(counts: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
     counts
         .iter()
-        .filter(|(_, count)| **count < TIMES_LEAST)
+        // What a relay has no room to say is seldom more than it has: tests of the core bring it about.
+        .filter(|(name, count)| **count < TIMES_LEAST && **name != "lacks_unsaid")
         .map(|(name, count)| (*name, *count))
         .collect()
 }

@@ -290,7 +290,6 @@ fn complaint(name: &str) -> &'static str {
         "AnybodyEndsMappings" => "a host on the link closes the ports of others",
         "MappingFiltered" => "RFC 6887: a port that was asked for, and nobody gets in",
         "QuotaPerInstance" => "a subscriber has the quota of each host",
-        "CloseNotWritten" => "a connection between the ends of one that ended stops",
         "SidesMistaken" => "anybody gets in",
         "AnswerNotWritten" => "a connection stops after its handshake",
         "DealtAgain" | "FlowNotKept" => "two servers have halves of one connection",

@@ -185,12 +185,9 @@ const FIREWALL: &[Source] = &[
             "eq"
         ]
     ),
-    source!(
-        "functions/src/firewall/",
-        "track.rs",
-        Path,
-        ["fmt", "classes"]
-    ),
+    source!("functions/src/firewall/", "segment.rs", Path),
+    source!("functions/src/firewall/", "track.rs", Path, ["fmt"]),
+    source!("functions/src/firewall/", "track/anew.rs", Path),
 ];
 
 const MONITOR: &[Source] = &[

@@ -159,9 +159,7 @@ impl Firewall {
         }
         let out = other(&ask);
         let mut act = ask.act()?;
-        if !(mutant::active(Mutant::CloseNotWritten) && track.is_over()) {
-            act.flows.update(known, track);
-        }
+        act.flows.update(known, track);
         Ok(Verdict::Forward(out))
     }
 
@@ -181,8 +179,7 @@ impl Firewall {
             false => None,
         };
         let is_answer = was_half_open && direction != known.value.opener();
-        let is_forgotten = mutant::active(Mutant::CloseNotWritten) && track.is_over()
-            || mutant::active(Mutant::AnswerNotWritten) && is_answer;
+        let is_forgotten = mutant::active(Mutant::AnswerNotWritten) && is_answer;
         // What says nothing new does not hold a half-open connection: SYNs sent again would, beyond the minute for which it counts.
         let says_nothing = was_half_open && track == known.value;
         let out = other(&ask);
