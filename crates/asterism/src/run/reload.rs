@@ -257,8 +257,8 @@ mod tests {
         let text = |lease: &str, site: &str| {
             format!(
                 "[function.nat]\nshort_idle = true\noutside = [\"203.0.113.1\"]\n[function.nat.inside_link]\naddress = \"10.0.0.1/24\"\nnext_hop = \"10.0.0.254\"\n\
-                 [function.nat.outside_link]\naddress = \"192.0.2.1/24\"\nnext_hop = \"192.0.2.254\"\n[cluster]\nepochs = \"epoch.toml\"\nmembers = [\"a\", \"b\"]\nport_lease = \"{lease}\"\n\
-                 [cluster.member.a]\naddress = \"127.0.0.1:4001\"\nsite = \"{site}\"\n[cluster.member.b]\naddress = \"127.0.0.1:4002\"\nsite = \"east\"\n"
+                 [function.nat.outside_link]\naddress = \"192.0.2.1/24\"\nnext_hop = \"192.0.2.254\"\n[cluster]\nepochs = \"epoch.toml\"\nmembers = [\"a\", \"b\", \"c\"]\nport_lease = \"{lease}\"\n\
+                 [cluster.member.a]\naddress = \"127.0.0.1:4001\"\nsite = \"{site}\"\n[cluster.member.b]\naddress = \"127.0.0.1:4002\"\nsite = \"east\"\n[cluster.member.c]\naddress = \"127.0.0.1:4003\"\nsite = \"east\"\n"
             )
         };
         let now = read(&text("3s", "east"));
