@@ -6,11 +6,23 @@
 
 use asterism_state::{BadBytes, Reader, Tick, Wire, Writer};
 
+use crate::chain::Chain;
 use crate::host::Host;
 use crate::own::OwnEvent;
 
 /// The question of a `report` that notices answer. The highest that a chain hands on.
 pub const QUESTION: u32 = (1 << 29) - 1;
+/// The questions that a function of so many stages is asked for its notices: one of a function that is no chain.
+#[must_use]
+pub fn questions(stages: usize) -> Vec<u32> {
+    match stages {
+        0 => vec![QUESTION],
+        stages => (0..stages)
+            .filter_map(|stage| Chain::question(stage, QUESTION))
+            .collect(),
+    }
+}
+
 /// Bytes of a notice's texts at most, each; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 256;
 
@@ -303,6 +315,13 @@ mod tests {
             let whole = Notice::read_all(&bytes[..length], |_| {});
             assert_eq!(whole, length == first, "{length} bytes");
         }
+    }
+
+    #[test]
+    fn every_stage_of_the_longest_chain_can_be_asked() {
+        use crate::chain::STAGES_MAX;
+        assert_eq!(questions(0), [QUESTION]);
+        assert_eq!(questions(STAGES_MAX).len(), STAGES_MAX);
     }
 
     #[test]

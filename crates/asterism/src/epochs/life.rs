@@ -9,6 +9,7 @@ use std::time::Duration;
 use asterism_placement::Incarnation;
 
 use super::EpochFile;
+
 /// Milliseconds that the kernel's clock for files' times may stand still at most: its step is 10 ms or less.
 const CLOCK_STEPS_MAX: usize = 20;
 

@@ -6,29 +6,3 @@
 
 pub mod ledger;
 pub mod line;
-
-use asterism_function::chain::Chain;
-use asterism_function::notice::QUESTION;
-
-/// The questions that a function's stages are asked for what they found: one of a function alone.
-#[must_use]
-pub fn questions(stages: usize) -> Vec<u32> {
-    match stages {
-        0 => vec![QUESTION],
-        stages => (0..stages)
-            .filter_map(|stage| Chain::question(stage, QUESTION))
-            .collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_stage_of_the_longest_chain_can_be_asked() {
-        assert_eq!(questions(0), [QUESTION]);
-        let all = questions(asterism_function::chain::STAGES_MAX);
-        assert_eq!(all.len(), asterism_function::chain::STAGES_MAX);
-    }
-}

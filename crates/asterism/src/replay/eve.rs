@@ -6,12 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use asterism_function::NetworkFunction;
-use asterism_function::notice::Notice;
+use asterism_function::notice::{Notice, questions};
 use asterism_placement::Time;
 
 use crate::eve::ledger::Ledger;
 use crate::eve::line::Author;
-use crate::eve::questions;
 use crate::fleet::Fleet;
 
 /// How often tables are looked at whose number of entries stays the same: one alert may take another's place.

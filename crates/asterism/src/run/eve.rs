@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
 use asterism_function::Tick;
-use asterism_function::notice::Notice;
+use asterism_function::notice::{Notice, questions};
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
@@ -19,7 +19,6 @@ use crate::check::key_path;
 use crate::config::{Eve as Settings, EveAlerts, Placement};
 use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
-use crate::eve::questions;
 use crate::lines::{Sink, Writer};
 
 /// How often alerts are asked for.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asterism_engine::Instance;
 use asterism_function::NetworkFunction;
-use asterism_function::notice::Notice;
+use asterism_function::notice::{Notice, questions};
 use asterism_functions::balancer::{CONTROL, Finding};
 use asterism_placement::{Incarnation, Time};
 
@@ -19,7 +19,6 @@ use crate::check;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{Config, Purpose};
 use crate::eve::line::Author;
-use crate::eve::questions;
 use crate::run::reload::{self, Copies, Written};
 use crate::run::requests::has_word;
 

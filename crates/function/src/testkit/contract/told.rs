@@ -6,9 +6,8 @@ use asterism_state::State;
 
 use super::shared::{Dealt, MEMBERS};
 use super::{Contract, Reached, must_be_empty};
-use crate::chain::Chain;
 use crate::function::NetworkFunction;
-use crate::notice::{Notice, QUESTION};
+use crate::notice::{Notice, questions};
 use crate::own::{check_own, is_words};
 use crate::testkit::Testkit;
 
@@ -144,14 +143,8 @@ impl<F: NetworkFunction> Contract<F> {
 
 /// All notices of an instance, of a chain those of each stage.
 fn told<F: NetworkFunction>(function: &F, state: &F::State) -> Vec<Notice> {
-    let questions: Vec<u32> = match function.stages().len() {
-        0 => vec![QUESTION],
-        stages => (0..stages)
-            .filter_map(|stage| Chain::question(stage, QUESTION))
-            .collect(),
-    };
     let mut told = Vec::new();
-    for question in questions {
+    for question in questions(function.stages().len()) {
         let mut cursor = Some(0);
         while let Some(from) = cursor {
             let mut bytes = Vec::new();
