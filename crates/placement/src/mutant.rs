@@ -47,6 +47,9 @@ asterism_mutant::planted! {
     RepairsWholeRuns,
     /// Whatever is heard of a member puts off the repair of what was lost after it (TCP before RFC 7765).
     TimerRestarts,
+    /// A host that stood still for a while counts as a path that reorders by as long: for as long again what is lost on the way to it
+    /// is not sent again (the reordering window that RFC 8985 section 6.2 bounds by the round trip).
+    HiccupDelaysRepair,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.

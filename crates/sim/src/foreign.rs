@@ -52,7 +52,7 @@ pub(crate) fn stops_who_reads_it(world: &mut World<'_>) -> Result<(), Failure> {
     let others: Vec<usize> = (0..world.scenario.members())
         .filter(|&place| place != writer)
         .collect();
-    let until = now + world.heal_bounds().1;
+    let until = now + world.heal_bounds().healed;
     let images: Vec<u64> = (0..world.scenario.members())
         .map(|place| images_joined(world, place))
         .collect();

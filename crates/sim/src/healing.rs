@@ -17,31 +17,45 @@ pub(crate) struct Healing {
     pub equal: Duration,
     /// Until all was quiet, and known to be equal.
     pub healed: Duration,
-    /// What that may take.
-    pub bound: Duration,
+    /// What it might take.
+    pub bounds: HealBounds,
+}
+
+/// How long healing may take, from the last fault on.
+#[derive(Clone, Copy)]
+pub(crate) struct HealBounds {
+    /// Until all is equal, where no timer need run out and nobody fell off a log.
+    pub windows: Duration,
+    /// Until all is equal at most.
+    pub equal: Duration,
+    /// Until all is quiet at most, and known to be equal.
+    pub healed: Duration,
 }
 
 impl World<'_> {
-    /// Three windows and round trips.
-    pub(crate) fn three_windows(&self) -> Duration {
-        let (window, round_trip) = self.window_and_round_trip();
-        (window + round_trip) * 3
-    }
-
-    fn window_and_round_trip(&self) -> (Duration, Duration) {
+    fn window_and_round_trip(&self) -> Duration {
         let bounds = &self.scenario.bounds;
         let (delay, jitter) = self.scenario.longest_way();
-        (
-            bounds.flush + bounds.acknowledge_delay + bounds.lookahead,
-            (delay + self.scenario.link.jitter + jitter) * 2,
-        )
+        let open = self
+            .cluster
+            .members()
+            .iter()
+            .any(|member| member.channel.replicator().window().round != 0);
+        let kept_back = if open {
+            bounds.coalescing_max
+        } else {
+            Duration::ZERO
+        };
+        let window = bounds.flush + bounds.acknowledge_delay + bounds.lookahead + kept_back;
+        window + (delay + self.scenario.link.jitter + jitter) * 2
     }
 
     /// Faults stop; all must become quiet and equal in bounded time.
     pub(crate) fn heal(&mut self) -> Result<Healing, Failure> {
         self.calm_all_links();
         let start = self.cluster.now();
-        let (whole_bound, bound) = self.heal_bounds();
+        let bounds = self.heal_bounds();
+        let (whole_bound, bound) = (bounds.equal, bounds.healed);
         let mut equal = None;
         self.trace.line(|| {
             format!(
@@ -61,7 +75,7 @@ impl World<'_> {
                 return Ok(Healing {
                     equal: equal.unwrap_or(healed),
                     healed,
-                    bound,
+                    bounds,
                 });
             }
             if now > start + bound || !whole && now > start + whole_bound {
@@ -86,77 +100,59 @@ impl World<'_> {
         }
     }
 
-    /// How long it may take from the last fault until all is equal, and until all know that it is.
+    /// How long healing may take when faults stop now.
     ///
-    /// What was in flight first comes or is found lost (one longest retransmission timeout, which nothing
-    /// resets before an acknowledgement comes), then what is missing is repaired window by window, each a
-    /// round trip, an acknowledgement's delay and a keep-alive long; whoever was dropped from the log is
-    /// walked through the tables, 32 chunks a round trip. Three times that for one more gap. To know it, the
-    /// last acknowledgement must come, which only the next keep-alive repeats. A member that fell off a log
-    /// is served once it is heard, by its keep-alive if it has nothing to say. What accumulators keep back comes a window later,
-    /// or two.
-    pub(crate) fn heal_bounds(&self) -> (Duration, Duration) {
+    /// Three windows and round trips, from when the last of the datagrams has come that faults held up; one more for
+    /// every receive window of groups that a member is behind, since more than one is not taken at once. Where the last
+    /// message of a stream was lost, or an answer to a repair, a timer must run out first, which may have backed off;
+    /// who fell off a log is walked through the tables, 32 chunks a round trip, once it is heard. To know that all is
+    /// equal, the last acknowledgement must come, which only the next keep-alive repeats.
+    pub(crate) fn heal_bounds(&self) -> HealBounds {
         let bounds = &self.scenario.bounds;
-        let (window, round_trip) = self.window_and_round_trip();
-        let absent = self.cluster.members().iter().any(|member| {
-            let progress = member.channel.replicator().progress();
-            let mut standings = progress.members().iter().map(|other| other.standing);
-            standings.any(|standing| standing != Standing::Current)
-        });
-        let patient = bounds.keep_alive > Duration::from_secs(1);
-        let heard = if patient && !absent {
-            Duration::ZERO
-        } else {
-            bounds.keep_alive
-        };
-        let unit = window + round_trip + heard;
-        let head = self.oracle.heads.iter().copied().max().unwrap_or(0);
-        let per_window = bounds
-            .reorder_groups
-            .min(bounds.unapplied_groups)
-            .min(bounds.log_groups)
-            .min(64) as u64;
-        let behind: u64 = self
-            .cluster
-            .members()
-            .iter()
-            .map(|member| {
-                let progress = member.channel.replicator().progress();
-                let most = progress
-                    .members()
-                    .iter()
-                    .filter(|other| other.member != member.name)
-                    .map(|other| {
-                        let head = self.oracle.heads[usize::from(other.member.0)];
-                        head.saturating_sub(other.applied)
-                    });
-                most.max().unwrap_or(0)
-            })
-            .max()
-            .unwrap_or(0)
-            .min(head);
-        // With hardly an echo to tell by, timers repair, four runs at a time.
-        let patience = if patient {
-            bounds.retransmit_max * (behind / 8) as u32
-        } else {
-            Duration::ZERO
-        };
-        let windows = (behind / per_window) as u32 + 1;
-        let entries = self.oracle.tokens / 32 + 64;
-        let chunks = (entries / 32) as u32 + 1;
-        let handshake = if self.scenario.rough_start {
-            Duration::from_millis(1_500)
-        } else {
-            Duration::ZERO
-        };
-        let whole = (bounds.retransmit_max + unit * 3) * 3
-            + unit * (3 * windows + chunks)
-            + handshake
-            + patience
-            + bounds.coalescing_max * 2;
+        let unit = self.window_and_round_trip();
+        let now = self.cluster.now();
+        let last = self.cluster.network().last_arrival();
+        let flying = last.map_or(Duration::ZERO, |at| at.since(now));
+        let receive_window = bounds.reorder_groups.min(bounds.unapplied_groups) as u64;
+        let windows = flying + unit * (3 + (self.most_behind() / receive_window) as u32);
+
+        let mut equal = windows * 2 + bounds.retransmit_max * 3;
+        if self.scenario.rough_start {
+            equal += Duration::from_millis(1_500);
+        }
+        if self.anyone_fell_off_a_log() {
+            let entries = self.oracle.tokens / 32 + 64;
+            equal += unit * (entries / 32 + 1) as u32 + bounds.keep_alive;
+        }
         // Entries that idle out just then differ for the time of one message, until a sweep has found all.
         let sweep =
             Duration::from_millis(4) * self.scenario.sizes.entries * 2 + Duration::from_secs(1);
-        (whole, whole + bounds.keep_alive * 3 + sweep)
+        HealBounds {
+            windows,
+            equal,
+            healed: equal + bounds.keep_alive * 3 + sweep,
+        }
+    }
+
+    fn anyone_fell_off_a_log(&self) -> bool {
+        self.cluster.members().iter().any(|member| {
+            let progress = member.channel.replicator().progress();
+            let mut standings = progress.members().iter().map(|other| other.standing);
+            standings.any(|standing| standing != Standing::Current)
+        })
+    }
+
+    /// Groups of one stream that a member has not applied yet, the most of any.
+    fn most_behind(&self) -> u64 {
+        let behind = self.cluster.members().iter().flat_map(|member| {
+            let others = member.channel.replicator().progress().members().iter();
+            others
+                .filter(|other| other.member != member.name)
+                .map(|other| {
+                    let head = self.oracle.heads[usize::from(other.member.0)];
+                    head.saturating_sub(other.applied)
+                })
+        });
+        behind.max().unwrap_or(0)
     }
 }

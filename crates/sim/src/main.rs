@@ -192,7 +192,7 @@ fn print(summary: &Summary) {
         summary.trace
     );
     println!(
-        "{} operations (least {} a member), least faults {} of {} kinds, {} claims judged, {} steps, {:?} virtual, {} equal within three windows and round trips, longest heal {:?} ({} permille of its bound)",
+        "{} operations (least {} a member), least faults {} of {} kinds, {} claims judged, {} steps, {:?} virtual, {} equal within their windows and round trips, longest heal {:?} ({} permille of its bound)",
         summary.operations,
         summary.operations_least,
         summary.faults_least,
@@ -200,7 +200,7 @@ fn print(summary: &Summary) {
         summary.judged,
         summary.steps,
         summary.virtual_time,
-        summary.equal_within_three,
+        summary.equal_within_windows,
         summary.healed_longest,
         summary.healed_share_most_permille
     );
@@ -244,7 +244,7 @@ fn to_json(summary: &Summary) -> String {
         })
         .collect();
     format!(
-        "{{\"schema\":1,\"passed\":{},\"failed\":[{}],\"seconds\":{:.3},\"operations\":{},\"operations_least\":{},\"faults_least\":{},\"kinds_least\":{},\"trace\":\"{:016x}\",\"equal_within_three\":{},\"healed_longest_us\":{},\"healed_share_most_permille\":{},\"faults\":{},\"branches\":{}}}",
+        "{{\"schema\":1,\"passed\":{},\"failed\":[{}],\"seconds\":{:.3},\"operations\":{},\"operations_least\":{},\"faults_least\":{},\"kinds_least\":{},\"trace\":\"{:016x}\",\"equal_within_windows\":{},\"healed_longest_us\":{},\"healed_share_most_permille\":{},\"faults\":{},\"branches\":{}}}",
         summary.passed,
         failed.join(","),
         summary.seconds,
@@ -253,7 +253,7 @@ fn to_json(summary: &Summary) -> String {
         summary.faults_least,
         summary.kinds_least,
         summary.trace,
-        summary.equal_within_three,
+        summary.equal_within_windows,
         summary.healed_longest.as_micros(),
         summary.healed_share_most_permille,
         map(&summary.faults),

@@ -202,7 +202,7 @@ pub(crate) fn known_to(world: &World<'_>, places: &[usize]) -> BTreeSet<u32> {
 }
 
 pub(crate) fn become_equal(world: &mut World<'_>) -> Result<(), Failure> {
-    let (_, bound) = world.heal_bounds();
+    let bound = world.heal_bounds().healed;
     let until = world.cluster.now() + bound + JOINING;
     while !(world.cluster.is_quiet() && checks::is_equal(&world.cluster)) {
         if world.cluster.now() > until {

@@ -39,8 +39,9 @@ pub struct Report {
     pub branches: BTreeMap<&'static str, u64>,
     /// From the end of the last fault until every instance had all, as far as was seen every [`LOOK`](crate::LOOK).
     pub equal: Duration,
-    /// Three windows and round trips: what that takes where nothing but what was under way is missing.
-    pub three: Duration,
+    /// Three windows and round trips from when the last datagram of the faults arrived, and one for each receive window of groups
+    /// that a member was behind: what that takes where no timer need run out.
+    pub windows: Duration,
     /// From the end of the last fault until all was quiet and equal.
     pub healed: Duration,
     /// What that may take at most.

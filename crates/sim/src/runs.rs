@@ -87,8 +87,8 @@ pub struct Summary {
     pub branches: BTreeMap<&'static str, u64>,
     /// Hash over the trace hashes of all seeds, whatever the order in which they ran.
     pub trace: u64,
-    /// Seeds whose instances had all within three windows and round trips of the last fault.
-    pub equal_within_three: u64,
+    /// Seeds whose instances had all within the windows and round trips that [`Report::windows`] counts.
+    pub equal_within_windows: u64,
     /// The longest heal phase.
     pub healed_longest: Duration,
     /// The greatest share of its bound that a heal phase took, in thousandths.
@@ -124,7 +124,7 @@ impl Summary {
         self.trace = self
             .trace
             .wrapping_add(asterism_state::hash::words(seed, report.trace, 1));
-        self.equal_within_three += u64::from(report.equal <= report.three + LOOK);
+        self.equal_within_windows += u64::from(report.equal <= report.windows + LOOK);
         self.healed_longest = self.healed_longest.max(report.healed);
         let share = report.healed.as_micros() * 1_000 / report.bound.as_micros().max(1);
         self.healed_share_most_permille = self.healed_share_most_permille.max(share as u64);
@@ -158,7 +158,7 @@ impl Summary {
         self.operations += other.operations;
         self.delivered += other.delivered;
         self.trace = self.trace.wrapping_add(other.trace);
-        self.equal_within_three += other.equal_within_three;
+        self.equal_within_windows += other.equal_within_windows;
         self.healed_longest = self.healed_longest.max(other.healed_longest);
         self.healed_share_most_permille = self
             .healed_share_most_permille

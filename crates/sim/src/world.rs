@@ -227,11 +227,10 @@ impl<'t> World<'t> {
         if let Some(kind) = self.scenario.stranger {
             stranger::appear(&mut self, kind)?;
         }
-        let three = self.three_windows();
         let Healing {
             equal,
             healed,
-            bound,
+            bounds,
         } = self.heal()?;
         tail::lose(&mut self)?;
         self.heal()?;
@@ -273,9 +272,9 @@ impl<'t> World<'t> {
             branches: branches::count(&self.cluster),
             faults: self.faults,
             equal,
-            three,
+            windows: bounds.windows,
             healed,
-            bound,
+            bound: bounds.healed,
             steps: self.steps,
             virtual_time: Duration::from_micros(self.cluster.now().as_micros()),
             judged: self.witness.judged,

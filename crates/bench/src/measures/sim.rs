@@ -152,8 +152,8 @@ fn seeds(context: &Context) -> Result<Outcome, Failure> {
         .variant("operations", sum(|part| part.operations))
         .variant("claims-judged", sum(|part| part.judged))
         .variant(
-            "equal-within-three",
-            sum(|part| part.equal_within_three) / sum(|part| part.passed),
+            "equal-within-windows",
+            sum(|part| part.equal_within_windows) / sum(|part| part.passed),
         )
         .variant("branches", taken.len() as f64)
         .variant("branches-rare", rare.len() as f64)

@@ -136,6 +136,12 @@ impl Network {
         in_flight.filter(on_the_link).map(|one| one.due).max()
     }
 
+    /// When the last of all datagrams arrives that are on their way; `None` when none is. Looks at all of them.
+    pub fn last_arrival(&self) -> Option<Time> {
+        let in_flight = self.in_flight.iter().map(|Reverse(datagram)| datagram);
+        in_flight.map(|one| one.due).max()
+    }
+
     /// The next datagram that has arrived by `now`: from, to, bytes. Give the buffer back with [`Network::recycle`].
     pub fn receive(&mut self, now: Time) -> Option<(u16, u16, Vec<u8>)> {
         if self.next_delivery()? > now {
@@ -296,6 +302,7 @@ mod tests {
         // The rest did not fit the queue, and nothing goes the other way.
         assert_eq!(network.last_delivery(0, 1), Some(at(10_000)));
         assert_eq!(network.last_delivery(1, 0), None);
+        assert_eq!(network.last_arrival(), Some(at(10_000)));
         let all = drain(&mut network);
         assert_eq!(network.last_delivery(0, 1), None);
         assert_eq!(

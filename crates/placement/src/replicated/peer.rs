@@ -308,6 +308,7 @@ impl Peer {
         self.reorder_at = None;
         let through = self.keeps_through();
         let reordering = self.round_trip.reordering();
+        let round_trip = self.round_trip.average.min(self.round_trip.last);
         let mut left = AGAIN_BY_ECHO_MAX;
         let mut number = sent.find(self.received.max(self.floor) + 1);
         while number < sent.end() && left > 0 {
@@ -318,7 +319,7 @@ impl Peer {
             }
             let gave_up = run.tries >= 3 && mutant::active(Mutant::RetryGivesUp);
             if run.wanted >> index & 1 == 0 && !gave_up && self.lacks(run.first, run.last) {
-                let overdue = sent_at + self.round_trip.average + reordering;
+                let overdue = sent_at + round_trip + reordering;
                 let gap = self.has_gap(&run, sent_at);
                 if sent_at + reordering < self.echoed || (gap && overdue <= now) {
                     sent.want(number, index);

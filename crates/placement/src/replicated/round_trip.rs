@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::progress::RoundTrip;
 use crate::Time;
+use crate::mutant::{self, Mutant};
 
 /// The timeout before the first measurement, unless the bounds say otherwise.
 const TIMEOUT_INITIAL: Duration = Duration::from_millis(250);
@@ -76,9 +77,14 @@ impl RoundTrip {
     }
 
     /// How much later than a lost message another one must have been sent, and echoed, before the first counts as lost
-    /// and not as overtaken (after RFC 8985 section 6.2, widened by the measured jitter).
+    /// and not as overtaken (after RFC 8985 section 6.2, widened by the measured jitter). Like there it is bounded by a round
+    /// trip, the shortest of late: after a host stood still for a while what was measured is wide and tells nothing of the path.
     pub(super) fn reordering(&self) -> Duration {
-        self.minimum / 4 + self.deviation * 2
+        let jitter = self.minimum / 4 + self.deviation * 2;
+        if mutant::active(Mutant::HiccupDelaysRepair) {
+            return jitter;
+        }
+        jitter.min(self.shortest())
     }
 }
 

@@ -130,3 +130,27 @@ pub(crate) fn alone_with_a_member_that_acknowledges_nothing_windows_still_end() 
         assert!(few.node(A).window().round > round);
     }
 }
+
+/// More is lost at once than a round of the window may bring again, and the answers to the first part are lost too. Also the test of
+/// the planted bug `RepairsStayPaused`.
+#[test]
+pub(crate) fn what_a_congested_path_lost_goes_again_part_by_part() {
+    let mut few = at_rest(2);
+    congest(&mut few);
+    few.run_for(MS * 100, nothing);
+    drain(&mut few);
+    few.run_for(MS * 5, nothing);
+    let part = few.node(A).window().bytes;
+    let lost = part / 500 * 4 + 4;
+    few.submit(A, lost, 500);
+    few.run_for(MS / 100, |from, _, _| from == A);
+    few.submit(A, 1, 40);
+    let before = few.node(A).counters().groups_retransmitted;
+    few.run_for(MS * 40, |from, _, _| from != A);
+    few.run_for(MS * 20, nothing);
+    few.run_for(MS * 600, nothing);
+    let again = few.node(A).counters().groups_retransmitted - before;
+    assert!(again >= lost, "{again} of {lost} went again");
+    let head = few.node(A).head();
+    assert_eq!(few.delivered[1].0, head, "{lost} lost, {part} bytes a part");
+}

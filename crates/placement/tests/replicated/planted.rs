@@ -5,7 +5,8 @@ use asterism_placement::mutant::{self, Mutant};
 
 use crate::coalescing;
 use crate::scenarios::{
-    a_full_message_goes_again_under_a_longer_header, a_shut_window_is_probed, tail_is_repaired,
+    a_full_message_goes_again_under_a_longer_header, a_hiccup_delays_no_repair,
+    a_shut_window_is_probed, tail_is_repaired,
 };
 use crate::world::World;
 
@@ -53,6 +54,7 @@ fn every_planted_bug_is_found() {
             let run = std::panic::catch_unwind(|| match planted {
                 Mutant::TailForgotten => tail_is_repaired(),
                 Mutant::ShutWindowNotProbed => a_shut_window_is_probed(),
+                Mutant::HiccupDelaysRepair => a_hiccup_delays_no_repair(),
                 Mutant::RepairsWholeRuns => a_full_message_goes_again_under_a_longer_header(),
                 Mutant::WindowIgnoresAcknowledgement | Mutant::WindowHoldsGroups => {
                     coalescing::an_acknowledgement_closes_the_window_and_groups_leave_meanwhile();
@@ -60,6 +62,10 @@ fn every_planted_bug_is_found() {
                 }
                 Mutant::WindowWithoutEnd => {
                     coalescing::alone_with_a_member_that_acknowledges_nothing_windows_still_end();
+                    Ok(())
+                }
+                Mutant::RepairsStayPaused => {
+                    coalescing::what_a_congested_path_lost_goes_again_part_by_part();
                     Ok(())
                 }
                 _ => World::new(seed).run().map(|_| ()),

@@ -213,6 +213,41 @@ fn a_lost_word_that_there_is_room_again_is_not_waited_for_until_the_keep_alive()
     a_shut_window_is_probed().unwrap();
 }
 
+/// The hosts stood still for a while, so that all that was under way is answered late; a message that is lost then is repaired as soon
+/// as what follows it is answered. Also the test of the planted bug `HiccupDelaysRepair`.
+pub(crate) fn a_hiccup_delays_no_repair() -> Result<(), String> {
+    let mut few = Few::new(2, |config| config.keep_alive = Duration::from_secs(60));
+    let write = |few: &mut Few, pause_ms: u64, lost: bool| {
+        few.submit(A, 1, 200);
+        few.run_for(Duration::from_millis(pause_ms), |from, _, bytes| {
+            lost && from == A && has_records(bytes)
+        });
+    };
+    for _ in 0..50 {
+        write(&mut few, 1, false);
+    }
+    for left in (2..60).rev() {
+        few.delay = Duration::from_millis(left);
+        write(&mut few, 1, false);
+    }
+    few.delay = Duration::from_millis(1);
+    few.run_for(Duration::from_millis(4), |_, _, _| false);
+    assert_eq!(few.delivered[1].0, 108, "it goes on");
+    write(&mut few, 9, true);
+    write(&mut few, 5, false);
+    match few.delivered[1].0 {
+        110 => Ok(()),
+        has => Err(format!(
+            "B has {has} of 110 groups, 14 ms after one was lost"
+        )),
+    }
+}
+
+#[test]
+fn what_is_lost_after_a_host_stood_still_goes_again_as_soon_as_ever() {
+    a_hiccup_delays_no_repair().unwrap();
+}
+
 /// A message that was full is lost, and its groups go again under a longer header: of an epoch whose number is longer, or with a
 /// head that is. Also the test of the planted bug `RepairsWholeRuns`.
 pub(crate) fn a_full_message_goes_again_under_a_longer_header() -> Result<(), String> {
