@@ -9,7 +9,7 @@ use asterism_engine::port::{MemoryPort, Port};
 use asterism_engine::{Cluster, HostConfig, hash_seed, host};
 use asterism_function::{
     Ask, Builder, CountMin, Counter, Counters, Endpoint, Late, Map, NetworkFunction, Packet,
-    PortNumber, Protocol, Reason, Verdict, state,
+    PortNumber, Protocol, Reason, Spending, TokenBucket, TokenRate, Verdict, state,
 };
 use asterism_placement::seal::{ClusterKey, KeyRing};
 use asterism_placement::{ClusterId, Incarnation, MemberId, Time};
@@ -99,6 +99,16 @@ fn cluster(count: u16, lanes: u16, network: Network) -> Cluster<FlowCounter> {
 
 /// A cluster of hosts with these keys.
 fn cluster_with(keys: Vec<KeyRing>, lanes: u16, network: Network) -> Cluster<FlowCounter> {
+    cluster_of(FlowCounter, keys, lanes, network)
+}
+
+fn cluster_of<F: NetworkFunction>(
+    function: F,
+    keys: Vec<KeyRing>,
+    lanes: u16,
+    network: Network,
+) -> Cluster<F> {
+    let function = Arc::new(function);
     let names: Vec<_> = (0..keys.len() as u16).map(MemberId).collect();
     let members = names
         .iter()
@@ -124,7 +134,7 @@ fn cluster_with(keys: Vec<KeyRing>, lanes: u16, network: Network) -> Cluster<Flo
                         Box::new(MemoryPort::sink("out")),
                     ];
                     parts.start(
-                        Arc::new(FlowCounter),
+                        function.clone(),
                         |_| ObjectSettings::REPLICATED,
                         FramePool::new(256).unwrap(),
                         ports,
@@ -228,4 +238,73 @@ fn loss_and_duplication_change_nothing() {
         ..LinkConditions::with_delay(Duration::from_millis(3))
     };
     run(3, 1, conditions, 500);
+}
+
+/// Spends a token of the packet's source, of which there are plenty.
+struct Spender;
+
+#[state]
+struct Spent {
+    tokens: TokenBucket<Endpoint>,
+}
+
+impl NetworkFunction for Spender {
+    type State = Spent;
+    fn state(&self, builder: &Builder) -> Spent {
+        let rate = TokenRate {
+            tokens_per_second: 1_000,
+            burst_tokens: 1 << 32,
+        };
+        Spent {
+            tokens: builder.token_bucket("tokens", 4096, rate, Spending::Approximate),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, Spent>) -> Result<Verdict, Late> {
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let Some(tokens) = ask.tokens.tokens(&flow.source(), 1)? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        ask.act()?.tokens.spend(tokens);
+        Ok(Verdict::Forward(PortNumber(1)))
+    }
+}
+
+/// What nobody decides by may wait on a congested path as on a free one.
+#[test]
+fn of_buckets_that_are_nearly_full_a_congested_path_is_told_every_fifty_milliseconds() {
+    let mut network = Network::new(42);
+    network.set_defaults(LinkConditions::with_delay(Duration::from_micros(200)));
+    let keys = vec![first_key().into(); 2];
+    let mut cluster = cluster_of(Spender, keys, 1, network);
+    cluster.run_until(Time::from_micros(500_000));
+    let offer = |cluster: &mut Cluster<Spender>, time: Duration| {
+        let until = cluster.now() + time;
+        let mut number = 0;
+        while cluster.now() < until {
+            cluster.inject(0, 0, PortNumber(0), &packet(number % 50));
+            cluster.run_until(cluster.now() + Duration::from_micros(100));
+            number += 1;
+        }
+        let told = cluster.members()[0].instances[0].tally().cells_told;
+        let window = cluster.members()[0].channel.replicator().window();
+        (told, window.round != 0)
+    };
+    let (before, is_congested) = offer(&mut cluster, Duration::from_millis(200));
+    assert!(!is_congested && before > 0);
+    cluster
+        .network_mut()
+        .change_all(|link| link.delay = Duration::from_millis(5));
+    let (before, is_congested) = offer(&mut cluster, Duration::from_millis(200));
+    assert!(is_congested, "a round trip of 10 ms instead of 0.4");
+    let (after, is_congested) = offer(&mut cluster, Duration::from_millis(500));
+    assert!(is_congested);
+    let told = after - before;
+    assert!(
+        (400..=600).contains(&told),
+        "{told} totals of 50 buckets in 500 ms"
+    );
+    let took = cluster.run_until_quiet(Duration::from_secs(20));
+    assert!(took.is_some(), "the cluster did not become quiet");
 }

@@ -53,6 +53,7 @@ impl<F: NetworkFunction> Instance<F> {
         // Nothing is read that could change it again: what changed waits for no window and no interval. What is saved is what
         // was announced.
         (self.drained_round, self.flushed_us, self.told_all_us) = (0, 0, 0);
+        self.flush_left = 0;
         self.upkeep(0);
         self.publish();
     }

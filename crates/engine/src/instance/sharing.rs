@@ -317,6 +317,7 @@ impl<F: NetworkFunction> Instance<F> {
         let mut bytes = BURST_LOG_BYTES / 2;
         let objects = self.state.objects().len() as u8;
         if is_held {
+            self.context.be_patient(true);
             for object in 0..objects {
                 self.state.with(object, Flush(&mut bytes));
             }
@@ -334,14 +335,13 @@ impl<F: NetworkFunction> Instance<F> {
         // In as many turns as it takes, each object once: what changes meanwhile is for the next flush.
         if self.flush_left == 0 {
             self.flush_left = objects;
-            // A congested path has its own rounds, which are rare enough.
             let waited_us = self.now_us.saturating_sub(self.told_all_us);
-            let patient = round == 0 && waited_us < PATIENCE_US;
-            self.context.be_patient(patient);
-            if !patient {
+            self.tells_all = waited_us >= PATIENCE_US;
+            if self.tells_all {
                 self.told_all_us = self.now_us;
             }
         }
+        self.context.be_patient(!self.tells_all);
         while self.flush_left > 0 {
             let object = objects - self.flush_left;
             if !self.state.with(object, Flush(&mut bytes)).unwrap_or(true) {
