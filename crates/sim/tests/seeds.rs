@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 16] = [
+const FOUND: [(u64, &str); 17] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -56,6 +56,10 @@ const FOUND: [(u64, &str); 16] = [
     (
         745_547,
         "the scenario: who was served by an image never saw what nobody can read",
+    ),
+    (
+        856_363,
+        "the scenario: it looked in step with the auditor's reading, which is work that waits",
     ),
 ];
 

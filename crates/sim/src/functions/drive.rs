@@ -10,6 +10,7 @@ use asterism_state::hash;
 
 use super::hosts::{Arrival, Hosts, Left, Place};
 use super::plan::{Death, Plan};
+use crate::rebirth::LOOK;
 use crate::report::{Failure, Report};
 use crate::scenario::Draws;
 use crate::trace::Trace;
@@ -320,7 +321,7 @@ impl<W: World> Run<'_, W> {
                     difference.unwrap_or_else(|| "some host is behind".to_owned()),
                 ));
             }
-            self.hosts.run(Duration::from_millis(5))?;
+            self.hosts.run(LOOK)?;
             self.drain()?;
         }
         self.report.healed = self.hosts.now().since(begun);
