@@ -102,6 +102,8 @@ pub struct Instance<F: NetworkFunction> {
     flushed_us: u64,
     /// The last flush that left nothing out.
     told_all_us: u64,
+    /// The last flush that passed over no object.
+    told_lazily_us: u64,
     /// The flush under way leaves nothing out.
     tells_all: bool,
     /// Objects that the flush under way has still to come to.

@@ -26,6 +26,8 @@ asterism_mutant::planted! {
     FlowFillsParking,
     /// A packet that is late at one stage of a chain is called again from the first (effects of the earlier ones twice).
     ChainCalledAgainWhole,
+    /// What is told lazily is not told at all (counts that each host has for itself: what operators add up by hand).
+    LazyNeverTold,
     /// A group that does not decode is skipped, and counts as applied (conntrackd: "3 malformed", and nothing follows).
     BadGroupAcknowledged,
 }

@@ -308,3 +308,71 @@ fn of_buckets_that_are_nearly_full_a_congested_path_is_told_every_fifty_millisec
     let took = cluster.run_until_quiet(Duration::from_secs(20));
     assert!(took.is_some(), "the cluster did not become quiet");
 }
+
+/// Counts packets twice: for whoever decides by it, and for reports.
+struct Reporter;
+
+#[state]
+struct Reported {
+    decided: Counter,
+    reported: Counters<Endpoint>,
+}
+
+impl NetworkFunction for Reporter {
+    type State = Reported;
+    fn state(&self, builder: &Builder) -> Reported {
+        Reported {
+            decided: builder.counter("decided"),
+            reported: builder.lazily().counters("reported", 4096),
+        }
+    }
+    fn packet(&self, ask: Ask<'_, Reported>) -> Result<Verdict, Late> {
+        let Some(flow) = ask.packet().flow4() else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        let Some(count) = ask.reported.find(&flow.source())? else {
+            return Ok(Verdict::Drop(Reason::TableFull));
+        };
+        let mut act = ask.act()?;
+        act.decided.add(1);
+        act.reported.add(&count, 1);
+        Ok(Verdict::Forward(PortNumber(1)))
+    }
+}
+
+#[test]
+fn what_is_told_lazily_is_told_five_times_a_second_and_the_rest_with_each_flush() {
+    let mut network = Network::new(42);
+    network.set_defaults(LinkConditions::with_delay(Duration::from_micros(200)));
+    let keys = vec![first_key().into(); 2];
+    let mut cluster = cluster_of(Reporter, keys, 1, network);
+    cluster.run_until(Time::from_micros(500_000));
+    let told = |cluster: &Cluster<Reporter>| cluster.members()[0].instances[0].tally().cells_told;
+    let (mut behind_most, mut reports) = (0, 0);
+    let before = told(&cluster);
+    for number in 1..=8_000u64 {
+        cluster.inject(0, 0, PortNumber(0), &packet((number % 50) as u16));
+        cluster.run_until(cluster.now() + Duration::from_micros(100));
+        let there = cluster.members()[1].instances[0].state();
+        behind_most = behind_most.max(number - there.decided.get().unwrap());
+        let mut sum = 0;
+        there.reported.for_each(|_, count| sum += count);
+        reports = reports.max(number - sum);
+    }
+    assert!(
+        behind_most <= 8,
+        "{behind_most} packets in a flush and the way"
+    );
+    assert!(
+        (1_800..=2_020).contains(&reports),
+        "{reports} packets in 200 ms"
+    );
+    let told = told(&cluster) - before;
+    // Of the counter once in two packets.
+    assert!(told < 4_000 + 50 * 5, "{told} totals in 800 ms");
+    let took = cluster.run_until_quiet(Duration::from_secs(20));
+    assert!(took.is_some(), "the cluster did not become quiet");
+    cluster.run_until(cluster.now() + Duration::from_millis(210));
+    let [first, second] = [0, 1].map(|place| cluster.members()[place].instances[0].digests());
+    assert_eq!(first, second, "all is told in the end");
+}

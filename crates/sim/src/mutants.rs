@@ -71,8 +71,11 @@ const IN_THE_STATE: [state::Mutant; 2] = [
     state::Mutant::GrantsUnjudged,
 ];
 
-/// The planted bug of chains, which functions alone are never: their seeds find it.
-const OF_CHAINS: engine::Mutant = engine::Mutant::ChainCalledAgainWhole;
+/// Planted bugs of chains, and of what is told lazily, which the simulator's own function has neither of: seeds of functions find them.
+const OF_FUNCTIONS: [engine::Mutant; 2] = [
+    engine::Mutant::ChainCalledAgainWhole,
+    engine::Mutant::LazyNeverTold,
+];
 
 /// Planted bugs of when it is told what was spent from token buckets, and at what rates these fill: seeds of functions, whose links are
 /// never cut, know how late that may be, and have tenants.
@@ -149,7 +152,9 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
             Planted::State(mutant) if OF_BUCKETS.contains(&mutant) => {
                 run_functions_seed(seed, &mut Trace::new())
             }
-            Planted::Engine(OF_CHAINS) => run_functions_seed(seed, &mut Trace::new()),
+            Planted::Engine(mutant) if OF_FUNCTIONS.contains(&mutant) => {
+                run_functions_seed(seed, &mut Trace::new())
+            }
             _ => run_seed(seed, &mut Trace::new()),
         };
         clear();
@@ -245,6 +250,7 @@ fn complaint(name: &str) -> &'static str {
         "FloorForgotten" => "a new binding loses to an old tombstone",
         "GrantPerRetry" => "a NAT port leaked for every late read",
         "ProgressOvertakes" => "conntrackd: acknowledged while it waits in a cache",
+        "LazyNeverTold" => "counts that each host has for itself",
         "ChainCalledAgainWhole" => "a packet that waits at the NAT is counted twice before it",
         "SiblingSkipped" => "entries of another process of the same host never seen",
         "SiblingsNotAwaited" => "a NAT port given to two flows, by two cores of one host",

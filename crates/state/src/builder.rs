@@ -32,6 +32,8 @@ pub struct Builder {
     shape: Rc<Cell<Shape>>,
     /// What stands before the names that a function gives its objects; empty for a function alone.
     within: String,
+    /// Objects are told lazily.
+    lazy: bool,
 }
 
 impl core::fmt::Debug for Builder {
@@ -49,6 +51,7 @@ impl Builder {
             names: Rc::default(),
             shape: Rc::new(Cell::new(Shape::EMPTY)),
             within: String::new(),
+            lazy: false,
         }
     }
 
@@ -62,6 +65,25 @@ impl Builder {
             names: self.names.clone(),
             shape: self.shape.clone(),
             within: format!("{}{name}.", self.within),
+            lazy: self.lazy,
+        }
+    }
+
+    /// A builder of the same state for objects by which no packet is decided: counts for reports. Their sums are told to other
+    /// instances up to 200 ms later than those of others, once for all that changed meanwhile, which costs a busy host a hundredth
+    /// of what telling them with each flush does. A host that dies takes with it what it had not told.
+    ///
+    /// It makes no difference to tables, pools and registers, which are told as they are written, nor to token buckets, which tell
+    /// what others decide by.
+    #[must_use]
+    pub fn lazily(&self) -> Self {
+        Self {
+            context: self.context.clone(),
+            settings: self.settings.clone(),
+            names: self.names.clone(),
+            shape: self.shape.clone(),
+            within: self.within.clone(),
+            lazy: true,
         }
     }
 
@@ -103,6 +125,15 @@ impl Builder {
     /// The context that all objects share.
     pub fn context(&self) -> &Rc<Context> {
         &self.context
+    }
+
+    /// An object whose sums flushes tell.
+    fn sums(&self, name: &str) -> (u8, ObjectSettings) {
+        let (number, settings) = self.object(name);
+        if self.lazy {
+            self.context.tell_lazily(number);
+        }
+        (number, settings)
     }
 
     fn object(&self, name: &str) -> (u8, ObjectSettings) {
@@ -156,7 +187,7 @@ impl Builder {
     /// A graph: `capacity` is in edges as instances see them, so that one that three instances see counts three times; edges that
     /// nobody uses for `idle` seconds end, 0 for never.
     pub fn graph<N: crate::Key>(&self, name: &str, capacity: u32, idle: Tick) -> crate::Graph<N> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         self.context.expect_idle(idle);
         let made = [settings.capacity_or(capacity).into(), idle.into()];
         self.note(&settings, &[by_hand("graph", 1), N::LAYOUT], &made);
@@ -174,14 +205,14 @@ impl Builder {
 
     /// A counter that all instances add to.
     pub fn counter(&self, name: &str) -> crate::Counter {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         self.note(&settings, &[by_hand("counter", 0)], &[]);
         crate::Counter::new(self.context.clone(), object, settings)
     }
 
     /// A counter for each key.
     pub fn counters<K: crate::Key>(&self, name: &str, capacity: u32) -> crate::Counters<K> {
-        let (object, mut settings) = self.object(name);
+        let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(capacity);
         let made = [settings.capacity.into()];
         self.note(&settings, &[by_hand("counters", 0), K::LAYOUT], &made);
@@ -195,7 +226,7 @@ impl Builder {
         capacity: u32,
         window: crate::Window,
     ) -> crate::WindowedCounters<K> {
-        let (object, mut settings) = self.object(name);
+        let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(capacity);
         let made = [settings.capacity.into(), words(&of_window(window))];
         self.note(
@@ -213,7 +244,7 @@ impl Builder {
         (error, doubt): (f64, f64),
         window: crate::Window,
     ) -> crate::WindowedCountMin<K> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         let made = [error.to_bits(), doubt.to_bits(), words(&of_window(window))];
         self.note(
             &settings,
@@ -246,7 +277,7 @@ impl Builder {
 
     /// A sum, which may also fall, for each of `length` places.
     pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         self.note(&settings, &[by_hand("vector", 0)], &[length.into()]);
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
@@ -268,7 +299,7 @@ impl Builder {
         error: f64,
         doubt: f64,
     ) -> crate::CountMin<K> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         let made = [error.to_bits(), doubt.to_bits()];
         self.note(&settings, &[by_hand("count-min", 0), K::LAYOUT], &made);
         crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
@@ -277,7 +308,7 @@ impl Builder {
     /// The keys for which most is added, of each instance in `places` places (or as many as the operator says): a sum is off by
     /// 1/`places` of all that was added at most.
     pub fn top_k<K: crate::Key>(&self, name: &str, places: u32) -> crate::TopK<K> {
-        let (object, mut settings) = self.object(name);
+        let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(places);
         let made = [settings.capacity.into()];
         self.note(&settings, &[by_hand("top-k", 0), K::LAYOUT], &made);
@@ -287,7 +318,7 @@ impl Builder {
     /// A filter for `keys` keys (or as many as the operator says), of which others are found with a probability of `mistaken`,
     /// which lies between 0 and 1.
     pub fn bloom<K: crate::Key>(&self, name: &str, keys: u32, mistaken: f64) -> crate::Bloom<K> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         let sizes = (settings.capacity_or(keys), mistaken);
         let made = [sizes.0.into(), mistaken.to_bits()];
         self.note(&settings, &[by_hand("bloom", 0), K::LAYOUT], &made);
@@ -301,7 +332,7 @@ impl Builder {
         keys: u32,
         mistaken: f64,
     ) -> crate::CountingBloom<K> {
-        let (object, settings) = self.object(name);
+        let (object, settings) = self.sums(name);
         let sizes = (settings.capacity_or(keys), mistaken);
         let made = [sizes.0.into(), mistaken.to_bits()];
         self.note(&settings, &[by_hand("counting bloom", 0), K::LAYOUT], &made);

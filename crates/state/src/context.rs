@@ -190,7 +190,7 @@ pub struct Context {
     applied: RefCell<Vec<u64>>,
     pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
-    patient: Cell<bool>,
+    patience: accumulated::Patience,
     /// Changes of cells that flushes told of, and totals that they told.
     told: Cell<(u64, u64)>,
     /// The lives that the epoch names, by name; empty until one was told of.
@@ -239,7 +239,7 @@ impl Context {
             applied: RefCell::new(vec![0; 64]),
             covered_us: RefCell::new(vec![0; members]),
             hold_accumulators: Cell::new(false),
-            patient: Cell::new(false),
+            patience: Default::default(),
             told: Cell::new((0, 0)),
             living: RefCell::default(),
             leasing: Leasing::default(),

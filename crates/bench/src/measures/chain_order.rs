@@ -54,7 +54,7 @@ const GAP_MAX: Duration = Duration::from_secs(1);
 /// A packet waits at most so long: a later fragment for the first one, others for what other hosts may have to say.
 const LATE_MAX: Duration = Duration::from_millis(250);
 /// After the last packet: survivors wait for what the dead host does not acknowledge, and tell counts less often meanwhile.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(500);
 /// Entries of tables: room for what a capture has, also where one host gets most of it.
 const ENTRIES_LEAST: u32 = 1 << 9;
 const ENTRIES_MOST: u32 = 1 << 14;

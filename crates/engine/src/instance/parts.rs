@@ -161,6 +161,7 @@ impl InstanceParts {
             flush_us: self.flush_us,
             flushed_us: 0,
             told_all_us: 0,
+            told_lazily_us: 0,
             tells_all: false,
             flush_left: 0,
             drained_round: 0,

@@ -52,7 +52,8 @@ impl<F: NetworkFunction> Instance<F> {
         self.send();
         // Nothing is read that could change it again: what changed waits for no window and no interval. What is saved is what
         // was announced.
-        (self.drained_round, self.flushed_us, self.told_all_us) = (0, 0, 0);
+        (self.drained_round, self.flushed_us) = (0, 0);
+        (self.told_all_us, self.told_lazily_us) = (0, 0);
         self.flush_left = 0;
         self.upkeep(0);
         self.publish();

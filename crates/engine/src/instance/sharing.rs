@@ -34,6 +34,8 @@ const SWEEP_PER_TURN: u32 = 1_024;
 const SWEEP_END: u32 = 16;
 /// Microseconds for which flushes may leave out what can wait: of what nobody decides by, one total then tells of many changes.
 const PATIENCE_US: u64 = 50_000;
+/// The same for objects that are told lazily.
+const LAZINESS_US: u64 = 200_000;
 /// Microseconds between two steps of the sweep: a whole turn over the tables takes about a second.
 pub(super) const SWEEP_STEP_US: u64 = 1_000_000 / SWEEP_STEPS as u64;
 /// Tables larger than this are prefetched if packets read more of them than the cache holds (`recency.rs`): half of a core's own
@@ -340,11 +342,19 @@ impl<F: NetworkFunction> Instance<F> {
             if self.tells_all {
                 self.told_all_us = self.now_us;
             }
+            let waited_us = self.now_us.saturating_sub(self.told_lazily_us);
+            let lazy = waited_us < LAZINESS_US || mutant::active(Mutant::LazyNeverTold);
+            self.context.be_lazy(lazy);
+            if !lazy {
+                self.told_lazily_us = self.now_us;
+            }
         }
         self.context.be_patient(!self.tells_all);
         while self.flush_left > 0 {
             let object = objects - self.flush_left;
-            if !self.state.with(object, Flush(&mut bytes)).unwrap_or(true) {
+            if !self.context.passes_over(object)
+                && !self.state.with(object, Flush(&mut bytes)).unwrap_or(true)
+            {
                 break;
             }
             self.flush_left -= 1;

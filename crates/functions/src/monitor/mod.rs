@@ -196,21 +196,23 @@ impl NetworkFunction for Monitor {
         };
         // Any instance may be the first to use any of these keys, and each may begin its share of them.
         let (_, instances) = builder.context().identity().share();
+        // Alarms are decided by degrees, which edges tell as they are found; all sums are for reports.
+        let lazily = builder.lazily();
         MonitorState {
-            protocols: builder.counters("protocols", PROTOCOL_KEYS.saturating_mul(instances)),
-            links: builder.graph("links", config.edges_max, config.edge_idle_s),
+            protocols: lazily.counters("protocols", PROTOCOL_KEYS.saturating_mul(instances)),
+            links: lazily.graph("links", config.edges_max, config.edge_idle_s),
             alarms: builder.table("alarms", config.alarms_max, &[config.alarm_keep_s]),
-            flow_packets: builder.windowed_counters("flow_packets", config.flows_max, window),
-            flow_bytes: builder.windowed_counters("flow_bytes", config.flows_max, window),
-            sizes: builder.windowed_counters(
+            flow_packets: lazily.windowed_counters("flow_packets", config.flows_max, window),
+            flow_bytes: lazily.windowed_counters("flow_bytes", config.flows_max, window),
+            sizes: lazily.windowed_counters(
                 "sizes",
                 config.cells.saturating_mul(instances),
                 window,
             ),
-            heavy_bytes: builder.top_k("heavy_bytes", config.places),
-            heavy_packets: builder.top_k("heavy_packets", config.places),
-            volumes: builder.count_min("volumes", VOLUME_ERROR, VOLUME_DOUBT),
-            unrecorded: builder.counter("unrecorded"),
+            heavy_bytes: lazily.top_k("heavy_bytes", config.places),
+            heavy_packets: lazily.top_k("heavy_packets", config.places),
+            volumes: lazily.count_min("volumes", VOLUME_ERROR, VOLUME_DOUBT),
+            unrecorded: lazily.counter("unrecorded"),
         }
     }
 

@@ -195,10 +195,13 @@ impl Carrier {
 
     /// How much an instance surely knows to be spent of a subscriber's new sessions, at least.
     fn known_spent(&self, subscriber: usize, at: Place, hosts: &Hosts<Nat>) -> f64 {
-        let sessions = self.era.sessions.values();
-        let known =
-            sessions.filter(|given| given.subscriber == subscriber && given.is_known(at, hosts));
-        let mut times: Vec<Time> = known.map(|given| given.since).collect();
+        // Of what a dead host may have opened, and told, it is not known when.
+        let known = self.era.sessions.iter().filter(|(session, given)| {
+            given.subscriber == subscriber
+                && given.is_known(at, hosts)
+                && !self.era.doubtful_sessions.contains(session)
+        });
+        let mut times: Vec<Time> = known.map(|(_, given)| given.since).collect();
         times.sort();
         let (mut spent, mut reckoned) = (0.0_f64, Time::ZERO);
         let makes_up = |passed: Duration| passed.as_secs_f64() * f64::from(self.per_second);
@@ -509,6 +512,10 @@ impl World for Carrier {
     fn died(&mut self, victim: usize, told: Time, _: &Hosts<Nat>) {
         self.bindings.died(victim, told);
         self.era.died((victim, told));
+        self.era.perhaps_of(
+            victim,
+            (self.may_bind.keys().copied(), self.may_open.keys().copied()),
+        );
     }
 
     fn calms(&mut self, _: Time) {

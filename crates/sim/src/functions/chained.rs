@@ -18,7 +18,7 @@ use asterism_functions::monitor::MonitorState;
 use asterism_functions::port_scan::{PortScan, PortScanConfig, PortScanState, Response};
 use asterism_placement::Time;
 
-use super::counts::{Handled, Sums, bytes_of, monitor, said_of_protocol};
+use super::counts::{Handled, LAZINESS, Sums, before, bytes_of, monitor, said_of_protocol};
 use super::drive::World;
 use super::hosts::{Arrival, Hosts, Left, PORTS, Place};
 use super::plan::Plan;
@@ -278,7 +278,7 @@ impl World for Chained {
 
     fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<Chain>) {
         self.talks.died(victim, told, hosts);
-        let died = (victim, told);
+        let died = (victim, before(told, LAZINESS));
         self.handled
             .died(died, Self::protocols(), hosts, Self::said);
     }

@@ -27,6 +27,8 @@ const IN_CALM: Duration = Duration::from_millis(40);
 pub(crate) trait Counting {
     /// The function.
     type Function: NetworkFunction;
+    /// How much later than with the next flush its counts may be told.
+    const WAITS: Duration;
     /// The function, configured.
     fn function() -> Self::Function;
     /// What a replica says of a flow: packets, and bytes if it counts them; `None` if it does not tell flows apart.
@@ -70,6 +72,7 @@ pub(crate) fn bytes_of(packet: &Packet<'_>) -> u64 {
 
 impl Counting for Monitored {
     type Function = Monitor;
+    const WAITS: Duration = LAZINESS;
 
     fn function() -> Monitor {
         monitor()
@@ -104,6 +107,7 @@ pub(crate) struct Passed;
 
 impl Counting for Passed {
     type Function = PassThrough;
+    const WAITS: Duration = Duration::ZERO;
 
     fn function() -> PassThrough {
         PassThrough {
@@ -115,6 +119,14 @@ impl Counting for Passed {
         let packets = state.packets.get().unwrap_or_default();
         (flow == ALL).then_some((packets, None))
     }
+}
+
+/// Sums that are told lazily wait so long.
+pub(crate) const LAZINESS: Duration = Duration::from_millis(200);
+
+/// What was counted by when is told, if it may wait so long.
+pub(crate) fn before(told: Time, patience: Duration) -> Time {
+    Time::from_micros(told.as_micros().saturating_sub(patience.as_micros() as u64))
 }
 
 fn ends(flow: u16) -> (Endpoint, Endpoint) {
@@ -294,7 +306,7 @@ impl<C: Counting> World for Counted<C> {
     }
 
     fn died(&mut self, victim: usize, told: Time, hosts: &Hosts<C::Function>) {
-        let died = (victim, told);
+        let died = (victim, before(told, C::WAITS));
         self.handled.died(died, Self::flows(), hosts, C::counted);
     }
 

@@ -58,6 +58,24 @@ pub(super) struct Era {
 }
 
 impl Era {
+    /// A host died to which packets came of flows, and of sessions, of which nothing was seen yet: perhaps it had begun them, and told.
+    pub(super) fn perhaps_of(
+        &mut self,
+        victim: usize,
+        (flows, sessions): (
+            impl Iterator<Item = (u16, Place)>,
+            impl Iterator<Item = (u16, Endpoint, Place)>,
+        ),
+    ) {
+        let flows = flows.filter(|(flow, at)| at.host == victim && !self.bound.contains_key(flow));
+        self.doubtful_flows.extend(flows.map(|(flow, _)| flow));
+        let sessions = sessions.filter(|&(flow, to, at)| {
+            at.host == victim && !self.sessions.contains_key(&(flow, to))
+        });
+        self.doubtful_sessions
+            .extend(sessions.map(|(flow, to, _)| (flow, to)));
+    }
+
     pub(super) fn died(&mut self, died: (usize, Time)) {
         let flows = self
             .bound

@@ -1,6 +1,17 @@
 //! What flushes of accumulators are told, and tell.
 
+use core::cell::Cell;
+
 use super::Context;
+
+/// What flushes leave out for now.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    is_patient: Cell<bool>,
+    is_lazy: Cell<bool>,
+    /// Objects that are told lazily, a bit for each.
+    lazy: Cell<u64>,
+}
 
 impl Context {
     /// While set, accumulators keep their changes: the log has no room to spare for them, or the path is congested.
@@ -12,10 +23,23 @@ impl Context {
     }
     /// While set, flushes leave out what may wait for the next one that is not patient: what nobody decides by now.
     pub fn be_patient(&self, patient: bool) {
-        self.patient.set(patient);
+        self.patience.is_patient.set(patient);
     }
     pub(crate) fn is_patient(&self) -> bool {
-        self.patient.get()
+        self.patience.is_patient.get()
+    }
+    /// While set, flushes pass over the objects that are told lazily.
+    pub fn be_lazy(&self, lazy: bool) {
+        self.patience.is_lazy.set(lazy);
+    }
+    /// Nobody decides by what this object holds: a lazy flush passes over it.
+    pub(crate) fn tell_lazily(&self, object: u8) {
+        let lazy = &self.patience.lazy;
+        lazy.set(lazy.get() | 1 << object);
+    }
+    /// Whether a flush passes over this object now.
+    pub fn passes_over(&self, object: u8) -> bool {
+        self.patience.is_lazy.get() && self.patience.lazy.get() >> object & 1 != 0
     }
     /// A total is told that changed so often since it was told before, counted down from zero.
     pub(crate) fn note_told(&self, changes: u32) {
