@@ -204,7 +204,8 @@ impl Replicator {
         self.mark(now, seat, header, echoed, acknowledges);
         let peer = &mut self.peers[seat];
         if acknowledges {
-            peer.want_lost(now, seat, &mut self.sent, &mut self.counters);
+            let held_back = self.coalescing.is_open();
+            peer.want_lost((now, held_back), seat, &mut self.sent, &mut self.counters);
             if let Some(outbound) = &mut peer.outbound {
                 outbound.want_lost(peer.echoed, peer.round_trip.reordering());
             }

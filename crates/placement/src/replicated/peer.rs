@@ -300,15 +300,14 @@ impl Peer {
     /// had its time to be overtaken (RFC 8985 section 6.2).
     pub(super) fn want_lost(
         &mut self,
-        now: Time,
+        (now, is_held_back): (Time, bool),
         index: usize,
         sent: &mut Sent,
         counters: &mut Counters,
     ) {
         self.reorder_at = None;
         let through = self.keeps_through();
-        let reordering = self.round_trip.reordering();
-        let round_trip = self.round_trip.average.min(self.round_trip.last);
+        let (round_trip, reordering) = self.round_trip.lost_after(is_held_back);
         let mut left = AGAIN_BY_ECHO_MAX;
         let mut number = sent.find(self.received.max(self.floor) + 1);
         while number < sent.end() && left > 0 {

@@ -309,9 +309,10 @@ impl Replicator {
     /// Lets every timer that is due by `now` run out.
     pub fn handle_timeout(&mut self, now: Time) {
         let most = self.config.retransmit_max;
+        let held_back = self.coalescing.is_open();
         for (seat, peer) in self.peers.iter_mut().enumerate() {
             if peer.reorder_at.is_some_and(|at| at <= now) {
-                peer.want_lost(now, seat, &mut self.sent, &mut self.counters);
+                peer.want_lost((now, held_back), seat, &mut self.sent, &mut self.counters);
             }
             if peer.retransmit_at.is_some_and(|at| at <= now) {
                 peer.timed_out(

@@ -80,11 +80,26 @@ impl RoundTrip {
     /// and not as overtaken (after RFC 8985 section 6.2, widened by the measured jitter). Like there it is bounded by a round
     /// trip, the shortest of late: after a host stood still for a while what was measured is wide and tells nothing of the path.
     pub(super) fn reordering(&self) -> Duration {
-        let jitter = self.minimum / 4 + self.deviation * 2;
         if mutant::active(Mutant::HiccupDelaysRepair) {
-            return jitter;
+            return self.jitter();
         }
-        jitter.min(self.shortest())
+        self.jitter().min(self.shortest())
+    }
+
+    fn jitter(&self) -> Duration {
+        self.minimum / 4 + self.deviation * 2
+    }
+
+    /// How long after it was sent a message in a gap counts as lost: a round trip, and what it may be overtaken by.
+    ///
+    /// While changes are held back, because the path is congested, that is as long as round trips vary: its queue is full, and what is
+    /// sent into it again sooner is lost again.
+    pub(super) fn lost_after(&self, is_held_back: bool) -> (Duration, Duration) {
+        if is_held_back {
+            (self.average, self.jitter())
+        } else {
+            (self.average.min(self.last), self.reordering())
+        }
     }
 }
 

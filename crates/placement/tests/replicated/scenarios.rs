@@ -216,7 +216,11 @@ fn a_lost_word_that_there_is_room_again_is_not_waited_for_until_the_keep_alive()
 /// The hosts stood still for a while, so that all that was under way is answered late; a message that is lost then is repaired as soon
 /// as what follows it is answered. Also the test of the planted bug `HiccupDelaysRepair`.
 pub(crate) fn a_hiccup_delays_no_repair() -> Result<(), String> {
-    let mut few = Few::new(2, |config| config.keep_alive = Duration::from_secs(60));
+    let mut few = Few::new(2, |config| {
+        config.keep_alive = Duration::from_secs(60);
+        // While changes are held back for a congested path it is waited for longer.
+        config.coalescing_max = Duration::ZERO;
+    });
     let write = |few: &mut Few, pause_ms: u64, lost: bool| {
         few.submit(A, 1, 200);
         few.run_for(Duration::from_millis(pause_ms), |from, _, bytes| {
