@@ -24,8 +24,9 @@ pub(crate) const ROUNDS: u32 = 6;
 const SPREAD_US: u64 = 30_000;
 /// The new life's name is so much greater.
 pub(crate) const LIVES: u64 = 1_000;
-/// How long it may take until all are equal, besides what healing takes.
-const JOINING: Duration = Duration::from_secs(4);
+/// How long it may take until all are equal, besides what healing takes: a new life is served an image, and begins it anew where its
+/// server fell off a log itself, each step after a keep-alive of up to three seconds (seed 419183).
+const JOINING: Duration = Duration::from_secs(16);
 
 /// How often it is looked whether all are equal: out of step with what hosts do every five milliseconds, such as reading for the
 /// auditor, which is work that waits at that moment (seed 856363).
