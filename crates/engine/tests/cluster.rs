@@ -240,6 +240,15 @@ fn loss_and_duplication_change_nothing() {
     run(3, 1, conditions, 500);
 }
 
+/// Two hosts 0.2 ms apart that have found each other.
+fn two_hosts_of<F: NetworkFunction>(function: F) -> Cluster<F> {
+    let mut network = Network::new(42);
+    network.set_defaults(LinkConditions::with_delay(Duration::from_micros(200)));
+    let mut cluster = cluster_of(function, vec![first_key().into(); 2], 1, network);
+    cluster.run_until(Time::from_micros(500_000));
+    cluster
+}
+
 /// Spends a token of the packet's source, of which there are plenty.
 struct Spender;
 
@@ -274,11 +283,7 @@ impl NetworkFunction for Spender {
 /// What nobody decides by may wait on a congested path as on a free one.
 #[test]
 fn of_buckets_that_are_nearly_full_a_congested_path_is_told_every_fifty_milliseconds() {
-    let mut network = Network::new(42);
-    network.set_defaults(LinkConditions::with_delay(Duration::from_micros(200)));
-    let keys = vec![first_key().into(); 2];
-    let mut cluster = cluster_of(Spender, keys, 1, network);
-    cluster.run_until(Time::from_micros(500_000));
+    let mut cluster = two_hosts_of(Spender);
     let offer = |cluster: &mut Cluster<Spender>, time: Duration| {
         let until = cluster.now() + time;
         let mut number = 0;
@@ -342,11 +347,7 @@ impl NetworkFunction for Reporter {
 
 #[test]
 fn what_is_told_lazily_is_told_five_times_a_second_and_the_rest_with_each_flush() {
-    let mut network = Network::new(42);
-    network.set_defaults(LinkConditions::with_delay(Duration::from_micros(200)));
-    let keys = vec![first_key().into(); 2];
-    let mut cluster = cluster_of(Reporter, keys, 1, network);
-    cluster.run_until(Time::from_micros(500_000));
+    let mut cluster = two_hosts_of(Reporter);
     let told = |cluster: &Cluster<Reporter>| cluster.members()[0].instances[0].tally().cells_told;
     let (mut behind_most, mut reports) = (0, 0);
     let before = told(&cluster);

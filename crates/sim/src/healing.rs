@@ -11,6 +11,10 @@ use crate::world::World;
 /// How often it is looked whether instances have all, once faults have stopped.
 pub const LOOK: Duration = Duration::from_millis(2);
 
+/// The same where what is looked at goes on: out of step with what hosts do every five milliseconds, such as reading for the auditor,
+/// which is work that waits at that moment (seed 856363).
+pub(crate) const LOOK_OUT_OF_STEP: Duration = Duration::from_micros(4_999);
+
 /// How long a heal phase took, from the last fault on.
 pub(crate) struct Healing {
     /// Until every instance had all.

@@ -41,9 +41,9 @@ pub struct Verdict {
     pub of: u64,
 }
 
-/// Planted bugs that need many deaths in a row, one word lost at one moment, an epoch with a longer number, or that only take longer: the tests of the protocol core find them
-/// (`crates/placement/tests/membership`, where members die by the dozen, and `.../replicated`). Those of relays that only cost time or bytes the tests
-/// of sites find (`crates/engine/tests/sites/main.rs`).
+/// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number, and one that only costs
+/// time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen, and
+/// `.../replicated`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
 const IN_THE_CORE: [placement::Mutant; 17] = [
     placement::Mutant::OldHoldingsCount,
     placement::Mutant::JoinedImageForgotten,

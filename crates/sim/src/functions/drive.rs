@@ -10,7 +10,7 @@ use asterism_state::hash;
 
 use super::hosts::{Arrival, Hosts, Left, Place};
 use super::plan::{Death, Plan};
-use crate::rebirth::LOOK;
+use crate::healing::LOOK_OUT_OF_STEP;
 use crate::report::{Failure, Report};
 use crate::scenario::Draws;
 use crate::trace::Trace;
@@ -321,7 +321,7 @@ impl<W: World> Run<'_, W> {
                     difference.unwrap_or_else(|| "some host is behind".to_owned()),
                 ));
             }
-            self.hosts.run(LOOK)?;
+            self.hosts.run(LOOK_OUT_OF_STEP)?;
             self.drain()?;
         }
         self.report.healed = self.hosts.now().since(begun);
