@@ -57,6 +57,9 @@ asterism_mutant::planted! {
     /// A survivor takes an ended life as it has it, without asking the others (what one of two had of the dead is lost to
     /// the other for good).
     ClosesAlone,
+    /// Who is started anew is let in while somebody joins who heard the life before, and may have of it what nobody else has (a counter
+    /// that lacks for good what one host saw of the dead).
+    JoinsOutOfOrder,
     /// A newcomer's image is cut before all members keep what follows for it.
     CutBeforeConfirmed,
     /// A newcomer has joined once it has its image, of which some groups are a part (a session without its port: a copy that

@@ -44,7 +44,8 @@ pub struct Verdict {
 /// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number, and one that only costs
 /// time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen, and
 /// `.../replicated`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 17] = [
+const IN_THE_CORE: [placement::Mutant; 18] = [
+    placement::Mutant::JoinsOutOfOrder,
     placement::Mutant::OldHoldingsCount,
     placement::Mutant::JoinedImageForgotten,
     placement::Mutant::OwedImageForgotten,
@@ -65,10 +66,12 @@ const IN_THE_CORE: [placement::Mutant; 17] = [
 ];
 
 /// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
-/// that cross (`crates/state/tests/lives.rs`), one a port granted in the milliseconds after a return (`.../convergence`).
-const IN_THE_STATE: [state::Mutant; 2] = [
+/// that cross (`crates/state/tests/lives.rs`), one a port granted in the milliseconds after a return, and one what no placement lets
+/// happen but where two sponsors die in a row (`.../convergence`).
+const IN_THE_STATE: [state::Mutant; 3] = [
     state::Mutant::LastUserOfTheEndedUnnamed,
     state::Mutant::GrantsUnjudged,
+    state::Mutant::LateTotalUntold,
 ];
 
 /// Planted bugs of chains, and of what is told lazily, which the simulator's own function has neither of: seeds of functions find them.

@@ -206,7 +206,7 @@ impl Builder {
     /// A counter that all instances add to.
     pub fn counter(&self, name: &str) -> crate::Counter {
         let (object, settings) = self.sums(name);
-        self.note(&settings, &[by_hand("counter", 0)], &[]);
+        self.note(&settings, &[by_hand("counter", 1)], &[]);
         crate::Counter::new(self.context.clone(), object, settings)
     }
 
@@ -215,7 +215,7 @@ impl Builder {
         let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(capacity);
         let made = [settings.capacity.into()];
-        self.note(&settings, &[by_hand("counters", 0), K::LAYOUT], &made);
+        self.note(&settings, &[by_hand("counters", 1), K::LAYOUT], &made);
         crate::Counters::new(self.context.clone(), object, settings)
     }
 
@@ -278,7 +278,7 @@ impl Builder {
     /// A sum, which may also fall, for each of `length` places.
     pub fn vector(&self, name: &str, length: u32) -> crate::Vector {
         let (object, settings) = self.sums(name);
-        self.note(&settings, &[by_hand("vector", 0)], &[length.into()]);
+        self.note(&settings, &[by_hand("vector", 1)], &[length.into()]);
         crate::Vector::new(self.context.clone(), object, settings, length)
     }
 
@@ -301,7 +301,7 @@ impl Builder {
     ) -> crate::CountMin<K> {
         let (object, settings) = self.sums(name);
         let made = [error.to_bits(), doubt.to_bits()];
-        self.note(&settings, &[by_hand("count-min", 0), K::LAYOUT], &made);
+        self.note(&settings, &[by_hand("count-min", 1), K::LAYOUT], &made);
         crate::CountMin::new(self.context.clone(), object, settings, (error, doubt))
     }
 
@@ -311,7 +311,7 @@ impl Builder {
         let (object, mut settings) = self.sums(name);
         settings.capacity = settings.capacity_or(places);
         let made = [settings.capacity.into()];
-        self.note(&settings, &[by_hand("top-k", 0), K::LAYOUT], &made);
+        self.note(&settings, &[by_hand("top-k", 1), K::LAYOUT], &made);
         crate::TopK::new(self.context.clone(), object, settings, settings.capacity)
     }
 
@@ -335,7 +335,7 @@ impl Builder {
         let (object, settings) = self.sums(name);
         let sizes = (settings.capacity_or(keys), mistaken);
         let made = [sizes.0.into(), mistaken.to_bits()];
-        self.note(&settings, &[by_hand("counting bloom", 0), K::LAYOUT], &made);
+        self.note(&settings, &[by_hand("counting bloom", 1), K::LAYOUT], &made);
         crate::CountingBloom::new(self.context.clone(), object, settings, sizes)
     }
 

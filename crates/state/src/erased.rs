@@ -74,6 +74,7 @@ erased! {
     }
     writes {
         apply(flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;
+        joined() -> ();
         flush(bytes: &mut usize) -> bool;
         sweep(records: u32) -> u32;
         write_again(leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32);

@@ -66,8 +66,8 @@ pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
-    Absence, Capacity, Entries, EntriesEnded, Flush, GiveBack, IDLE_CLASSES, Inherited, Look,
-    OBJECTS_MAX, Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves,
+    Absence, Capacity, Entries, EntriesEnded, Flush, GiveBack, IDLE_CLASSES, Inherited, Joined,
+    Look, OBJECTS_MAX, Object, ObjectSettings, OutgrewCache, Part, PrefetchRecords, ReadLeaves,
     RemoveElsewhere, Settle, Show, Since, State, SumLeaves, Sweep, SweepLength, SweepSome,
     TellsOwn, Visit, WriteAgain,
 };

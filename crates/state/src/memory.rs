@@ -25,6 +25,8 @@ pub unsafe trait Zeroed: Copy {}
 // SAFETY: zero is a valid integer.
 unsafe impl Zeroed for u8 {}
 // SAFETY: zero is a valid integer.
+unsafe impl Zeroed for u16 {}
+// SAFETY: zero is a valid integer.
 unsafe impl Zeroed for u32 {}
 // SAFETY: zero is a valid integer.
 unsafe impl Zeroed for u64 {}

@@ -86,6 +86,14 @@ asterism_mutant::planted! {
     /// Of a window the bucket that is being filled is summed alone (mailgun/gubernator#225: each peer began the window anew; what
     /// was counted just before is forgotten, and twice the limit passes).
     WindowRestarts,
+    /// Who is started anew begins its totals anew, under the name that the others know them by (a counter that falls with each
+    /// failover).
+    TotalsBeginAnew,
+    /// A late copy of what an ended life told replaces what the next one tells (totals that fall back after a restart).
+    EarlierLifeWins,
+    /// What comes of an ended life once the next one has told totals of its own is not told again (replicas of a counter differ, and
+    /// nobody adds to it any more).
+    LateTotalUntold,
     /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
     /// of them dropped it).
     RemovedForAll,

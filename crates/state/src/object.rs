@@ -130,6 +130,8 @@ pub trait Object {
     fn apply(&mut self, flags: u8, input: &mut Reader<'_>, stamp: Stamp) -> Result<(), BadBytes>;
     /// Asks for the cache lines that an operation needs, some operations before it is applied.
     fn approach(&self, _input: &mut Reader<'_>) {}
+    /// This instance, which has just begun, has what the others have, and may write from now on.
+    fn joined(&mut self) {}
     /// Logs what accumulated since the last flush. Stops, and says so with `false`, when `bytes` are used; the next call goes on.
     /// What changes meanwhile may be left for the flush after it.
     fn flush(&mut self, _bytes: &mut usize) -> bool {
@@ -471,6 +473,14 @@ pub struct TellsOwn;
 impl Look<bool> for TellsOwn {
     fn look<O: Object + ?Sized>(self, object: &O) -> bool {
         object.tells_own()
+    }
+}
+/// [`Object::joined`] as a visit.
+#[derive(Debug)]
+pub struct Joined;
+impl Visit<()> for Joined {
+    fn visit<O: Object + ?Sized>(self, object: &mut O) {
+        object.joined();
     }
 }
 struct Digest;

@@ -241,11 +241,11 @@ fn the_image_of_many_writers_moves_on_in_small_parts() {
     let mut reader = member(3, ObjectSettings::REPLICATED);
     let mut writer = member(0, ObjectSettings::REPLICATED);
     let groups = writer.write(7, 1, 5);
-    for incarnation in 0..70 {
+    for member in 10..80 {
         for (sequence, bytes) in &groups {
             let name = OriginName {
-                member: 0,
-                incarnation,
+                member,
+                incarnation: 1,
             };
             reader
                 .state

@@ -7,7 +7,7 @@ use asterism_placement::replicated::audit::SEGMENT_LEAVES;
 use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::Leaf;
 use asterism_state::{
-    Dealing, Flush, GROUP_BYTES_MAX, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
+    Dealing, Flush, GROUP_BYTES_MAX, Joined, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
     ReadLeaves, State, SweepLength, SweepSome,
 };
 
@@ -197,6 +197,9 @@ impl<F: NetworkFunction> Instance<F> {
                 Some(Down::Ready) => {
                     self.serving = true;
                     self.context.set_joined();
+                    for object in 0..self.state.objects().len() as u8 {
+                        self.state.with(object, Joined);
+                    }
                 }
                 Some(Down::Audit {
                     ticket,

@@ -279,10 +279,23 @@ impl Replicator {
                 let since = outbound.joined_at;
                 since.is_some_and(|since| now.since(since) > self.config.silent_after)
             });
-            if waits && over && self.is_confirmed(seat) {
+            if waits && over && self.is_confirmed(seat) && !self.may_lack_predecessor(seat) {
                 self.begin_image(seat);
             }
         }
+    }
+
+    /// Whether somebody who began to join earlier may have something of this newcomer's earlier life that nobody else has, and cannot
+    /// say so before it has joined. Who is started anew goes on with what the life before had told, so it needs all of that.
+    fn may_lack_predecessor(&self, seat: usize) -> bool {
+        let (member, named_at) = (self.peers[seat].member, self.peers[seat].named_at);
+        let mut closings = self.closings.iter();
+        closings.any(|closing| closing.member == member && !closing.closed)
+            && (0..self.peers.len()).any(|other| {
+                let peer = &self.peers[other];
+                peer.joining && peer.named_at < named_at && self.present[self.index(other)]
+            })
+            && !mutant::active(Mutant::JoinsOutOfOrder)
     }
 
     /// Whether all members keep what follows for a newcomer, and all that came before is applied here.

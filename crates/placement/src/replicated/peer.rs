@@ -1,7 +1,7 @@
 //! Another member: what it said, what it has of the own stream, and when to send it what again.
 
 use crate::mutant::{self, Mutant};
-use crate::{Incarnation, MemberId, Time};
+use crate::{Epoch, Incarnation, MemberId, Time};
 
 use super::config::{Config, Delivery};
 use super::counters::Counters;
@@ -62,6 +62,8 @@ pub(super) struct Peer {
     pub(super) inbound_image: InboundImage,
     /// It has not joined an image yet.
     pub(super) joining: bool,
+    /// The epoch that first named its life, as far as this member knows.
+    pub(super) named_at: Epoch,
     /// The message being taken said so.
     pub(super) announced: bool,
     /// It said that it commits nothing more.
@@ -87,6 +89,7 @@ impl Peer {
             member,
             incarnation: None,
             keys: None,
+            named_at: config.epoch,
             heard: None,
             timestamp: None,
             echoed: Time::ZERO,

@@ -108,6 +108,8 @@ pub(crate) struct Host {
     pub(crate) stable_checked: BTreeMap<Life, u64>,
     /// Lives that were closed since the last look.
     pub(crate) closed: BTreeSet<Life>,
+    /// It has what the others have, since the last look.
+    pub(crate) has_joined: bool,
     /// It commits nothing more, and goes once all have what it wrote.
     pub(crate) leaves: bool,
     /// Lives of others that said that they leave.
@@ -135,6 +137,7 @@ impl Host {
             stable_at_install: BTreeMap::new(),
             stable_checked: BTreeMap::new(),
             closed: BTreeSet::new(),
+            has_joined: false,
             leaves: false,
             told_of: BTreeSet::new(),
             walks: BTreeMap::new(),
@@ -286,7 +289,10 @@ impl Host {
                 } => {
                     self.closed.insert((member, incarnation));
                 }
-                Event::Ready => self.check_whole(),
+                Event::Ready => {
+                    self.has_joined = true;
+                    self.check_whole();
+                }
                 Event::Leaving { member } => {
                     let progress = self.replicator.progress().member(member);
                     let incarnation = progress.and_then(|progress| progress.incarnation);

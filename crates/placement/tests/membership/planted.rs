@@ -7,7 +7,8 @@ use crate::owed;
 use crate::world::World;
 
 /// The planted bugs that only a change of membership shows.
-const OF_MEMBERSHIP: [Mutant; 10] = [
+const OF_MEMBERSHIP: [Mutant; 11] = [
+    Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedImageForgotten,
     Mutant::OwedImageForgotten,

@@ -456,9 +456,11 @@ impl World {
 
     /// What a host says of the others, held against the truth.
     fn check(&mut self, place: usize) -> Result<(), String> {
-        let closed = self.hosts[place]
-            .as_mut()
-            .map(|host| std::mem::take(&mut host.closed));
+        let Some(host) = &mut self.hosts[place] else {
+            return Ok(());
+        };
+        let closed = std::mem::take(&mut host.closed);
+        let has_joined = std::mem::take(&mut host.has_joined);
         let Some(host) = &self.hosts[place] else {
             return Ok(());
         };
@@ -476,7 +478,10 @@ impl World {
             self.check_stable(host, life, member.stable)?;
             stable.insert(life, member.stable);
         }
-        self.check_closed(host, closed.unwrap_or_default())?;
+        self.check_closed(host, closed)?;
+        if has_joined {
+            self.check_predecessors(host)?;
+        }
         if let Some(host) = &mut self.hosts[place] {
             host.stable_checked = stable;
         }
@@ -499,6 +504,22 @@ impl World {
                         ));
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has joined has all that anybody has of its own earlier lives: it goes on from there.
+    fn check_predecessors(&self, host: &Host) -> Result<(), String> {
+        let (member, incarnation) = host.life;
+        let earlier = |group: &&(Life, u64)| group.0.0 == member && group.0.1 < incarnation;
+        for witness in self.living(host) {
+            let mut groups = witness.known.iter().filter(earlier);
+            if let Some(missing) = groups.find(|group| !host.known.contains(group)) {
+                return Err(format!(
+                    "{:?} joined without {missing:?} of its earlier life, which {:?} has",
+                    host.life, witness.life,
+                ));
             }
         }
         Ok(())

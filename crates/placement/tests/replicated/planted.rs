@@ -12,7 +12,8 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 27] = [
+const ELSEWHERE: [Mutant; 28] = [
+    Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedImageForgotten,
     Mutant::OwedImageForgotten,

@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use super::announced::{Announced, digest, digest_if, writer};
+use super::announced::{Announced, digest, writer};
 use super::{
-    CELLS_MAX, WRITERS_MAX, Writing, change, is_own, newer, own_writing, read_cell, read_writing,
-    write_cell,
+    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, change, is_of_later_life, newer, own_writing,
+    read_cell, read_writing, write_cell,
 };
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::memory::{Region, Zeroed};
+use crate::memory::{Region, Zeroed, zeroed};
 use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
 use crate::stamp::{Origin, Stamp};
@@ -41,11 +41,28 @@ pub(super) enum Totals {
     Fall,
 }
 
-/// Totals of one other writer, by place: (total, group that said so).
+zeroed! {
+    /// A total that was announced: in which group of which life. No group: none was.
+    struct Said {
+        total: u64,
+        sequence: u64,
+        origin: u16,
+    }
+}
+
+impl Said {
+    const NOTHING: Self = Self {
+        total: 0,
+        sequence: 0,
+        origin: 0,
+    };
+}
+
+/// Totals of one other writer, by place.
 #[derive(Debug)]
 struct Others {
-    writing: Writing,
-    cells: Region<[u64; 2]>,
+    seat: Seat,
+    cells: Region<Said>,
 }
 
 /// Which totals a writer's are.
@@ -53,10 +70,12 @@ struct Others {
 pub(super) enum Whose {
     /// This instance's: it knows better.
     Own,
+    /// Those of an earlier life of this host, with which this instance goes on.
+    Before(Origin),
     /// Those of a writer that was heard before.
-    Known(usize),
+    Known(usize, Origin),
     /// Of one that was not.
-    New(Writing),
+    New(Seat, Origin),
 }
 
 /// A number of cells, each with a tag beside it: of counters by key, the key.
@@ -72,6 +91,9 @@ pub(super) struct Cells<T: Copy> {
     /// the next one, however often that is.
     telling: Vec<u32>,
     others: Vec<Others>,
+    /// What instances in the place of this one announced in earlier lives of the host, by place. It is part of `own`, and what is told
+    /// of a place until this life announced something of it.
+    before: Option<Region<Said>>,
     /// The last announced total of each own cell is in it too.
     announced: Option<Announced<u64>>,
 }
@@ -97,6 +119,7 @@ impl<T: Copy> Cells<T> {
             changed: Vec::with_capacity(room as usize),
             telling: Vec::with_capacity(room as usize),
             others: Vec::with_capacity(64),
+            before: None,
             announced: Announced::new(settings, room),
         }
     }
@@ -151,17 +174,17 @@ impl<T: Copy> Cells<T> {
 
     /// Whose totals are spoken of.
     pub(super) fn whose(&self, writing: Writing) -> Result<Whose, BadBytes> {
-        if is_own(&self.context, writing) {
-            return Ok(Whose::Own);
-        }
-        let known = self
-            .others
-            .iter()
-            .position(|others| others.writing == writing);
+        let origin = Origin(writing.origin);
+        let seat = match Party::of(&self.context, writing) {
+            Party::Own => return Ok(Whose::Own),
+            Party::Before => return Ok(Whose::Before(origin)),
+            Party::Other(seat) => seat,
+        };
+        let known = self.others.iter().position(|others| others.seat == seat);
         match known {
-            Some(place) => Ok(Whose::Known(place)),
+            Some(place) => Ok(Whose::Known(place, origin)),
             None if self.others.len() >= WRITERS_MAX => Err(BadBytes),
-            None => Ok(Whose::New(writing)),
+            None => Ok(Whose::New(seat, origin)),
         }
     }
 
@@ -172,41 +195,102 @@ impl<T: Copy> Cells<T> {
         (place, name): (u32, u64),
         (total, sequence): (u64, u64),
     ) {
-        let of = match whose {
+        let said = |Origin(origin)| Said {
+            total,
+            sequence,
+            origin,
+        };
+        let (of, said) = match whose {
             Whose::Own => return,
-            Whose::Known(of) => of,
-            Whose::New(writing) => {
-                self.others.push(Others {
-                    writing,
-                    cells: Region::made_late(self.cells.len()),
-                });
-                self.others.len() - 1
+            Whose::Before(origin) => return self.go_on_from((place, name), said(origin)),
+            Whose::Known(of, origin) => (of, said(origin)),
+            Whose::New(seat, origin) => {
+                let cells = Region::made_late(self.cells.len());
+                self.others.push(Others { seat, cells });
+                (self.others.len() - 1, said(origin))
             }
         };
-        let writing = self.others[of].writing;
-        let known = &mut self.others[of].cells[place as usize];
-        let replaces = if mutant::active(Mutant::FallIgnored) {
-            total > known[0]
-        } else {
-            match self.totals {
-                Totals::Grow => newer((total, sequence), (known[0], known[1])),
-                Totals::Fall => sequence >= known[1],
-            }
-        };
-        if replaces {
+        let known = self.others[of].cells[place as usize];
+        if self.replaces(said, known) {
+            self.others[of].cells[place as usize] = said;
             let cell = &mut self.cells[place as usize];
-            cell.others = cell.others.wrapping_add(change(total, known[0]));
-            let before = core::mem::replace(known, [total, sequence]);
+            cell.others = cell.others.wrapping_add(change(total, known.total));
+            let lane = self.others[of].seat.lane;
+            let (before, after) = (
+                self.digest_of(name, lane, known),
+                self.digest_of(name, lane, said),
+            );
             if let Some(announced) = &mut self.announced {
-                let writer = writer(&self.context, writing);
-                let [known, said] = before;
-                announced.applied(
-                    name,
-                    digest_if(said != 0, name, writer, (known, said)),
-                    digest(name, writer, (total, sequence)),
-                );
+                announced.applied(name, before, after);
             }
         }
+    }
+
+    /// An earlier life of this host announced a total, which is this instance's from now on. One that comes once this life has
+    /// announced a total of its own had better be told: the others took that one, and have this one nowhere.
+    #[cold]
+    fn go_on_from(&mut self, (place, name): (u32, u64), said: Said) {
+        let room = self.cells.len();
+        let before = self.before.get_or_insert_with(|| Region::made_late(room));
+        let known = before[place as usize];
+        if !self.replaces(said, known) {
+            return;
+        }
+        if let Some(before) = &mut self.before {
+            before[place as usize] = said;
+        }
+        let cell = &mut self.cells[place as usize];
+        cell.own = cell.own.wrapping_add(change(said.total, known.total));
+        if cell.flushed != 0 {
+            if cell.changes == 0 && !mutant::active(Mutant::LateTotalUntold) {
+                cell.changes = u32::MAX;
+                self.mark(place);
+            }
+            return;
+        }
+        let lane = self.context.identity().lane.0;
+        let digests = (
+            self.digest_of(name, lane, known),
+            self.digest_of(name, lane, said),
+        );
+        if let Some(announced) = &mut self.announced {
+            announced.applied(name, digests.0, digests.1);
+        }
+    }
+
+    /// Whether what was said of a total is newer than what is known of it.
+    fn replaces(&self, said: Said, known: Said) -> bool {
+        if mutant::active(Mutant::FallIgnored) {
+            return said.total > known.total;
+        }
+        if known.sequence != 0 && said.origin != known.origin {
+            return is_of_later_life(&self.context, Origin(said.origin), Origin(known.origin));
+        }
+        match self.totals {
+            Totals::Grow => newer((said.total, said.sequence), (known.total, known.sequence)),
+            Totals::Fall => said.sequence >= known.sequence,
+        }
+    }
+
+    /// What a total is among the digests; nothing if none was announced.
+    fn digest_of(&self, name: u64, lane: u16, said: Said) -> u64 {
+        let Said {
+            total,
+            sequence,
+            origin,
+        } = said;
+        let is_told = self.announced.is_some() && sequence != 0;
+        if !is_told {
+            return 0;
+        }
+        let writer = writer(&self.context, Writing { origin, lane });
+        digest(name, writer, (total, sequence))
+    }
+
+    /// What an earlier life of this host announced of a place.
+    fn before(&self, place: u32) -> Said {
+        let before = self.before.as_ref();
+        before.map_or(Said::NOTHING, |before| before[place as usize])
     }
 
     /// Logs the totals that changed. `name` writes what a place is called by, `hash` is that of [`Cells::learn`].
@@ -234,6 +318,7 @@ impl<T: Copy> Cells<T> {
             }
             self.telling.pop();
             let stamp = self.context.stamp(true);
+            let before = self.before(place);
             let cell = &mut self.cells[place as usize];
             self.context.note_told(core::mem::take(&mut cell.changes));
             let said = core::mem::replace(&mut cell.flushed, stamp.sequence);
@@ -249,13 +334,17 @@ impl<T: Copy> Cells<T> {
                 });
             });
             *bytes = bytes.saturating_sub(length);
+            let name = hash(place, &cell.tag);
+            let inherited = self.digest_of(name, lane, before);
             if let Some(announced) = &mut self.announced {
-                let name = hash(place, &cell.tag);
                 let writer = writer(&self.context, own_writing(&self.context));
                 let known = core::mem::replace(&mut announced.own[place as usize], total);
                 announced.leaves.replace(
                     Leaves::of(name),
-                    digest_if(said != 0, name, writer, (known, said)),
+                    match said {
+                        0 => inherited,
+                        _ => digest(name, writer, (known, said)),
+                    },
                     digest(name, writer, (total, stamp.sequence)),
                 );
             }
@@ -295,8 +384,10 @@ impl<T: Copy> Cells<T> {
         let end = cursor.saturating_add(places).min(used);
         let mut told = 0;
         for place in cursor..end {
+            let is_told = self.before(place).sequence != 0;
             let cell = &mut self.cells[place as usize];
-            if cell.flushed == 0 || !leaves.contains(Leaves::of(hash(place, &cell.tag))) {
+            if cell.flushed == 0 && !is_told || !leaves.contains(Leaves::of(hash(place, &cell.tag)))
+            {
                 continue;
             }
             told += 1;
@@ -346,21 +437,27 @@ impl<T: Copy> Cells<T> {
 
     /// What is known of a writer's total: (whose, total, group); `None` if it was never told. Writer 0 is this instance.
     fn total(&self, writer: u32, place: u32) -> Option<(Writing, u64, u64)> {
-        let (writing, total, sequence) = match writer.checked_sub(1) {
+        let own = own_writing(&self.context);
+        let cell = &self.cells[place as usize];
+        let (lane, said) = match writer.checked_sub(1) {
+            None if cell.flushed == 0 => (own.lane, self.before(place)),
             None => {
-                let cell = &self.cells[place as usize];
                 // What is not announced follows by itself, and is in no digest.
                 let announced = self.announced.as_ref();
                 let total = announced.map_or(cell.own, |announced| announced.own[place as usize]);
-                (own_writing(&self.context), total, cell.flushed)
+                return Some((own, total, cell.flushed));
             }
             Some(other) => {
                 let others = self.others.get(other as usize)?;
-                let [total, sequence] = others.cells[place as usize];
-                (others.writing, total, sequence)
+                (others.seat.lane, others.cells[place as usize])
             }
         };
-        (sequence != 0).then_some((writing, total, sequence))
+        let Said {
+            total,
+            sequence,
+            origin,
+        } = said;
+        (sequence != 0).then_some((Writing { origin, lane }, total, sequence))
     }
 }
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{digest, writer};
 use super::{
-    NEVER, WRITERS_MAX, Writing, change, is_own, late, newer, own_writing, read_cell, read_saved,
-    read_writing, write_cell,
+    NEVER, Party, Seat, WRITERS_MAX, Writing, change, is_of_later_life, late, newer, read_cell,
+    read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -28,7 +28,10 @@ pub struct Counter {
     /// The total that was last flushed.
     told: u64,
     /// (writer, its total, the group that said so)
-    cells: Vec<(Writing, u64, Stamp)>,
+    cells: Vec<(Seat, u64, Stamp)>,
+    /// What the instance in this one's place announced in earlier lives of the host: part of `own`, and what is told until this life
+    /// announced something.
+    before: (u64, Stamp),
     flushed: Stamp,
     /// It is to be told though it did not change.
     again: bool,
@@ -46,6 +49,7 @@ impl Counter {
             others: 0,
             told: 0,
             cells,
+            before: (0, NEVER),
             flushed: NEVER,
             again: false,
         }
@@ -53,9 +57,20 @@ impl Counter {
 
     /// What each writer announced, this instance first; additions that are not flushed follow in the log.
     fn announcements(&self) -> impl Iterator<Item = (Writing, u64, Stamp)> + '_ {
-        let own = (own_writing(&self.context), self.told, self.flushed);
-        let own = (self.flushed != NEVER).then_some(own);
-        own.into_iter().chain(self.cells.iter().copied())
+        let (seat, own) = (Seat::own(&self.context), (self.told, self.flushed));
+        let (total, stamp) = if self.is_told() { own } else { self.before };
+        let own = (stamp != NEVER).then_some((seat, total, stamp));
+        let all = own.into_iter().chain(self.cells.iter().copied());
+        all.map(|(seat, total, stamp)| {
+            let origin = stamp.origin.0;
+            let lane = seat.lane;
+            (Writing { origin, lane }, total, stamp)
+        })
+    }
+
+    /// Whether this life announced anything.
+    fn is_told(&self) -> bool {
+        self.flushed != NEVER
     }
 
     /// The sum over all instances, as far as it is known here. Additions of this instance count at once.
@@ -74,13 +89,18 @@ impl Counter {
     }
 
     fn learn(&mut self, writing: Writing, total: u64, stamp: Stamp) -> Result<(), BadBytes> {
-        if is_own(&self.context, writing) {
-            return Ok(());
-        }
+        let seat = match Party::of(&self.context, writing) {
+            Party::Own => return Ok(()),
+            Party::Before => {
+                self.go_on_from(total, stamp);
+                return Ok(());
+            }
+            Party::Other(seat) => seat,
+        };
         let full = self.cells.len() >= WRITERS_MAX;
-        match self.cells.iter_mut().find(|cell| cell.0 == writing) {
+        match self.cells.iter_mut().find(|cell| cell.0 == seat) {
             Some((_, known, said)) => {
-                if newer((total, stamp.sequence), (*known, said.sequence)) {
+                if replaces(&self.context, (total, stamp), (*known, *said)) {
                     self.others = self.others.wrapping_add(change(total, *known));
                     (*known, *said) = (total, stamp);
                 }
@@ -88,10 +108,35 @@ impl Counter {
             None if full => return Err(BadBytes),
             None => {
                 self.others = self.others.wrapping_add(total);
-                self.cells.push((writing, total, stamp));
+                self.cells.push((seat, total, stamp));
             }
         }
         Ok(())
+    }
+
+    /// An earlier life of this host announced a total, which is this instance's from now on. One that comes once this life has
+    /// announced a total of its own is told by the next flush.
+    fn go_on_from(&mut self, total: u64, stamp: Stamp) {
+        let known = self.before;
+        if known.1 != NEVER && !replaces(&self.context, (total, stamp), known) {
+            return;
+        }
+        let more = change(total, known.0);
+        self.before = (total, stamp);
+        self.own = self.own.wrapping_add(more);
+        if !self.is_told() {
+            // The others have it from who announced it.
+            self.told = self.told.wrapping_add(more);
+        }
+    }
+}
+
+/// Whether what was said of a writer's total is newer than what is known of it.
+fn replaces(context: &Context, (total, stamp): (u64, Stamp), (known, said): (u64, Stamp)) -> bool {
+    if stamp.origin == said.origin {
+        newer((total, stamp.sequence), (known, said.sequence))
+    } else {
+        is_of_later_life(context, stamp.origin, said.origin)
     }
 }
 
@@ -160,7 +205,7 @@ impl Object for Counter {
             })
     }
     fn write_again(&mut self, leaves: &LeafSet, _: u32, _: u32) -> (Option<u32>, u32) {
-        let asked = leaves.contains(0) && self.flushed != NEVER;
+        let asked = leaves.contains(0) && (self.is_told() || self.before.1 != NEVER);
         // One that was asked for before, and is not told yet, stays.
         self.again |= asked;
         (None, asked.into())

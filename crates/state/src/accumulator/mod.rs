@@ -39,7 +39,7 @@ use crate::answer::Late;
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{read_stamp, skip_stamp, write_stamp};
-use crate::stamp::{Origins, Stamp};
+use crate::stamp::{Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 pub use bloom::{Bloom, BloomAct};
@@ -58,8 +58,8 @@ pub use windowed_counters::{WindowedCounters, WindowedCountersAct};
 
 /// Instances of one host at most.
 const LANES_OF_HOST_MAX: u64 = 256;
-/// Writers (hosts × instances × incarnations) of one accumulator at most. What further ones say is refused, so
-/// that bytes gone wrong cannot use up the memory.
+/// Writers (hosts × instances) of one accumulator at most; of those that forget, hosts × instances × incarnations. What further ones
+/// say is refused, so that bytes gone wrong cannot use up the memory.
 const WRITERS_MAX: usize = 1024;
 /// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
 pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
@@ -69,6 +69,62 @@ pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
 struct Writing {
     origin: u16,
     lane: u16,
+}
+
+/// Whose cells they are whatever the life: an instance goes on with the totals of the one that had its place in the life before, so
+/// that hosts which are started anew leave no totals behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seat {
+    member: u16,
+    lane: u16,
+}
+
+impl Seat {
+    /// This instance's.
+    fn own(context: &Context) -> Self {
+        let identity = context.identity();
+        Self {
+            member: identity.own.member,
+            lane: identity.lane.0,
+        }
+    }
+}
+
+/// Who wrote a cell, to this instance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Party {
+    /// This instance.
+    Own,
+    /// The instance that had its place in an earlier life of this host.
+    Before,
+    /// Another one.
+    Other(Seat),
+}
+
+impl Party {
+    fn of(context: &Context, writing: Writing) -> Self {
+        if is_own(context, writing) {
+            return Self::Own;
+        }
+        let Writing { origin, lane } = writing;
+        let member = context.origin_name(Origin(origin)).member;
+        let seat = Seat { member, lane };
+        if seat == Seat::own(context) {
+            if mutant::active(Mutant::TotalsBeginAnew) {
+                return Self::Own;
+            }
+            Self::Before
+        } else {
+            Self::Other(seat)
+        }
+    }
+}
+
+/// Of two lives of one host, whether the first came after the other. What it announced holds what the other did.
+#[cold]
+fn is_of_later_life(context: &Context, origin: Origin, than: Origin) -> bool {
+    context.origin_name(origin).incarnation > context.origin_name(than).incarnation
+        || mutant::active(Mutant::EarlierLifeWins)
 }
 
 /// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was

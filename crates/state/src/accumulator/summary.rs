@@ -39,6 +39,8 @@ pub(super) struct Summary<K: Key> {
     /// Places in use, as a heap with the lightest one first.
     heap: Region<u32>,
     used: u32,
+    /// No place before this one is free.
+    free_from: u32,
     total: u64,
 }
 
@@ -50,8 +52,31 @@ impl<K: Key> Summary<K> {
             places: Region::new(places as usize),
             heap: Region::new(places as usize),
             used: 0,
+            free_from: 0,
             total: 0,
         }
+    }
+
+    /// Takes a place of the summary that this one goes on with; false if something is there. Of a key that has two, which was moved
+    /// while its writer ended, the heavier one counts.
+    pub(super) fn put(&mut self, place: u32, held: Counted<K>) -> bool {
+        let Counted { count, error, key } = held;
+        let free = self.places.get(place as usize);
+        if free.is_none_or(|free| free.key.get().is_some()) {
+            return false;
+        }
+        self.total = self.total.saturating_add(count);
+        let of = &mut self.places[place as usize];
+        (of.count, of.error, of.key) = (count, error, Slot::of(key));
+        self.into_heap(place);
+        let hash = key.hash(self.seed);
+        match self.find(&key, hash) {
+            Some(other) if self.count(other) >= count => return true,
+            Some(other) => self.index.remove(hash, other),
+            None => {}
+        }
+        self.into_index(hash, place);
+        true
     }
 
     pub(super) fn used(&self) -> u32 {
@@ -141,29 +166,46 @@ impl<K: Key> Summary<K> {
     #[cold]
     #[inline(never)]
     fn take(&mut self, key: K, hash: u64) -> Option<u32> {
-        let place = if (self.used as usize) < self.places.len() {
-            let place = self.used;
-            self.used += 1;
-            self.heap[place as usize] = place;
-            self.places[place as usize].in_heap = place;
-            self.rise(place);
-            place
-        } else {
+        let is_full = self.used as usize >= self.places.len();
+        let place = if is_full {
             let place = *self.heap.first()?;
-            let held = &self.places[place as usize];
-            if let Some(old) = held.key.get() {
-                self.index.remove(old.hash(self.seed), place);
+            if let Some(&old) = self.places[place as usize].key.get() {
+                let old_hash = old.hash(self.seed);
+                if self.find(&old, old_hash) == Some(place) {
+                    self.index.remove(old_hash, place);
+                }
             }
             place
+        } else {
+            while self.places[self.free_from as usize].key.get().is_some() {
+                self.free_from += 1;
+            }
+            self.free_from
         };
         let held = &mut self.places[place as usize];
         (held.key, held.error) = (Slot::of(key), held.count);
+        if !is_full {
+            self.into_heap(place);
+        }
+        self.into_index(hash, place);
+        Some(place)
+    }
+
+    /// Adds a place to the heap that was free until now.
+    fn into_heap(&mut self, place: u32) {
+        let at = self.used;
+        self.used += 1;
+        self.heap[at as usize] = place;
+        self.places[place as usize].in_heap = at;
+        self.rise(at);
+    }
+
+    fn into_index(&mut self, hash: u64, place: u32) {
         let (places, seed) = (&self.places, self.seed);
         self.index.insert(hash, place, |place| {
             let key = places[place as usize].key.get();
             key.map_or(0, |key| key.hash(seed))
         });
-        Some(place)
     }
 
     /// Moves what became heavier down the heap.
@@ -188,7 +230,7 @@ impl<K: Key> Summary<K> {
         }
     }
 
-    /// Moves what is new, and weighs nothing yet, up the heap.
+    /// Moves what is new up the heap.
     fn rise(&mut self, mut at: u32) {
         while at > 0 && self.at(at) < self.at((at - 1) / 2) {
             self.swap(at, (at - 1) / 2);

@@ -9,13 +9,14 @@ use super::cells::{hash_place, read_place};
 use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
 use super::summary::{Counted, Summary};
 use super::{
-    CELLS_MAX, WRITERS_MAX, Writing, is_own, late, own_writing, read_cell, read_saved,
+    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, is_of_later_life, late, read_cell, read_saved,
     read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::foresight::Foresight;
+use crate::hash;
 use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Slot, zeroed};
@@ -36,6 +37,12 @@ pub struct TopK<K: Key> {
     own: Summary<K>,
     changed: Vec<u32>,
     others: Vec<Others<K>>,
+    /// What the instance in this one's place announced in earlier lives of the host. Once this one has joined, its own summary goes
+    /// on from there, and this is what is told of a place until this life told something of it.
+    before: Option<Others<K>>,
+    joined: bool,
+    /// Places that this life told something of.
+    told: Region<bool>,
     announced: Option<Announced<Said<K>>>,
 }
 
@@ -45,13 +52,15 @@ zeroed! {
         count: u64,
         error: u64,
         key: Slot<K>,
+        /// The life that said so.
+        origin: u16,
     }
 }
 
 /// What is known of another instance's summary.
 #[derive(Debug)]
 struct Others<K: Key> {
-    writing: Writing,
+    seat: Seat,
     places: Region<Said<K>>,
     index: Index,
     total: u64,
@@ -72,6 +81,9 @@ impl<K: Key> TopK<K> {
             own: Summary::new(context.seed(), places),
             changed: Vec::with_capacity(places as usize),
             others: Vec::with_capacity(64),
+            before: None,
+            joined: false,
+            told: Region::new(places as usize),
             announced: Announced::new(&settings, places),
             context,
             object,
@@ -166,59 +178,112 @@ impl<K: Key> TopK<K> {
     }
 
     fn learn(&mut self, writing: Writing, place: u32, said: Counted<K>) -> Result<(), BadBytes> {
-        if is_own(&self.context, writing) {
-            return Ok(());
-        }
-        let known = self
-            .others
-            .iter()
-            .position(|others| others.writing == writing);
+        let origin = Origin(writing.origin);
+        let seat = match Party::of(&self.context, writing) {
+            Party::Own => return Ok(()),
+            Party::Before if self.joined => {
+                self.go_on_from(place, Said::of(said, origin));
+                return Ok(());
+            }
+            Party::Before => Seat::own(&self.context),
+            Party::Other(seat) => seat,
+        };
+        let known = self.others.iter().position(|others| others.seat == seat);
         let of = match known {
             Some(of) => of,
             None if self.others.len() >= WRITERS_MAX => return Err(BadBytes),
             None => {
-                let places = self.places() as usize;
-                self.others.push(Others {
-                    writing,
-                    places: Region::made_late(places),
-                    index: Index::new(places),
-                    total: 0,
-                });
+                self.others.push(Others::new(seat, self.places()));
                 self.others.len() - 1
             }
         };
-        let before = self.others[of].get(place);
-        if self.others[of].learn(place, said, self.context.seed())
-            && let Some(announced) = &mut self.announced
-        {
-            let writer = writer(&self.context, writing);
-            let seed = self.context.seed();
-            announced.applied(
-                hash_place(place, &()),
-                before.map_or(0, |before| digest(place, writer, &before, seed)),
-                digest(place, writer, &said, seed),
-            );
+        let before = self.others[of].places[place as usize];
+        if self.others[of].learn(&self.context, place, Said::of(said, origin)) {
+            self.audit(place, seat.lane, before, Said::of(said, origin));
         }
         Ok(())
     }
 
-    /// The instance behind a number: 0 is this one.
-    fn writing(&self, writer: u32) -> Option<Writing> {
-        match writer.checked_sub(1) {
-            None => Some(Writing {
-                origin: Origins::OWN.0,
-                lane: self.context.identity().lane.0,
-            }),
-            Some(other) => Some(self.others.get(other as usize)?.writing),
+    /// An earlier life of this host told something of a place after this instance went on from what it knew of it.
+    #[cold]
+    fn go_on_from(&mut self, place: u32, said: Said<K>) {
+        let (seat, places) = (Seat::own(&self.context), self.places());
+        let before = self.before.get_or_insert_with(|| Others::new(seat, places));
+        let known = before.places[place as usize];
+        let Some(held) = said
+            .get()
+            .filter(|_| before.learn(&self.context, place, said))
+        else {
+            return;
+        };
+        if !self.told[place as usize] {
+            self.audit(place, seat.lane, known, said);
+        }
+        if self.own.put(place, held) {
+            return;
+        }
+        // The others have that in this place now, or had something of this life there before: they are told what is there.
+        let more = held.count.saturating_sub(known.count);
+        if more > 0 {
+            let changed = self.own.add(&held.key, more, held.error.min(more));
+            self.mark(changed);
+        }
+        let marked = self.own.mark(place).then_some(place);
+        self.mark(marked);
+    }
+
+    /// What a writer is known to have told of a place changed.
+    fn audit(&mut self, place: u32, lane: u16, before: Said<K>, after: Said<K>) {
+        let digests = (
+            self.digest_of(place, lane, before),
+            self.digest_of(place, lane, after),
+        );
+        if let Some(announced) = &mut self.announced {
+            announced.applied(hash_place(place, &()), digests.0, digests.1);
         }
     }
 
-    /// What is known of an instance's place: of this one's, as it was announced if hosts compare that.
-    fn told(&self, writer: u32, place: u32) -> Option<Counted<K>> {
-        match &self.announced {
-            Some(announced) if writer == 0 => announced.own[place as usize].get(),
-            _ => self.counted(writer, place),
+    /// A place's part of the digests that hosts compare; nothing if nobody told anything of it.
+    fn digest_of(&self, place: u32, lane: u16, said: Said<K>) -> u64 {
+        let origin = said.origin;
+        said.get().map_or(0, |held| {
+            let writer = writer(&self.context, Writing { origin, lane });
+            let name = hash::words(held.key.hash(self.context.seed()), place.into(), 0);
+            announced::digest(name, writer, (held.count, held.error))
+        })
+    }
+
+    /// The lane of the instance behind a number: 0 is this one.
+    fn lane(&self, writer: u32) -> Option<u16> {
+        match writer.checked_sub(1) {
+            None => Some(Seat::own(&self.context).lane),
+            Some(other) => Some(self.others.get(other as usize)?.seat.lane),
         }
+    }
+
+    /// What an instance told of a place: this one in this life, or before it.
+    fn told(&self, writer: u32, place: u32) -> Said<K> {
+        let at = place as usize;
+        match writer.checked_sub(1) {
+            None if !self.told[at] => self
+                .before
+                .as_ref()
+                .map_or(Said::NOTHING, |before| before.places[at]),
+            None => match &self.announced {
+                Some(announced) => announced.own[at],
+                None => self.said(place),
+            },
+            Some(other) => self
+                .others
+                .get(other as usize)
+                .map_or(Said::NOTHING, |others| others.places[at]),
+        }
+    }
+
+    /// What this instance has in a place.
+    fn said(&self, place: u32) -> Said<K> {
+        let held = self.own.get(place);
+        held.map_or(Said::NOTHING, |held| Said::of(held, Origins::OWN))
     }
 
     /// What is known of an instance's place.
@@ -231,21 +296,40 @@ impl<K: Key> TopK<K> {
 }
 
 impl<K: Key> Said<K> {
+    const NOTHING: Self = Self {
+        count: 0,
+        error: 0,
+        key: Slot::NONE,
+        origin: 0,
+    };
+
+    fn of(Counted { count, error, key }: Counted<K>, origin: Origin) -> Self {
+        Self {
+            count,
+            error,
+            key: Slot::of(key),
+            origin: origin.0,
+        }
+    }
+
     fn get(&self) -> Option<Counted<K>> {
-        let Said { count, error, key } = *self;
-        let key = *key.get()?;
+        let key = *self.key.get()?;
+        let Self { count, error, .. } = *self;
         Some(Counted { count, error, key })
     }
 }
 
-impl<K: Key> From<Counted<K>> for Said<K> {
-    fn from(Counted { count, error, key }: Counted<K>) -> Self {
-        let key = Slot::of(key);
-        Said { count, error, key }
-    }
-}
-
 impl<K: Key> Others<K> {
+    fn new(seat: Seat, places: u32) -> Self {
+        let places = places as usize;
+        Self {
+            seat,
+            places: Region::made_late(places),
+            index: Index::new(places),
+            total: 0,
+        }
+    }
+
     fn get(&self, place: u32) -> Option<Counted<K>> {
         self.places[place as usize].get()
     }
@@ -262,34 +346,40 @@ impl<K: Key> Others<K> {
         best.get()
     }
 
-    /// A place's count only grows: of two copies the greater is the newer one. Whether this one is.
-    fn learn(&mut self, place: u32, said: Counted<K>, seed: u64) -> bool {
-        let known = self.get(place);
-        if known.is_some_and(|known| known >= said) {
+    /// A place's count only grows, so that of two copies the greater is the newer one; but for another life's, where the later one's
+    /// is. Whether this one is.
+    fn learn(&mut self, context: &Context, place: u32, said: Said<K>) -> bool {
+        let before = self.places[place as usize];
+        let (known, Some(held)) = (before.get(), said.get()) else {
+            return false;
+        };
+        let is_newer = match known {
+            None => true,
+            Some(known) if before.origin == said.origin => held > known,
+            Some(_) => is_of_later_life(context, Origin(said.origin), Origin(before.origin)),
+        };
+        if !is_newer {
             return false;
         }
-        let before = known.map_or(0, |known| known.count);
-        self.total = self.total.wrapping_add(said.count - before);
-        let is_same = known.is_some_and(|known| known.key == said.key);
+        self.total = self
+            .total
+            .wrapping_sub(before.count)
+            .wrapping_add(held.count);
+        let is_same = known.is_some_and(|known| known.key == held.key);
+        let seed = context.seed();
         if let Some(known) = known.filter(|_| !is_same) {
             self.index.remove(known.key.hash(seed), place);
         }
-        self.places[place as usize] = said.into();
+        self.places[place as usize] = said;
         if !is_same {
             let places = &self.places;
-            self.index.insert(said.key.hash(seed), place, |place| {
+            self.index.insert(held.key.hash(seed), place, |place| {
                 let key = places[place as usize].key.get();
                 key.map_or(0, |key| key.hash(seed))
             });
         }
         true
     }
-}
-
-/// A place's part of the digests that hosts compare.
-fn digest<K: Key>(place: u32, writer: u64, held: &Counted<K>, seed: u64) -> u64 {
-    let name = crate::hash::words(held.key.hash(seed), place.into(), 0);
-    announced::digest(name, writer, (held.count, held.error))
 }
 
 /// The writes of a [`TopK`].
@@ -342,19 +432,35 @@ impl<K: Key> Object for TopK<K> {
                 out.varint(held.count);
             });
             *bytes = bytes.saturating_sub(length);
+            let (before, after) = (self.told(0, place), Said::of(held, Origins::OWN));
+            let digests = (
+                self.digest_of(place, lane, before),
+                self.digest_of(place, lane, after),
+            );
+            self.told[place as usize] = true;
             if let Some(announced) = &mut self.announced {
-                let writer = writer(&self.context, own_writing(&self.context));
-                let seed = self.context.seed();
-                let told = &mut announced.own[place as usize];
-                let before = core::mem::replace(told, held.into()).get();
-                announced.leaves.replace(
-                    Leaves::of(hash_place(place, &())),
-                    before.map_or(0, |before| digest(place, writer, &before, seed)),
-                    digest(place, writer, &held, seed),
-                );
+                announced.own[place as usize] = after;
+                let leaf = Leaves::of(hash_place(place, &()));
+                announced.leaves.replace(leaf, digests.0, digests.1);
             }
         }
         true
+    }
+    fn joined(&mut self) {
+        if core::mem::replace(&mut self.joined, true) {
+            return;
+        }
+        let seat = Seat::own(&self.context);
+        let Some(of) = self.others.iter().position(|others| others.seat == seat) else {
+            return;
+        };
+        let before = self.others.remove(of);
+        for place in 0..self.places() {
+            if let Some(held) = before.get(place) {
+                self.own.put(place, held);
+            }
+        }
+        self.before = Some(before);
     }
     fn tells_own(&self) -> bool {
         true
@@ -364,17 +470,14 @@ impl<K: Key> Object for TopK<K> {
         Leaves::read(leaves, first, out)
     }
     fn announced(&self) -> u64 {
-        let seed = self.context.seed();
         let mut sum = 0u64;
         for of in 0..=self.others.len() as u32 {
-            let Some(writing) = self.writing(of) else {
+            let Some(lane) = self.lane(of) else {
                 continue;
             };
-            let writer = writer(&self.context, writing);
             for place in 0..self.places() {
-                if let Some(held) = self.told(of, place) {
-                    sum = sum.wrapping_add(digest(place, writer, &held, seed));
-                }
+                let said = self.told(of, place);
+                sum = sum.wrapping_add(self.digest_of(place, lane, said));
             }
         }
         sum
@@ -385,7 +488,7 @@ impl<K: Key> Object for TopK<K> {
         let mut told = 0;
         for place in cursor..end {
             let wanted = leaves.contains(Leaves::of(hash_place(place, &())));
-            if wanted && self.told(0, place).is_some() {
+            if wanted && self.told(0, place).get().is_some() {
                 told += 1;
                 let marked = self.own.mark(place).then_some(place);
                 self.mark(marked);
@@ -398,22 +501,27 @@ impl<K: Key> Object for TopK<K> {
         let mut bytes = Vec::new();
         let mut digest = 0u64;
         for writer in 0..=self.others.len() as u32 {
-            let Some(writing) = self.writing(writer) else {
+            let Some(lane) = self.lane(writer) else {
                 continue;
             };
-            let name = self.context.origin_name(Origin(writing.origin));
             for place in 0..self.places() {
-                let Some(held) = self.counted(writer, place) else {
+                // What this life tells of next counts as told.
+                let mut said = self.told(writer, place);
+                if writer == 0 && self.own.get(place) != said.get() {
+                    said = self.said(place);
+                }
+                let Some(held) = said.get() else {
                     continue;
                 };
+                let name = self.context.origin_name(Origin(said.origin));
                 bytes.clear();
                 let mut out = Writer::new(&mut bytes, self.context.addresses());
                 out.u16(name.member);
                 out.u64(name.incarnation);
-                out.u16(writing.lane);
+                out.u16(lane);
                 write_name(place, &held, &mut out);
                 out.u64(held.count);
-                digest = digest.wrapping_add(crate::hash::bytes(&bytes, 0));
+                digest = digest.wrapping_add(hash::bytes(&bytes, 0));
             }
         }
         digest
@@ -425,12 +533,13 @@ impl<K: Key> Object for TopK<K> {
         }
         let places = self.places();
         let (mut writer, mut first) = (cursor / places, cursor % places);
-        while let Some(writing) = self.writing(writer) {
+        while let Some(lane) = self.lane(writer) {
             for place in first..places {
                 if !part.look() {
                     return Some(writer * places + place);
                 }
-                let Some(held) = self.told(writer, place) else {
+                let said = self.told(writer, place);
+                let Some(held) = said.get() else {
                     continue;
                 };
                 if !part.has_room() {
@@ -439,11 +548,13 @@ impl<K: Key> Object for TopK<K> {
                 let mut bytes = Writer::new(part.out(), self.context.addresses());
                 bytes.tag(self.object, 0);
                 write_name(place, &held, &mut bytes);
-                // No stamp is needed: that of a cell says whose it is.
+                // No stamp is needed but for whose it is.
+                let origin = said.origin;
                 let stamp = Stamp {
-                    origin: Origin(writing.origin),
+                    origin: Origin(origin),
                     sequence: 0,
                 };
+                let writing = Writing { origin, lane };
                 write_cell(&self.context, writing, held.count, stamp, &mut bytes);
             }
             (writer, first) = (writer + 1, 0);

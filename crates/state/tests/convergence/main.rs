@@ -13,6 +13,7 @@ mod leases;
 mod oracle;
 mod repairs;
 mod shared;
+mod successors;
 mod windowed;
 
 #[cfg(asterism_mutants)]
@@ -63,8 +64,8 @@ pub fn run(seed: u64) {
 }
 
 /// What hosts would compare is the same at both, where they are sure, and is what a look at everything gives.
-fn audited(name: &str, (here, there): (&Shared, &Shared), object: u8) {
-    let leaves = |state: &Shared| {
+fn audited<S: State>(name: &str, (here, there): (&S, &S), object: u8) {
+    let leaves = |state: &S| {
         let mut leaves = [Leaf::default(); LEAVES];
         let out = &mut leaves[..];
         let kept = state.look(object, ReadLeaves { first: 0, out });

@@ -43,6 +43,9 @@ fn every_planted_bug_is_found() {
                 Mutant::ReassignedUnreleased => {
                     crate::inheritance::who_returns_waits_until_the_others_released();
                 }
+                Mutant::TotalsBeginAnew | Mutant::EarlierLifeWins | Mutant::LateTotalUntold => {
+                    crate::successors::run(seed);
+                }
                 _ => crate::run(seed),
             })
             .err()?;
