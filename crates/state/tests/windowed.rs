@@ -36,13 +36,18 @@ struct Member {
 }
 
 fn member(place: u16, settings: ObjectSettings) -> Member {
+    life(place, 1, (0, 1), settings)
+}
+
+/// An instance of a life of a member.
+fn life(place: u16, incarnation: u64, lane: (u16, u16), settings: ObjectSettings) -> Member {
     let identity = Identity {
         own: OriginName {
             member: place,
-            incarnation: 1,
+            incarnation,
         },
         members: vec![0, 1],
-        lane: (0, 1),
+        lane,
     };
     let context = Context::new(identity, Sequencer::Own(Cell::new(0)), 5, vec![]);
     let context = Rc::new(context);
@@ -376,4 +381,29 @@ fn what_names_no_place_or_bucket_is_refused() {
     let good = [0, 0, 1, 0, 0, 0, 101, 5];
     let applied = reader.state.apply(&reader.context, from, 9, &good);
     assert_eq!((applied, reader.sums(1).0), (Ok(()), 5));
+}
+
+#[test]
+fn writers_of_whom_nothing_is_kept_make_room_for_others() {
+    let mut here = replicated(0);
+    for (number, incarnation) in (1..=350).enumerate() {
+        let tick = 1_000 + 10 * number as u32;
+        here.at(tick);
+        for lane in 0..4 {
+            let mut writer = life(1, incarnation, (lane, 4), ObjectSettings::REPLICATED);
+            writer.at(tick);
+            assert!(writer.add(7, 1));
+            let name = OriginName {
+                member: 1,
+                incarnation,
+            };
+            for (sequence, group) in groups(&mut writer.state, &writer.context) {
+                let applied = here.state.apply(&here.context, name, sequence, &group);
+                applied.expect("there is room for 1,400 writers, a few at a time");
+            }
+        }
+        // Those of the window: 20 to 30 seconds.
+        let lives = (number as u64 + 1).min(3);
+        assert_eq!(here.sums(7), (4 * lives, 4 * lives));
+    }
 }

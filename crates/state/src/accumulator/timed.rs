@@ -178,10 +178,32 @@ impl TimedCells {
             return Ok(None);
         }
         let known = self.others.iter().any(|others| others.writing == writing);
-        if !known && self.others.len() >= WRITERS_MAX {
+        if !known && self.others.len() >= WRITERS_MAX && self.forgotten().is_none() {
             return Err(BadBytes);
         }
         Ok(Some(writing))
+    }
+
+    /// A writer of whom nothing is kept any more.
+    #[cold]
+    fn forgotten(&self) -> Option<usize> {
+        let keeps = |known: &Known| known.total > 0 && self.ring.keeps(known.bucket);
+        let mut others = self.others.iter();
+        others.position(|others| !others.cells.iter().any(keeps))
+    }
+
+    /// Room for the totals of a writer that is new.
+    #[cold]
+    fn begin(&mut self, writing: Writing) -> usize {
+        if self.others.len() >= WRITERS_MAX
+            && let Some(of) = self.forgotten()
+        {
+            self.others[of].writing = writing;
+            return of;
+        }
+        let cells = Region::made_late(self.cells.len());
+        self.others.push(Others { writing, cells });
+        self.others.len() - 1
     }
 
     /// Whether what a member said of a bucket is taken up.
@@ -210,11 +232,7 @@ impl TimedCells {
             .others
             .iter()
             .position(|others| others.writing == writing);
-        let of = known.unwrap_or_else(|| {
-            let cells = Region::made_late(self.cells.len());
-            self.others.push(Others { writing, cells });
-            self.others.len() - 1
-        });
+        let of = known.unwrap_or_else(|| self.begin(writing));
         let at = self.at(place, bucket);
         let known = &mut self.others[of].cells[at];
         if known.bucket != bucket {
