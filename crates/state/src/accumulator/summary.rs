@@ -68,14 +68,14 @@ impl<K: Key> Summary<K> {
         self.total = self.total.saturating_add(count);
         let of = &mut self.places[place as usize];
         (of.count, of.error, of.key) = (count, error, Slot::of(key));
-        self.into_heap(place);
+        self.add_to_heap(place);
         let hash = key.hash(self.seed);
         match self.find(&key, hash) {
             Some(other) if self.count(other) >= count => return true,
             Some(other) => self.index.remove(hash, other),
             None => {}
         }
-        self.into_index(hash, place);
+        self.add_to_index(hash, place);
         true
     }
 
@@ -185,14 +185,14 @@ impl<K: Key> Summary<K> {
         let held = &mut self.places[place as usize];
         (held.key, held.error) = (Slot::of(key), held.count);
         if !is_full {
-            self.into_heap(place);
+            self.add_to_heap(place);
         }
-        self.into_index(hash, place);
+        self.add_to_index(hash, place);
         Some(place)
     }
 
     /// Adds a place to the heap that was free until now.
-    fn into_heap(&mut self, place: u32) {
+    fn add_to_heap(&mut self, place: u32) {
         let at = self.used;
         self.used += 1;
         self.heap[at as usize] = place;
@@ -200,7 +200,7 @@ impl<K: Key> Summary<K> {
         self.rise(at);
     }
 
-    fn into_index(&mut self, hash: u64, place: u32) {
+    fn add_to_index(&mut self, hash: u64, place: u32) {
         let (places, seed) = (&self.places, self.seed);
         self.index.insert(hash, place, |place| {
             let key = places[place as usize].key.get();
