@@ -91,6 +91,9 @@ asterism_mutant::planted! {
     TotalsBeginAnew,
     /// A late copy of what an ended life told replaces what the next one tells (totals that fall back after a restart).
     EarlierLifeWins,
+    /// What nobody adds to any more bears the name of the life that told it last for ever, until there are more than an instance tells
+    /// apart (a cluster that nobody can join after a thousand restarts).
+    NamesPileUp,
     /// What comes of an ended life once the next one has told totals of its own is not told again (replicas of a counter differ, and
     /// nobody adds to it any more).
     LateTotalUntold,

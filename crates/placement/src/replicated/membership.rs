@@ -9,6 +9,8 @@
 //! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. Whom an epoch
 //! names alone waits for nobody.
 
+use core::time::Duration;
+
 use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
 
@@ -18,6 +20,9 @@ use super::replicator::{Replicator, begin};
 use super::roster::{InstallError, Roster};
 use super::wire::{Membership, write_frame};
 use super::{Deliver, Event};
+
+/// How long a newcomer waits for those that began to join before it.
+const HELD_UP_MAX: Duration = Duration::from_secs(60);
 
 impl Replicator {
     /// The epoch in force.
@@ -279,10 +284,19 @@ impl Replicator {
                 let since = outbound.joined_at;
                 since.is_some_and(|since| now.since(since) > self.config.silent_after)
             });
-            if waits && over && self.is_confirmed(seat) && !self.may_lack_predecessor(seat) {
+            if waits && over && self.is_confirmed(seat) && !self.is_held_up(seat, now) {
                 self.begin_image(seat);
             }
         }
+    }
+
+    /// Whether a newcomer waits for one that began to join earlier: for a while, since one that cannot take its image has no end.
+    fn is_held_up(&mut self, seat: usize, now: Time) -> bool {
+        if !self.may_lack_predecessor(seat) {
+            return false;
+        }
+        let since = *self.peers[seat].held_up.get_or_insert(now);
+        now.since(since) < HELD_UP_MAX
     }
 
     /// Whether somebody who began to join earlier may have something of this newcomer's earlier life that nobody else has, and cannot

@@ -64,6 +64,8 @@ pub(super) struct Peer {
     pub(super) joining: bool,
     /// The epoch that first named its life, as far as this member knows.
     pub(super) named_at: Epoch,
+    /// Since when its image waits for those that began to join before it.
+    pub(super) held_up: Option<Time>,
     /// The message being taken said so.
     pub(super) announced: bool,
     /// It said that it commits nothing more.
@@ -90,6 +92,7 @@ impl Peer {
             incarnation: None,
             keys: None,
             named_at: config.epoch,
+            held_up: None,
             heard: None,
             timestamp: None,
             echoed: Time::ZERO,

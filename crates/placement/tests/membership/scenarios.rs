@@ -211,6 +211,11 @@ impl Deliver for Ends {
 
 /// One round: everybody sends, everything arrives.
 fn round(cluster: &mut [Replicator], now: Time) {
+    round_but(cluster, None, now);
+}
+
+/// The same, but one of them never has its image.
+fn round_but(cluster: &mut [Replicator], slow: Option<usize>, now: Time) {
     let mut sent = Vec::new();
     for member in cluster.iter_mut() {
         let name = (member.config().member, member.config().incarnation);
@@ -220,7 +225,7 @@ fn round(cluster: &mut [Replicator], now: Time) {
                 .map(|message| (name, message)),
         );
     }
-    for member in cluster.iter_mut() {
+    for (place, member) in cluster.iter_mut().enumerate() {
         let own = member.config().member;
         let mut ends = Ends::default();
         for ((from, life), (destination, bytes)) in &sent {
@@ -229,6 +234,9 @@ fn round(cluster: &mut [Replicator], now: Time) {
             {
                 let _ = member.handle(now, *from, *life, bytes, &mut ends);
             }
+        }
+        if slow == Some(place) {
+            ends = Ends::default();
         }
         drive(member, &mut ends, now);
     }
@@ -299,6 +307,50 @@ fn many_return_at_once_though_messages_are_short() {
         .map(|member| member.counters().walks_begun)
         .sum();
     println!("{rounds} rounds, {walks} walks");
+}
+
+/// Who began to join before, and may have heard of a newcomer's earlier life what nobody else has, is waited for: not without end.
+#[test]
+fn a_newcomer_waits_a_minute_for_who_cannot_join() {
+    let mut cluster: Vec<Replicator> = (0..MANY).map(|member| one_of_many(member, 1)).collect();
+    cluster.truncate(4);
+    let mut now = Time(1_000);
+    let mut rounds = |cluster: &mut [Replicator], count: u32, slow| {
+        for _ in 0..count {
+            round_but(cluster, slow, now);
+            now = Time(now.0 + 25_000);
+        }
+        now
+    };
+    let install = |cluster: &mut [Replicator], epoch: u32, lives: [u64; 4], now: Time| {
+        let names = (0..4).map(|place| MemberId(20_000 + place));
+        let lives = lives.into_iter().map(|life| Some(Incarnation(life)));
+        let roster = Roster {
+            epoch: Epoch(epoch),
+            members: names.zip(lives).collect(),
+            dealing: Vec::new(),
+        };
+        for member in cluster {
+            let installed = member.install(now, &roster, &mut Nowhere);
+            installed.expect("a good roster");
+            drive(member, &mut Ends::default(), now);
+        }
+    };
+    let now = rounds(&mut cluster, 4, None);
+    install(&mut cluster, 2, [1; 4], now);
+    let now = rounds(&mut cluster, 8, None);
+    cluster[2] = one_of_many(2, 2);
+    install(&mut cluster, 3, [1, 1, 2, 1], now);
+    // It hears the first life of the other, and has no image.
+    let now = rounds(&mut cluster, 40, Some(2));
+    assert!(!cluster[2].is_ready());
+    cluster[3] = one_of_many(3, 2);
+    install(&mut cluster, 4, [1, 1, 2, 2], now);
+    rounds(&mut cluster, 59 * 40, Some(2));
+    assert!(!cluster[3].is_ready(), "it waits for who came before");
+    rounds(&mut cluster, 3 * 40, Some(2));
+    assert!(cluster[3].is_ready(), "it has waited for a minute");
+    assert!(!cluster[2].is_ready());
 }
 
 /// The walk whose image came whole.

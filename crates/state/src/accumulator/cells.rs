@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{Announced, digest, writer};
 use super::{
-    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, change, is_of_later_life, newer, own_writing,
-    read_cell, read_writing, write_cell,
+    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_life, newer,
+    own_writing, read_cell, read_writing, write_cell,
 };
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
@@ -256,6 +256,22 @@ impl<T: Copy> Cells<T> {
         if let Some(announced) = &mut self.announced {
             announced.applied(name, digests.0, digests.1);
         }
+    }
+
+    /// This instance goes on from what it has: the next flushes tell what bears an old life's name.
+    pub(super) fn joined(&mut self) {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        for (place, said) in before.iter().enumerate() {
+            let cell = &mut self.cells[place];
+            let is_untold = said.sequence != 0 && cell.flushed == 0 && cell.changes == 0;
+            if is_untold && bears_old_name(&self.context, Origin(said.origin)) {
+                cell.changes = u32::MAX;
+                self.mark(place as u32);
+            }
+        }
+        self.before = Some(before);
     }
 
     /// Whether what was said of a total is newer than what is known of it.

@@ -72,6 +72,9 @@ impl<K: Key> Object for CountMin<K> {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.sketch.flush(bytes)
     }
+    fn joined(&mut self) {
+        self.sketch.joined();
+    }
     fn tells_own(&self) -> bool {
         true
     }

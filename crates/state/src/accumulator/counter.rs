@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{digest, writer};
 use super::{
-    NEVER, Party, Seat, WRITERS_MAX, Writing, change, is_of_later_life, late, newer, read_cell,
-    read_saved, read_writing, write_cell,
+    NEVER, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_life, late,
+    newer, read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -182,6 +182,10 @@ impl Object for Counter {
         self.told = self.own;
         self.again = false;
         true
+    }
+    fn joined(&mut self) {
+        let (_, stamp) = self.before;
+        self.again |= stamp != NEVER && bears_old_name(&self.context, stamp.origin);
     }
     fn tells_own(&self) -> bool {
         true

@@ -230,6 +230,9 @@ impl<K: Key> Object for Counters<K> {
         let name = |_, key: &K, out: &mut Writer<'_>| key.encode(out);
         self.cells.flush(bytes, name, |_, key| key.hash(seed))
     }
+    fn joined(&mut self) {
+        self.cells.joined();
+    }
     fn tells_own(&self) -> bool {
         true
     }

@@ -74,6 +74,9 @@ impl<K: Key> Object for CountingBloom<K> {
     fn flush(&mut self, bytes: &mut usize) -> bool {
         self.0.flush(bytes)
     }
+    fn joined(&mut self) {
+        self.0.joined();
+    }
     fn tells_own(&self) -> bool {
         true
     }

@@ -61,6 +61,9 @@ const LANES_OF_HOST_MAX: u64 = 256;
 /// Writers (hosts × instances) of one accumulator at most; of those that forget, hosts × instances × incarnations. What further ones
 /// say is refused, so that bytes gone wrong cannot use up the memory.
 const WRITERS_MAX: usize = 1024;
+/// Lives of a host whose names its totals bear at most. What nobody adds to any more bears that of the life that told it last, and an
+/// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) lives apart.
+const LIVES_NAMED: u64 = 8;
 /// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
 pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
 
@@ -125,6 +128,13 @@ impl Party {
 fn is_of_later_life(context: &Context, origin: Origin, than: Origin) -> bool {
     context.origin_name(origin).incarnation > context.origin_name(than).incarnation
         || mutant::active(Mutant::EarlierLifeWins)
+}
+
+/// Whether what an earlier life of this host told bears a name so old that this one had better tell it anew.
+fn bears_old_name(context: &Context, origin: Origin) -> bool {
+    let told = context.origin_name(origin).incarnation;
+    let own = context.identity().own.incarnation;
+    told.saturating_add(LIVES_NAMED) < own && !mutant::active(Mutant::NamesPileUp)
 }
 
 /// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was

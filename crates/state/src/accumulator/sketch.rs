@@ -88,6 +88,10 @@ impl<K: Key> Sketch<K> {
         self.cells.flush(bytes, write_place, hash_place)
     }
 
+    pub(super) fn joined(&mut self) {
+        self.cells.joined();
+    }
+
     pub(super) fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.cells.leaves(first, out)
     }

@@ -9,8 +9,8 @@ use super::cells::{hash_place, read_place};
 use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
 use super::summary::{Counted, Summary};
 use super::{
-    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, is_of_later_life, late, read_cell, read_saved,
-    read_writing, write_cell,
+    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, is_of_later_life, late,
+    read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
@@ -456,8 +456,14 @@ impl<K: Key> Object for TopK<K> {
         };
         let before = self.others.remove(of);
         for place in 0..self.places() {
-            if let Some(held) = before.get(place) {
-                self.own.put(place, held);
+            let Some(held) = before.get(place) else {
+                continue;
+            };
+            self.own.put(place, held);
+            let origin = Origin(before.places[place as usize].origin);
+            if bears_old_name(&self.context, origin) {
+                let marked = self.own.mark(place).then_some(place);
+                self.mark(marked);
             }
         }
         self.before = Some(before);

@@ -161,6 +161,9 @@ impl Object for Vector {
         self.take_later();
         self.cells.flush(bytes, write_place, hash_place)
     }
+    fn joined(&mut self) {
+        self.cells.joined();
+    }
     fn tells_own(&self) -> bool {
         true
     }

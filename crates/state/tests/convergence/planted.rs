@@ -46,6 +46,7 @@ fn every_planted_bug_is_found() {
                 Mutant::TotalsBeginAnew | Mutant::EarlierLifeWins | Mutant::LateTotalUntold => {
                     crate::successors::run(seed);
                 }
+                Mutant::NamesPileUp => crate::successors::restarts_without_end(),
                 _ => crate::run(seed),
             })
             .err()?;

@@ -17,6 +17,7 @@ pub struct Sums {
     commands: Counter,
     tallies: Counters<u32>,
     loads: Vector,
+    places: Vector,
     volumes: CountMin<u32>,
     present: CountingBloom<u32>,
     heavy: TopK<u32>,
@@ -68,8 +69,9 @@ impl Host {
         let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
         let state = builder.built(Sums {
             commands: builder.counter("commands"),
-            tallies: builder.counters("tallies", 64),
+            tallies: builder.counters("tallies", 3_000),
             loads: builder.vector("loads", 3),
+            places: builder.vector("places", 1_500),
             volumes: builder.count_min("volumes", 0.5, 0.5),
             present: builder.counting_bloom("present", 8, 0.1),
             heavy: builder.top_k("heavy", 4),
@@ -356,4 +358,50 @@ fn who_is_started_anew_goes_on_with_its_totals() {
     for seed in 0..300 {
         run(seed);
     }
+}
+
+/// Two hosts, started anew in turn far more often than an instance tells lives apart; each life adds where none did before.
+pub fn restarts_without_end() {
+    const RESTARTS: u64 = 1_400;
+    let mut chance = Chance(7);
+    let mut hosts = [Host::new(0, 1), Host::new(1, 1)];
+    hosts.iter_mut().for_each(Host::joined);
+    for restart in 0..RESTARTS {
+        let who = restart as usize % 2;
+        let (member, incarnation) = (who as u16, restart / 2 + 2);
+        let parts = hosts[1 - who].image();
+        hosts[who] = Host::new(member, incarnation);
+        hosts[who].join(parts, &mut chance, true);
+        hosts[who].joined();
+        let key = restart as u32;
+        let tally = hosts[who].state.tallies.find(&key).expect("never late");
+        let tally = tally.expect("there is room");
+        let mut act = hosts[who].state.act();
+        act.tallies.add(&tally, 1);
+        act.places.add(key, 1);
+        let (from, to) = (hosts[who].name, hosts[1 - who].name);
+        for group in hosts[who].tell() {
+            hosts[1 - who].hear(&Message { to, from, group });
+        }
+    }
+    for host in &hosts {
+        for key in [0, 1, 2, 700, RESTARTS as u32 - 1] {
+            assert_eq!(host.state.tallies.total(&key), 1);
+            assert_eq!(host.state.places.get(key).expect("never late"), 1);
+        }
+    }
+    for (object, name) in Sums::OBJECTS.iter().enumerate() {
+        let [one, other] = [&hosts[0].state, &hosts[1].state];
+        assert_eq!(
+            one.digest(object as u8),
+            other.digest(object as u8),
+            "{name}"
+        );
+        audited(name, (one, other), object as u8);
+    }
+}
+
+#[test]
+fn hosts_are_started_anew_without_end() {
+    restarts_without_end();
 }
