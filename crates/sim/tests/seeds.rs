@@ -65,6 +65,10 @@ const FOUND: [(u64, &str); 18] = [
         419_183,
         "the scenario: with logs of eleven groups all are equal 9.8 s after a return, not 9.2",
     ),
+    (
+        901_658,
+        "the scenario: on a path that counts as congested repairs go 16 KiB in a round trip",
+    ),
 ];
 
 #[test]
