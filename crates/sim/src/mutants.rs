@@ -283,6 +283,8 @@ fn complaint(name: &str) -> &'static str {
         "OthersNotOwed" => "gubernator#208: who does not own a limit never finds it reached",
         "OneRateForAll" => "who pays for little sends as much as who pays for most",
         "WindowRestarts" => "gubernator#225: each peer begins the window anew",
+        "TotalsBeginAnew" => "a counter falls with each failover",
+        "EarlierLifeWins" => "totals fall back after a restart",
         "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
