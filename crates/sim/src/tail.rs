@@ -46,7 +46,7 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
     let (from, to) = (WRITER as u16, READER as u16);
     world.cluster.network_mut().link_mut(from, to).loss = 1.0;
     let committed = world.cluster.now();
-    let before = timeout(world);
+    let before = timeout(world, is_reader);
     let written = write(world)?;
     let lookahead = world.scenario.bounds.lookahead;
     world.run_for(lookahead + SLACK)?;
@@ -57,15 +57,20 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
     // What is heard of the first message may change it.
     let mut longest = before;
     loop {
-        longest = longest.max(timeout(world));
-        let most = longest + lookahead * 2 + delay + calm.jitter + SLACK * 2;
+        longest = longest.max(timeout(world, is_reader));
+        let writer = world.cluster.members()[WRITER].channel.replicator();
+        // Where a path counts as congested, what goes again waits for a round trip of the slowest since something last did.
+        let paused = match writer.window().round {
+            0 => Duration::ZERO,
+            _ => timeout(world, |_| true),
+        };
+        let most = longest + paused + lookahead * 2 + delay + calm.jitter + SLACK * 2;
         let reader = &world.cluster.members()[READER];
         let progress = reader.channel.replicator().progress();
         if progress.applied(MemberId(from)) >= head {
             return Ok(());
         }
         // What was written since tells of the loss: it is not the last any more, and has no timer of its own.
-        let writer = world.cluster.members()[WRITER].channel.replicator();
         if writer.head() >= head + TAIL_GROUPS {
             return Ok(());
         }
@@ -74,7 +79,7 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
             return Err(Failure::new(
                 "the last message is repaired within a timeout",
                 format!(
-                    "m{to} lacks it after {waited:?}; the timeout is {longest:?}, the way {delay:?}"
+                    "m{to} lacks it after {waited:?}; the timeout is {longest:?}, the way {delay:?}; the pause {paused:?}"
                 ),
             ));
         }
@@ -123,16 +128,20 @@ fn write(world: &mut World<'_>) -> Result<Option<u64>, Failure> {
     Ok((head > before).then_some(head))
 }
 
-/// The writer's retransmission timeout, not backed off (RFC 6298 section 2).
-fn timeout(world: &World<'_>) -> Duration {
+fn is_reader(member: MemberId) -> bool {
+    member == MemberId(READER as u16)
+}
+
+/// The writer's longest retransmission timeout for some members, not backed off (RFC 6298 section 2).
+fn timeout(world: &World<'_>, of: impl Fn(MemberId) -> bool) -> Duration {
     let bounds = &world.scenario.bounds;
     let progress = world.cluster.members()[WRITER]
         .channel
         .replicator()
         .progress();
-    let reader = progress.members().iter();
-    let reader = reader.filter(|other| other.member == MemberId(READER as u16));
-    let measured = reader.map(|other| {
+    let others = progress.members().iter();
+    let others = others.filter(|other| of(other.member));
+    let measured = others.map(|other| {
         let round_trip = &other.round_trip;
         round_trip.average + round_trip.deviation * 4 + bounds.acknowledge_delay
     });

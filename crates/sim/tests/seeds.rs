@@ -7,7 +7,7 @@ use asterism_sim::{
 };
 
 /// Seeds beyond those of CI that the ledger's runs found, each with what was wrong (`docs/src/ledger.md`).
-const FOUND: [(u64, &str); 19] = [
+const FOUND: [(u64, &str); 20] = [
     (
         12_093,
         "engine: the word that a stream is applied found the ring full",
@@ -68,6 +68,10 @@ const FOUND: [(u64, &str); 19] = [
     (
         901_658,
         "the scenario: on a path that counts as congested repairs go 16 KiB in a round trip",
+    ),
+    (
+        926_520,
+        "the scenario: so does the last message, if something went again before",
     ),
 ];
 
