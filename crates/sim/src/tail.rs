@@ -59,7 +59,8 @@ pub(crate) fn lose(world: &mut World<'_>) -> Result<(), Failure> {
     loop {
         longest = longest.max(timeout(world, is_reader));
         let writer = world.cluster.members()[WRITER].channel.replicator();
-        // Where a path counts as congested, what goes again waits for a round trip of the slowest since something last did.
+        // Where a path counts as congested, what goes again waits for a round trip of the slowest since something last did
+        // (seed 926520).
         let paused = match writer.window().round {
             0 => Duration::ZERO,
             _ => timeout(world, |_| true),

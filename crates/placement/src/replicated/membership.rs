@@ -7,7 +7,8 @@
 //! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
 //! acknowledges nothing as applied, and nothing counts as stable to it. The image is no moment's: entries are written while it
 //! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. Whom an epoch
-//! names alone waits for nobody.
+//! names alone waits for nobody. One whose earlier life is not closed yet waits, for a while, for those that an earlier epoch named
+//! and that join too: what they alone heard of that life they can say only once they have joined.
 
 use core::time::Duration;
 
