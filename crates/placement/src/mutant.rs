@@ -50,6 +50,9 @@ asterism_mutant::planted! {
     /// A host that stood still for a while counts as a path that reorders by as long: for as long again what is lost on the way to it
     /// is not sent again (the reordering window that RFC 8985 section 6.2 bounds by the round trip).
     HiccupDelaysRepair,
+    /// What was under way while a host stood still tells how long the path is: it counts as congested afterwards, and what is lost on
+    /// it goes again after the longest timeout, a little at a time.
+    StandstillCounts,
     /// For the engine: `applied` is reported when the first instance of the host has applied, not the last.
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.

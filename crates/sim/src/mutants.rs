@@ -41,16 +41,17 @@ pub struct Verdict {
     pub of: u64,
 }
 
-/// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number, and one that only costs
+/// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number, and two that only cost
 /// time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen, and
 /// `.../replicated`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 18] = [
+const IN_THE_CORE: [placement::Mutant; 19] = [
     placement::Mutant::JoinsOutOfOrder,
     placement::Mutant::OldHoldingsCount,
     placement::Mutant::JoinedImageForgotten,
     placement::Mutant::OwedImageForgotten,
     placement::Mutant::ShutWindowNotProbed,
     placement::Mutant::HiccupDelaysRepair,
+    placement::Mutant::StandstillCounts,
     placement::Mutant::RepairsWholeRuns,
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,

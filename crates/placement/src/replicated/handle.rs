@@ -282,13 +282,11 @@ impl Replicator {
         }
         if echo.timestamp > peer.echoed {
             peer.echoes(echo.timestamp, self.fresh_at);
-            // Longer than the longest timeout is a host that stood still, not the path; kept as measured it would put
-            // off the repair of losses for as long again.
             let sample = now.since(echo.timestamp).saturating_sub(echo.held);
-            peer.round_trip
-                .measured(sample.min(self.config.retransmit_max));
+            let most = self.config.retransmit_max;
+            let counts = peer.round_trip.take(now, echo.timestamp, sample, most);
             // None at all is no round trip: a clock was put forward while the echo was held.
-            if !sample.is_zero() {
+            if counts && !sample.is_zero() {
                 peer.round_trip.judge(now, self.config.congested_above);
             }
             self.progress.members[index].round_trip = peer.round_trip;

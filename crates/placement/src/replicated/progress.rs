@@ -36,6 +36,8 @@ pub struct RoundTrip {
     /// The shortest of the period before and of this one, and when this one began.
     pub(crate) shortest: [Duration; 2],
     pub(crate) shortest_since: Time,
+    /// When the first came of those in a row that are longer than the longest timeout.
+    pub(crate) overlong_since: Option<Time>,
 }
 
 /// How far this member is behind an origin.

@@ -44,8 +44,31 @@ impl RoundTrip {
         above + self.shortest() / 4
     }
 
+    /// A round trip of what was sent at `sent_at`, and whether it counts. Of one longer than `most`, the longest timeout, either the
+    /// path or a host that stood still is the cause, and everything that was under way meanwhile says the same. So what was sent
+    /// until the first of them came is left out: what was sent since tells of the path. That counts as `most`, or it would put off
+    /// repairs for longer than they may wait.
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        sent_at: Time,
+        sample: Duration,
+        most: Duration,
+    ) -> bool {
+        if sample <= most {
+            self.overlong_since = None;
+        } else {
+            let since = *self.overlong_since.get_or_insert(now);
+            if sent_at <= since && !mutant::active(Mutant::StandstillCounts) {
+                return false;
+            }
+        }
+        self.measured(sample.min(most));
+        true
+    }
+
     /// One more measurement.
-    pub(super) fn measured(&mut self, sample: Duration) {
+    fn measured(&mut self, sample: Duration) {
         self.last = sample;
         if self.samples == 0 {
             self.minimum = sample;
@@ -135,6 +158,38 @@ mod tests {
             ),
             (40, 75)
         );
+    }
+
+    #[test]
+    fn what_was_under_way_while_a_host_stood_still_is_left_out() {
+        let (most, usual) = (Duration::from_millis(200), Duration::from_millis(20));
+        let at = |ms: u64| Time::from_micros(ms * 1000);
+        let mut round_trip = RoundTrip::default();
+        let came = |round_trip: &mut RoundTrip, sent_ms: u64, now_ms: u64| {
+            let sample = Duration::from_millis(now_ms - sent_ms);
+            round_trip.take(at(now_ms), at(sent_ms), sample, most)
+        };
+        // The first of all too: nothing is known then.
+        assert!(!came(&mut round_trip, 10, 900));
+        assert_eq!(round_trip.samples, 0);
+        assert!(came(&mut round_trip, 901, 921));
+        assert_eq!(round_trip.average, usual);
+        // Two seconds: what was sent before and meanwhile, and what was sent after.
+        for sent_ms in (1000..3000).step_by(10) {
+            assert!(
+                !came(&mut round_trip, sent_ms, 3000 + (sent_ms - 1000) / 100) || sent_ms > 2800
+            );
+        }
+        assert!(came(&mut round_trip, 3021, 3041));
+        assert!(round_trip.average < usual * 4, "{round_trip:?}");
+        // A path that is as long counts once what was sent since the first of it comes back, as the longest timeout.
+        for sent_ms in 5000..5300 {
+            assert!(!came(&mut round_trip, sent_ms, sent_ms + 300));
+        }
+        for sent_ms in 5301..5400 {
+            assert!(came(&mut round_trip, sent_ms, sent_ms + 300));
+        }
+        assert!(round_trip.average > most * 9 / 10 && round_trip.average <= most);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use asterism_placement::mutant::{self, Mutant};
 use crate::coalescing;
 use crate::scenarios::{
     a_full_message_goes_again_under_a_longer_header, a_hiccup_delays_no_repair,
-    a_shut_window_is_probed, tail_is_repaired,
+    a_shut_window_is_probed, a_standstill_is_no_path, tail_is_repaired,
 };
 use crate::world::World;
 
@@ -56,6 +56,7 @@ fn every_planted_bug_is_found() {
                 Mutant::TailForgotten => tail_is_repaired(),
                 Mutant::ShutWindowNotProbed => a_shut_window_is_probed(),
                 Mutant::HiccupDelaysRepair => a_hiccup_delays_no_repair(),
+                Mutant::StandstillCounts => a_standstill_is_no_path(),
                 Mutant::RepairsWholeRuns => a_full_message_goes_again_under_a_longer_header(),
                 Mutant::WindowIgnoresAcknowledgement | Mutant::WindowHoldsGroups => {
                     coalescing::an_acknowledgement_closes_the_window_and_groups_leave_meanwhile();

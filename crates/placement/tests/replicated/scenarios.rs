@@ -252,6 +252,48 @@ fn what_is_lost_after_a_host_stood_still_goes_again_as_soon_as_ever() {
     a_hiccup_delays_no_repair().unwrap();
 }
 
+/// A host stood still for two seconds; what is lost soon afterwards, with nothing after it, goes again as soon as the path asks for.
+/// Also the test of the planted bug `StandstillCounts`.
+pub(crate) fn a_standstill_is_no_path() -> Result<(), String> {
+    let mut few = Few::new(2, |config| {
+        config.keep_alive = Duration::from_millis(100);
+        config.retransmit_max = Duration::from_millis(500);
+    });
+    few.delay = Duration::from_millis(10);
+    let write = |few: &mut Few, lost: bool| {
+        few.submit(A, 1, 200);
+        few.run_for(Duration::from_millis(1), |from, _, bytes| {
+            lost && from == A && has_records(bytes)
+        });
+    };
+    for _ in 0..50 {
+        write(&mut few, false);
+    }
+    // All that is under way, both ways, arrives when it is over.
+    few.delay = Duration::from_secs(2);
+    for _ in 0..50 {
+        write(&mut few, false);
+    }
+    few.run_for(Duration::from_millis(1_900), |_, _, _| false);
+    few.delay = Duration::from_millis(10);
+    few.run_for(Duration::from_millis(500), |_, _, _| false);
+    assert_eq!(few.delivered[1].0, 100, "it goes on");
+    let path = few.node(A).progress().member(B).unwrap().round_trip;
+    write(&mut few, true);
+    few.run_for(Duration::from_millis(150), |_, _, _| false);
+    match few.delivered[1].0 {
+        101 if !path.congested => Ok(()),
+        has => Err(format!(
+            "B has {has} of 101 groups, 150 ms after one was lost: {path:?}"
+        )),
+    }
+}
+
+#[test]
+fn what_was_under_way_while_a_host_stood_still_tells_nothing_of_the_path() {
+    a_standstill_is_no_path().unwrap();
+}
+
 /// A message that was full is lost, and its groups go again under a longer header: of an epoch whose number is longer, or with a
 /// head that is. Also the test of the planted bug `RepairsWholeRuns`.
 pub(crate) fn a_full_message_goes_again_under_a_longer_header() -> Result<(), String> {
