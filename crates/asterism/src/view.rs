@@ -284,6 +284,7 @@ impl View {
                     own: self.names.own.measured(&snapshot.own),
                     parked: snapshot.parked,
                     parked_most: snapshot.parked_most,
+                    lives: snapshot.lives,
                     frames_in_use: snapshot.frames_in_use,
                     turns: snapshot.turns,
                     sleeps: snapshot.sleeps,

@@ -184,7 +184,7 @@ pub struct Context {
     pub(crate) groups: RefCell<Groups>,
     /// The last group takes more operations.
     group_open: Cell<bool>,
-    origins: RefCell<Origins>,
+    pub(crate) origins: RefCell<Origins>,
     stable: RefCell<Vec<u64>>,
     /// Up to where each origin's stream is applied here.
     applied: RefCell<Vec<u64>>,
@@ -646,13 +646,6 @@ impl Context {
 
     // --- what the placement reports
 
-    /// The local slot of an origin.
-    pub fn origin(&self, name: OriginName) -> Option<Origin> {
-        self.origins.borrow_mut().slot(name)
-    }
-    pub(crate) fn origin_name(&self, origin: Origin) -> OriginName {
-        self.origins.borrow().name(origin)
-    }
     pub(crate) fn compare(&self, left: Stamp, right: Stamp) -> core::cmp::Ordering {
         if left.origin == right.origin {
             return left.sequence.cmp(&right.sequence);
@@ -679,10 +672,6 @@ impl Context {
             .filter(|(_, through)| *through > 0)
             .map(|(slot, through)| (self.origin_name(Origin(slot)), through))
             .collect()
-    }
-    /// The slot of an origin, if it has one.
-    pub(crate) fn known_origin(&self, name: OriginName) -> Option<Origin> {
-        self.origins.borrow().find(name)
     }
     /// Whether what was written then was here once, as far as that is known.
     pub(crate) fn has_applied(&self, stamp: Stamp) -> bool {

@@ -4,6 +4,21 @@ use crate::context::Context;
 use crate::stamp::{Origin, OriginName, Origins};
 
 impl Context {
+    /// The local slot of an origin.
+    pub fn origin(&self, name: OriginName) -> Option<Origin> {
+        self.origins.borrow_mut().slot(name)
+    }
+    /// How many lives of members are told apart, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
+    pub fn lives(&self) -> usize {
+        self.origins.borrow().count()
+    }
+    pub(crate) fn origin_name(&self, origin: Origin) -> OriginName {
+        self.origins.borrow().name(origin)
+    }
+    /// The slot of an origin, if it has one.
+    pub(crate) fn known_origin(&self, name: OriginName) -> Option<Origin> {
+        self.origins.borrow().find(name)
+    }
     /// Reports which lives the epoch names.
     pub fn set_living(&self, lives: impl Iterator<Item = OriginName>) {
         let mut living = self.living.borrow_mut();

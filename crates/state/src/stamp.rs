@@ -22,17 +22,23 @@ pub struct Origin(pub u16);
 #[derive(Clone, Debug)]
 pub struct Origins {
     names: Vec<OriginName>,
+    /// Their slots, in the order of the names.
+    sorted: Vec<u16>,
 }
 
-/// Most origins (members × incarnations) that one instance keeps apart.
-pub const ORIGINS_MAX: usize = 1024;
+/// Most origins (members × incarnations) that one instance keeps apart: entries have two bytes for each. None is given out again, so
+/// a member that is started anew every ten seconds uses them up in a week.
+pub const ORIGINS_MAX: usize = u16::MAX as usize;
 
 impl Origins {
     /// A list with one entry, the instance's own host.
     pub fn new(own: OriginName) -> Self {
         let mut names = Vec::with_capacity(64);
         names.push(own);
-        Self { names }
+        Self {
+            names,
+            sorted: vec![0],
+        }
     }
 
     /// The instance's own host.
@@ -40,22 +46,27 @@ impl Origins {
 
     /// The slot of `name`, given out now if it is new. `None` past [`ORIGINS_MAX`].
     pub fn slot(&mut self, name: OriginName) -> Option<Origin> {
-        if let Some(found) = self.find(name) {
-            return Some(found);
+        match self.place(name) {
+            Ok(place) => Some(Origin(self.sorted[place])),
+            Err(_) if self.names.len() >= ORIGINS_MAX => None,
+            Err(place) => {
+                let slot = self.names.len() as u16;
+                self.names.push(name);
+                self.sorted.insert(place, slot);
+                Some(Origin(slot))
+            }
         }
-        if self.names.len() >= ORIGINS_MAX {
-            return None;
-        }
-        self.names.push(name);
-        Some(Origin((self.names.len() - 1) as u16))
     }
 
     /// The slot of `name`, if it has one.
     pub fn find(&self, name: OriginName) -> Option<Origin> {
-        self.names
-            .iter()
-            .position(|&known| known == name)
-            .map(|slot| Origin(slot as u16))
+        let place = self.place(name).ok()?;
+        Some(Origin(self.sorted[place]))
+    }
+
+    fn place(&self, name: OriginName) -> Result<usize, usize> {
+        self.sorted
+            .binary_search_by_key(&name, |&slot| self.names[usize::from(slot)])
     }
 
     /// The name behind a slot.
@@ -98,4 +109,29 @@ pub(crate) fn raise(sequences: &mut Vec<u64>, origin: Origin, sequence: u64) {
 pub(crate) fn reaches(sequences: &[u64], stamp: Stamp) -> bool {
     let until = sequences.get(usize::from(stamp.origin.0));
     until.is_some_and(|&until| until >= stamp.sequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_found_by_name_and_end() {
+        let name = |life: u64| OriginName {
+            member: (life % 3) as u16,
+            incarnation: life.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        };
+        let mut origins = Origins::new(name(0));
+        for life in 0..ORIGINS_MAX as u64 {
+            assert_eq!(origins.slot(name(life)), Some(Origin(life as u16)));
+        }
+        assert_eq!(origins.count(), ORIGINS_MAX);
+        assert_eq!(origins.slot(name(ORIGINS_MAX as u64)), None);
+        assert_eq!(origins.find(name(ORIGINS_MAX as u64)), None);
+        for life in [0, 1, 2, 700, ORIGINS_MAX as u64 - 1] {
+            let found = origins.find(name(life)).expect("it has one");
+            assert_eq!(origins.name(found), name(life));
+            assert_eq!(origins.slot(name(life)), Some(found));
+        }
+    }
 }

@@ -144,7 +144,7 @@ fn packets(page: &mut Page, own: &Own, instances: &[(String, InstanceSnapshot)])
         }
     }
     type Read = fn(&InstanceSnapshot) -> u64;
-    let gauges: [(&str, &str, &str, Read); 7] = [
+    let gauges: [(&str, &str, &str, Read); 8] = [
         (
             "asterism_packets_parked",
             "gauge",
@@ -156,6 +156,12 @@ fn packets(page: &mut Page, own: &Own, instances: &[(String, InstanceSnapshot)])
             "gauge",
             "The most packets parked at any time.",
             |one| one.parked_most,
+        ),
+        (
+            "asterism_lives_told_apart",
+            "gauge",
+            "Lives of members that the instance tells apart since it started; beyond 65,535 it stops.",
+            |one| one.lives,
         ),
         (
             "asterism_frames_in_use",

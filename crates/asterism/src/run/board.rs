@@ -187,6 +187,8 @@ pub struct InstanceSnapshot {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
+    /// Lives of members that it tells apart.
+    pub lives: u64,
     /// Frames in use.
     pub frames_in_use: u64,
     /// Bytes that wait for the state channel.
@@ -228,6 +230,7 @@ impl InstanceSnapshot {
         words.extend([
             self.parked,
             self.parked_most,
+            self.lives,
             self.frames_in_use,
             self.ring_bytes,
             self.ring_capacity,
@@ -288,7 +291,8 @@ impl InstanceSnapshot {
         let dropped = (0..Reason::ALL.len())
             .map(|_| next())
             .collect::<Option<_>>()?;
-        let (parked, parked_most, frames_in_use) = (next()?, next()?, next()?);
+        let (parked, parked_most) = (next()?, next()?);
+        let (lives, frames_in_use) = (next()?, next()?);
         let (ring_bytes, ring_capacity, ports) = (next()?, next()?, next()?);
         let mut port = || {
             let is_up = next()? != 0;
@@ -345,6 +349,7 @@ impl InstanceSnapshot {
             dropped,
             parked,
             parked_most,
+            lives,
             frames_in_use,
             ring_bytes,
             ring_capacity,
@@ -404,6 +409,7 @@ mod tests {
             dropped: (100..100 + Reason::ALL.len() as u64).collect(),
             parked: 3,
             parked_most: 4,
+            lives: 12,
             frames_in_use: 5,
             ring_bytes: 6,
             ring_capacity: 7,

@@ -189,7 +189,8 @@ mod tests {
     /// What an instance says that is handed these records: the end of a stream or of an image, if it says that it has it.
     fn hand(records: &[Down<'_>]) -> (Option<StopReason>, Vec<String>, Instance<Nothing>) {
         let (up, mut reader) = ByteRing::new(1 << 20).expect("memory for a ring");
-        let (mut writer, down) = ByteRing::new(1 << 20).expect("memory for a ring");
+        let room = (records.len() * 64).next_power_of_two().max(1 << 20);
+        let (mut writer, down) = ByteRing::new(room).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
         parts.exchange = Some(Exchange {
             up,
@@ -204,7 +205,7 @@ mod tests {
             record.push(&mut writer).expect("room");
         }
         writer.publish();
-        for turn in 1..5 {
+        for turn in 1..5 + records.len() as u64 / 100 {
             instance.turn(Time::from_micros(turn * 1_000_000));
             instance.turn_without_reading(Time::from_micros(turn * 1_000_000 + 1));
             let traced = &mut Vec::new();
@@ -286,7 +287,8 @@ mod tests {
     #[test]
     fn a_life_for_which_there_is_no_place_stops_the_host() {
         let (group, _) = written();
-        let lives = (0..2_000).map(|incarnation| Down::Group {
+        let most = asterism_state::ORIGINS_MAX as u64;
+        let lives = (0..most + 100).map(|incarnation| Down::Group {
             lane: REMOTE,
             origin: OriginName {
                 member: 9,
@@ -297,7 +299,7 @@ mod tests {
         });
         let (why, ..) = hand(&lives.collect::<Vec<_>>());
         assert!(
-            matches!(why, Some(StopReason::LivesUsedUp { origin }) if origin.incarnation > 1_000),
+            matches!(why, Some(StopReason::LivesUsedUp { origin }) if origin.incarnation == most - 1),
             "{why:?}"
         );
     }

@@ -10,7 +10,7 @@ use super::{Row, Table, Value};
 use crate::audit::{LeafSet, Leaves};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::stamp::{Origin, OriginName, Stamp};
+use crate::stamp::{Origin, OriginName, Stamp, raise};
 use crate::wire::{BadBytes, Reader, Writer};
 
 use super::merge::OPERATION_PURGE;
@@ -24,7 +24,8 @@ const PURGES_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Purge {
     leaves: LeafSet,
-    through: [Option<Stamp>; STREAMS_MAX],
+    /// How far each stream was applied there, by origin.
+    through: Vec<u64>,
     /// Records from here on came to use behind it: nothing that it looks for is there.
     below: u32,
     /// Of those below, the ones that are still to be looked at.
@@ -33,11 +34,11 @@ pub(super) struct Purge {
 
 impl Purge {
     fn covers(&self, leaf: usize, stamp: Stamp) -> bool {
+        let through = self.through.get(usize::from(stamp.origin.0));
         self.leaves.contains(leaf)
-            && self.through.iter().flatten().any(|through| {
-                through.origin == stamp.origin
-                    && (through.sequence >= stamp.sequence
-                        || mutant::active(Mutant::RepairRemovesNews))
+            && through.is_some_and(|&through| {
+                through >= stamp.sequence
+                    || through > 0 && mutant::active(Mutant::RepairRemovesNews)
             })
     }
 }
@@ -59,16 +60,20 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
         *word = input.u64()?;
     }
     let count = usize::from(input.u8()?);
-    let mut through = [None; STREAMS_MAX];
-    for place in through.get_mut(..count).ok_or(BadBytes)? {
+    if count > STREAMS_MAX {
+        return Err(BadBytes);
+    }
+    let mut through = Vec::new();
+    for _ in 0..count {
         let name = OriginName {
             member: input.u16()?,
             incarnation: input.u64()?,
         };
         let sequence = input.varint()?;
         // Of who is not known here, nothing is here.
-        let origin = context.known_origin(name);
-        *place = origin.map(|origin: Origin| Stamp { origin, sequence });
+        if let Some(origin) = context.known_origin(name) {
+            raise(&mut through, origin, sequence);
+        }
     }
     Ok(Purge {
         leaves: LeafSet::of_words(words),
@@ -100,6 +105,18 @@ impl<R: Row, V: Value> Table<R, V> {
         let mut purge = decode(input, &self.context)?;
         purge.below = self.used;
         purge.left = self.used;
+        // A repair names more streams than an operation holds: they are looked for together.
+        if let Some(last) = self
+            .purges
+            .last_mut()
+            .filter(|last| last.leaves == purge.leaves)
+        {
+            for (origin, through) in (0..).map(Origin).zip(&last.through) {
+                raise(&mut purge.through, origin, *through);
+            }
+            *last = purge;
+            return Ok(());
+        }
         if self.purges.len() == PURGES_MAX {
             self.purges.remove(0);
         }
@@ -171,11 +188,8 @@ mod tests {
         };
         assert!(purge.covers(250, stamp(7)) && !purge.covers(249, stamp(7)));
         assert!(!purge.covers(3, stamp(1 << 48)), "written since");
-        assert_eq!(
-            purge.through.iter().flatten().count(),
-            1,
-            "the rest is of strangers"
-        );
+        let named = purge.through.iter().filter(|through| **through > 0);
+        assert_eq!(named.count(), 1, "the rest is of strangers");
         for cut in 0..bytes.len() {
             assert!(decode(&mut Reader::new(&bytes[..cut], &[]), &context).is_err());
         }

@@ -8,6 +8,9 @@ use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument};
 
 /// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
 const LAGS_LONG_US: u64 = 10_000_000;
+/// From when on it is told how many lives an instance tells apart: three quarters of all.
+const LIVES_TO_SAY: u64 = LIVES_MAX / 4 * 3 + 3;
+const LIVES_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
 
 pub(super) fn status_text(status: &StatusDocument) -> String {
     let mut text = format!(
@@ -88,6 +91,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         for (reason, count) in &instance.dropped {
             text.push_str(&format!("  dropped {count} {reason}\n"));
         }
+        text.push_str(&lives_text(instance.lives));
         let (copies, lost) = (count("copies"), count("copies_lost"));
         if copies + lost > 0 {
             text.push_str(&format!("  {copies} copies sent, {lost} lost\n"));
@@ -267,9 +271,26 @@ pub(super) fn port_text(port: &PortDocument) -> String {
     text
 }
 
+/// That the lives of members which an instance can tell apart will be used up, once that is near.
+fn lives_text(lives: u64) -> String {
+    if lives < LIVES_TO_SAY {
+        return String::new();
+    }
+    format!(
+        "  tells {lives} lives of members apart, of {LIVES_MAX}: start this host anew before they are used up\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lives_are_told_of_before_they_are_used_up() {
+        assert_eq!(lives_text(49_151), "");
+        let expected = "  tells 49152 lives of members apart, of 65535: start this host anew before they are used up\n";
+        assert_eq!(lives_text(49_152), expected);
+    }
 
     #[test]
     fn a_stage_shows_what_it_did() {
