@@ -37,8 +37,8 @@ impl Purge {
         let through = self.through.get(usize::from(stamp.origin.0));
         self.leaves.contains(leaf)
             && through.is_some_and(|&through| {
-                through >= stamp.sequence
-                    || through > 0 && mutant::active(Mutant::RepairRemovesNews)
+                through > 0
+                    && (through >= stamp.sequence || mutant::active(Mutant::RepairRemovesNews))
             })
     }
 }
