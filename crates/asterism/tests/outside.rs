@@ -364,6 +364,17 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Stops the host if the test fails: its thread would be waited for without end.
+struct StopsIfFailed<'a>(&'a str);
+
+impl Drop for StopsIfFailed<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = run(&["stop", "--socket", self.0]);
+        }
+    }
+}
+
 /// Sends packets of a source to a host's port.
 struct Sender {
     port: SharedMemoryPort,
@@ -448,6 +459,7 @@ fn a_host_runs_it_and_shows_its_reasons_and_metrics() {
         let socket = socket.to_str().unwrap();
         std::thread::scope(|scope| {
             let host = scope.spawn(|| run(&["run", &file]));
+            let _stops = StopsIfFailed(socket);
             let _outside = Sender::open(&path("outside"));
             let mut inside = Sender::open(&path("inside"));
             inside.send(5);
