@@ -47,8 +47,16 @@ fn either_host_tells_what_both_saw() {
     for host in [&a, &b] {
         let traffic = wait("both hosts' packets", || {
             let traffic = host.ask(&["traffic"]);
-            let since = &traffic["since_start"]["by_packets"];
-            (since["total"] == 13).then_some(traffic)
+            let since = &traffic["since_start"];
+            // Each object's sums are told by themselves, and not all in one turn.
+            let sums = [
+                (&since["by_packets"]["total"], 13),
+                (&since["by_bytes"]["total"], 13 * bytes),
+                (&since["protocols"][0]["packets"], 13),
+                (&traffic["hosts"]["by_bytes"][0]["bytes"], 13 * bytes),
+            ];
+            let is_whole = sums.iter().all(|(sum, whole)| **sum == *whole);
+            is_whole.then_some(traffic)
         });
         let since = &traffic["since_start"];
         let heavy = flow(&since["by_bytes"]["flows"], 4_000).unwrap();
