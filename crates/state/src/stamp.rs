@@ -33,12 +33,11 @@ pub const ORIGINS_MAX: usize = u16::MAX as usize;
 impl Origins {
     /// A list with one entry, the instance's own host.
     pub fn new(own: OriginName) -> Self {
-        let mut names = Vec::with_capacity(64);
+        // Room for a life of each member: to hear of those allocates nothing.
+        let (mut names, mut sorted) = (Vec::with_capacity(64), Vec::with_capacity(64));
         names.push(own);
-        Self {
-            names,
-            sorted: vec![0],
-        }
+        sorted.push(0);
+        Self { names, sorted }
     }
 
     /// The instance's own host.
