@@ -35,8 +35,6 @@ pub struct Tally {
     pub groups_applied: u64,
     /// Groups and image parts of others that did not decode: the instance stops at the first.
     pub groups_bad: u64,
-    /// Lives of members that this instance tells apart, of [`ORIGINS_MAX`](asterism_state::ORIGINS_MAX).
-    pub lives: usize,
     /// Groups that this instance committed.
     pub groups_written: u64,
     /// Bytes of those groups.
@@ -74,7 +72,6 @@ impl Default for Tally {
             held_by_lease: 0,
             groups_applied: 0,
             groups_bad: 0,
-            lives: 1,
             groups_written: 0,
             group_bytes_written: 0,
             cell_changes: 0,

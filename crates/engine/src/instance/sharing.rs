@@ -182,10 +182,7 @@ impl<F: NetworkFunction> Instance<F> {
                         self.context.set_dealing(epoch, dealing);
                     }
                 }
-                Some(Down::Epoch { lives }) => {
-                    self.context.set_living(read_lives(lives));
-                    self.tally.lives = self.context.lives();
-                }
+                Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
                 Some(Down::Ended { origin }) => {
                     exchange.say(Word::EndedApplied { origin });
                 }
@@ -196,12 +193,10 @@ impl<F: NetworkFunction> Instance<F> {
                         self.context.set_stable(slot, u64::MAX);
                     }
                     self.context.set_closed(origin);
-                    self.tally.lives = self.context.lives();
                 }
                 Some(Down::Ready) => {
                     self.serving = true;
                     self.context.set_joined();
-                    self.tally.lives = self.context.lives();
                     for object in 0..self.state.objects().len() as u8 {
                         self.state.with(object, Joined);
                     }

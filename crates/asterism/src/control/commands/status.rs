@@ -9,7 +9,7 @@ use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument};
 /// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
 const LAGS_LONG_US: u64 = 10_000_000;
 /// From when on it is told how many lives an instance tells apart: three quarters of all.
-const LIVES_TO_SAY: u64 = LIVES_MAX / 4 * 3 + 3;
+const LIVES_TO_SAY: u64 = LIVES_MAX.div_ceil(4) * 3;
 const LIVES_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
 
 pub(super) fn status_text(status: &StatusDocument) -> String {
