@@ -2,7 +2,7 @@
 //! cuts again.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 
 use super::kernel::{MESSAGE_BYTES_MAX, MESSAGES_MAX, Message, PARTS_MAX, SEGMENTS_MAX, Socket};
@@ -19,14 +19,15 @@ struct Lane {
     singly: usize,
 }
 
-/// The packed beginning of the queue.
-struct Packed<'a> {
-    messages: [Message; MESSAGES_MAX],
+/// The beginning of the queue as one call takes it. Kept between calls, so that packing allocates nothing and writes no more
+/// than there is.
+#[derive(Debug, Default)]
+struct Packed {
+    messages: Vec<Message>,
     /// The lane of each message.
-    lanes: [u16; MESSAGES_MAX],
-    count: usize,
-    parts: [IoSlice<'a>; PARTS_MAX],
-    parts_count: usize,
+    lanes: Vec<u16>,
+    /// The buffer of each datagram.
+    parts: Vec<u16>,
 }
 
 /// What left by one call.
@@ -58,6 +59,7 @@ pub(super) struct Outbound {
     /// Answers to strangers.
     answers: VecDeque<(SocketAddr, u16)>,
     waiting: usize,
+    packed: Packed,
 }
 
 /// The number of the lane of answers.
@@ -81,6 +83,7 @@ impl Outbound {
                 .collect(),
             answers: VecDeque::with_capacity(count),
             waiting: 0,
+            packed: Packed::new(),
         }
     }
 
@@ -135,46 +138,47 @@ impl Outbound {
         whole_bytes_max: usize,
         mut sent: impl FnMut(Option<usize>, usize),
     ) -> Result<Left, (io::Error, Refused)> {
-        let packed = self.pack(segmentation, whole_bytes_max);
-        let messages = &packed.messages[..packed.count];
-        let count = match socket.send(messages, &packed.parts[..packed.parts_count]) {
-            Ok(count) => count,
-            Err(error) => {
-                let Some(message) = messages.first() else {
-                    return Ok(Left::default());
+        let mut packed = core::mem::take(&mut self.packed);
+        self.pack(&mut packed, segmentation, whole_bytes_max);
+        let part = |number: usize| self.buffer_of(packed.parts[number]);
+        let result = match socket.send(&packed.messages, part) {
+            Ok(count) => {
+                let mut left = Left {
+                    messages: count as u64,
+                    ..Left::default()
                 };
-                let parts = &packed.parts[message.first..message.first + message.count];
-                let refused = Refused {
-                    to: message.to,
-                    datagrams: message.count,
-                    is_segmented: message.segment_bytes != 0,
-                    longest: parts.iter().map(|part| part.len()).max().unwrap_or(0),
-                    lane: usize::from(packed.lanes[0]),
-                };
-                return Err((error, refused));
+                for (message, &lane) in packed.messages.iter().zip(&packed.lanes).take(count) {
+                    for _ in 0..message.count {
+                        let Some(bytes) = self.pop(lane) else { break };
+                        left.segmented += u64::from(message.segment_bytes != 0);
+                        left.fragmented += u64::from(bytes > whole_bytes_max);
+                        sent((lane != ANSWERS).then_some(usize::from(lane)), bytes);
+                    }
+                }
+                Ok(left)
             }
+            Err(error) => match packed.messages.first() {
+                None => Ok(Left::default()),
+                Some(message) => {
+                    let lengths = (message.first..message.first + message.count)
+                        .map(|number| part(number).len());
+                    let refused = Refused {
+                        to: message.to,
+                        datagrams: message.count,
+                        is_segmented: message.segment_bytes != 0,
+                        longest: lengths.max().unwrap_or(0),
+                        lane: usize::from(packed.lanes[0]),
+                    };
+                    Err((error, refused))
+                }
+            },
         };
-        let mut left = Left {
-            messages: count as u64,
-            ..Left::default()
-        };
-        let mut gone = [(0u16, 0u8, false); MESSAGES_MAX];
-        for (place, message) in messages.iter().enumerate().take(count) {
-            gone[place] = (
-                packed.lanes[place],
-                message.count as u8,
-                message.segment_bytes != 0,
-            );
-        }
-        for &(lane, datagrams, is_segmented) in &gone[..count] {
-            for _ in 0..datagrams {
-                let Some(bytes) = self.pop(lane) else { break };
-                left.segmented += u64::from(is_segmented);
-                left.fragmented += u64::from(bytes > whole_bytes_max);
-                sent((lane != ANSWERS).then_some(usize::from(lane)), bytes);
-            }
-        }
-        Ok(left)
+        self.packed = packed;
+        result
+    }
+
+    fn buffer_of(&self, number: u16) -> &[u8] {
+        &self.buffers[usize::from(number)]
     }
 
     /// Has the refused message's datagrams go one by one.
@@ -222,33 +226,22 @@ impl Outbound {
         Some(self.buffers[place].len())
     }
 
-    fn pack(&self, segmentation: bool, whole_bytes_max: usize) -> Packed<'_> {
-        let nothing = Message {
-            to: SocketAddr::from(([0; 4], 0)),
-            first: 0,
-            count: 0,
-            segment_bytes: 0,
-        };
-        let mut packed = Packed {
-            messages: [nothing; MESSAGES_MAX],
-            lanes: [0; MESSAGES_MAX],
-            count: 0,
-            parts: [IoSlice::new(&[]); PARTS_MAX],
-            parts_count: 0,
-        };
+    fn pack(&self, packed: &mut Packed, segmentation: bool, whole_bytes_max: usize) {
+        packed.clear();
         for (number, lane) in self.lanes.iter().enumerate() {
             let mut place = 0;
             while place < lane.waiting.len() && packed.has_room() {
                 let together = segmentation && place >= lane.singly;
                 let run = if together {
                     self.run(&lane.waiting, place, whole_bytes_max)
-                        .min(PARTS_MAX - packed.parts_count)
+                        .min(PARTS_MAX - packed.parts.len())
                 } else {
                     1
                 };
-                let numbers = lane.waiting.iter().skip(place).take(run);
-                let parts = numbers.map(|&number| self.buffers[usize::from(number)].as_slice());
-                packed.push(number as u16, lane.to, parts);
+                let numbers = lane.waiting.iter().skip(place).take(run).copied();
+                packed.push(number as u16, lane.to, numbers, |number| {
+                    self.buffer_of(number).len()
+                });
                 place += run;
             }
         }
@@ -256,10 +249,8 @@ impl Outbound {
             if !packed.has_room() {
                 break;
             }
-            let part = self.buffers[usize::from(number)].as_slice();
-            packed.push(ANSWERS, to, core::iter::once(part));
+            packed.push(ANSWERS, to, core::iter::once(number), |_| 0);
         }
-        packed
     }
 
     /// How many datagrams from that place on can be one message: of one length, the last may be shorter.
@@ -288,30 +279,48 @@ impl Outbound {
     }
 }
 
-impl<'a> Packed<'a> {
-    fn has_room(&self) -> bool {
-        self.count < MESSAGES_MAX && self.parts_count < PARTS_MAX
+impl Packed {
+    fn new() -> Self {
+        Self {
+            messages: Vec::with_capacity(MESSAGES_MAX),
+            lanes: Vec::with_capacity(MESSAGES_MAX),
+            parts: Vec::with_capacity(PARTS_MAX),
+        }
     }
 
-    fn push(&mut self, lane: u16, to: SocketAddr, parts: impl Iterator<Item = &'a [u8]>) {
-        let first = self.parts_count;
-        for part in parts {
-            self.parts[self.parts_count] = IoSlice::new(part);
-            self.parts_count += 1;
-        }
-        let count = self.parts_count - first;
-        self.lanes[self.count] = lane;
-        self.messages[self.count] = Message {
+    fn clear(&mut self) {
+        self.messages.clear();
+        self.lanes.clear();
+        self.parts.clear();
+    }
+
+    fn has_room(&self) -> bool {
+        self.messages.len() < MESSAGES_MAX && self.parts.len() < PARTS_MAX
+    }
+
+    /// Adds a message of the datagrams in these buffers, whose length `bytes` tells.
+    fn push(
+        &mut self,
+        lane: u16,
+        to: SocketAddr,
+        buffers: impl Iterator<Item = u16>,
+        bytes: impl Fn(u16) -> usize,
+    ) {
+        let first = self.parts.len();
+        self.parts.extend(buffers);
+        let count = self.parts.len() - first;
+        let segment_bytes = if count > 1 {
+            bytes(self.parts[first]) as u16
+        } else {
+            0
+        };
+        self.lanes.push(lane);
+        self.messages.push(Message {
             to,
             first,
             count,
-            segment_bytes: if count > 1 {
-                self.parts[first].len() as u16
-            } else {
-                0
-            },
-        };
-        self.count += 1;
+            segment_bytes,
+        });
     }
 }
 
@@ -333,8 +342,10 @@ mod tests {
     }
 
     fn shape(outbound: &Outbound, segmentation: bool) -> Vec<(usize, u16)> {
-        let packed = outbound.pack(segmentation, 1_472);
-        packed.messages[..packed.count]
+        let mut packed = Packed::new();
+        outbound.pack(&mut packed, segmentation, 1_472);
+        packed
+            .messages
             .iter()
             .map(|message| (message.count, message.segment_bytes))
             .collect()

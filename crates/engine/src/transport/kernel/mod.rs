@@ -1,14 +1,15 @@
 //! The kernel's side of the transport: sockets, their options, batches of datagrams in and out, the error
 //! queue, the thread. All the `unsafe` of the transport is in this folder. Imports `libc` and the standard
-//! library alone. Here are sockets and what leaves them; `receive` has what arrives, `thread` what a thread asks
+//! library alone. Here are sockets; `send` has what leaves them, `receive` what arrives, `thread` what a thread asks
 //! for, `address` the kernel's form of addresses.
 
 mod address;
 mod receive;
+mod send;
 mod thread;
 
 use core::mem::{size_of, zeroed};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -16,30 +17,13 @@ use libc::{c_int, sockaddr_in6, socklen_t};
 
 use address::{decode, encode};
 pub(super) use receive::{Arrivals, RECEIVE_MESSAGES_MAX};
+pub(super) use send::{MESSAGE_BYTES_MAX, MESSAGES_MAX, Message, PARTS_MAX, SEGMENTS_MAX};
 pub(super) use thread::{Bell, pin, sharpen_timers, thread_time, wait};
 
-/// Messages of one call at most: each a datagram, or up to [`SEGMENTS_MAX`] of them to one address.
-pub(super) const MESSAGES_MAX: usize = 64;
-/// Datagrams of one call at most.
-pub(super) const PARTS_MAX: usize = 1_024;
-/// Datagrams that the kernel cuts from one message at most (`UDP_MAX_SEGMENTS` of Linux before 6.9).
-pub(super) const SEGMENTS_MAX: usize = 64;
-/// Bytes of UDP payload in one message at most, whatever the address family.
-pub(super) const MESSAGE_BYTES_MAX: usize = 65_507;
 /// An option's value that is not known to `libc`.
 const IP_MULTICAST_ALL: c_int = 49;
 /// Level of the options of UDP.
 const SOL_UDP: c_int = 17;
-
-/// What is sent by one entry of a call: `count` datagrams from `parts`, beginning at `first`, to one address.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    pub(super) to: SocketAddr,
-    pub(super) first: usize,
-    pub(super) count: usize,
-    /// Length of each datagram but the last, where the kernel is to cut; 0 for one datagram.
-    pub(super) segment_bytes: u16,
-}
 
 /// What came back for a datagram sent earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,56 +207,6 @@ impl Socket {
         .map(drop)
     }
 
-    /// Sends up to [`MESSAGES_MAX`] messages made of up to [`PARTS_MAX`] parts by one system call; tells how
-    /// many left. An error is that of the first message.
-    pub(super) fn send(&self, messages: &[Message], parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let count = messages.len().min(MESSAGES_MAX);
-        // SAFETY: all zeroes is valid for these structures of numbers and pointers.
-        let (mut headers, mut names, mut controls) = unsafe {
-            (
-                zeroed::<[libc::mmsghdr; MESSAGES_MAX]>(),
-                zeroed::<[sockaddr_in6; MESSAGES_MAX]>(),
-                zeroed::<[[u64; CONTROL_WORDS]; MESSAGES_MAX]>(),
-            )
-        };
-        for (place, message) in messages.iter().enumerate().take(count) {
-            let parts = &parts[message.first..message.first + message.count];
-            let length;
-            (names[place], length) = encode(message.to);
-            let header = &mut headers[place].msg_hdr;
-            header.msg_name = (&raw mut names[place]).cast();
-            header.msg_namelen = length;
-            // `IoSlice` is an `iovec` by its documentation, and the kernel does not write to these.
-            header.msg_iov = parts.as_ptr().cast_mut().cast();
-            header.msg_iovlen = parts.len();
-            if message.segment_bytes != 0 {
-                header.msg_control = controls[place].as_mut_ptr().cast();
-                // SAFETY: pure arithmetic; then the first control header of a message whose control buffer is
-                // set and has room for it and its two bytes of data.
-                unsafe {
-                    header.msg_controllen = libc::CMSG_SPACE(2) as usize;
-                    let control = libc::CMSG_FIRSTHDR(header);
-                    (*control).cmsg_level = SOL_UDP;
-                    (*control).cmsg_type = libc::UDP_SEGMENT;
-                    (*control).cmsg_len = libc::CMSG_LEN(2) as usize;
-                    libc::CMSG_DATA(control)
-                        .cast::<u16>()
-                        .write_unaligned(message.segment_bytes);
-                }
-            }
-        }
-        // SAFETY: `count` headers are filled in, and all they point to lives until the call returns.
-        let sent = checked(unsafe {
-            libc::sendmmsg(
-                self.as_raw_fd(),
-                headers.as_mut_ptr(),
-                count as u32,
-                libc::MSG_NOSIGNAL,
-            )
-        })?;
-        Ok(sent as usize)
-    }
-
     /// What came back for datagrams sent earlier; `None` when there is no more.
     pub(super) fn take_error(&self) -> Option<Returned> {
         // SAFETY: all zeroes is valid for these structures of numbers and pointers.
@@ -318,8 +252,6 @@ impl Socket {
     }
 }
 
-/// Words of a control buffer for one `UDP_SEGMENT`.
-const CONTROL_WORDS: usize = 4;
 /// The number of an interface.
 pub(super) fn interface(name: &str) -> io::Result<u32> {
     let name =
@@ -383,7 +315,6 @@ mod tests {
         right.set(RECEIVE_OFFLOAD, 1).unwrap();
         let to = right.local().unwrap();
         let bodies: Vec<Vec<u8>> = (0..7u8).map(|number| vec![number; 100]).collect();
-        let parts: Vec<IoSlice<'_>> = bodies.iter().map(|body| IoSlice::new(body)).collect();
         let messages = [
             Message {
                 to,
@@ -404,7 +335,7 @@ mod tests {
                 segment_bytes: 0,
             },
         ];
-        assert_eq!(left.send(&messages, &parts).unwrap(), 3);
+        assert_eq!(left.send(&messages, |part| &bodies[part]).unwrap(), 3);
         let mut arrivals = Arrivals::new();
         let mut taken = Vec::new();
         while taken.len() < 700 {
@@ -439,7 +370,7 @@ mod tests {
             count: 1,
             segment_bytes: 0,
         };
-        socket.send(&[message], &[IoSlice::new(b"hello")]).unwrap();
+        socket.send(&[message], |_| b"hello").unwrap();
         let returned = socket.take_error().unwrap();
         assert_eq!(returned.errno, libc::ECONNREFUSED);
         assert_eq!(returned.to, Some(closed));

@@ -1,6 +1,6 @@
 //! What arrives at a socket: many messages by one call, each of them one datagram or several joined.
 
-use core::mem::{size_of, zeroed};
+use core::mem::{MaybeUninit, size_of, zeroed};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -34,6 +34,9 @@ const ARRIVAL_CONTROL_WORDS: usize = 16;
 /// Buffers for what arrives by one call, and what is known of it.
 pub(in crate::transport) struct Arrivals {
     memory: Vec<u8>,
+    /// What the kernel writes beside the bytes. Kept between calls, so that a call does not clear what it will not use.
+    names: Vec<sockaddr_in6>,
+    controls: Vec<[u64; ARRIVAL_CONTROL_WORDS]>,
     arrivals: Vec<Arrival>,
 }
 
@@ -50,6 +53,9 @@ impl Arrivals {
     pub(in crate::transport) fn new() -> Self {
         Self {
             memory: vec![0; RECEIVE_MESSAGES_MAX * RECEIVE_BYTES],
+            // SAFETY: all zeroes is a socket address of family 0.
+            names: vec![unsafe { zeroed() }; RECEIVE_MESSAGES_MAX],
+            controls: vec![[0; ARRIVAL_CONTROL_WORDS]; RECEIVE_MESSAGES_MAX],
             arrivals: Vec::with_capacity(RECEIVE_MESSAGES_MAX),
         }
     }
@@ -57,39 +63,40 @@ impl Arrivals {
     /// Takes what has arrived at the socket, without waiting; how many messages.
     pub(in crate::transport) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
         self.arrivals.clear();
-        // SAFETY: all zeroes is valid for these structures of numbers and pointers.
-        let (mut headers, mut names, mut controls, mut vectors) = unsafe {
-            (
-                zeroed::<[libc::mmsghdr; RECEIVE_MESSAGES_MAX]>(),
-                zeroed::<[sockaddr_in6; RECEIVE_MESSAGES_MAX]>(),
-                zeroed::<[[u64; ARRIVAL_CONTROL_WORDS]; RECEIVE_MESSAGES_MAX]>(),
-                zeroed::<[libc::iovec; RECEIVE_MESSAGES_MAX]>(),
-            )
-        };
-        for (place, buffer) in self.memory.chunks_exact_mut(RECEIVE_BYTES).enumerate() {
-            vectors[place] = libc::iovec {
+        let mut vectors = [const { MaybeUninit::uninit() }; RECEIVE_MESSAGES_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECEIVE_MESSAGES_MAX];
+        let buffers = self.memory.chunks_exact_mut(RECEIVE_BYTES);
+        let beside = self.names.iter_mut().zip(&mut self.controls);
+        for (place, (buffer, (name, control))) in buffers.zip(beside).enumerate() {
+            // SAFETY: all zeroes is valid for this structure of numbers and pointers.
+            let mut header: libc::msghdr = unsafe { zeroed() };
+            header.msg_name = (&raw mut *name).cast();
+            header.msg_namelen = size_of::<sockaddr_in6>() as socklen_t;
+            header.msg_iov = vectors[place].write(libc::iovec {
                 iov_base: buffer.as_mut_ptr().cast(),
                 iov_len: RECEIVE_BYTES,
-            };
-            let header = &mut headers[place].msg_hdr;
-            header.msg_name = (&raw mut names[place]).cast();
-            header.msg_namelen = size_of::<sockaddr_in6>() as socklen_t;
-            header.msg_iov = &raw mut vectors[place];
+            });
             header.msg_iovlen = 1;
-            header.msg_control = controls[place].as_mut_ptr().cast();
+            header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of::<[u64; ARRIVAL_CONTROL_WORDS]>();
+            headers[place].write(libc::mmsghdr {
+                msg_hdr: header,
+                msg_len: 0,
+            });
         }
-        // SAFETY: every header points to buffers of the said lengths that live until the call returns.
+        // SAFETY: every header is written and points to buffers of the said lengths that live until the call returns.
         let count = checked(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
-                headers.as_mut_ptr(),
+                headers.as_mut_ptr().cast(),
                 RECEIVE_MESSAGES_MAX as u32,
                 libc::MSG_DONTWAIT,
                 core::ptr::null_mut(),
             )
         })? as usize;
-        for (header, name) in headers.iter().zip(&names).take(count) {
+        for (header, name) in headers.iter().zip(&self.names).take(count) {
+            // SAFETY: all headers were written above.
+            let header = unsafe { header.assume_init_ref() };
             let mut arrival = Arrival {
                 // An address of no known family names nobody.
                 from: decode(name).unwrap_or(SocketAddr::from(([0; 4], 0))),
