@@ -281,9 +281,9 @@ impl<T: Zeroed> Region<T> {
     }
 }
 
-/// Asks the processor to bring the cache line at `pointer` closer.
+/// Asks the processor to bring the cache line at `pointer` closer. Reads nothing, whatever the pointer is.
 #[inline(always)]
-fn prefetch<T>(pointer: *const T) {
+pub fn prefetch<T>(pointer: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: prefetching any address is allowed; it never faults.
     unsafe {

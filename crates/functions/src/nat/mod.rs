@@ -366,6 +366,12 @@ impl NetworkFunction for Nat {
                 forgets.left(session, &returns);
             }
         });
+        let (lines, counted) = (ports.returns(), census.clone());
+        sessions.on_approach(move |session: &Session| {
+            let outside = session.outside();
+            lines.approach(&outside);
+            counted.approach(&outside);
+        });
         // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
         let holds = ports.returns();
         sessions.on_adopt_used(move |session: &Session, used| {

@@ -80,8 +80,9 @@ impl Nat {
         is_first: bool,
     ) -> Result<Verdict, Late> {
         let (inside, remote) = (flow.source(), flow.destination());
-        // What the binding is found by; it comes while the packet is judged.
+        // What the binding is found by, and a port of its own; it comes while the packet is judged.
         ask.sessions.approach_group(BY_INSIDE, &inside);
+        self.approach_port(&ask, inside);
         if !self.is_inside_host(inside.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }

@@ -16,6 +16,8 @@ const PROTOCOLS: [Protocol; 3] = [Protocol::TCP, Protocol::UDP, Protocol::ICMP];
 #[derive(Clone, Debug)]
 pub struct OutsidePorts {
     addresses: Vec<Ipv4Addr>,
+    /// The same in order, each with where it stands in the list.
+    in_order: Vec<(Ipv4Addr, u32)>,
     first_port: u16,
     items: u32,
     /// For each shelf the forwarded ports within the range, in order.
@@ -48,8 +50,13 @@ impl OutsidePorts {
             .collect();
         let left_out = forwarded.iter().map(Vec::len).max().unwrap_or(0);
         let range = usize::from(last_port.saturating_sub(first_port)) + 1;
+        let mut in_order: Vec<_> = (config.outside_addresses.iter().copied())
+            .zip(0..)
+            .collect();
+        in_order.sort_unstable();
         Self {
             addresses: config.outside_addresses.clone(),
+            in_order,
             first_port,
             items: range.saturating_sub(left_out) as u32,
             forwarded,
@@ -76,8 +83,18 @@ impl OutsidePorts {
 
     /// Where an address stands in the list.
     pub(super) fn place_of_address(&self, address: Ipv4Addr) -> Option<u32> {
-        let place = self.addresses.iter().position(|known| *known == address);
-        place.map(|place| place as u32)
+        let (first, _) = *self.in_order.first()?;
+        // Mostly they follow upon each other without a gap.
+        let guess = address.to_bits().checked_sub(first.to_bits())? as usize;
+        if let Some(&(known, place)) = self.in_order.get(guess)
+            && known == address
+        {
+            return Some(place);
+        }
+        let found = self
+            .in_order
+            .binary_search_by_key(&address, |known| known.0);
+        found.ok().map(|found| self.in_order[found].1)
     }
 
     /// The shelf of an address (by its place in the list) and a protocol.
@@ -124,14 +141,47 @@ impl Space for OutsidePorts {
         )
     }
     fn place(&self, item: &Endpoint) -> Option<(u32, u32)> {
-        let address = self
-            .addresses
-            .iter()
-            .position(|address| *address == item.address)?;
+        let address = self.place_of_address(item.address)?;
         let protocol = PROTOCOLS
             .iter()
             .position(|protocol| *protocol == item.protocol)?;
-        let shelf = (address * PROTOCOLS.len() + protocol) as u32;
+        let shelf = address * PROTOCOLS.len() as u32 + protocol as u32;
         Some((shelf, self.place_of(shelf, item.port)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_forwarding::Interface;
+    use asterism_function::{MacAddress, PortNumber};
+
+    /// Addresses of which some follow upon each other and some do not, and none stands where its number would put it.
+    #[test]
+    fn an_address_is_found_wherever_it_stands_in_the_list() {
+        let last = |address: u8| Ipv4Addr::new(203, 0, 113, address);
+        let listed = [9, 1, 2, 3, 200, 4].map(last);
+        let interface = |port, address| {
+            Interface::new(
+                PortNumber(port),
+                address,
+                24,
+                MacAddress([2, 0, 0, 0, 0, 1]),
+            )
+        };
+        let (inside, outside) = (
+            interface(0, Ipv4Addr::new(10, 0, 0, 1)),
+            interface(1, last(254)),
+        );
+        let ports = OutsidePorts::new(&NatConfig::new(inside, outside, listed.to_vec()));
+        for (place, address) in (0..).zip(listed) {
+            assert_eq!(ports.place_of_address(address), Some(place), "{address}");
+            let item = Endpoint::new(address, 5_000, Protocol::UDP);
+            let (shelf, at) = ports.place(&item).unwrap();
+            assert_eq!(ports.item(shelf, at), item);
+        }
+        for strange in [0, 5, 8, 10, 199, 201, 255].map(last) {
+            assert_eq!(ports.place_of_address(strange), None, "{strange}");
+        }
     }
 }

@@ -83,6 +83,22 @@ impl Nat {
         (pool, ask.choose(subscriber.into(), pool.len() as u32))
     }
 
+    /// Asks for what granting the port of its own number to an inside endpoint reads, and its neighbours, of which one is likely
+    /// granted where that one is not. Blocks have few ports, which lie together.
+    pub(super) fn approach_port(&self, ask: &Ask<'_, NatState>, inside: Endpoint) {
+        let (pool, paired) = self.paired(ask, inside);
+        let Some(&address) = pool.get(paired as usize) else {
+            return;
+        };
+        let space = ask.ports.space();
+        let shelf = space.shelf(address, inside.protocol);
+        let wish = space.wish(shelf, inside.port);
+        ask.ports.approach(shelf, wish);
+        if let Some(census) = space.census() {
+            census.approach_number(shelf * space.items() + wish);
+        }
+    }
+
     /// Why the subscriber of an inside endpoint may open no session, if so; one that `is_bound` needs no further port.
     pub(super) fn refuses(
         &self,

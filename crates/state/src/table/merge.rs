@@ -6,7 +6,7 @@
 //! had forgotten the entry before it was written again.
 
 use super::lanes::Hashes;
-use super::record::{LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, USED};
+use super::record::{Header, LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, Record, USED};
 use super::{Row, Table, Value};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
@@ -90,34 +90,38 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     fn adopt(&mut self, copy: Copied<R, V>, hashes: &Hashes) -> Option<u32> {
-        let Some(number) = self.allocate(copy.row, copy.value) else {
+        let live = !copy.removed && copy.seen > copy.expired;
+        let mut header = Header {
+            touch_due: self.touch_due(&copy.value, copy.seen),
+            seen: copy.seen,
+            toucher: copy.toucher.0,
+            expired: copy.expired,
+            generation: copy.generation,
+            flags: USED
+                | if live { LIVE | LIVED } else { 0 }
+                | if copy.removed { REMOVED } else { 0 }
+                | if copy.own { OWN_TOUCH } else { 0 }
+                | if copy.earlier { OWN_SHARE } else { 0 },
+            ..Header::default()
+        };
+        header.set_stamp(copy.stamp);
+        // Written whole, and not read back: its cache line may be still on its way.
+        let record = Record {
+            header,
+            row: copy.row,
+            value: copy.value,
+        };
+        let Some(number) = self.allocate(record) else {
             self.tally.refused_full += 1;
             return None;
         };
-        let live = !copy.removed && copy.seen > copy.expired;
-        let touch_due = self.touch_due(&copy.value, copy.seen);
-        let header = &mut self.records[number as usize].header;
-        header.touch_due = touch_due;
-        header.seen = copy.seen;
-        header.toucher = copy.toucher.0;
-        header.expired = copy.expired;
-        header.generation = copy.generation;
-        header.set_stamp(copy.stamp);
-        header.flags = USED
-            | if live { LIVE | LIVED } else { 0 }
-            | if copy.removed { REMOVED } else { 0 }
-            | if copy.own { OWN_TOUCH } else { 0 };
-        if copy.earlier {
-            header.flags |= OWN_SHARE;
-            self.own += 1;
-        }
+        self.own += u32::from(copy.earlier);
         self.live += u32::from(live);
         if live {
             self.turn(number, true);
         } else {
             self.links[number as usize].set_death(copy.death);
         }
-        let record = self.records[number as usize];
         self.audit(None, &record);
         self.link(number, copy.row, hashes);
         if live && !copy.own {
@@ -412,6 +416,9 @@ impl<R: Row, V: Value> Table<R, V> {
     pub(crate) fn approach_operation(&self, input: &mut Reader<'_>) {
         if let Ok(row) = R::decode(input) {
             self.approach(&self.hashes(&row));
+            if let Some(call) = &self.on_approach {
+                call(&row);
+            }
         }
     }
 

@@ -33,7 +33,7 @@ use crate::stamp::Stamp;
 use crate::trace::Step;
 use lanes::Hashes;
 pub use record::{At, Row, Value};
-use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record, USED};
+use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record};
 pub(crate) use totals::Total;
 
 /// Most keys (unique and grouping) of a row.
@@ -79,6 +79,8 @@ pub type FoundNearby<R, V> = Result<Option<(At<R, V>, Nearby)>, Late>;
 type OnForget<R> = Box<dyn Fn(&R, bool)>;
 /// Calls for a row that came to live here although this instance did not write it, with when it was used last.
 type OnAdopt<R> = Box<dyn Fn(&R, Tick)>;
+/// Calls for a row of which others' word is about to be applied.
+type OnApproach<R> = Box<dyn Fn(&R)>;
 /// Calls for a row that came to live here, or ended, by whoever's word.
 type OnTurn<R> = Box<dyn Fn(&R, bool)>;
 
@@ -108,6 +110,7 @@ pub struct Table<R: Row, V: Value> {
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
+    on_approach: Option<OnApproach<R>>,
     on_turn: Option<OnTurn<R>>,
     /// What others' repairs remove here, while it is looked for.
     purges: Vec<purge::Purge>,
@@ -200,6 +203,7 @@ impl<R: Row, V: Value> Table<R, V> {
             sweep_next: 0,
             on_forget: None,
             on_adopt: None,
+            on_approach: None,
             on_turn: None,
             purges: Vec::new(),
             turned: None,
@@ -226,6 +230,12 @@ impl<R: Row, V: Value> Table<R, V> {
     /// just now; of one in an image, or that was restored, mostly long ago.
     pub fn on_adopt_used(&mut self, call: impl Fn(&R, Tick) + 'static) {
         self.on_adopt = Some(Box::new(call));
+    }
+
+    /// Registers what is called for a row of which others' word is about to be applied, some groups ahead: it asks for the memory
+    /// that what is called at [`Table::on_adopt`] reads, and does nothing else. The row may be known, and the word may say anything.
+    pub fn on_approach(&mut self, call: impl Fn(&R) + 'static) {
+        self.on_approach = Some(Box::new(call));
     }
 
     /// Registers what is called whenever a row comes to live here, with true, or ends here, with false, by whoever's word: each row
@@ -559,7 +569,8 @@ impl<R: Row, V: Value> Table<R, V> {
         self.reserved.clear();
     }
 
-    fn allocate(&mut self, row: R, value: V) -> Option<u32> {
+    /// Puts a record where there is room for one.
+    fn allocate(&mut self, record: Record<R, V>) -> Option<u32> {
         let number = if self.free != 0 {
             let number = self.free - 1;
             self.free = self.links[number as usize].next[0];
@@ -578,13 +589,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.records.prefetch(next);
         self.links.prefetch(next);
         self.links[number as usize] = Links::default();
-        let record = &mut self.records[number as usize];
-        record.header = record::Header {
-            flags: USED,
-            ..Default::default()
-        };
-        record.row = row;
-        record.value = value;
+        self.records[number as usize] = record;
         self.held += 1;
         Some(number)
     }

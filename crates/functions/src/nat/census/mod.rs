@@ -20,6 +20,7 @@ use core::fmt;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use asterism_function::objects::memory::prefetch;
 use asterism_function::objects::{BLOCK_ITEMS, Context, Returns};
 use asterism_function::{
     BadBytes, Endpoint, Pool, Protocol, Reader, Reason, Space, Tick, Wire, Writer,
@@ -394,6 +395,20 @@ impl Census {
     }
 
     // --- what happens to sessions
+
+    /// Asks for what the opening of a session through an outside endpoint reads; a cache line comes meanwhile.
+    pub(super) fn approach(&self, outside: &Endpoint) {
+        if let Some(number) = self.number(outside) {
+            self.approach_number(number);
+        }
+    }
+
+    /// The same, by the endpoint's number.
+    pub(super) fn approach_number(&self, number: u32) {
+        if let Some(word) = self.counts.borrow().used.get(number as usize / 64) {
+            prefetch(word);
+        }
+    }
 
     /// This instance opened a session.
     pub(super) fn opened(&self, session: &Session, arrived_us: u64) {

@@ -10,6 +10,8 @@
 //! them. So every instance knows of every item whether it is used, not of its own alone: a bit each. All that travels about a
 //! pool is which epoch an instance has in force, once an epoch deals anything.
 
+mod shelves;
+
 use core::cell::{Cell, RefCell};
 use core::fmt::Debug;
 use std::rc::Rc;
@@ -23,6 +25,7 @@ use crate::mutant::{self, Mutant};
 use crate::object::{Absence, Object, ObjectSettings, Part, Since};
 use crate::stamp::{OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
+use shelves::{Begin, Shelves, Standing};
 
 /// Items in a leased block.
 pub const BLOCK_ITEMS: u32 = 64;
@@ -46,6 +49,8 @@ pub trait Space: Debug + 'static {
 #[must_use = "a grant that is not spent returns when the packet ends"]
 pub struct Grant<T> {
     item: T,
+    /// The item's number.
+    number: u32,
     ticket: u8,
 }
 
@@ -70,51 +75,12 @@ struct Shared<S> {
     space: S,
     /// Which share of the blocks is this instance's by place, of how many.
     share: (u32, u32),
-    /// Blocks of a shelf.
-    shelf_blocks: u32,
-    /// A bit for each item that is in use, whoever granted it: a word for each block, shelf by shelf. Places beyond the
-    /// shelf's end are in use for ever.
-    used: RefCell<Vec<u64>>,
-    /// What this instance may do with each block, shelf by shelf.
-    standing: RefCell<Vec<Standing>>,
-    shelves: RefCell<Vec<Shelf>>,
+    shelves: RefCell<Shelves>,
     leases: RefCell<PoolLeases>,
     /// Granted items that are neither spent nor returned, the latest last: those of parked packets, and of the packet being
     /// handled.
     outstanding: RefCell<Vec<u32>>,
-    in_use: Cell<u32>,
-    /// Items of the blocks that stand so.
-    quarantined: Cell<u32>,
-    reclaimed: Cell<u32>,
     refused: Cell<u64>,
-}
-
-/// What an instance may do with a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Another instance's.
-    Foreign,
-    /// The epoch has dealt it to this instance, which may not grant from it yet.
-    Quarantined,
-    /// Its own by place.
-    Own,
-    /// It was another's, and is granted from here.
-    Reclaimed,
-}
-
-impl Standing {
-    fn is_granted_from(self) -> bool {
-        matches!(self, Standing::Own | Standing::Reclaimed)
-    }
-}
-
-/// The blocks of one shelf that this instance grants from.
-#[derive(Debug, Default)]
-struct Shelf {
-    blocks: Vec<u32>,
-    /// Where the last search ended.
-    next: Cell<u32>,
-    free: Cell<u32>,
 }
 
 /// What a pool knows of the epoch's dealing.
@@ -169,31 +135,16 @@ impl<S: Space> Pool<S> {
             space.shelves().checked_mul(space.items()).is_some(),
             "a pool has fewer than 2^32 items"
         );
-        let shelf_blocks = space.items().div_ceil(BLOCK_ITEMS);
-        let blocks = (space.shelves() * shelf_blocks) as usize;
-        let mut used = vec![0; blocks];
-        let rest = space.items() % BLOCK_ITEMS;
-        if rest != 0 {
-            let last = used.iter_mut().skip(shelf_blocks as usize - 1);
-            last.step_by(shelf_blocks as usize)
-                .for_each(|word| *word = u64::MAX << rest);
-        }
-        let shelves = (0..space.shelves()).map(|_| Shelf::default()).collect();
+        let shelves = Shelves::new(space.shelves(), space.items());
         let shared = Shared {
             context,
             object,
             settings,
             space,
             share,
-            shelf_blocks,
-            used: RefCell::new(used),
-            standing: RefCell::new(vec![Standing::Foreign; blocks]),
             shelves: RefCell::new(shelves),
             leases: RefCell::default(),
             outstanding: RefCell::new(Vec::with_capacity(OUTSTANDING_EXPECTED)),
-            in_use: Cell::new(0),
-            quarantined: Cell::new(0),
-            reclaimed: Cell::new(0),
             refused: Cell::new(0),
         };
         shared.deal();
@@ -221,8 +172,16 @@ impl<S: Space> Pool<S> {
         }
         Ok(granted.map(|(number, ticket)| Grant {
             item: shared.space.item(number / items, number % items),
+            number,
             ticket,
         }))
+    }
+
+    /// Asks for what [`Pool::grant`] reads first, where there are other things to do before: a cache line comes meanwhile. Answers
+    /// nothing and is never late.
+    #[inline]
+    pub fn approach(&self, shelf: u32, wish: u32) {
+        self.shared.shelves.borrow().approach(shelf, wish);
     }
 
     /// Whether nobody can have put `item` to use without it being known here: late while the living
@@ -264,7 +223,7 @@ impl<S: Space> Pool<S> {
     /// Whether the item is in use, as far as this instance knows, whoever granted it.
     pub fn is_used(&self, item: &S::Item) -> bool {
         let place = self.shared.space.place(item);
-        place.is_some_and(|(shelf, place)| self.shared.is_used(shelf, place))
+        place.is_some_and(|(shelf, place)| self.shared.shelves.borrow().is_used(shelf, place))
     }
 
     /// The items' space.
@@ -283,17 +242,12 @@ impl<S: Space> Pool<S> {
     /// How much of the leases is used.
     pub fn usage(&self) -> PoolUse {
         let shared = &*self.shared;
-        let free: u32 = shared
-            .shelves
-            .borrow()
-            .iter()
-            .map(|shelf| shelf.free.get())
-            .sum();
+        let shelves = shared.shelves.borrow();
         PoolUse {
-            leased: free + shared.in_use.get(),
-            quarantined: shared.quarantined.get(),
-            reclaimed: shared.reclaimed.get(),
-            in_use: shared.in_use.get(),
+            leased: shelves.free() + shelves.in_use(),
+            quarantined: shelves.quarantined(),
+            reclaimed: shelves.reclaimed(),
+            in_use: shelves.in_use(),
             refused: shared.refused.get(),
         }
     }
@@ -313,6 +267,14 @@ pub struct Returns<S: Space> {
 }
 
 impl<S: Space> Returns<S> {
+    /// Asks for what [`Returns::hold`] and [`Returns::item`] read; a cache line comes meanwhile.
+    #[inline]
+    pub fn approach(&self, item: &S::Item) {
+        if let Some((shelf, place)) = self.shared.space.place(item) {
+            self.shared.shelves.borrow().approach(shelf, place);
+        }
+    }
+
     /// The item is in use: a row has it that this instance did not write now. It is granted to nobody until it returns.
     pub fn hold(&self, item: &S::Item) {
         if let Some((shelf, place)) = self.shared.space.place(item) {
@@ -329,12 +291,6 @@ impl<S: Space> Returns<S> {
 }
 
 impl<S: Space> Shared<S> {
-    /// The word of an item, by its shelf and place, and its bit.
-    fn bit(&self, shelf: u32, place: u32) -> (usize, u64) {
-        let word = shelf * self.shelf_blocks + place / BLOCK_ITEMS;
-        (word as usize, 1 << (place % BLOCK_ITEMS))
-    }
-
     /// Whether blocks were judged since the epoch deals them. A process that has just begun has all of its place's until then, and
     /// others may still grant from those.
     fn knows_its_own(&self) -> bool {
@@ -346,17 +302,7 @@ impl<S: Space> Shared<S> {
     }
 
     fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
-        self.standing.borrow()[self.bit(shelf, place).0].is_granted_from()
-    }
-
-    fn is_used(&self, shelf: u32, place: u32) -> bool {
-        let (word, bit) = self.bit(shelf, place);
-        self.used.borrow()[word] & bit != 0
-    }
-
-    /// Items of a block of a shelf.
-    fn block_items(&self, block: u32) -> u32 {
-        (self.space.items() - block * BLOCK_ITEMS).min(BLOCK_ITEMS)
+        self.shelves.borrow().is_granted_from(shelf, place)
     }
 
     /// Whose a block is by place, and its number among those of that place. Shifted from shelf to shelf, so that a rest does not
@@ -414,80 +360,26 @@ impl<S: Space> Shared<S> {
         }
     }
 
-    /// Looks at every block anew. A look at each, so some milliseconds for a pool of millions of items; only when an epoch or
-    /// the end of a quarantine changes something.
+    /// Looks at every block anew; only when an epoch or the end of a quarantine changes something.
     fn deal(&self) {
         let leases = self.leases.borrow();
-        let mut standing = self.standing.borrow_mut();
-        let (mut shelves, used) = (self.shelves.borrow_mut(), self.used.borrow());
-        let (mut in_use, mut quarantined, mut reclaimed) = (0, 0, 0);
-        for (number, shelf) in (0..).zip(shelves.iter_mut()) {
-            shelf.blocks.clear();
-            let mut free = 0;
-            for block in 0..self.shelf_blocks {
-                let word = (number * self.shelf_blocks + block) as usize;
-                let judged = self.judge(number, block, &leases.open);
-                // Who granted from it and holds it still needs nobody's release, whoever held it before.
-                let keeps = leases.dealt > 0 && standing[word].is_granted_from();
-                if judged != Standing::Quarantined || !keeps {
-                    standing[word] = judged;
-                }
-                match standing[word] {
-                    Standing::Quarantined => quarantined += self.block_items(block),
-                    Standing::Reclaimed => reclaimed += self.block_items(block),
-                    Standing::Own | Standing::Foreign => {}
-                }
-                if standing[word].is_granted_from() {
-                    shelf.blocks.push(block);
-                    free += used[word].count_zeros();
-                    in_use += self.block_items(block) - used[word].count_zeros();
-                }
-            }
-            shelf.free.set(free);
-            shelf.next.set(0);
-        }
-        self.in_use.set(in_use);
-        self.quarantined.set(quarantined);
-        self.reclaimed.set(reclaimed);
+        // Who granted from a block and holds it still needs nobody's release, whoever held it before.
+        let keeps = leases.dealt > 0;
+        let judge = |shelf, block| self.judge(shelf, block, &leases.open);
+        self.shelves.borrow_mut().deal(keeps, judge);
     }
 
     fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
-        let shelves = self.shelves.borrow();
-        let own = shelves.get(shelf as usize)?;
-        let may_grant = self.context.may_lease() && self.knows_its_own();
-        if own.free.get() == 0 || self.settings.logged && !may_grant {
+        let logged = self.settings.logged;
+        if logged && !(self.context.may_lease() && self.knows_its_own()) {
             return None;
         }
-        let mut used = self.used.borrow_mut();
-        let wished = wish < self.space.items()
-            && self.is_granted_from(shelf, wish)
-            && used[self.bit(shelf, wish).0] & self.bit(shelf, wish).1 == 0;
-        let place = if wished {
-            wish
+        let begin = if logged {
+            Begin::AtWish
         } else {
-            // Begin at the wished place within the own block nearest to it: neighbouring wishes stay
-            // neighbours, and outsiders cannot count upwards.
-            let count = own.blocks.len() as u32;
-            let start = if self.settings.logged {
-                let block = u64::from(wish / BLOCK_ITEMS % self.shelf_blocks);
-                (block * u64::from(count) / u64::from(self.shelf_blocks)) as u32
-            } else {
-                own.next.get() % count
-            };
-            let word = |number: u32| shelf * self.shelf_blocks + own.blocks[number as usize];
-            let number = (0..count)
-                .map(|step| (start + step) % count)
-                .find(|&number| used[word(number) as usize] != u64::MAX)?;
-            own.next.set(number);
-            let free = !used[word(number) as usize];
-            let turn = wish % BLOCK_ITEMS;
-            let bit = (free.rotate_right(turn).trailing_zeros() + turn) % BLOCK_ITEMS;
-            own.blocks[number as usize] * BLOCK_ITEMS + bit
+            Begin::WhereLastEnded
         };
-        let (word, bit) = self.bit(shelf, place);
-        used[word] |= bit;
-        own.free.set(own.free.get() - 1);
-        self.in_use.set(self.in_use.get() + 1);
+        let place = self.shelves.borrow_mut().take(shelf, wish, begin)?;
         let number = shelf * self.space.items() + place;
         self.outstanding.borrow_mut().push(number);
         Some(place)
@@ -501,32 +393,15 @@ impl<S: Space> Shared<S> {
     }
 
     fn hold(&self, shelf: u32, place: u32) {
-        let (word, bit) = self.bit(shelf, place);
-        let mut used = self.used.borrow_mut();
-        if used[word] & bit == 0 {
-            used[word] |= bit;
-            if self.standing.borrow()[word].is_granted_from() {
-                let shelf = &self.shelves.borrow()[shelf as usize];
-                shelf.free.set(shelf.free.get() - 1);
-                self.in_use.set(self.in_use.get() + 1);
-            }
-        } else if !self.standing.borrow()[word].is_granted_from() {
+        let is_new = self.shelves.borrow_mut().hold(shelf, place);
+        if !is_new && !self.is_granted_from(shelf, place) {
             // Whoever has the block now has put to use what was granted here before and never spent.
             self.settle(shelf * self.space.items() + place);
         }
     }
 
     fn put(&self, shelf: u32, place: u32) {
-        let (word, bit) = self.bit(shelf, place);
-        let mut used = self.used.borrow_mut();
-        if used[word] & bit != 0 {
-            used[word] &= !bit;
-            if self.standing.borrow()[word].is_granted_from() {
-                let shelf = &self.shelves.borrow()[shelf as usize];
-                shelf.free.set(shelf.free.get() + 1);
-                self.in_use.set(self.in_use.get() - 1);
-            }
-        }
+        self.shelves.borrow_mut().put(shelf, place);
     }
 
     /// Does what a change of leases needs: deals anew, and puts on record which epoch is in force. Between packets.
@@ -616,9 +491,7 @@ impl<S: Space> PoolAct<'_, S> {
     pub fn take(&mut self, grant: Grant<S::Item>) -> S::Item {
         let shared = &self.0.shared;
         shared.context.spend(grant.ticket);
-        if let Some((shelf, place)) = shared.space.place(&grant.item) {
-            shared.settle(shelf * shared.space.items() + place);
-        }
+        shared.settle(grant.number);
         grant.item
     }
 }
@@ -689,6 +562,6 @@ impl<S: Space> Object for Pool<S> {
         }
     }
     fn entries(&self) -> usize {
-        self.shared.in_use.get() as usize
+        self.shared.shelves.borrow().in_use() as usize
     }
 }

@@ -1,0 +1,295 @@
+//! Which items of a pool are in use, and what this instance may do with each block of them.
+//!
+//! Plain data. What is known of a block lies together, so that a grant costs one cache line of it, and holding or returning an
+//! item another.
+
+use super::BLOCK_ITEMS;
+use crate::memory::prefetch;
+
+/// What an instance may do with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Another instance's.
+    Foreign,
+    /// The epoch has dealt it to this instance, which may not grant from it yet.
+    Quarantined,
+    /// Its own by place.
+    Own,
+    /// It was another's, and is granted from here.
+    Reclaimed,
+}
+
+impl Standing {
+    pub(super) fn is_granted_from(self) -> bool {
+        matches!(self, Standing::Own | Standing::Reclaimed)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// A bit for each item that is in use, whoever granted it. Places beyond the shelf's end are in use for ever.
+    used: u64,
+    standing: Standing,
+}
+
+impl Block {
+    fn has_free(&self) -> bool {
+        self.standing.is_granted_from() && self.used != u64::MAX
+    }
+}
+
+/// What is known of a shelf beside its blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shelf {
+    /// Items that this instance may grant.
+    free: u32,
+    /// The block where the last search ended.
+    next: u32,
+}
+
+/// Where a search for a free item begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// At the block of the wished item: neighbouring wishes stay neighbours, and outsiders cannot count upwards.
+    AtWish,
+    /// Where the last one ended.
+    WhereLastEnded,
+}
+
+/// All items of a pool.
+#[derive(Debug)]
+pub(super) struct Shelves {
+    /// Items of a shelf.
+    items: u32,
+    /// Blocks of a shelf.
+    shelf_blocks: u32,
+    /// Shelf by shelf.
+    blocks: Vec<Block>,
+    shelves: Vec<Shelf>,
+    in_use: u32,
+    /// Items of the blocks that stand so.
+    quarantined: u32,
+    reclaimed: u32,
+}
+
+impl Shelves {
+    /// Nothing is used, and nothing is this instance's.
+    pub(super) fn new(shelves: u32, items: u32) -> Self {
+        let shelf_blocks = items.div_ceil(BLOCK_ITEMS);
+        let nothing = Block {
+            used: 0,
+            standing: Standing::Foreign,
+        };
+        let mut blocks = vec![nothing; (shelves * shelf_blocks) as usize];
+        let rest = items % BLOCK_ITEMS;
+        if rest != 0 {
+            let last = blocks.iter_mut().skip(shelf_blocks as usize - 1);
+            last.step_by(shelf_blocks as usize)
+                .for_each(|block| block.used = u64::MAX << rest);
+        }
+        Self {
+            items,
+            shelf_blocks,
+            blocks,
+            shelves: vec![Shelf::default(); shelves as usize],
+            in_use: 0,
+            quarantined: 0,
+            reclaimed: 0,
+        }
+    }
+
+    pub(super) fn in_use(&self) -> u32 {
+        self.in_use
+    }
+    pub(super) fn quarantined(&self) -> u32 {
+        self.quarantined
+    }
+    pub(super) fn reclaimed(&self) -> u32 {
+        self.reclaimed
+    }
+    /// Items that may be granted.
+    pub(super) fn free(&self) -> u32 {
+        self.shelves.iter().map(|shelf| shelf.free).sum()
+    }
+    pub(super) fn has_free(&self, shelf: u32) -> bool {
+        let shelf = self.shelves.get(shelf as usize);
+        shelf.is_some_and(|shelf| shelf.free > 0)
+    }
+
+    /// The block of an item, by its shelf and place, and its bit.
+    fn bit(&self, shelf: u32, place: u32) -> (usize, u64) {
+        let block = shelf * self.shelf_blocks + place / BLOCK_ITEMS;
+        (block as usize, 1 << (place % BLOCK_ITEMS))
+    }
+
+    pub(super) fn is_granted_from(&self, shelf: u32, place: u32) -> bool {
+        let block = self.blocks[self.bit(shelf, place).0];
+        block.standing.is_granted_from()
+    }
+
+    pub(super) fn is_used(&self, shelf: u32, place: u32) -> bool {
+        let (block, bit) = self.bit(shelf, place);
+        self.blocks[block].used & bit != 0
+    }
+
+    /// Asks for what a look at an item reads.
+    #[inline]
+    pub(super) fn approach(&self, shelf: u32, place: u32) {
+        if let Some(block) = self.blocks.get(self.bit(shelf, place).0) {
+            prefetch(block);
+        }
+    }
+
+    /// Items of a block of a shelf.
+    fn block_items(&self, block: u32) -> u32 {
+        (self.items - block * BLOCK_ITEMS).min(BLOCK_ITEMS)
+    }
+
+    /// Looks at every block anew: `judge` says how each one stands, by shelf and number. What is granted from and `keeps` so stays
+    /// that while it is only quarantined. A look at each, so some milliseconds for a pool of millions of items.
+    pub(super) fn deal(&mut self, keeps: bool, judge: impl Fn(u32, u32) -> Standing) {
+        (self.in_use, self.quarantined, self.reclaimed) = (0, 0, 0);
+        for number in 0..self.shelves.len() as u32 {
+            let mut free = 0;
+            for block in 0..self.shelf_blocks {
+                let items = self.block_items(block);
+                let known = &mut self.blocks[(number * self.shelf_blocks + block) as usize];
+                let judged = judge(number, block);
+                if judged != Standing::Quarantined || !(keeps && known.standing.is_granted_from()) {
+                    known.standing = judged;
+                }
+                match known.standing {
+                    Standing::Quarantined => self.quarantined += items,
+                    Standing::Reclaimed => self.reclaimed += items,
+                    Standing::Own | Standing::Foreign => {}
+                }
+                if known.standing.is_granted_from() {
+                    free += known.used.count_zeros();
+                    self.in_use += items - known.used.count_zeros();
+                }
+            }
+            self.shelves[number as usize] = Shelf { free, next: 0 };
+        }
+    }
+
+    /// Takes a free item of a shelf that may be granted, the one at `wish` if it is one.
+    pub(super) fn take(&mut self, shelf: u32, wish: u32, begin: Begin) -> Option<u32> {
+        if !self.has_free(shelf) {
+            return None;
+        }
+        let wished =
+            wish < self.items && self.is_granted_from(shelf, wish) && !self.is_used(shelf, wish);
+        let place = if wished {
+            wish
+        } else {
+            let first = match begin {
+                Begin::AtWish => wish / BLOCK_ITEMS % self.shelf_blocks,
+                Begin::WhereLastEnded => self.shelves[shelf as usize].next,
+            };
+            let block = |number: u32| &self.blocks[(shelf * self.shelf_blocks + number) as usize];
+            let mut numbers = (first..self.shelf_blocks).chain(0..first);
+            let number = numbers.find(|&number| block(number).has_free())?;
+            self.shelves[shelf as usize].next = number;
+            let free = !block(number).used;
+            let turn = wish % BLOCK_ITEMS;
+            let bit = (free.rotate_right(turn).trailing_zeros() + turn) % BLOCK_ITEMS;
+            number * BLOCK_ITEMS + bit
+        };
+        let (block, bit) = self.bit(shelf, place);
+        self.blocks[block].used |= bit;
+        self.count_used(shelf);
+        Some(place)
+    }
+
+    fn count_used(&mut self, shelf: u32) {
+        self.shelves[shelf as usize].free -= 1;
+        self.in_use += 1;
+    }
+
+    /// An item is in use; false if it was already.
+    pub(super) fn hold(&mut self, shelf: u32, place: u32) -> bool {
+        let (block, bit) = self.bit(shelf, place);
+        let block = &mut self.blocks[block];
+        let is_new = block.used & bit == 0;
+        block.used |= bit;
+        if is_new && block.standing.is_granted_from() {
+            self.count_used(shelf);
+        }
+        is_new
+    }
+
+    /// An item is in use no more.
+    pub(super) fn put(&mut self, shelf: u32, place: u32) {
+        let (block, bit) = self.bit(shelf, place);
+        let block = &mut self.blocks[block];
+        let was_used = block.used & bit != 0;
+        block.used &= !bit;
+        if was_used && block.standing.is_granted_from() {
+            self.shelves[shelf as usize].free += 1;
+            self.in_use -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two shelves of 200 items, of which this instance has every other block.
+    fn every_other() -> Shelves {
+        let mut shelves = Shelves::new(2, 200);
+        shelves.deal(false, |shelf, block| match (shelf + block) % 2 {
+            0 => Standing::Own,
+            _ => Standing::Foreign,
+        });
+        shelves
+    }
+
+    #[test]
+    fn what_is_wished_is_granted_once_and_else_what_lies_next_to_it() {
+        let mut shelves = every_other();
+        assert_eq!(shelves.take(0, 130, Begin::AtWish), Some(130));
+        assert_eq!(shelves.take(0, 130, Begin::AtWish), Some(131));
+        // Of a foreign block: the next own one, at the same place of it.
+        assert_eq!(shelves.take(0, 70, Begin::AtWish), Some(134));
+        // Behind the last own block comes the first.
+        assert_eq!(shelves.take(0, 199, Begin::AtWish), Some(7));
+        assert_eq!(shelves.in_use(), 4);
+    }
+
+    #[test]
+    fn every_item_is_granted_once_and_then_none() {
+        let mut shelves = every_other();
+        let mut granted = std::collections::BTreeSet::new();
+        while let Some(place) = shelves.take(1, 3, Begin::WhereLastEnded) {
+            assert!(shelves.is_granted_from(1, place), "{place}");
+            assert!(place < 200 && granted.insert(place), "{place}");
+        }
+        // Blocks 1 and 3, the second of which is cut short.
+        assert_eq!(granted.len(), 64 + 8);
+        assert_eq!(shelves.in_use(), 72);
+        assert!(!shelves.has_free(1) && shelves.has_free(0));
+        shelves.put(1, 70);
+        shelves.put(1, 70);
+        assert_eq!(shelves.free(), 64 + 64 + 1);
+        assert_eq!(shelves.take(1, 0, Begin::AtWish), Some(70));
+    }
+
+    #[test]
+    fn what_others_use_is_held_and_counts_where_it_comes_to_be_granted_from() {
+        let mut shelves = every_other();
+        assert!(shelves.hold(0, 64) && !shelves.hold(0, 64));
+        assert_eq!(shelves.in_use(), 0, "it is another's");
+        shelves.deal(true, |_, block| match block {
+            0 => Standing::Quarantined,
+            1 => Standing::Reclaimed,
+            _ => Standing::Foreign,
+        });
+        assert_eq!(shelves.in_use(), 1);
+        assert_eq!(shelves.reclaimed(), 2 * 64);
+        // Block 0 of the first shelf is granted from as before; that of the second never was.
+        assert_eq!(shelves.quarantined(), 64);
+        assert!(shelves.is_granted_from(0, 0) && !shelves.is_granted_from(1, 0));
+        assert_eq!(shelves.take(0, 64, Begin::AtWish), Some(65));
+    }
+}
