@@ -29,7 +29,7 @@ use std::sync::Arc;
 use asterism_function::chain::Place;
 use asterism_function::{
     Call, EMITTED_FRAMES_MANY, Emissions, Late, Layout, NetworkFunction, Packet, PortNumber,
-    Reason, Verdict, call,
+    Reason, Verdict, approach, call,
 };
 use asterism_placement::{MemberId, Time};
 use asterism_state::{
@@ -336,13 +336,12 @@ impl<F: NetworkFunction> Instance<F> {
         let is_sample = self.recency.takes_burst();
         let frames = burst.as_mut_slice();
         self.prefetch_frames(frames);
-        let (mut number, mut ahead) = (0, 0..0);
-        for some in frames.chunks_mut(PREFETCHED_TOGETHER) {
-            let begin = number;
-            for frame in some {
+        let mut ahead = 0..0;
+        for begin in (0..frames.len()).step_by(PREFETCHED_TOGETHER) {
+            let some = begin..frames.len().min(begin + PREFETCHED_TOGETHER);
+            for number in some.clone() {
                 let at = number % BURST;
-                number += 1;
-                let bytes = self.pool.bytes_mut(frame);
+                let bytes = self.pool.bytes_mut(&mut frames[number]);
                 let Some(packet) = Packet::parse_plain(bytes) else {
                     continue;
                 };
@@ -361,10 +360,35 @@ impl<F: NetworkFunction> Instance<F> {
                 }
             }
             self.prefetch_records(ahead);
-            ahead = begin..number;
+            self.approach_strangers(port, frames, parsed);
+            ahead = some;
         }
         self.prefetch_records(ahead);
+        self.approach_strangers(port, frames, parsed);
         self.context.answer();
+    }
+
+    /// Has the function ask for what the packets will touch whose read will likely find nothing.
+    #[inline(always)]
+    fn approach_strangers(&mut self, port: PortNumber, frames: &mut [Frame], parsed: &[Layout]) {
+        let mut strangers = self.context.foresight().take_strangers();
+        while strangers != 0 {
+            let number = strangers.trailing_zeros() as usize % BURST;
+            strangers &= strangers - 1;
+            let bytes = self.pool.bytes_mut(&mut frames[number]);
+            let Some(packet) = Packet::plain_with_layout(bytes, parsed[number]) else {
+                continue;
+            };
+            // What it notes is noted of a packet that was looked at.
+            self.context.foresight().turn_to(number);
+            let given = Call {
+                state: &mut self.state,
+                context: &self.context,
+                emissions: &mut self.emissions,
+                port,
+            };
+            approach(&**self.function, packet, given);
+        }
     }
 
     #[inline(always)]

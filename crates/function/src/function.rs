@@ -48,6 +48,14 @@ pub trait NetworkFunction: 'static {
     /// called again with the same packet, `now` and `random`. After [`Ask::act`] nothing returns `Err`.
     fn packet(&self, ask: Ask<'_, Self::State>) -> Result<Verdict, Late>;
 
+    /// Asks for the memory that a packet will touch whose first read is likely to find nothing: the first one of a flow. Called some
+    /// packets ahead, in bursts whose reads are asked for ahead; nothing that it finds out is kept. Reads answer nothing there, but
+    /// what they would look at first comes, as with `approach` of the objects. Functions whose first packets read no more than
+    /// others leave it out.
+    fn approach(&self, ask: &Ask<'_, Self::State>) {
+        let _ = ask;
+    }
+
     /// Takes up a state that another function of this type worked on, whose shape is the same: renews what of the function
     /// stands in it. Between two bursts, when a host reloads its configuration; may allocate. Functions keep nothing of
     /// themselves in their state; a [`Chain`](crate::chain::Chain) keeps its stages' functions there.
@@ -151,6 +159,16 @@ pub fn call<'a, F: NetworkFunction>(
     call: Call<'a, F::State>,
 ) -> Result<Verdict, Late> {
     function.packet(Ask::new(packet, call))
+}
+
+/// Has a function ask for what a first packet will touch. The context is in the pass that only prefetches.
+#[inline(always)]
+pub fn approach<'a, F: NetworkFunction>(
+    function: &F,
+    packet: Packet<'a>,
+    call: Call<'a, F::State>,
+) {
+    function.approach(&Ask::new(packet, call));
 }
 
 /// Refuses the `Err` of a function that acted.

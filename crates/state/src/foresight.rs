@@ -52,7 +52,11 @@ pub struct Foresight {
     reads: Cell<u64>,
     /// Of the packet that is handled.
     now: Cell<Foreseen>,
+    /// A bit for each packet whose probe will likely find nothing, until it is taken.
+    strangers: Cell<u32>,
 }
+
+const _: () = assert!(BURST_MAX <= u32::BITS as usize);
 
 impl Default for Foresight {
     fn default() -> Self {
@@ -61,6 +65,7 @@ impl Default for Foresight {
             at: Cell::new(0),
             reads: Cell::new(0),
             now: Cell::new(Foreseen::NOTHING),
+            strangers: Cell::new(0),
         }
     }
 }
@@ -95,6 +100,13 @@ impl Foresight {
         Some((packets.start + found, of[found].get().object()))
     }
 
+    /// The packets, a bit for each, whose probes were turned into no record since this was asked last: they will likely find
+    /// nothing.
+    #[inline(always)]
+    pub fn take_strangers(&self) -> u32 {
+        self.strangers.take()
+    }
+
     /// Packet `number` of the burst is handled next.
     #[inline(always)]
     pub fn recall(&self, number: usize) {
@@ -126,15 +138,19 @@ impl Foresight {
         };
         let likely = likely(first.lane());
         let record_of = Foreseen::kind(Foreseen::RECORD, first.object(), first.lane());
+        let mut strangers = self.strangers.get();
         for (place, number) in of.iter().zip(packets.clone()) {
             let probe = place.get();
             if (probe.0 ^ first.0) & Foreseen::KIND != 0 {
+                self.strangers.set(strangers);
                 return number;
             }
             let record = likely(probe.0 as u32, probe.0);
             let foreseen = record.map(|record| Foreseen(record_of | u64::from(record)));
             place.set(foreseen.unwrap_or(Foreseen::NOTHING));
+            strangers |= u32::from(record.is_none()) << number;
         }
+        self.strangers.set(strangers);
         packets.end
     }
 
@@ -186,6 +202,8 @@ mod tests {
             runs,
             [(1, 3, 3, vec![0]), (4, 3, 5, vec![1]), (5, 2, 6, vec![1])]
         );
+        assert_eq!(foresight.take_strangers(), 1 << 2, "no record was likely");
+        assert_eq!(foresight.take_strangers(), 0);
         let seen = |number, object, lane| {
             foresight.recall(number);
             foresight.record(object, lane)

@@ -412,6 +412,14 @@ impl NetworkFunction for Nat {
         self.further::<false>(ask)
     }
 
+    fn approach(&self, ask: &Ask<'_, NatState>) {
+        if self.router.side(ask.port()) == Some(Side::Inside)
+            && let Some(flow) = ask.packet().flow4()
+        {
+            self.approach_first(ask, flow.source());
+        }
+    }
+
     fn addresses(&self) -> Vec<Ipv4Addr> {
         self.config.outside_addresses.clone()
     }

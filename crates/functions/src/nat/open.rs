@@ -80,9 +80,8 @@ impl Nat {
         is_first: bool,
     ) -> Result<Verdict, Late> {
         let (inside, remote) = (flow.source(), flow.destination());
-        // What the binding is found by, and a port of its own; it comes while the packet is judged.
-        ask.sessions.approach_group(BY_INSIDE, &inside);
-        self.approach_port(&ask, inside);
+        // It comes while the packet is judged.
+        self.approach_first(&ask, inside);
         if !self.is_inside_host(inside.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }

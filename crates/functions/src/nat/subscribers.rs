@@ -10,6 +10,7 @@ use asterism_function::{Ask, Endpoint, Grant, Late, Reason, Space};
 use super::census::Census;
 use super::config::NatConfig;
 use super::open::ADDRESSES_TRIED_MAX;
+use super::session::BY_INSIDE;
 use super::{Nat, NatState};
 
 /// Grants that are asked for in a block: one that a late packet has had since may lie elsewhere by now.
@@ -83,9 +84,10 @@ impl Nat {
         (pool, ask.choose(subscriber.into(), pool.len() as u32))
     }
 
-    /// Asks for what granting the port of its own number to an inside endpoint reads, and its neighbours, of which one is likely
-    /// granted where that one is not. Blocks have few ports, which lie together.
-    pub(super) fn approach_port(&self, ask: &Ask<'_, NatState>, inside: Endpoint) {
+    /// Asks for what the first packet of an inside endpoint reads: what its binding is found by, and what is known of the port that
+    /// it will likely have, and of its neighbours.
+    pub(super) fn approach_first(&self, ask: &Ask<'_, NatState>, inside: Endpoint) {
+        ask.sessions.approach_group(BY_INSIDE, &inside);
         let (pool, paired) = self.paired(ask, inside);
         let Some(&address) = pool.get(paired as usize) else {
             return;
