@@ -107,17 +107,46 @@ pub fn bytes(bytes: &[u8], seed: u64) -> u64 {
         }
         state = words(left, right, FIRST);
     }
-    for chunk in rest.chunks(8) {
-        let mut padded = [0; 8];
-        padded[..chunk.len()].copy_from_slice(chunk);
-        state = words(u64::from_le_bytes(padded), state, FIRST);
+    let (chunks, tail) = rest.as_chunks::<8>();
+    for chunk in chunks {
+        state = words(u64::from_le_bytes(*chunk), state, FIRST);
+    }
+    if !tail.is_empty() {
+        state = words(padded(tail), state, FIRST);
     }
     word(state, seed)
+}
+
+/// One to seven bytes as the low ones of a word, without a copy of their number, which is a call. They are read from both ends, and may overlap.
+#[inline(always)]
+fn padded(tail: &[u8]) -> u64 {
+    let length = tail.len();
+    let shift = |at: usize| 8 * at as u32;
+    if let (Some(first), Some(last)) = (tail.first_chunk::<4>(), tail.last_chunk::<4>()) {
+        let [first, last] = [first, last].map(|half| u64::from(u32::from_le_bytes(*half)));
+        return first | last << shift(length - 4);
+    }
+    let byte = |at: usize| u64::from(tail[at]) << shift(at);
+    byte(0) | byte(length / 2) | byte(length - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tail_is_what_it_is_with_zeroes_behind_it() {
+        let bytes = [0x81, 0x92, 0xA3, 0xB4, 0xC5, 0xD6, 0xE7];
+        for length in 1..=bytes.len() {
+            let mut word = [0; 8];
+            word[..length].copy_from_slice(&bytes[..length]);
+            assert_eq!(
+                padded(&bytes[..length]),
+                u64::from_le_bytes(word),
+                "{length}"
+            );
+        }
+    }
 
     #[test]
     fn spreads_counters_over_low_bits_and_tags() {

@@ -134,11 +134,13 @@ impl Bucket {
         })
     }
 
-    /// Two buckets without continuation: what stays, and what `moves`. Which of them an entry goes to is not to be guessed
-    /// either.
+    /// Makes two buckets without continuation of what stays and of what `moves`. Which of them an entry goes to is not to be
+    /// guessed either. Written where they stay: a copy made of small parts waits for all of them.
     #[inline]
-    fn divide(&self, moves: impl Fn(u32) -> bool) -> [Self; 2] {
-        let mut halves = [Self::EMPTY; 2];
+    fn divide(&self, mut halves: [&mut Self; 2], moves: impl Fn(u32) -> bool) {
+        for half in &mut halves {
+            **half = Self::EMPTY;
+        }
         let mut used = [0; 2];
         for (tag, slot) in self.held() {
             let half = usize::from(moves(slot));
@@ -147,7 +149,6 @@ impl Bucket {
             halves[half].slots[at] = slot;
             used[half] += 1;
         }
-        halves
     }
 
     /// What `seek` finds in the slots under a hash with this tag.
@@ -251,9 +252,15 @@ impl Index {
     pub(crate) fn find<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
         let tag = tag_of(hash);
         let mut bucket = self.home(hash);
-        let seek = self.seeking(seek);
+        // One entry in a hundred has the same tag by chance, and its record lies where the cache has nothing: what else the slot
+        // keeps of the hash tells most of them apart.
+        let kept = self.packing.pack(hash, 0);
+        let seek = |slot: u32| {
+            let is_like = (slot ^ kept) & !self.packing.number_mask == 0;
+            is_like.then(|| seek(self.packing.number(slot))).flatten()
+        };
         loop {
-            if let Some(found) = bucket.find(tag, &seek) {
+            if let Some(found) = bucket.find(tag, seek) {
                 return Some(found);
             }
             if bucket.next == 0 {
@@ -459,7 +466,8 @@ impl Index {
             let of_record = || hash_of(packing.number(slot)) >> bit & 1 != 0;
             packing.bit(slot, bit).unwrap_or_else(of_record)
         };
-        [self.buckets[old], self.buckets[new]] = chain.divide(moves);
+        let (level, above) = self.buckets.split_at_mut(new);
+        chain.divide([&mut level[old], &mut above[0]], moves);
         // Most have no more.
         while chain.next != 0 {
             let given = chain.next - 1;

@@ -108,12 +108,16 @@ impl<'a> Writer<'a> {
     }
     /// Appends an IPv4 address: one byte if it is a listed one, else five.
     pub fn address(&mut self, address: u32) {
-        match self
-            .addresses
-            .iter()
-            .take(255)
-            .position(|&listed| listed == address)
-        {
+        let listed = &self.addresses[..self.addresses.len().min(255)];
+        // Mostly they follow upon each other without a gap.
+        let guess = listed
+            .first()
+            .map_or(0, |first| address.wrapping_sub(*first) as usize);
+        let place = match listed.get(guess) {
+            Some(&known) if known == address => Some(guess),
+            _ => listed.iter().position(|&known| known == address),
+        };
+        match place {
             Some(place) => self.u8(place as u8),
             None => {
                 self.u8(255);
