@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use libc::{c_int, sockaddr_in6, socklen_t};
 
 use address::{decode, encode};
-pub(super) use receive::{Arrivals, RECEIVE_MESSAGES_MAX};
+pub(super) use receive::Arrivals;
 pub(super) use send::{MESSAGE_BYTES_MAX, MESSAGES_MAX, Message, PARTS_MAX, SEGMENTS_MAX};
 pub(super) use thread::{Bell, pin, sharpen_timers, thread_time, wait};
 
@@ -351,6 +351,34 @@ mod tests {
             arrivals.receive(&right).unwrap_err().kind(),
             io::ErrorKind::WouldBlock
         );
+    }
+
+    #[test]
+    fn room_grows_with_what_arrives() {
+        let bind: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let (left, right) = (Socket::new(bind).unwrap(), Socket::new(bind).unwrap());
+        right.bind(bind).unwrap();
+        let to = right.local().unwrap();
+        let message = |first| Message {
+            to,
+            first,
+            count: 1,
+            segment_bytes: 0,
+        };
+        let messages: Vec<Message> = (0..50).map(message).collect();
+        let bodies: Vec<[u8; 1]> = (0..50).map(|number| [number]).collect();
+        assert_eq!(left.send(&messages, |part| &bodies[part]).unwrap(), 50);
+        let mut arrivals = Arrivals::new();
+        let mut came = Vec::new();
+        let mut taken = Vec::new();
+        while taken.len() < bodies.len() {
+            let count = arrivals.receive(&right).unwrap();
+            came.push((count, arrivals.may_be_more()));
+            taken.extend((0..count).map(|place| arrivals.get(place).unwrap().1.to_vec()));
+        }
+        assert_eq!(came, [(4, true), (32, true), (14, false)]);
+        assert!(taken.iter().zip(&bodies).all(|(taken, body)| taken == body));
+        assert!(arrivals.receive(&right).is_err() && !arrivals.may_be_more());
     }
 
     #[test]

@@ -10,8 +10,9 @@ use libc::{sockaddr_in6, socklen_t};
 use super::address::decode;
 use super::{SOL_UDP, Socket, checked, each_control, word};
 
-/// Messages taken by one call at most.
-pub(in crate::transport) const RECEIVE_MESSAGES_MAX: usize = 32;
+/// Messages taken by one call at most, and offered room for at least.
+const RECEIVE_MESSAGES_MAX: usize = 32;
+const RECEIVE_MESSAGES_LEAST: usize = 4;
 /// Bytes for each of them: with receive offload one message is many datagrams.
 const RECEIVE_BYTES: usize = 1 << 16;
 
@@ -38,6 +39,11 @@ pub(in crate::transport) struct Arrivals {
     names: Vec<sockaddr_in6>,
     controls: Vec<[u64; ARRIVAL_CONTROL_WORDS]>,
     arrivals: Vec<Arrival>,
+    /// Messages that the next call has room for: mostly few come, and preparing room for many takes longer than a system call
+    /// that finds none.
+    offered: usize,
+    /// Whether the last call filled its room.
+    is_filled: bool,
 }
 
 impl core::fmt::Debug for Arrivals {
@@ -57,17 +63,26 @@ impl Arrivals {
             names: vec![unsafe { zeroed() }; RECEIVE_MESSAGES_MAX],
             controls: vec![[0; ARRIVAL_CONTROL_WORDS]; RECEIVE_MESSAGES_MAX],
             arrivals: Vec::with_capacity(RECEIVE_MESSAGES_MAX),
+            offered: RECEIVE_MESSAGES_LEAST,
+            is_filled: false,
         }
+    }
+
+    /// Whether more messages than the last call took may be there.
+    pub(in crate::transport) fn may_be_more(&self) -> bool {
+        self.is_filled
     }
 
     /// Takes what has arrived at the socket, without waiting; how many messages.
     pub(in crate::transport) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
         self.arrivals.clear();
+        let offered = core::mem::replace(&mut self.offered, RECEIVE_MESSAGES_LEAST);
+        self.is_filled = false;
         let mut vectors = [const { MaybeUninit::uninit() }; RECEIVE_MESSAGES_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECEIVE_MESSAGES_MAX];
         let buffers = self.memory.chunks_exact_mut(RECEIVE_BYTES);
         let beside = self.names.iter_mut().zip(&mut self.controls);
-        for (place, (buffer, (name, control))) in buffers.zip(beside).enumerate() {
+        for (place, (buffer, (name, control))) in buffers.zip(beside).enumerate().take(offered) {
             // SAFETY: all zeroes is valid for this structure of numbers and pointers.
             let mut header: libc::msghdr = unsafe { zeroed() };
             header.msg_name = (&raw mut *name).cast();
@@ -84,18 +99,18 @@ impl Arrivals {
                 msg_len: 0,
             });
         }
-        // SAFETY: every header is written and points to buffers of the said lengths that live until the call returns.
+        // SAFETY: every one of these headers is written and points to buffers of the said lengths that live until the call returns.
         let count = checked(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 headers.as_mut_ptr().cast(),
-                RECEIVE_MESSAGES_MAX as u32,
+                offered as u32,
                 libc::MSG_DONTWAIT,
                 core::ptr::null_mut(),
             )
         })? as usize;
         for (header, name) in headers.iter().zip(&self.names).take(count) {
-            // SAFETY: all headers were written above.
+            // SAFETY: the first `offered` headers were written above, and no more of them are filled.
             let header = unsafe { header.assume_init_ref() };
             let mut arrival = Arrival {
                 // An address of no known family names nobody.
@@ -115,6 +130,12 @@ impl Arrivals {
             });
             self.arrivals.push(arrival);
         }
+        self.is_filled = count >= offered;
+        self.offered = if self.is_filled {
+            RECEIVE_MESSAGES_MAX
+        } else {
+            (2 * count).clamp(RECEIVE_MESSAGES_LEAST, RECEIVE_MESSAGES_MAX)
+        };
         Ok(count)
     }
 

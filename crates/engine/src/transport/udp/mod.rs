@@ -227,7 +227,7 @@ impl UdpTransport {
                         for number in 0..count {
                             self.take(place, number, &mut handle);
                         }
-                        if count < kernel::RECEIVE_MESSAGES_MAX {
+                        if !self.arrivals.may_be_more() {
                             break;
                         }
                     }
