@@ -1,6 +1,8 @@
-//! Packets are prefetched while they read more of the tables than a core's cache holds, and not because tables are large.
+//! Packets are prefetched while they read more of the tables than a core's cache holds, and not because tables are large. What first
+//! packets touch is asked for by the function.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use asterism_engine::frame::FramePool;
 use asterism_engine::port::Port;
@@ -13,7 +15,10 @@ use asterism_placement::Time;
 use asterism_state::ObjectSettings;
 
 /// Remembers sources.
-struct Seen;
+#[derive(Default)]
+struct Seen {
+    approached: AtomicU32,
+}
 
 #[state]
 struct SeenState {
@@ -41,9 +46,16 @@ impl NetworkFunction for Seen {
         }
         Ok(Verdict::Drop(Reason::Filtered))
     }
+    fn approach(&self, ask: &Ask<'_, SeenState>) {
+        self.approached.fetch_add(1, Ordering::Relaxed);
+        // Answers nothing, and spoils nothing that is foreseen of others.
+        let source = ask.packet().flow4().map(|flow| flow.source());
+        assert!(source.is_some_and(|source| ask.seen.get(&source).is_err()));
+    }
 }
 
 struct Bench {
+    function: Arc<Seen>,
     instance: Instance<Seen>,
     now: Time,
     random: u64,
@@ -57,8 +69,10 @@ impl Bench {
         let pool = FramePool::new(64).expect("memory for frames");
         let settings = |_: &str| ObjectSettings::LOCAL;
         let ports: Vec<Box<dyn Port>> = Vec::new();
+        let function = Arc::new(Seen::default());
         Self {
-            instance: InstanceParts::alone(7).start(Arc::new(Seen), settings, pool, ports),
+            instance: InstanceParts::alone(7).start(function.clone(), settings, pool, ports),
+            function,
             now: Time::ZERO,
             random: 1,
         }
@@ -107,6 +121,37 @@ impl Bench {
         self.take(drawn.into_iter());
         (self.instance.tally().prefetched - before) as f64 / f64::from(packets)
     }
+}
+
+#[test]
+fn first_packets_are_approached_and_others_are_not() {
+    let mut bench = Bench::new();
+    let approached = |bench: &Bench| bench.function.approached.swap(0, Ordering::Relaxed);
+    bench.take(0..1_000);
+    assert_eq!(approached(&bench), 0, "nothing is prefetched");
+    bench.instance.prefetch_above(1);
+    bench.share(100_000, 1_000);
+    // A known one may be taken for a first one, if its entry lies where the index continues a bucket.
+    let known = approached(&bench);
+    assert!(known < 1_000, "{known} of 100,000");
+    bench.take(1_000..5_000);
+    // A first one may be taken for a known one, if a tag fits by chance.
+    let first = approached(&bench);
+    assert!((3_600..=4_000).contains(&first), "{first} of 4,000");
+    bench.take(0..5_000);
+    let known = approached(&bench);
+    assert!(known < 100, "{known} of 5,000");
+    // Some among many: every eleventh.
+    bench.take((0..4_400).map(|packet| {
+        if packet % 11 == 0 {
+            10_000 + packet
+        } else {
+            packet
+        }
+    }));
+    let first = approached(&bench);
+    assert!((360..=480).contains(&first), "{first} of 400 and some");
+    assert_eq!(bench.instance.state().seen.len(), 5_400);
 }
 
 #[test]

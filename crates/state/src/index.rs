@@ -549,6 +549,28 @@ mod tests {
     }
 
     #[test]
+    fn of_entries_with_one_tag_few_records_are_looked_at() {
+        let hash = |key: u32| crate::hash::word(key.into(), 3);
+        let mut index = Index::new(400_000);
+        for key in 0..10_000 {
+            index.insert(hash(key), key, hash);
+        }
+        let looked = core::cell::Cell::new(0);
+        let mut tags = 0;
+        for absent in 10_000..110_000 {
+            let bucket = index.home(hash(absent));
+            tags += bucket.matching(tag_of(hash(absent))).count_ones();
+            let found = index.find(hash(absent), |_| {
+                looked.set(looked.get() + 1);
+                None::<()>
+            });
+            assert_eq!(found, None);
+        }
+        assert!(tags > 1_000, "{tags} tags fit by chance");
+        assert!(looked.get() * 8 < tags, "{} of {tags}", looked.get());
+    }
+
+    #[test]
     fn what_a_slot_keeps_of_a_hash_is_right() {
         for capacity in [
             0,
