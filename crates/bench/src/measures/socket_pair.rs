@@ -69,13 +69,17 @@ impl<F: NetworkFunction> SocketHost<F> {
         } = self;
         watch.window(|| {
             let now = clock.now();
-            transport.receive(now, |from, datagram| {
+            let came = transport.receive(now, |from, datagram| {
                 // Refusals are counted, and looked at when all is over.
                 let _ = channel.handle(now, from, datagram);
             });
             channel.set_datagram_bytes(transport.datagram_bytes());
             channel.set_padding(transport.is_segmenting());
-            channel.turn(now);
+            if came > 0 {
+                // A host's thread for the state channel turns once in each of its loops, and has handed on what came before
+                // the instance turns. Where nothing came the turn below is that one.
+                channel.turn(now);
+            }
             instance.turn(now);
             while instance.is_behind() {
                 instance.turn(now);
