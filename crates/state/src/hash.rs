@@ -117,7 +117,8 @@ pub fn bytes(bytes: &[u8], seed: u64) -> u64 {
     word(state, seed)
 }
 
-/// One to seven bytes as the low ones of a word, without a copy of their number, which is a call. They are read from both ends, and may overlap.
+/// One to seven bytes as the low ones of a word, read from both ends, which may overlap: a copy of so many bytes as there are is a
+/// call.
 #[inline(always)]
 fn padded(tail: &[u8]) -> u64 {
     let length = tail.len();

@@ -273,12 +273,8 @@ impl Index {
     /// [`Index::find`] in the first bucket alone: what it does not find may be in the others.
     #[inline(always)]
     pub(crate) fn find_nearby<T>(&self, hash: u64, seek: impl Fn(u32) -> Option<T>) -> Option<T> {
-        self.home(hash).find(tag_of(hash), self.seeking(seek))
-    }
-
-    #[inline(always)]
-    fn seeking<T>(&self, seek: impl Fn(u32) -> Option<T>) -> impl Fn(u32) -> Option<T> {
-        move |slot| seek(self.packing.number(slot))
+        let seek = |slot: u32| seek(self.packing.number(slot));
+        self.home(hash).find(tag_of(hash), seek)
     }
 
     /// Adds `record` under `hash`. `hash_of` tells the hash of any record in the index; it is called for

@@ -11,8 +11,9 @@
 //! can take; nobody runs one so. *Told* is a third daemon in a namespace of its own that hears of the same flows and only keeps
 //! statistics: what a daemon needs to hear of flows, and to do nothing about them.
 //!
-//! Ours: two hosts with their sealed state channels on sockets of the loopback, each flow opened by a packet through the NAT;
-//! the packet included; what reading the clock takes that times each turn is taken off, nothing else. Times are on-CPU. What arrived is compared flow by flow.
+//! Ours: two hosts with their sealed state channels on sockets of the loopback, each flow opened by a packet through the NAT,
+//! which is included. What reading the clock takes that times each turn is taken off, *nothing* else. Times are on-CPU. What
+//! arrived is compared flow by flow.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};

@@ -5,8 +5,8 @@
 //! thread with a table of `gpc0` by source address and a `peers` section, fed over the command socket of one; a third
 //! process without peers is fed the same, and what that takes is taken off: reading commands is no part of telling others.
 //! Ours: two hosts with their sealed state channels on sockets of the loopback, one fed with packets by whose source address
-//! a function counts; *nothing* is taken off. Times are on-CPU: of processes as the kernel accounts them, of our hosts by
-//! windows of the one thread that drives both. What arrived is compared key by key.
+//! a function counts; nothing is taken off but what reading the clock takes that times each turn. Times are on-CPU: of processes
+//! as the kernel accounts them, of our hosts by windows of the one thread that drives both. What arrived is compared key by key.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

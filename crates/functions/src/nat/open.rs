@@ -80,7 +80,7 @@ impl Nat {
         is_first: bool,
     ) -> Result<Verdict, Late> {
         let (inside, remote) = (flow.source(), flow.destination());
-        // It comes while the packet is judged.
+        // What is read below comes while the packet is judged, where it was not asked for ahead.
         self.approach_first(&ask, inside);
         if !self.is_inside_host(inside.address) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
