@@ -18,6 +18,7 @@ mod host;
 pub mod notice;
 mod own;
 mod reason;
+pub mod records;
 pub mod testkit;
 
 pub use ask::{Act, AllAnswers, Ask};
@@ -30,9 +31,9 @@ pub use asterism_state as objects;
 pub use asterism_state::{
     Absence, AnyObject, At, BadBytes, BiMap, Bloom, Builder, CountMin, Counter, Counters,
     CountingBloom, EndpointSpace, Flow4Key, Grant, Graph, Grouped, Heavy, HeavyKeys, HeavyPlace,
-    Late, Link, Map, Nearby, Pair, Paired, Pool, Rates, Reader, Register, Row, Set, Single, Space,
-    Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, TokenRates, Tokens, TopK, Vacancy,
-    VacancyFor, Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
+    Late, Link, Map, Nearby, Pair, Paired, Pool, Rates, Reader, Register, Room, Row, Set, Single,
+    Space, Spending, State, Table, Tally, Tick, TokenBucket, TokenRate, TokenRates, Tokens, TopK,
+    Vacancy, VacancyFor, Vector, Window, WindowedCountMin, WindowedCounters, Writer, laws, layout,
 };
 pub use asterism_state_macro::{Key, Value, Wire, state};
 pub use emissions::{EMITTED_FRAMES_MANY, Emissions};

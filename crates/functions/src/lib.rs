@@ -1,7 +1,5 @@
 //! The library of network functions.
 pub mod balancer;
-pub mod blocked;
-pub mod by_hand;
 pub mod cache_digests;
 pub mod events;
 pub mod firewall;
@@ -12,6 +10,7 @@ pub mod mutant;
 pub mod nat;
 pub mod pass_through;
 pub mod port_scan;
-pub mod records;
 pub mod signature;
 pub mod span;
+
+pub use asterism_blocking::{blocked, by_hand};

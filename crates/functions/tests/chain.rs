@@ -3,13 +3,14 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use asterism_blocking::by_hand::Order;
 use asterism_function::chain::{Chain, OnFailure, Stage};
+use asterism_function::records::read_records;
 use asterism_function::testkit::{START_TICK, Testkit, late_everywhere, measured};
 use asterism_function::{
     CONTROL, Endpoint, MacAddress, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags,
     Verdict, build,
 };
-use asterism_functions::by_hand::Order;
 use asterism_functions::firewall::{Firewall, FirewallConfig, FirewallState, read_rules};
 use asterism_functions::monitor::{FlowRecord, Monitor, MonitorConfig};
 use asterism_functions::nat::{
@@ -17,7 +18,6 @@ use asterism_functions::nat::{
 };
 use asterism_functions::pass_through::{Access, PassThrough, PassThroughState};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, PortScanState, Response};
-use asterism_functions::records::read_records;
 use asterism_functions::signature::{
     Carrier, Signature, SignatureConfig, SignatureState, Signatures,
 };

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use asterism_balancing::mutant as balancing;
+use asterism_detection::mutant as detection;
 use asterism_engine::mutant as engine;
 use asterism_functions::mutant as functions;
 use asterism_placement::mutant as placement;
 use asterism_state::mutant as state;
+use asterism_translation::mutant as translation;
 
 use crate::functions::run_functions_seed;
 use crate::runs::run_seed;
@@ -20,7 +23,13 @@ pub enum Planted {
     State(state::Mutant),
     /// Of the packet loop and the state channel.
     Engine(engine::Mutant),
-    /// Of the network functions: seeds of functions find them.
+    /// Of what translators are made of: seeds of functions find them.
+    Translation(translation::Mutant),
+    /// Of what balancers are made of: likewise.
+    Balancing(balancing::Mutant),
+    /// Of what detectors are made of: likewise.
+    Detection(detection::Mutant),
+    /// Of the network functions: likewise.
     Functions(functions::Mutant),
 }
 
@@ -100,9 +109,14 @@ impl Planted {
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter().map(Planted::Engine);
+        let translation = translation::Mutant::ALL.into_iter();
+        let translation = translation.map(Planted::Translation);
+        let balancing = balancing::Mutant::ALL.into_iter().map(Planted::Balancing);
+        let detection = detection::Mutant::ALL.into_iter().map(Planted::Detection);
         let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
         let below = placement.chain(state).chain(engine);
-        below.chain(functions).collect()
+        let rooms = translation.chain(balancing).chain(detection);
+        below.chain(rooms).chain(functions).collect()
     }
 
     fn name(self) -> String {
@@ -110,6 +124,9 @@ impl Planted {
             Planted::Placement(mutant) => format!("{mutant:?}"),
             Planted::State(mutant) => format!("{mutant:?}"),
             Planted::Engine(mutant) => format!("{mutant:?}"),
+            Planted::Translation(mutant) => format!("{mutant:?}"),
+            Planted::Balancing(mutant) => format!("{mutant:?}"),
+            Planted::Detection(mutant) => format!("{mutant:?}"),
             Planted::Functions(mutant) => format!("{mutant:?}"),
         }
     }
@@ -119,6 +136,9 @@ impl Planted {
             Planted::Placement(_) => "placement",
             Planted::State(_) => "state",
             Planted::Engine(_) => "engine",
+            Planted::Translation(_) => "translation",
+            Planted::Balancing(_) => "balancing",
+            Planted::Detection(_) => "detection",
             Planted::Functions(_) => "functions",
         }
     }
@@ -129,6 +149,9 @@ impl Planted {
             Planted::Placement(mutant) => placement::select(Some(mutant)),
             Planted::State(mutant) => state::select(Some(mutant)),
             Planted::Engine(mutant) => engine::select(Some(mutant)),
+            Planted::Translation(mutant) => translation::select(Some(mutant)),
+            Planted::Balancing(mutant) => balancing::select(Some(mutant)),
+            Planted::Detection(mutant) => detection::select(Some(mutant)),
             Planted::Functions(mutant) => functions::select(Some(mutant)),
         }
     }
@@ -138,6 +161,9 @@ fn clear() {
     placement::select(None);
     state::select(None);
     engine::select(None);
+    translation::select(None);
+    balancing::select(None);
+    detection::select(None);
     functions::select(None);
 }
 
@@ -153,7 +179,10 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
         }
         planted.select();
         let result = match planted {
-            Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),
+            Planted::Translation(_)
+            | Planted::Balancing(_)
+            | Planted::Detection(_)
+            | Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),
             Planted::State(mutant) if OF_BUCKETS.contains(&mutant) => {
                 run_functions_seed(seed, &mut Trace::new())
             }

@@ -236,6 +236,44 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
     pub fn contains(&self, key: &K) -> Result<bool, Late> {
         Ok(self.get(key)?.is_some())
     }
+
+    /// What it takes to write a value under `key`, whether or not there is one: [`Table::get`], then a [`Vacancy`] where there is none.
+    #[inline]
+    pub fn room_for(&self, key: K) -> Result<Room<K, V>, Late> {
+        Ok(match self.get(&key)? {
+            Some(at) => Room::Known(at),
+            None => self
+                .vacancy()?
+                .map_or(Room::Full, |vacancy| Room::New(vacancy, key)),
+        })
+    }
+}
+
+/// Where a value is written under a key of a map: got by [`Map::room_for`](Table::room_for), spent by [`TableAct::put`].
+#[derive(Debug)]
+#[must_use = "room that is not spent returns when the packet ends"]
+pub enum Room<K, V> {
+    /// At the entry that there is.
+    Known(At<Single<K>, V>),
+    /// In one that is added.
+    New(Vacancy, K),
+    /// Nowhere: this instance's share of the capacity is used up.
+    Full,
+}
+
+impl<K, V> Room<K, V> {
+    /// The value that there is.
+    pub fn value(&self) -> Option<&V> {
+        match self {
+            Self::Known(at) => Some(&at.value),
+            Self::New(..) | Self::Full => None,
+        }
+    }
+
+    /// Whether a value can be written.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full)
+    }
 }
 
 impl<R: Paired, V: Value> Table<R, V> {
@@ -323,6 +361,20 @@ impl<R: Row, V: Value> TableAct<'_, R, V> {
     /// Removes the entry.
     pub fn remove(&mut self, at: &At<R, V>) {
         self.0.remove(at);
+    }
+}
+
+impl<K: Key, V: Value> TableAct<'_, Single<K>, V> {
+    /// Writes a value where there is room for it: [`TableAct::update`] of an entry that there is, else [`TableAct::insert`]. Whether
+    /// there was any.
+    #[inline]
+    pub fn put(&mut self, room: Room<K, V>, value: V) -> bool {
+        match room {
+            Room::Known(at) => self.update(&at, value),
+            Room::New(vacancy, key) => self.insert(vacancy, key, value),
+            Room::Full => return false,
+        }
+        true
     }
 }
 

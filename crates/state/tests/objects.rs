@@ -532,3 +532,28 @@ fn a_late_part_of_an_image_brings_nothing_back() {
     }
     assert_eq!(fresh.state.words.get(&7).map(|at| at.is_some()), Ok(true));
 }
+
+/// Where there is an entry it is written, where there is none one is added, and who has used up its share is told so.
+#[test]
+fn room_is_at_the_entry_or_in_a_new_one_or_nowhere() {
+    let mut one = member(0, ObjectSettings::REPLICATED);
+    let put = |one: &mut Member, key: u32, value: u32| {
+        one.context.begin(u64::from(value));
+        let room = one.state.words.room_for(key).expect("at once");
+        let before = room.value().map(|word| word.0);
+        let is_full = room.is_full();
+        let is_written = one.state.act().words.put(room, Word(value));
+        one.context.end(|_, _| {});
+        assert_eq!(is_written, !is_full);
+        (before, is_written)
+    };
+    let mut written = 0;
+    while put(&mut one, written, written) == (None, true) {
+        written += 1;
+    }
+    assert_eq!(written, 64 / u32::from(MEMBERS), "its share of the table");
+    assert_eq!(one.state.words.len() as u32, written);
+    assert_eq!(put(&mut one, 3, 99), (Some(3), true), "it is there");
+    assert_eq!(put(&mut one, 3, 100), (Some(99), true));
+    assert_eq!(put(&mut one, written, 5), (None, false));
+}

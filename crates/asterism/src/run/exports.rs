@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use asterism_function::Tick;
 use asterism_function::chain::Chain;
+use asterism_function::records::read_records;
 use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Before, Duty, Exporter, FlowRecord, Span};
-use asterism_functions::records::read_records;
 use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
 

@@ -7,12 +7,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use asterism_function::records::Record;
 use asterism_function::{Heavy, HeavyKeys, Protocol, Tick};
 use asterism_functions::monitor::{
     AlarmRecord, CellRecord, Degree, Flow, FlowRecord, FlowSizes, HeavyRecord, LinkRecord, Look,
     NodeRecord, ProtocolCount, Summary,
 };
-use asterism_functions::records::Record;
 use serde::{Deserialize, Serialize};
 
 use super::journal::date;

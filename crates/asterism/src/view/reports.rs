@@ -4,8 +4,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use asterism_function::chain::Chain;
+use asterism_function::records::{Record, read_records};
 use asterism_function::{CONTROL, PortNumber, Tick};
-use asterism_functions::records::{Record, read_records};
 
 use super::{ANSWER_MAX, View};
 use crate::config::{Function, Settings};

@@ -12,7 +12,7 @@ use asterism_function::{
 };
 
 use super::{Backend, Balancer, BalancerState, Flow, Pool, Service};
-use crate::mutant::{self, Mutant};
+use asterism_balancing::mutant::{self, Mutant};
 
 /// Seconds for which a vote counts after it was given.
 pub const VOTE_SECONDS: Tick = 30;

@@ -4,7 +4,7 @@ use asterism_function::notice;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Wire, Writer};
 
 use super::{Balancer, BalancerState, Mode, Pool, Votes};
-use crate::records::Record;
+use asterism_function::records::Record;
 
 /// The question of a `report` that [`BackendRecord`]s answer: one for each backend of each service.
 pub const BACKENDS_QUESTION: u32 = notice::QUESTION - 1;

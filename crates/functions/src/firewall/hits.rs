@@ -7,9 +7,9 @@ use asterism_function::{BadBytes, Reader, Wire, Writer};
 
 use super::rules::{Action, Rule};
 use super::{BY_HAND, Firewall, FirewallState};
-use crate::blocked::{self, BlockedRecord};
-use crate::by_hand;
-use crate::records::Record;
+use asterism_blocking::blocked::{self, BlockedRecord};
+use asterism_blocking::by_hand;
+use asterism_function::records::Record;
 
 /// The question of a `report` that [`RuleHits`] answer: one for each rule in order, then one for the default.
 pub const HITS_QUESTION: u32 = notice::QUESTION - 1;
@@ -80,7 +80,7 @@ impl Firewall {
         None
     }
 
-    /// A part of the answer to [`BLOCKED_QUESTION`](crate::blocked::BLOCKED_QUESTION). Where to go on.
+    /// A part of the answer to [`BLOCKED_QUESTION`](asterism_blocking::blocked::BLOCKED_QUESTION). Where to go on.
     pub(super) fn report_blocked(
         &self,
         state: &FirewallState,

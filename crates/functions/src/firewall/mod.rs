@@ -29,8 +29,8 @@ use asterism_function::{
     WindowedCounters, state,
 };
 
-use crate::blocked::{BLOCKED_QUESTION, HELD_S};
 use crate::mutant::{self, Mutant};
+use asterism_blocking::blocked::{BLOCKED_QUESTION, HELD_S};
 pub use asterism_function::Host;
 pub use config::{FirewallConfig, IdleTimes};
 pub use flow::{Direction, Flow};
@@ -335,7 +335,7 @@ impl NetworkFunction for Firewall {
     }
 
     /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](notice::Notice::read_all) reads it; how often
-    /// each rule decided, as [`RuleHits`]; who is blocked, as [`BlockedRecord`](crate::blocked::BlockedRecord).
+    /// each rule decided, as [`RuleHits`]; who is blocked, as [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
         &self,
         state: &FirewallState,

@@ -6,8 +6,8 @@ use asterism_function::{Host, Key, OwnEvent, Packet, Tick, Value, Wire};
 use super::flow::{Direction, Flow};
 use super::rules::{Action, Link};
 use super::track::has_ports;
-use crate::blocked::held_class;
 use crate::events::{DENIAL, MISC, UNUSUAL, event};
+use asterism_blocking::blocked::held_class;
 
 /// A source that is blocked. Joins: the one that ends last, whole; of two that end together the longer one.
 ///
@@ -187,7 +187,7 @@ impl Datagram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocked::{HELD_S, SECONDS_MAX};
+    use asterism_blocking::blocked::{HELD_S, SECONDS_MAX};
     use asterism_function::{Reader, Writer, laws};
     use core::net::Ipv4Addr;
 

@@ -7,7 +7,7 @@ use super::note::{BY_HAND, Block, Event, Subject};
 use super::rules::{Action, Link, Query, Rule};
 use super::track::{Track, has_ports};
 use super::{Firewall, FirewallState, Known, first_fragment, metrics, other, remember};
-use crate::by_hand;
+use asterism_blocking::by_hand;
 
 /// What is written whatever a rule decides.
 struct Notes {

@@ -6,7 +6,7 @@ use asterism_function::notice;
 use asterism_function::{HeavyPlace, Host, Tick, TopK, Wire, Writer};
 
 use super::{Alarm, Flow, FlowRecord, Monitor, MonitorState, ProtocolCount, Suspect};
-use crate::records::Record;
+use asterism_function::records::Record;
 
 /// What a monitor can be asked. Its number is a question of `report`: those below are intervals, whose flows are told as they are
 /// exported, and no interval before the year 2106 reaches them.

@@ -12,6 +12,7 @@ use super::config::Filtering;
 use super::session::{BY_INSIDE, BY_OUTSIDE, Session};
 use super::{Nat, NatState, pcp};
 use crate::mutant::{self, Mutant};
+use asterism_translation::mutant::{self as binding_bugs, Mutant as Bug};
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
 pub(super) const ADDRESSES_TRIED_MAX: u32 = 4;
@@ -365,7 +366,7 @@ impl Nat {
         if let Some(outside) = self.forwarded(inside) {
             return Ok(Some(outside));
         }
-        if mutant::active(Mutant::BindingNotReused) {
+        if binding_bugs::active(Bug::BindingNotReused) {
             return Ok(None);
         }
         let session = ask.sessions.any_of(BY_INSIDE, &inside)?;
@@ -406,7 +407,7 @@ impl Nat {
             Filtering::EndpointIndependent => true,
             // Who asked for a mapping wants to hear of anybody (RFC 6887 §11.3).
             _ if self.config.port_control.is_some()
-                && !mutant::active(Mutant::MappingFiltered)
+                && !binding_bugs::active(Bug::MappingFiltered)
                 && sessions.by_right(&pcp::mapped(outside))?.is_some() =>
             {
                 true

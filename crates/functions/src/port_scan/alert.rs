@@ -12,9 +12,9 @@ use asterism_function::{
 use super::handshakes::{Flood, Service};
 use super::trail::{Class, Methods, Shape};
 use super::{PortScan, PortScanState, Response};
-use crate::blocked::{self, BlockedRecord};
-use crate::by_hand::{self, BY_HAND, Block, Change};
 use crate::events::{DENIAL, SCAN, event};
+use asterism_blocking::blocked::{self, BlockedRecord};
+use asterism_blocking::by_hand::{self, BY_HAND, Block, Change};
 
 const TCP_PORTS: OwnEvent = event(1, "TCP port scan", SCAN, 3);
 const TCP_HOSTS: OwnEvent = event(2, "TCP host sweep", SCAN, 3);

@@ -12,7 +12,7 @@ use super::{
     Alert, Block, Class, Host, Methods, PortScan, PortScanState, Prober, Response, Subject, Trail,
     forward, host_bit, is_answered, port_bit,
 };
-use crate::mutant::{self, Mutant};
+use asterism_detection::mutant::{self, Mutant};
 
 type TrailAt = At<Single<Prober>, Trail>;
 

@@ -28,14 +28,14 @@ use asterism_function::{
     PortNumber, Reason, Tick, Verdict, Window, WindowedCountMin, state,
 };
 
-pub use crate::by_hand::Block;
 pub use alert::{Alert, EVENTS, Subject, Watch};
+pub use asterism_blocking::by_hand::Block;
 pub use asterism_function::Host;
 pub use config::{FloodPolicy, PortScanConfig, Response, VolumePolicy};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use trail::{Class, Methods, Prober, Shape, Trail};
 
-use crate::blocked::BLOCKED_QUESTION;
+use asterism_blocking::blocked::BLOCKED_QUESTION;
 
 use clue::{Clue, What};
 use flood::Floods;
@@ -350,7 +350,7 @@ impl NetworkFunction for PortScan {
     }
 
     /// Alerts, then ports that are blocked for their volume, then floods, as [`Notice::read_all`](notice::Notice::read_all) reads them;
-    /// or who is blocked, as [`BlockedRecord`](crate::blocked::BlockedRecord).
+    /// or who is blocked, as [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
         &self,
         state: &PortScanState,

@@ -6,8 +6,8 @@ use asterism_function::{Ask, Key, Late, Reason, Tick, Value, Verdict, Wire};
 
 use super::flow::{Stream, Target};
 use super::{SignatureState, Signatures};
-use crate::blocked::{self, BlockedRecord};
-use crate::by_hand::{self, BY_HAND, Change, Order};
+use asterism_blocking::blocked::{self, BlockedRecord};
+use asterism_blocking::by_hand::{self, BY_HAND, Change, Order};
 
 /// What an alert is about: there is one for each stream and signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]

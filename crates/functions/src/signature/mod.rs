@@ -37,9 +37,9 @@ pub use config::{
 pub use flow::{Place, Stream, Target};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 
-use crate::blocked::BLOCKED_QUESTION;
-use crate::by_hand;
 use crate::events::{ATTACK, UNUSUAL, event};
+use asterism_blocking::blocked::BLOCKED_QUESTION;
+use asterism_blocking::by_hand;
 use finder::{Finder, Found};
 
 const IN_MANY_PIECES: OwnEvent = event(20, "Stream in more pieces than are kept", UNUSUAL, 2);
@@ -351,7 +351,7 @@ impl NetworkFunction for Signatures {
     }
 
     /// Alerts, as [`Notice::read_all`] reads them; or who is blocked, as
-    /// [`BlockedRecord`](crate::blocked::BlockedRecord).
+    /// [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
         &self,
         state: &SignatureState,

@@ -1,9 +1,9 @@
 //! Who gets a flow, and who keeps it.
 
+use asterism_function::records::read_records;
 use asterism_function::testkit::{START_TICK, late_everywhere};
 use asterism_function::{Endpoint, NetworkFunction, Protocol, Reason, Verdict};
 use asterism_functions::balancer::{BACKENDS_QUESTION, BackendRecord, Balancer, Choice, Service};
-use asterism_functions::records::read_records;
 
 use crate::network::*;
 

@@ -1,11 +1,11 @@
 //! Sources that rules block: for how long, on which instances, and what is told when there is no room.
 
+use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::notice::End;
+use asterism_function::records::read_records;
 use asterism_function::testkit::{ClusterKit, Testkit};
 use asterism_function::{NetworkFunction, Reason, Tick, Verdict};
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
-use asterism_functions::records::read_records;
 
 use crate::packets::*;
 

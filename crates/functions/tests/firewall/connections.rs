@@ -1,9 +1,9 @@
 //! What passes and what does not, one box alone.
 
+use asterism_function::records::read_records;
 use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::{NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, build};
 use asterism_functions::firewall::{Firewall, FirewallConfig, HITS_QUESTION, RuleHits, read_rules};
-use asterism_functions::records::read_records;
 
 use crate::packets::*;
 

@@ -1,13 +1,13 @@
 //! Floods of forged flows, and packets that lie.
 
 use asterism_function::objects::hash;
+use asterism_function::records::{Record, read_records};
 use asterism_function::testkit::{START_TICK, Testkit, late_everywhere};
 use asterism_function::{PortNumber, TcpFlags, Verdict};
 use asterism_functions::monitor::{
     AlarmRecord, CellRecord, Degree, FlowRecord, HeavyRecord, LinkRecord, Monitor, MonitorConfig,
     NodeRecord, ProtocolCount, Summary,
 };
-use asterism_functions::records::{Record, read_records};
 
 use crate::packets::{host, ping, syn, syn6, tcp, udp};
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use asterism_function::records::{Record, read_records};
 use asterism_function::testkit::measured;
 use asterism_function::{HeavyKeys, NetworkFunction, PortNumber, Verdict};
 use asterism_functions::monitor::{
@@ -9,7 +10,6 @@ use asterism_functions::monitor::{
     HeavyRecord, LinkRecord, Look, Monitor, MonitorConfig, NodeRecord, ProtocolCount, Span,
     Summary,
 };
-use asterism_functions::records::{Record, read_records};
 
 use crate::cluster::Cluster;
 use crate::collector::flows;

@@ -3,9 +3,9 @@
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet};
 
+use asterism_blocking::blocked::BLOCKED_QUESTION;
 use asterism_function::testkit::{ClusterKit, Outcome, late_everywhere};
 use asterism_function::{Endpoint, NetworkFunction, Reason, Verdict, notice};
-use asterism_functions::blocked::BLOCKED_QUESTION;
 use asterism_functions::nat::{
     AddressPool, Forward, NEWS_QUESTION, Nat, NatConfig, NatEvent, NatEventKind, NatNews, NatState,
     NatUse, PortBlocks, PortRest, Prefix,

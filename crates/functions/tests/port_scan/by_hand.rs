@@ -1,13 +1,13 @@
 //! Sources that an operator blocks by hand, and blocks of scanners that he lifts.
 
+use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
+use asterism_blocking::by_hand::{BY_HAND, Order};
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
+use asterism_function::records::read_records;
 use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
 use asterism_function::{CONTROL, NetworkFunction, PortNumber, Reason, Tick, Verdict};
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
-use asterism_functions::by_hand::{BY_HAND, Order};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
-use asterism_functions::records::read_records;
 
 use crate::packets::{host, ping, syn, syn6};
 

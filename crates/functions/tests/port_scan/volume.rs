@@ -1,11 +1,11 @@
 //! The volume policy, on one instance.
 
+use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::notice::{End, Notice, QUESTION};
+use asterism_function::records::read_records;
 use asterism_function::testkit::Testkit;
 use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, VolumePolicy};
-use asterism_functions::records::read_records;
 
 use crate::capture::detect;
 use crate::packets::{host, syn, udp};

@@ -1,12 +1,12 @@
 //! Sources that an operator blocks by hand, and blocks for signatures that he lifts.
 
+use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
+use asterism_blocking::by_hand::{BY_HAND, Order};
 use asterism_function::notice::End;
 use asterism_function::objects::hash;
+use asterism_function::records::read_records;
 use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
 use asterism_function::{CONTROL, NetworkFunction, PortNumber, Reason, Tick, Verdict};
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
-use asterism_functions::by_hand::{BY_HAND, Order};
-use asterism_functions::records::read_records;
 use asterism_functions::signature::{Response, SignatureConfig, Signatures};
 
 use crate::cluster::PASSES;

@@ -1,10 +1,10 @@
 //! Packets that lie, floods of pieces, and what waits.
 
+use asterism_blocking::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use asterism_function::objects::{ObjectSettings, hash};
+use asterism_function::records::read_records;
 use asterism_function::testkit::{Testkit, late_everywhere, measured};
 use asterism_function::{NetworkFunction, PortNumber, Reason, Verdict};
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
-use asterism_functions::records::read_records;
 use asterism_functions::signature::{
     Carrier, Fragments, Response, SIGNATURES_MAX, SignatureConfig, SignatureFault, Signatures,
     Subject,

@@ -487,6 +487,15 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of the engine", || {
         mutants("crates/engine/src/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of translation", || {
+        mutants("crates/translation/src/mutant.rs")
+    }),
+    ("docs/src/simulator.md", "mutants of balancing", || {
+        mutants("crates/balancing/src/mutant.rs")
+    }),
+    ("docs/src/simulator.md", "mutants of detection", || {
+        mutants("crates/detection/src/mutant.rs")
+    }),
     ("docs/src/simulator.md", "mutants of the functions", || {
         mutants("crates/functions/src/mutant.rs")
     }),

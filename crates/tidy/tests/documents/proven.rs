@@ -30,14 +30,22 @@ fn named(page: &str) -> Vec<(usize, String)> {
 
 #[test]
 fn what_shows_it_is_there() {
-    let planted: BTreeSet<String> = ["placement", "state", "engine", "functions"]
-        .iter()
-        .flat_map(|name| {
-            let path = format!("crates/{name}/src/mutant.rs");
-            items(&path, "asterism_mutant::planted! {", "}")
-        })
-        .map(|bug| bug.name)
-        .collect();
+    let planted: BTreeSet<String> = [
+        "placement",
+        "state",
+        "engine",
+        "translation",
+        "balancing",
+        "detection",
+        "functions",
+    ]
+    .iter()
+    .flat_map(|name| {
+        let path = format!("crates/{name}/src/mutant.rs");
+        items(&path, "asterism_mutant::planted! {", "}")
+    })
+    .map(|bug| bug.name)
+    .collect();
     let code = sources(&[".rs"]);
     let tests: BTreeSet<&str> = code
         .iter()

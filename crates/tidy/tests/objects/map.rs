@@ -29,11 +29,9 @@ fn packet(ask: Ask<'_, Hosts>) -> Result<Verdict, Late> {
         since: ask.now(),
         port: flow.destination_port,
     };
-    if let Some(known) = ask.seen.get(&flow.source)? {
-        ask.act()?.seen.update(&known, seen);
-    } else if let Some(vacancy) = ask.seen.vacancy()? {
-        ask.act()?.seen.insert(vacancy, flow.source, seen);
-    }
+    // Without room it is not recorded, and goes on all the same.
+    let room = ask.seen.room_for(flow.source)?;
+    ask.act()?.seen.put(room, seen);
     Ok(Verdict::Forward(OUT))
 }
 

@@ -16,9 +16,26 @@ const LAYERS: &[(&str, &[&str])] = &[
         "engine",
         &["packet", "mutant", "state", "placement", "function"],
     ),
-    // What functions that route have in common: below them, and beside nothing that is not theirs to know.
+    // What functions are made of: below them, and beside nothing that is not theirs to know.
     ("forwarding", &["function"]),
-    ("functions", &["mutant", "function", "forwarding"]),
+    ("blocking", &["function"]),
+    ("tracking", &["function"]),
+    ("translation", &["mutant", "function", "forwarding"]),
+    ("balancing", &["mutant", "function", "forwarding"]),
+    ("detection", &["mutant", "function", "blocking"]),
+    (
+        "functions",
+        &[
+            "mutant",
+            "function",
+            "forwarding",
+            "blocking",
+            "tracking",
+            "translation",
+            "balancing",
+            "detection",
+        ],
+    ),
     // Rosters and epochs may be its business; packets and what handles them are not.
     ("orchestrator", &["placement"]),
     // Of the engine only the link's conditions, of placement only `Time`, of the orchestrator only the steering of its routers:
@@ -45,6 +62,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placement",
             "function",
             "engine",
+            "translation",
+            "balancing",
+            "detection",
             "functions",
         ],
     ),
@@ -80,6 +100,16 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tidy", &[]),
+];
+
+/// What functions are made of.
+const ROOMS: [&str; 6] = [
+    "forwarding",
+    "blocking",
+    "tracking",
+    "translation",
+    "balancing",
+    "detection",
 ];
 
 fn manifest(path: &str) -> toml::Table {
@@ -123,8 +153,8 @@ fn crates_import_only_layers_below() {
 }
 
 /// What a network function may import: nothing that could show it a port, a clock or a placement. `aho-corasick` finds
-/// bytes in bytes, `md-5` is what web caches know objects by; `asterism-forwarding` imports no more than a function may, and
-/// `asterism-mutant` is nothing but in builds with planted bugs.
+/// bytes in bytes, `md-5` is what web caches know objects by; the rooms that functions are made of import no more than a function may,
+/// and `asterism-mutant` is nothing but in builds with planted bugs.
 #[test]
 fn functions_import_function_alone() {
     let functions = manifest("crates/functions/Cargo.toml");
@@ -132,14 +162,26 @@ fn functions_import_function_alone() {
         names(&functions, "dependencies"),
         [
             "aho-corasick",
+            "asterism-balancing",
+            "asterism-blocking",
+            "asterism-detection",
             "asterism-forwarding",
             "asterism-function",
             "asterism-mutant",
+            "asterism-tracking",
+            "asterism-translation",
             "md-5"
         ]
     );
-    let forwarding = manifest("crates/forwarding/Cargo.toml");
-    assert_eq!(names(&forwarding, "dependencies"), ["asterism-function"]);
+    for room in ROOMS {
+        let manifest = manifest(&format!("crates/{room}/Cargo.toml"));
+        for name in names(&manifest, "dependencies") {
+            let own = name.strip_prefix("asterism-");
+            let is_allowed = own
+                .is_some_and(|own| ["function", "mutant"].contains(&own) || ROOMS.contains(&own));
+            assert!(is_allowed, "crates/{room} imports {name}");
+        }
+    }
 }
 
 #[test]

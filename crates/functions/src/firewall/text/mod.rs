@@ -33,7 +33,7 @@ pub const RULE_FILE_BYTES_MAX: usize = 4 << 20;
 /// Mistakes told of one file at most.
 pub const MISTAKES_MAX: usize = 100;
 /// The longest block, in seconds: a week.
-const BLOCK_SECONDS_MAX: u64 = crate::blocked::SECONDS_MAX as u64;
+const BLOCK_SECONDS_MAX: u64 = asterism_blocking::blocked::SECONDS_MAX as u64;
 
 /// A mistake in a rule file.
 #[derive(Clone, PartialEq, Eq, Debug)]

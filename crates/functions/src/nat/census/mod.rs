@@ -30,8 +30,8 @@ use super::config::NatConfig;
 use super::limits::{PortRest, SubscriberLimits};
 use super::ports::OutsidePorts;
 use super::session::Session;
-use crate::mutant::{self, Mutant};
 use accounts::Accounts;
+use asterism_translation::mutant::{self, Mutant};
 use blocks::{Blocks, CHAIN_MAX, Standing};
 use events::Events;
 

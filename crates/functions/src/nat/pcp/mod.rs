@@ -18,7 +18,7 @@ use asterism_function::{
 use super::open::Outside;
 use super::session::nobody;
 use super::{Nat, NatState, Session};
-use crate::mutant::{self, Mutant};
+use asterism_translation::mutant::{self, Mutant};
 use message::{Answer, FOR_EVER};
 pub use message::{MESSAGE_BYTES_MAX, MapRequest, Nonce, PORT, Refusal, Request, ResultCode};
 

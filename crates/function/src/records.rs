@@ -1,6 +1,6 @@
-//! Records of a function's `report`, one after the other, as the control plane reads them. Imports `asterism_function`.
+//! Records of a function's `report`, one after the other, as the control plane reads them. Imports `state`.
 
-use asterism_function::{Reader, Wire};
+use asterism_state::{Reader, Wire};
 
 /// A record of a report: some bytes at least.
 pub trait Record: Wire {}

@@ -1,5 +1,5 @@
 //! Sources that an operator blocks by hand, and whose block he lifts: how the control side tells a function that blocks, by frames on the
-//! port [`CONTROL`](asterism_function::CONTROL), and what becomes of its table. Imports `asterism_function`, `blocked`, `host`.
+//! port [`CONTROL`](asterism_function::CONTROL), and what becomes of its table. Imports `asterism_function`, `blocked`.
 
 use asterism_function::objects::TableAct;
 use asterism_function::{
@@ -43,7 +43,7 @@ impl Order {
     }
 
     /// What a frame tells; `None` if it is no such frame.
-    pub(crate) fn read(frame: &[u8]) -> Option<Self> {
+    pub fn read(frame: &[u8]) -> Option<Self> {
         if frame.get(PAYLOAD_AT - 2..PAYLOAD_AT)? != ETHERTYPE {
             return None;
         }
@@ -54,7 +54,7 @@ impl Order {
 }
 
 /// What a frame tells a function that blocks sources alone: which, and for how many seconds, if not to let it through again.
-pub(crate) fn of_source(frame: &[u8]) -> Option<(Host, Option<Tick>)> {
+pub fn of_source(frame: &[u8]) -> Option<(Host, Option<Tick>)> {
     match Order::read(frame)? {
         Order::Block { source, seconds } => Some((source, Some(seconds))),
         Order::Unblock(source) => Some((source, None)),
@@ -128,7 +128,7 @@ pub struct Block {
 
 impl Block {
     /// A block by a function, whose table holds all of those for one time.
-    pub(crate) const fn found(until: Tick) -> Self {
+    pub const fn found(until: Tick) -> Self {
         Self {
             until,
             by_hand_s: 0,
@@ -136,7 +136,7 @@ impl Block {
     }
 
     /// A block by hand that begins now.
-    pub(crate) const fn by_hand(now: Tick, seconds: Tick) -> Self {
+    pub const fn by_hand(now: Tick, seconds: Tick) -> Self {
         Self {
             until: now.saturating_add(seconds),
             by_hand_s: seconds,
@@ -150,7 +150,7 @@ impl Block {
     }
 
     /// Seconds that entries of a table are held, by their idle class: blocks by a function first.
-    pub(crate) fn idle(found_s: Tick) -> [Tick; HELD_S.len() + 1] {
+    pub fn idle(found_s: Tick) -> [Tick; HELD_S.len() + 1] {
         core::array::from_fn(|class| match class {
             0 => found_s,
             _ => HELD_S[class - 1],
@@ -167,19 +167,22 @@ impl Block {
 
 /// What becomes of a table's entry.
 #[derive(Debug)]
-pub(crate) enum Change<K, V> {
+pub enum Change<K, V> {
     /// There is none to remove.
     None,
+    /// An entry that there is is written.
     Update(At<Single<K>, V>, V),
+    /// One is added.
     Insert(Vacancy, K, V),
     /// With a generation of its own: no copy of what is removed brings it back, wherever it comes from.
     Remove(At<Single<K>, V>),
+    /// One was to be added, and there is no room.
     NoRoom,
 }
 
 impl<K: Key, V: Value> Change<K, V> {
     /// A block of `key` that is written, or its end.
-    pub(crate) fn new(table: &Map<K, V>, key: K, block: Option<V>) -> Result<Self, Late> {
+    pub fn new(table: &Map<K, V>, key: K, block: Option<V>) -> Result<Self, Late> {
         let known = table.get(&key)?;
         Ok(match (known, block) {
             (Some(at), Some(block)) => Self::Update(at, block),
@@ -193,7 +196,7 @@ impl<K: Key, V: Value> Change<K, V> {
     }
 
     /// What becomes of the frame that told it.
-    pub(crate) fn write(self, table: &mut TableAct<'_, Single<K>, V>) -> Verdict {
+    pub fn write(self, table: &mut TableAct<'_, Single<K>, V>) -> Verdict {
         match self {
             Self::None => {}
             Self::Update(at, block) => table.update(&at, block),

@@ -1,10 +1,10 @@
 //! Who is blocked, as functions that block tell it: a part of their `report`. For the control plane. And for how long blocks are held.
-//! Imports `asterism_function`, `notice`, `records`.
+//! Imports `asterism_function`.
 
 use asterism_function::notice::{self, End, read_option, read_text, write_option, write_text};
 use asterism_function::{BadBytes, Host, Reader, Tick, Wire, Writer};
 
-use crate::records::Record;
+use asterism_function::records::Record;
 
 /// The question of a `report` that [`BlockedRecord`]s answer: one for each entry, also of blocks that are over and not forgotten yet.
 pub const BLOCKED_QUESTION: u32 = notice::QUESTION - 2;
@@ -14,7 +14,7 @@ pub const SECONDS_MAX: Tick = 7 * 24 * 3_600;
 
 /// Seconds that an entry of each idle class is held: a block is in the first class that is no shorter. Times that people write,
 /// close together where blocks are short: those are many when a table fills.
-pub(crate) const HELD_S: [Tick; 8] = [
+pub const HELD_S: [Tick; 8] = [
     60,
     300,
     600,
@@ -26,7 +26,7 @@ pub(crate) const HELD_S: [Tick; 8] = [
 ];
 
 /// The class of a block that lasts so long: a place in [`HELD_S`].
-pub(crate) fn held_class(seconds: Tick) -> u8 {
+pub fn held_class(seconds: Tick) -> u8 {
     let longer = |held: &&Tick| **held < seconds;
     let class = HELD_S.iter().take_while(longer).count();
     class.min(HELD_S.len() - 1) as u8
@@ -74,14 +74,14 @@ impl Wire for BlockedRecord {
 }
 
 /// Appends a record.
-pub(crate) fn write(record: &BlockedRecord, out: &mut Vec<u8>) {
+pub fn write(record: &BlockedRecord, out: &mut Vec<u8>) {
     record.encode(&mut Writer::new(out, &[]));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::read_records;
+    use asterism_function::records::read_records;
     use core::net::Ipv4Addr;
 
     #[test]
