@@ -53,6 +53,7 @@
 mod connection;
 mod ends;
 mod error;
+mod fault;
 mod fragment;
 mod interface;
 mod link;
@@ -65,6 +66,7 @@ mod tunnel;
 pub use connection::{Connection, Direction, IdleTimes};
 pub use ends::Ends;
 pub use error::{embedded, quoted};
+pub use fault::{ConfigFault, Faults};
 pub use fragment::{FragmentKey, Fragmented, Fragments, Lead, portless};
 pub use interface::{Interface, Prefix, ROUTES_MAX, Route, Side, is_host};
 pub use link::{Carriage, Link};

@@ -1,8 +1,6 @@
 //! The planted bugs of this layer; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
-    /// NAT: a port that was granted to a session is not taken (two flows have one outside endpoint, and answers go astray).
-    PortNotTaken,
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).
     SidesMistaken,
     /// Firewall: what the first answer adds to its flow is not written (what the client says then fits no connection).

@@ -1,6 +1,8 @@
 //! The planted bugs of this room; see [`asterism_mutant`].
 
 asterism_mutant::planted! {
+    /// NAT: a port that was granted to a session is not taken (two flows have one outside endpoint, and answers go astray).
+    PortNotTaken,
     /// NAT: a new session gets an outside endpoint of its own though its inside endpoint has one (RFC 4787 REQ-1: applications
     /// that tell others their address are not reached).
     BindingNotReused,

@@ -65,55 +65,13 @@ macro_rules! source {
 }
 
 const NAT: &[Source] = &[
-    source!("functions/src/nat/", "census/accounts.rs", Beyond, ["new"]),
-    source!("functions/src/nat/", "census/blocks.rs", Beyond, ["new"]),
-    source!(
-        "functions/src/nat/",
-        "census/events.rs",
-        Beyond,
-        ["new", "is_of_block", "encode", "decode", "take", "is_empty"]
-    ),
-    source!(
-        "functions/src/nat/",
-        "census/mod.rs",
-        Beyond,
-        [
-            "read_all",
-            "read",
-            "write",
-            "fmt",
-            "new",
-            "report",
-            "say_for_others"
-        ]
-    ),
     source!("functions/src/nat/", "clauses.rs", Configuration),
-    source!("functions/src/nat/", "config.rs", Configuration),
-    source!("functions/src/nat/", "error.rs", Beyond),
     source!("functions/src/nat/", "export.rs", Control),
-    source!("functions/src/nat/", "limits.rs", Configuration),
     source!(
         "functions/src/nat/",
         "mod.rs",
         Path,
         ["new", "config", "state", "addresses", "schema", "report"]
-    ),
-    source!("functions/src/nat/", "open.rs", Path),
-    source!("functions/src/nat/", "pcp/message.rs", Beyond),
-    source!("functions/src/nat/", "pcp/mod.rs", Beyond, ["idle"]),
-    source!("functions/src/nat/", "ports.rs", Path, ["new"]),
-    source!("functions/src/nat/", "session.rs", Path, ["fmt"]),
-    source!(
-        "functions/src/nat/",
-        "subscribers.rs",
-        Beyond,
-        ["new", "write"]
-    ),
-    source!(
-        "functions/src/nat/",
-        "untranslated.rs",
-        Beyond,
-        ["all", "check_untranslated", "write_untranslated"]
     ),
 ];
 
@@ -265,6 +223,7 @@ const FORWARDING: &[Source] = &[
     source!("forwarding/src/", "connection.rs", Path),
     source!("forwarding/src/", "ends.rs", Path),
     source!("forwarding/src/", "error.rs", Library),
+    source!("forwarding/src/", "fault.rs", Library),
     source!("forwarding/src/", "fragment.rs", Library),
     source!("forwarding/src/", "interface.rs", Library),
     source!("forwarding/src/", "lib.rs", Library),
@@ -278,8 +237,25 @@ const FORWARDING: &[Source] = &[
 
 /// What translators are made of.
 const TRANSLATION: &[Source] = &[
+    source!("translation/src/", "bindings.rs", Path),
+    source!("translation/src/", "census/accounts.rs", Beyond),
+    source!("translation/src/", "census/blocks.rs", Beyond),
+    source!("translation/src/", "census/events.rs", Beyond),
+    source!("translation/src/", "census/mod.rs", Beyond),
+    source!("translation/src/", "config.rs", Configuration),
+    source!("translation/src/", "error.rs", Beyond),
     source!("translation/src/", "lib.rs", Library),
+    source!("translation/src/", "limits.rs", Configuration),
     source!("translation/src/", "mutant.rs", Library),
+    source!("translation/src/", "pcp/message.rs", Beyond),
+    source!("translation/src/", "pcp/mod.rs", Beyond),
+    source!("translation/src/", "ports.rs", Path),
+    source!("translation/src/", "session.rs", Path),
+    source!("translation/src/", "state.rs", Library),
+    source!("translation/src/", "subscribers.rs", Beyond),
+    source!("translation/src/", "translator.rs", Path),
+    source!("translation/src/", "untranslated.rs", Beyond),
+    source!("translation/src/", "ways.rs", Path),
 ];
 
 /// What firewalls are made of.

@@ -9,7 +9,7 @@ use core::net::Ipv4Addr;
 use asterism_forwarding::{IdleTimes, Interface, Route, is_host};
 use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
-use crate::nat::ConfigFault;
+use asterism_forwarding::ConfigFault;
 
 /// Services at most: each has a table of 128 KiB.
 pub const SERVICES_MAX: usize = 256;

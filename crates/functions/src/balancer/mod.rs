@@ -36,7 +36,7 @@ use asterism_function::{
     Protocol, Table, TcpFlags, Vector, Verdict, state,
 };
 
-use crate::nat::ConfigFault;
+use asterism_forwarding::ConfigFault;
 
 pub use asterism_function::CONTROL;
 pub use config::{

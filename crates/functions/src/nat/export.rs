@@ -1,8 +1,8 @@
-//! What a NAT logs as messages of IPFIX or NetFlow version 9: the events of RFC 8158. For the control plane: encodes, sends nothing. Imports `ipfix`,
-//! `census`.
+//! What a NAT logs as messages of IPFIX or NetFlow version 9: the events of RFC 8158. For the control plane: encodes, sends nothing. Imports `asterism_translation`,
+//! `ipfix`.
 
-use super::census::{NatEvent, NatEventKind};
 use crate::ipfix::{Export, Messages, Template};
+use asterism_translation::{NatEvent, NatEventKind};
 
 /// Of a block: when, what, subscriber, outside address, first and last port, step, ports (RFC 8158, a subset). The first port stands
 /// there as `postNAPTSourceTransportPort` too: nfdump 1.7.1 reads no ranges of ports from IPFIX.

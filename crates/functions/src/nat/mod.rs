@@ -1,58 +1,37 @@
 //! NAT44 that routes: address and port translation between an inside and an outside link (RFC 4787, RFC 5382,
 //! RFC 5508, RFC 6887, RFC 6888, RFC 7857; `clauses.rs` says which clause is met how).
 //!
-//! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
-//! the path of a packet whose session is known: one probe, then edits. Everything else is in the files beside it, all of
-//! it off that path: `open.rs` (new sessions, hairpins, bindings), `error.rs` (ICMP errors and what is inside them), and for
-//! carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas, blocks and pools), `census/` (who has
-//! which ports), `pcp/` (mappings that hosts ask for) and `untranslated.rs` (destinations that are none of the NAT's business). Read
-//! first: `session.rs`.
+//! Imports `asterism_function`, of `asterism_forwarding` what makes it a router, and of `asterism_translation` what makes that router
+//! a translator. This file holds the state, the path of a packet whose session is known (one probe, then edits), and what is done
+//! with packets of every other kind; `export.rs` is what it logs as IPFIX. Read first: `session.rs` of `asterism_translation`.
 //!
 //! Only inside hosts open sessions. A packet from outside that its binding lets in, but that belongs to no session,
 //! is translated by the binding and leaves no trace: outsiders cannot fill the table.
 
-mod census;
 pub mod clauses;
-mod config;
-mod error;
 pub mod export;
-mod limits;
-mod open;
-pub mod pcp;
-mod ports;
-mod session;
-mod subscribers;
-mod untranslated;
 
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
-use std::rc::Rc;
 
-use asterism_forwarding::{
-    Came, Errors, Fragments, Link, Neighbours, Router, RouterConfig, forwards, tables,
-};
+use asterism_forwarding::{Came, Errors, Fragments, Link, Neighbours, Report, forwards, tables};
 use asterism_function::{
-    Ask, Builder, End, Endpoint, Late, Map, NetworkFunction, Pool, Reason, Table, Verdict, objects,
+    Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, Verdict,
     state,
 };
+use asterism_translation::{Refused, Translator, Way, translates, translation_tables};
 
 pub use asterism_forwarding::{
-    Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes, Interface,
-    Neighbour, Prefix, ROUTES_MAX, Route, Side,
+    ConfigFault, Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes,
+    Interface, Neighbour, Prefix, ROUTES_MAX, Route, Side,
 };
-pub use census::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
-pub use config::{ConfigFault, Filtering, Forward, NatConfig, OUTSIDE_ADDRESSES_MAX};
-pub use limits::{
-    AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
-    POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,
+pub use asterism_translation::{
+    AddressPool, Asked, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, BY_INSIDE,
+    BY_OUTSIDE, EVENTS_MAX, Filtering, Forward, NEWS_QUESTION, NatConfig, NatEvent, NatEventKind,
+    NatNews, NatUse, OUTSIDE_ADDRESSES_MAX, OutsidePorts, POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks,
+    PortControl, PortRest, SUBSCRIBERS_MAX, Session, SubscriberLimits, UNTRANSLATED_MAX,
+    Untranslated, pcp,
 };
-pub use pcp::{Asked, PortControl};
-pub use ports::OutsidePorts;
-pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
-pub use untranslated::{UNTRANSLATED_MAX, Untranslated};
-
-use census::Census;
-use subscribers::Pools;
 
 /// What all instances of a NAT share.
 #[state]
@@ -73,6 +52,7 @@ pub struct NatState {
 }
 
 forwards!(NatState, Fragmented);
+translates!(NatState);
 
 /// The ports by which packets come that take the same path.
 #[derive(Clone, Copy, Debug)]
@@ -87,40 +67,21 @@ const NO_PORT: u32 = u32::MAX;
 /// NAT44.
 #[derive(Debug)]
 pub struct Nat {
-    config: NatConfig,
-    router: Router,
-    /// (outside, inside), by outside endpoint.
-    forwards_by_outside: Vec<(Endpoint, Endpoint)>,
-    /// (inside, outside), by inside endpoint.
-    forwards_by_inside: Vec<(Endpoint, Endpoint)>,
-    pools: Pools,
+    translator: Translator,
     /// Those of packets whose next hop [is found at once](Link::leads_to_one_station), and of those whose next hop is searched.
     common: Ports,
     searching: Ports,
 }
 
+/// A plain packet from inside, and one from outside.
+const OUTBOUND: bool = true;
+const INBOUND: bool = false;
+
 impl Nat {
     /// A NAT of a configuration, or everything that is wrong with it.
     pub fn new(config: NatConfig) -> Result<Self, Vec<ConfigFault>> {
-        config.validate()?;
-        let forwards = || config.forwards.iter();
-        let mut forwards_by_outside: Vec<_> = forwards()
-            .map(|forward| (forward.outside, forward.inside))
-            .collect();
-        forwards_by_outside.sort_unstable();
-        let mut forwards_by_inside: Vec<_> = forwards()
-            .map(|forward| (forward.inside, forward.outside))
-            .collect();
-        forwards_by_inside.sort_unstable();
-        let router = Router::new(RouterConfig {
-            inside: config.inside,
-            outside: config.outside,
-            routes: &config.routes,
-            neighbours: &config.neighbours,
-            answers_for: config.outside_addresses.clone(),
-            answers_echo: config.answers_echo,
-            icmp_errors_per_second: config.icmp_errors_per_second,
-        });
+        let translator = Translator::new(config)?;
+        let router = &translator.router;
         let port = |from: &Link, to: &Link, fast: bool| {
             if to.leads_to_one_station() == fast {
                 u32::from(from.interface.port.0)
@@ -135,68 +96,84 @@ impl Nat {
         Ok(Self {
             common: ports(true),
             searching: ports(false),
-            router,
-            forwards_by_outside,
-            forwards_by_inside,
-            pools: Pools::new(&config),
-            config,
+            translator,
         })
     }
 
     /// What it was made of.
     pub fn config(&self) -> &NatConfig {
-        &self.config
+        self.translator.config()
     }
 
-    /// A plain packet from inside whose session is known: an edit. Without `THOROUGH` it looks no further than it must
-    /// for nearly all of them, writes nothing to the state, and nothing that it leaves out comes back to it: its values stay in
-    /// registers (forty instructions a packet). It is compiled twice: only with `SEARCHING` has it a look-up of next hops in it.
+    /// A plain packet whose session is known: an edit. Without `THOROUGH` it looks no further than it must for nearly all of them,
+    /// writes nothing to the state, and nothing that it leaves out comes back to it: its values stay in registers (forty instructions
+    /// a packet). It is compiled once for each way; only with `SEARCHING` has it a look-up of next hops in it.
     #[inline(always)]
-    fn outbound<const THOROUGH: bool, const SEARCHING: bool>(
+    fn plain<const WAY: bool, const THOROUGH: bool, const SEARCHING: bool>(
         &self,
         ask: Ask<'_, NatState>,
     ) -> Result<Verdict, Late> {
-        if !self.router.inside.takes(ask.packet()) {
+        let router = &self.translator.router;
+        let (from, to, direction, end) = match WAY {
+            OUTBOUND => (
+                &router.inside,
+                &router.outside,
+                Direction::Outbound,
+                End::Source,
+            ),
+            INBOUND => (
+                &router.outside,
+                &router.inside,
+                Direction::Inbound,
+                End::Destination,
+            ),
+        };
+        if !from.takes(ask.packet()) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
         let Some(plain) = ask.packet().plain4() else {
             return self.further::<THOROUGH>(ask);
         };
         let ends = Ends::from(&plain);
-        let found = if THOROUGH {
-            ask.sessions.by_left(&ends)?.map(|session| (session, None))
-        } else {
-            ask.sessions
-                .nearby_by_left(&ends)?
-                .map(|(session, nearby)| (session, Some(nearby)))
+        let found = match (THOROUGH, WAY) {
+            (true, OUTBOUND) => ask.sessions.by_left(&ends)?.map(|session| (session, None)),
+            (true, INBOUND) => ask.sessions.by_right(&ends)?.map(|session| (session, None)),
+            (false, OUTBOUND) => {
+                let found = ask.sessions.nearby_by_left(&ends)?;
+                found.map(|(session, nearby)| (session, Some(nearby)))
+            }
+            (false, INBOUND) => {
+                let found = ask.sessions.nearby_by_right(&ends)?;
+                found.map(|(session, nearby)| (session, Some(nearby)))
+            }
         };
         let Some((session, nearby)) = found else {
-            return if THOROUGH {
-                self.first_outbound(ask)
-            } else {
-                self.further::<false>(ask)
+            return match (THOROUGH, WAY) {
+                (true, OUTBOUND) => self.first_outbound(ask),
+                _ => self.further::<THOROUGH>(ask),
             };
         };
-        let mut learnt = [0; 12];
-        let Some(ethernet) = self.router.outside.ethernet_to::<SEARCHING>(
-            plain.destination(),
-            &ask.neighbours,
-            ask.now(),
-            &mut learnt,
-        )?
-        else {
+        let towards = match WAY {
+            OUTBOUND => plain.destination(),
+            INBOUND => session.row.inside_address(),
+        };
+        let (now, mut learnt) = (ask.now(), [0; 12]);
+        let neighbours = &ask.neighbours;
+        let ethernet = to.ethernet_to::<SEARCHING>(towards, neighbours, now, &mut learnt)?;
+        let Some(ethernet) = ethernet else {
             return self.further::<THOROUGH>(ask);
         };
-        let connection = session.value.after(plain.tcp_flags(), Direction::Outbound);
-        // Of a session that may have ended: the packet may open the next one, or be of one that this hides.
-        if session.row.is_unseen()
-            || session.value.may_have_ended()
+        let flags = plain.tcp_flags();
+        let connection = session.value.after(flags, direction);
+        // Of a session that may have ended: a packet from inside may open the next one, or be of one that this hides.
+        let ends_or_begins = match WAY {
+            OUTBOUND => session.row.is_unseen() || session.value.may_have_ended(),
+            INBOUND => session.value.may_have_ended() && session.value.reopens(flags),
+        };
+        if ends_or_begins
             || plain.ttl() <= 1
             || !THOROUGH && ask.sessions.would_write(&session, connection)
-            || self
-                .router
-                .outside
-                .may_be_too_long::<THOROUGH>(&plain, ask.packet())
+            || to.may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
             return self.further::<THOROUGH>(ask);
         }
@@ -204,69 +181,15 @@ impl Nat {
             Some(nearby) => ask.act_nearby(nearby),
             None => ask.act()?,
         };
-        act.packet
-            .forward_plain4(End::Source, &session.row.forwards_out(ethernet));
+        let forwards = match WAY {
+            OUTBOUND => session.row.forwards_out(ethernet),
+            INBOUND => session.row.forwards_in(ethernet),
+        };
+        act.packet.forward_plain4(end, &forwards);
         if THOROUGH {
             act.sessions.update(&session, connection);
         }
-        Ok(Verdict::Forward(self.router.outside.interface.port))
-    }
-
-    /// A plain packet from outside whose session is known: as [`Nat::outbound`].
-    #[inline(always)]
-    fn inbound<const THOROUGH: bool, const SEARCHING: bool>(
-        &self,
-        ask: Ask<'_, NatState>,
-    ) -> Result<Verdict, Late> {
-        if !self.router.outside.takes(ask.packet()) {
-            return Ok(Verdict::Drop(Reason::NotForUs));
-        }
-        let Some(plain) = ask.packet().plain4() else {
-            return self.further::<THOROUGH>(ask);
-        };
-        let ends = Ends::from(&plain);
-        let found = if THOROUGH {
-            ask.sessions.by_right(&ends)?.map(|session| (session, None))
-        } else {
-            ask.sessions
-                .nearby_by_right(&ends)?
-                .map(|(session, nearby)| (session, Some(nearby)))
-        };
-        let Some((session, nearby)) = found else {
-            return self.further::<THOROUGH>(ask);
-        };
-        let inside = session.row.inside_address();
-        let mut learnt = [0; 12];
-        let Some(ethernet) = self.router.inside.ethernet_to::<SEARCHING>(
-            inside,
-            &ask.neighbours,
-            ask.now(),
-            &mut learnt,
-        )?
-        else {
-            return self.further::<THOROUGH>(ask);
-        };
-        let connection = session.value.after(plain.tcp_flags(), Direction::Inbound);
-        if session.value.may_have_ended() && session.value.reopens(plain.tcp_flags())
-            || plain.ttl() <= 1
-            || !THOROUGH && ask.sessions.would_write(&session, connection)
-            || self
-                .router
-                .inside
-                .may_be_too_long::<THOROUGH>(&plain, ask.packet())
-        {
-            return self.further::<THOROUGH>(ask);
-        }
-        let mut act = match nearby {
-            Some(nearby) => ask.act_nearby(nearby),
-            None => ask.act()?,
-        };
-        act.packet
-            .forward_plain4(End::Destination, &session.row.forwards_in(ethernet));
-        if THOROUGH {
-            act.sessions.update(&session, connection);
-        }
-        Ok(Verdict::Forward(self.router.inside.interface.port))
+        Ok(Verdict::Forward(to.interface.port))
     }
 
     /// What the common path does not handle, the thorough one may; what that does not, [`Nat::uncommon`] does.
@@ -294,18 +217,14 @@ impl Nat {
         let Some(ask) = ask.take() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
-        let ask = if self.config.untranslated.is_empty() {
-            ask
-        } else {
-            match self.untranslated(ask)? {
-                Ok(verdict) => return Ok(verdict),
-                Err(ask) => ask,
-            }
+        let ask = match self.translator.untranslated(ask)? {
+            Ok(verdict) => return Ok(verdict),
+            Err(ask) => ask,
         };
         let is_plain = ask.packet().plain4().is_some();
-        match self.router.side(ask.port()) {
-            Some(Side::Inside) if is_plain => self.outbound::<true, true>(ask),
-            Some(Side::Outside) if is_plain => self.inbound::<true, true>(ask),
+        match self.translator.router.side(ask.port()) {
+            Some(Side::Inside) if is_plain => self.plain::<OUTBOUND, true, true>(ask),
+            Some(Side::Outside) if is_plain => self.plain::<INBOUND, true, true>(ask),
             _ => self.uncommon(ask),
         }
     }
@@ -313,33 +232,77 @@ impl Nat {
     /// All packets, also the plain ones that need more than an edit.
     #[inline(never)]
     fn uncommon(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        let (ask, side, came) = match self.router.admit(ask)? {
+        let translator = &self.translator;
+        let (ask, side, came) = match translator.router.admit(ask)? {
             ControlFlow::Continue(admitted) => admitted,
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         match (side, came) {
-            (Side::Inside, Came::Reply(_) | Came::Error(_)) if self.stays_inside(&ask) => {
-                self.between_insides(ask)
+            (Side::Inside, Came::Reply(_) | Came::Error(_)) if translator.stays_inside(&ask) => {
+                translator.between_insides(ask)
             }
-            (Side::Inside, Came::Error(flow)) => self.error_from_inside(ask, flow),
-            (Side::Outside, Came::Error(flow)) => self.error_from_outside(ask, flow),
+            (Side::Inside, Came::Error(flow)) => translator.error_from_inside(ask, flow),
+            (Side::Outside, Came::Error(flow)) => translator.error_from_outside(ask, flow),
             // Queries go out and replies come in; what goes the other way is the NAT's own business.
             (Side::Inside, Came::Reply(_)) => Ok(Verdict::Drop(Reason::NoBinding)),
-            (Side::Outside, Came::Query(_)) => self.own(ask),
+            (Side::Outside, Came::Query(_)) => translator.own(ask),
             (Side::Inside, Came::Flow(flow) | Came::Query(flow)) => self.leaving(ask, flow, false),
             (Side::Outside, Came::Flow(flow) | Came::Reply(flow)) => self.entering(ask, flow),
         }
     }
 
-    /// A packet to an address of ours that is no translation.
+    /// A packet from inside, all cases. Of ICMP queries the destination port is zero. `is_first`: its session was looked for and is
+    /// not there.
     #[cold]
-    fn own(&self, ask: Ask<'_, NatState>) -> Result<Verdict, Late> {
-        if let Some(client) = self.asks(&ask) {
-            return self.asked(ask, client);
+    #[inline(never)]
+    fn leaving(
+        &self,
+        ask: Ask<'_, NatState>,
+        flow: Flow4,
+        is_first: bool,
+    ) -> Result<Verdict, Late> {
+        let translator = &self.translator;
+        let (inside, remote) = (flow.source(), flow.destination());
+        // What is read below comes while the packet is judged, where it was not asked for ahead.
+        translator.approach_first(&ask, inside);
+        let (report, reason) = match translator.way(inside, remote) {
+            Way::Own => return translator.own(ask),
+            Way::Inside => return translator.between_insides(ask),
+            Way::Refused(reason) => return Ok(Verdict::Drop(reason)),
+            Way::Unrouted => (Report::NetworkUnreachable, Reason::NoRoute),
+            way @ (Way::Out | Way::Hairpin) => {
+                let hairpins = way == Way::Hairpin;
+                match translator.outward(&ask, (inside, remote), hairpins, is_first)? {
+                    Ok(outward) => {
+                        let onward = outward.onward();
+                        return translator
+                            .router
+                            .forward(ask, onward, |act| outward.write(act));
+                    }
+                    Err(Refused::Silently(reason)) => return Ok(Verdict::Drop(reason)),
+                    Err(Refused::Told(reason)) => (Report::Prohibited, reason),
+                }
+            }
+        };
+        translator.router.report(ask, report, reason)
+    }
+
+    /// A packet from outside, all cases. Of ICMP replies the source port is zero.
+    #[cold]
+    #[inline(never)]
+    fn entering(&self, ask: Ask<'_, NatState>, flow: Flow4) -> Result<Verdict, Late> {
+        let router = &self.translator.router;
+        let (remote, outside) = (flow.source(), flow.destination());
+        if !router.answers_for(outside.address) {
+            return match router.is_interface(outside.address) {
+                true => self.translator.own(ask),
+                false => Ok(Verdict::Drop(Reason::NotForUs)),
+            };
         }
-        let side = self.router.side(ask.port());
-        self.router
-            .own(ask, |source| self.router.side_of(source) == side)
+        match self.translator.inward(&ask, remote, outside)? {
+            Ok(inward) => router.forward(ask, inward.onward(), |act| inward.write(act)),
+            Err(reason) => Ok(Verdict::Drop(reason)),
+        }
     }
 }
 
@@ -347,39 +310,8 @@ impl NetworkFunction for Nat {
     type State = NatState;
 
     fn state(&self, builder: &Builder) -> NatState {
-        let config = &self.config;
-        let idle = config.session_idle();
-        let mut sessions = builder.table("sessions", config.sessions_max, &idle);
-        let space = OutsidePorts::new(config);
-        let census = Rc::new(Census::new(
-            config,
-            space.clone(),
-            builder.context().clone(),
-        ));
-        let ports = builder.pool("ports", space.with_census(census.clone()));
-        let returns = ports.returns();
-        // A port returns with the last session that anybody had through it, perhaps after a rest.
-        let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
-        let forgets = census.clone();
-        sessions.on_forget(outside_lane, move |session: &Session, last| {
-            if last {
-                forgets.left(session, &returns);
-            }
-        });
-        let (lines, counted) = (ports.returns(), census.clone());
-        sessions.on_approach(move |session: &Session| {
-            let outside = session.outside();
-            lines.approach(&outside);
-            counted.approach(&outside);
-        });
-        // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
-        let holds = ports.returns();
-        sessions.on_adopt_used(move |session: &Session, used| {
-            holds.hold(&session.outside());
-            census.adopted(session, used);
-        });
-        let control = config.port_control.unwrap_or(PortControl::DEFAULT);
-        let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);
+        let config = self.config();
+        let (sessions, ports, mappings) = translation_tables(builder, config);
         let (fragments, neighbours, errors) =
             tables(builder, config.fragments_max, config.neighbours_max);
         NatState {
@@ -397,31 +329,27 @@ impl NetworkFunction for Nat {
         if ask.packet().plain4().is_some() {
             let port = u32::from(ask.port().0);
             if port == self.common.outbound {
-                return self.outbound::<false, false>(ask);
+                return self.plain::<OUTBOUND, false, false>(ask);
             }
             if port == self.common.inbound {
-                return self.inbound::<false, false>(ask);
+                return self.plain::<INBOUND, false, false>(ask);
             }
             if port == self.searching.outbound {
-                return self.outbound::<false, true>(ask);
+                return self.plain::<OUTBOUND, false, true>(ask);
             }
             if port == self.searching.inbound {
-                return self.inbound::<false, true>(ask);
+                return self.plain::<INBOUND, false, true>(ask);
             }
         }
         self.further::<false>(ask)
     }
 
     fn approach(&self, ask: &Ask<'_, NatState>) {
-        if self.router.side(ask.port()) == Some(Side::Inside)
-            && let Some(flow) = ask.packet().flow4()
-        {
-            self.approach_first(ask, flow.source());
-        }
+        self.translator.approach(ask);
     }
 
     fn addresses(&self) -> Vec<Ipv4Addr> {
-        self.config.outside_addresses.clone()
+        self.translator.addresses()
     }
 
     /// To [`NEWS_QUESTION`] [`NatUse`], then the events since the last report, which are told once. [`NatNews::read_all`] reads them.
@@ -432,40 +360,10 @@ impl NetworkFunction for Nat {
         range: (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
-        // Events go to one asker alone: who asks for anything else must not get them.
-        if question != NEWS_QUESTION {
-            return None;
-        }
-        let census = state.ports.space().census()?;
-        census.report(&state.ports, range, out)
+        Translator::report(state, question, range, out)
     }
 
     fn schema(&self) -> u64 {
-        let config = &self.config;
-        let mut bytes = Vec::new();
-        self.pools.write(&mut bytes);
-        limits::write(config, &mut bytes);
-        config.write_untranslated(&mut bytes);
-        for address in &config.outside_addresses {
-            bytes.extend(address.octets());
-        }
-        bytes.extend(config.outside_ports.0.to_be_bytes());
-        bytes.extend(config.outside_ports.1.to_be_bytes());
-        for (outside, inside) in &self.forwards_by_outside {
-            bytes.extend(outside.to_bits().to_be_bytes());
-            bytes.extend(inside.to_bits().to_be_bytes());
-        }
-        for seconds in config.session_idle() {
-            bytes.extend(seconds.to_be_bytes());
-        }
-        for count in [
-            config.port_control.map_or(0, |one| one.mappings_max),
-            config.sessions_max,
-            config.fragments_max,
-            config.neighbours_max,
-        ] {
-            bytes.extend(count.to_be_bytes());
-        }
-        objects::hash::bytes(&bytes, 0x4E41_5434_3400_0001)
+        self.translator.schema()
     }
 }

@@ -7,11 +7,12 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use asterism_forwarding::{Onward, Prefix, Side, quoted};
+use asterism_forwarding::{Faults, Onward, Prefix, Side, quoted};
 use asterism_function::{Ask, IcmpKind, Late, Network, Packet, Protocol, Reason, Verdict};
 
-use super::config::{Faults, NatConfig};
-use super::{Nat, NatState};
+use crate::config::NatConfig;
+use crate::state::Translates;
+use crate::translator::Translator;
 
 /// Destinations that are not translated, at most: they are searched one after the other for each of their packets.
 pub const UNTRANSLATED_MAX: usize = 64;
@@ -106,13 +107,25 @@ impl Sides {
     }
 }
 
-impl Nat {
-    /// Routes a packet that is not translated; any other is handed back.
-    #[cold]
-    pub(super) fn untranslated<'a>(
+impl Translator {
+    /// Routes a packet that is not translated; any other is handed back. Costs a comparison where there are no such destinations.
+    #[inline]
+    pub fn untranslated<'a, S: Translates>(
         &self,
-        ask: Ask<'a, NatState>,
-    ) -> Result<Result<Verdict, Ask<'a, NatState>>, Late> {
+        ask: Ask<'a, S>,
+    ) -> Result<Result<Verdict, Ask<'a, S>>, Late> {
+        if self.config.untranslated.is_empty() {
+            return Ok(Err(ask));
+        }
+        self.route_untranslated(ask)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn route_untranslated<'a, S: Translates>(
+        &self,
+        ask: Ask<'a, S>,
+    ) -> Result<Result<Verdict, Ask<'a, S>>, Late> {
         let Some(side) = self.router.side(ask.port()) else {
             return Ok(Err(ask));
         };
@@ -120,7 +133,7 @@ impl Nat {
             None => Ok(Err(ask)),
             Some(Err(reason)) => Ok(Ok(Verdict::Drop(reason))),
             Some(Ok(onward)) => {
-                let census = ask.ports.space().census().cloned();
+                let census = ask.translations().ports.space().census().cloned();
                 let verdict = self.router.forward(ask, onward, |_| {
                     if let Some(census) = &census {
                         census.passed_untranslated();
@@ -178,7 +191,7 @@ impl Nat {
 
 impl NatConfig {
     /// What is wrong with the destinations that are not translated.
-    pub(super) fn check_untranslated(&self, faults: &mut Faults) {
+    pub(crate) fn check_untranslated(&self, faults: &mut Faults) {
         const FIELD: &str = "untranslated";
         let count = self.untranslated.len();
         if count > UNTRANSLATED_MAX {
@@ -207,7 +220,7 @@ impl NatConfig {
     }
 
     /// What all members must have alike: what one host translates, another must.
-    pub(super) fn write_untranslated(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn write_untranslated(&self, bytes: &mut Vec<u8>) {
         for one in &self.untranslated {
             let (first, last) = one.ports.unwrap_or((0, 0));
             bytes.extend((one.to.address.to_bits() & one.to.mask()).to_be_bytes());

@@ -3,15 +3,16 @@
 //!
 //! Plain values: reading them from a file is the binary's work.
 
-use core::fmt;
 use core::net::Ipv4Addr;
 
-use asterism_forwarding::{IdleTimes, Interface, ROUTES_MAX, Route, Side, is_host};
+use asterism_forwarding::{
+    ConfigFault, Faults, IdleTimes, Interface, ROUTES_MAX, Route, Side, is_host,
+};
 use asterism_function::{Endpoint, MacAddress, Protocol, Tick};
 
-use super::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
-use super::pcp::PortControl;
-use super::untranslated::Untranslated;
+use crate::limits::{AddressPool, PortBlocks, PortRest, SubscriberLimits};
+use crate::pcp::PortControl;
+use crate::untranslated::Untranslated;
 
 /// Outside addresses at most: so many have a one-byte name on the wire.
 pub const OUTSIDE_ADDRESSES_MAX: usize = 255;
@@ -134,15 +135,11 @@ impl NatConfig {
         self.check_port_control(&mut faults);
         self.check_pools(&mut faults);
         self.check_subscribers(&mut faults);
-        if faults.0.is_empty() {
-            Ok(())
-        } else {
-            Err(faults.0)
-        }
+        faults.all()
     }
 
     /// When sessions end, by idle class: mappings last.
-    pub(super) fn session_idle(&self) -> [Tick; 7] {
+    pub(crate) fn session_idle(&self) -> [Tick; 7] {
         let [a, b, c, d, e, f] = self.idle.classes();
         let mapping = self.port_control.unwrap_or(PortControl::DEFAULT).idle();
         [a, b, c, d, e, f, mapping]
@@ -340,31 +337,5 @@ impl NatConfig {
                 faults.add(name, "must be at least 1".to_owned());
             }
         }
-    }
-}
-
-/// One thing that is wrong with a configuration. Nothing was built.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConfigFault {
-    /// The field of [`NatConfig`].
-    pub field: &'static str,
-    /// What is wrong with it.
-    pub sentence: String,
-}
-
-impl fmt::Display for ConfigFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.sentence)
-    }
-}
-
-impl core::error::Error for ConfigFault {}
-
-#[derive(Default)]
-pub(super) struct Faults(Vec<ConfigFault>);
-
-impl Faults {
-    pub(super) fn add(&mut self, field: &'static str, sentence: String) {
-        self.0.push(ConfigFault { field, sentence });
     }
 }

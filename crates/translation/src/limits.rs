@@ -3,11 +3,11 @@
 
 use core::net::Ipv4Addr;
 
-use asterism_forwarding::Prefix;
+use asterism_forwarding::{Faults, Prefix};
 use asterism_function::Tick;
 use asterism_function::objects::BLOCK_ITEMS;
 
-use super::config::{Faults, NatConfig};
+use crate::config::NatConfig;
 
 /// Pools at most, and networks of all of them: these are searched one after the other for a new binding.
 pub const POOLS_MAX: usize = 64;
@@ -57,12 +57,12 @@ impl SubscriberLimits {
     };
 
     /// The bits of an address that tell subscribers apart.
-    pub(super) const fn mask(&self) -> u32 {
+    pub(crate) const fn mask(&self) -> u32 {
         Prefix::new(Ipv4Addr::UNSPECIFIED, self.prefix_length).mask()
     }
 
     /// Whether anything is counted for them.
-    pub(super) const fn is_counted(&self) -> bool {
+    pub(crate) const fn is_counted(&self) -> bool {
         self.ports_max != 0 || self.sessions_per_second != 0
     }
 }
@@ -96,11 +96,11 @@ impl PortRest {
 
 impl NatConfig {
     /// Whether there are accounts of subscribers.
-    pub(super) fn counts_subscribers(&self) -> bool {
+    pub(crate) fn counts_subscribers(&self) -> bool {
         self.subscribers.is_counted() || self.blocks.is_some()
     }
 
-    pub(super) fn check_pools(&self, faults: &mut Faults) {
+    pub(crate) fn check_pools(&self, faults: &mut Faults) {
         const FIELD: &str = "pools";
         if self.pools.len() > POOLS_MAX {
             faults.add(FIELD, format!("{} exceed {POOLS_MAX}", self.pools.len()));
@@ -140,7 +140,7 @@ impl NatConfig {
         }
     }
 
-    pub(super) fn check_subscribers(&self, faults: &mut Faults) {
+    pub(crate) fn check_subscribers(&self, faults: &mut Faults) {
         let limits = &self.subscribers;
         let mut add = |sentence: String| faults.add("subscribers", sentence);
         if !(8..=32).contains(&limits.prefix_length) {
@@ -195,7 +195,7 @@ impl NatConfig {
 }
 
 /// What of it all members must have alike.
-pub(super) fn write(config: &NatConfig, bytes: &mut Vec<u8>) {
+pub(crate) fn write(config: &NatConfig, bytes: &mut Vec<u8>) {
     let limits = &config.subscribers;
     bytes.push(limits.prefix_length);
     for number in [

@@ -6,15 +6,16 @@
 use asterism_forwarding::{Ends, Onward, Side, portless};
 use asterism_function::{Ask, Endpoint, Flow4, Late, Reason, Verdict};
 
-use super::open::without_port_of_query;
-use super::{Nat, NatState};
+use crate::bindings::without_port_of_query;
+use crate::state::Translates;
+use crate::translator::Translator;
 
-impl Nat {
+impl Translator {
     /// An error about a packet that an inside host sent, of this flow.
     #[cold]
-    pub(super) fn error_from_outside(
+    pub fn error_from_outside<S: Translates>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         flow: Flow4,
     ) -> Result<Verdict, Late> {
         let reporter = ask.packet().ipv4_source();
@@ -22,8 +23,12 @@ impl Nat {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let (outside, remote) = (flow.source(), without_port_of_query(flow.destination()));
-        let Some(session) = ask.sessions.by_right(&Ends::between(remote, outside))? else {
-            ask.ports.settled(&outside)?;
+        let Some(session) = ask
+            .translations()
+            .sessions
+            .by_right(&Ends::between(remote, outside))?
+        else {
+            ask.translations().ports.settled(&outside)?;
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
         let inside = session.row.inside();
@@ -37,13 +42,16 @@ impl Nat {
     /// An error about a packet, of this flow, that was sent to an inside host: from the host itself, or from a router before it,
     /// which outside is known by the host's outside address.
     #[cold]
-    pub(super) fn error_from_inside(
+    pub fn error_from_inside<S: Translates>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         flow: Flow4,
     ) -> Result<Verdict, Late> {
         let (remote, inside) = (without_port_of_query(flow.source()), flow.destination());
-        let known = ask.sessions.by_left(&Ends::between(inside, remote))?;
+        let known = ask
+            .translations()
+            .sessions
+            .by_left(&Ends::between(inside, remote))?;
         let outside = match known {
             Some(session) => Some(session.row.outside()),
             // What its binding let in has no session.
@@ -67,13 +75,14 @@ impl Nat {
     }
 
     /// An error of the inside host behind `outside` about a packet of the one behind `remote` (RFC 5508 REQ-7).
-    fn error_hairpins(
+    fn error_hairpins<S: Translates>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         outside: Endpoint,
         remote: Endpoint,
     ) -> Result<Verdict, Late> {
         let Some(session) = ask
+            .translations()
             .sessions
             .by_right(&Ends::between(outside, remote).unseen())?
         else {

@@ -15,10 +15,12 @@ use asterism_function::{
     Act, Ask, Endpoint, Fragment, Late, Protocol, Reason, Tick, Value, Verdict, Wire, build,
 };
 
-use super::open::Outside;
-use super::session::nobody;
-use super::{Nat, NatState, Session};
-use asterism_translation::mutant::{self, Mutant};
+use crate::bindings::Outside;
+use crate::mutant::{self, Mutant};
+use crate::session::Session;
+use crate::session::nobody;
+use crate::state::Translates;
+use crate::translator::Translator;
 use message::{Answer, FOR_EVER};
 pub use message::{MESSAGE_BYTES_MAX, MapRequest, Nonce, PORT, Refusal, Request, ResultCode};
 
@@ -45,7 +47,7 @@ impl PortControl {
 
     /// After how many seconds a mapping ends that nobody prolonged: a quarter later than its asker was told, since one instance may
     /// hear late that another one prolonged it.
-    pub(super) const fn idle(self) -> Tick {
+    pub(crate) const fn idle(self) -> Tick {
         self.lifetime + self.lifetime / 4
     }
 }
@@ -82,13 +84,13 @@ impl Asked {
 const FIRST: Endpoint = Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, Protocol(0));
 
 /// By what the mapping of an outside endpoint is found: no packet has it, not one that says to be from nobody either.
-pub(super) fn mapped(outside: Endpoint) -> Ends {
+pub(crate) fn mapped(outside: Endpoint) -> Ends {
     Ends::between(nobody(outside.protocol), outside).unseen()
 }
 
-impl Nat {
+impl Translator {
     /// Who asks, if a packet to an interface is a request that is to be heard: from the inside, and whole.
-    pub(super) fn asks(&self, ask: &Ask<'_, NatState>) -> Option<Endpoint> {
+    pub(crate) fn asks<S: Translates>(&self, ask: &Ask<'_, S>) -> Option<Endpoint> {
         self.config.port_control?;
         let flow = ask.packet().flow4()?;
         let (from, to) = (flow.source(), flow.destination());
@@ -101,7 +103,11 @@ impl Nat {
 
     /// A request to the server at the inside interface.
     #[cold]
-    pub(super) fn asked(&self, ask: Ask<'_, NatState>, client: Endpoint) -> Result<Verdict, Late> {
+    pub(crate) fn asked<S: Translates>(
+        &self,
+        ask: Ask<'_, S>,
+        client: Endpoint,
+    ) -> Result<Verdict, Late> {
         if ask.packet().verify_transport_checksum() == Some(false) {
             return Ok(Verdict::Drop(Reason::NotForUs));
         }
@@ -124,9 +130,9 @@ impl Nat {
     }
 
     /// Makes, prolongs or ends a mapping (§11.3, §15).
-    fn map(
+    fn map<S: Translates>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         inside: Endpoint,
         request: &MapRequest,
     ) -> Result<Verdict, Late> {
@@ -150,7 +156,10 @@ impl Nat {
             };
         }
         let ends = Ends::between(inside, nobody(inside.protocol));
-        let (known, asked) = ask.all((ask.sessions.by_left(&ends), ask.mappings.get(&inside)))?;
+        let (known, asked) = ask.all((
+            ask.translations().sessions.by_left(&ends),
+            ask.translations().mappings.get(&inside),
+        ))?;
         let now = Asked::new(request.nonce, ask.now());
         if let (Some(_), Some(before)) = (&known, &asked)
             && !before.value.is_of(&now)
@@ -167,16 +176,16 @@ impl Nat {
             let outside = known.as_ref().map_or(wished, |at| at.row.outside());
             return self.answer(ask, success(0, outside), |act| {
                 if let Some(at) = &known {
-                    act.sessions.remove(at);
+                    S::writes_translations(act).sessions.remove(at);
                 }
                 if let Some(at) = &asked {
-                    act.mappings.remove(at);
+                    S::writes_translations(act).mappings.remove(at);
                 }
             });
         }
         let room = match asked {
             Some(_) => None,
-            None => match ask.mappings.vacancy()? {
+            None => match ask.translations().mappings.vacancy()? {
                 Some(room) => Some(room),
                 None => return refuse(ask, ResultCode::NoResources),
             },
@@ -185,12 +194,15 @@ impl Nat {
             Some(_) => None,
             None => {
                 // Another instance may have made it, and its word be on the way.
-                ask.ports.settled_by_all()?;
+                ask.translations().ports.settled_by_all()?;
                 let wished = match request.external_port {
                     0 => inside.port,
                     port => port,
                 };
-                match (self.bind(&ask, inside, wished)?, ask.sessions.vacancy()?) {
+                match (
+                    self.bind(&ask, inside, wished)?,
+                    ask.translations().sessions.vacancy()?,
+                ) {
                     (Ok(outside), Some(vacancy)) => Some((outside, vacancy)),
                     (Err(Reason::SubscriberQuota), _) => return refuse(ask, ResultCode::Quota),
                     _ => return refuse(ask, ResultCode::NoResources),
@@ -205,35 +217,44 @@ impl Nat {
         if request.insists && !is_wished(outside) {
             return refuse(ask, ResultCode::CannotProvideExternal);
         }
-        let (census, arrived_us) = (ask.ports.space().census().cloned(), ask.arrived_us());
+        let (census, arrived_us) = (
+            ask.translations().ports.space().census().cloned(),
+            ask.arrived_us(),
+        );
         self.answer(ask, success(lifetime, outside), |act| {
             if let Some(at) = &known {
-                act.sessions.update(at, Connection::MAPPING);
+                S::writes_translations(act)
+                    .sessions
+                    .update(at, Connection::MAPPING);
             }
             if let Some((port, vacancy)) = opened {
                 if let Outside::Granted(grant) = port {
-                    act.ports.take(grant);
+                    S::writes_translations(act).ports.take(grant);
                 }
                 let session = Session::new(inside, nobody(inside.protocol), outside, false);
-                act.sessions.insert(vacancy, session, Connection::MAPPING);
+                S::writes_translations(act)
+                    .sessions
+                    .insert(vacancy, session, Connection::MAPPING);
                 if let Some(census) = &census {
                     census.opened(&session, arrived_us);
                 }
             }
             match (&asked, room) {
-                (Some(at), _) => act.mappings.update(at, now),
-                (None, Some(room)) => act.mappings.insert(room, inside, now),
+                (Some(at), _) => S::writes_translations(act).mappings.update(at, now),
+                (None, Some(room)) => S::writes_translations(act)
+                    .mappings
+                    .insert(room, inside, now),
                 (None, None) => {}
             }
         })
     }
 
     /// Answers a request, to who sent it, and does what `change` says.
-    fn answer(
+    fn answer<S: Translates>(
         &self,
-        ask: Ask<'_, NatState>,
+        ask: Ask<'_, S>,
         answer: Answer,
-        change: impl FnOnce(&mut Act<'_, NatState>),
+        change: impl FnOnce(&mut Act<'_, S>),
     ) -> Result<Verdict, Late> {
         let Some(flow) = ask.packet().flow4() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
@@ -248,10 +269,10 @@ impl Nat {
             identification: ask.random(IDENTIFICATION_DRAW) as u16,
             dont_fragment: false,
         };
-        let (now, first) = (ask.now(), ask.mappings.get(&FIRST)?);
+        let (now, first) = (ask.now(), ask.translations().mappings.get(&FIRST)?);
         let vacancy = match &first {
             Some(_) => None,
-            None => ask.mappings.vacancy()?,
+            None => ask.translations().mappings.vacancy()?,
         };
         let since = first.as_ref().map_or(now, |at| at.value.since);
         let epoch = now.saturating_sub(since);
@@ -259,10 +280,12 @@ impl Nat {
         change(&mut act);
         match (&first, vacancy) {
             // It lives as long as any mapping.
-            (Some(at), _) => act.mappings.touch(at),
+            (Some(at), _) => S::writes_translations(&mut act).mappings.touch(at),
             (None, Some(room)) => {
                 let asked = Asked::new(Nonce([0; 12]), now);
-                act.mappings.insert(room, FIRST, asked);
+                S::writes_translations(&mut act)
+                    .mappings
+                    .insert(room, FIRST, asked);
             }
             (None, None) => {}
         }

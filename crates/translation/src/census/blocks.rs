@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use asterism_function::Tick;
 
-use super::super::config::NatConfig;
+use crate::config::NatConfig;
 
 /// Blocks of one subscriber that are looked at.
 pub(super) const CHAIN_MAX: usize = 64;

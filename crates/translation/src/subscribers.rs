@@ -7,18 +7,19 @@ use asterism_forwarding::Prefix;
 use asterism_function::objects::BLOCK_ITEMS;
 use asterism_function::{Ask, Endpoint, Grant, Late, Reason, Space};
 
-use super::census::Census;
-use super::config::NatConfig;
-use super::open::ADDRESSES_TRIED_MAX;
-use super::session::BY_INSIDE;
-use super::{Nat, NatState};
+use crate::bindings::ADDRESSES_TRIED_MAX;
+use crate::census::Census;
+use crate::config::NatConfig;
+use crate::session::BY_INSIDE;
+use crate::state::Translates;
+use crate::translator::Translator;
 
 /// Grants that are asked for in a block: one that a late packet has had since may lie elsewhere by now.
 const GRANTS_TRIED_MAX: u32 = 2;
 
 /// Which outside addresses an inside address may appear with.
 #[derive(Debug)]
-pub(super) struct Pools {
+pub(crate) struct Pools {
     /// Networks, the longest prefix first, with the place of their pool.
     networks: Vec<(Prefix, usize)>,
     /// For each pool the places of its addresses; that of everybody else last.
@@ -27,7 +28,7 @@ pub(super) struct Pools {
 
 impl Pools {
     /// The pools of a configuration that was found right.
-    pub(super) fn new(config: &NatConfig) -> Self {
+    pub(crate) fn new(config: &NatConfig) -> Self {
         let places = |wanted: &dyn Fn(&Ipv4Addr) -> bool| {
             let all = (0..).zip(&config.outside_addresses);
             all.filter(|(_, address)| wanted(address))
@@ -55,7 +56,7 @@ impl Pools {
     }
 
     /// The places of the addresses for an inside address; none where everybody else has none.
-    pub(super) fn of(&self, inside: Ipv4Addr) -> &[u32] {
+    pub(crate) fn of(&self, inside: Ipv4Addr) -> &[u32] {
         let mut networks = self.networks.iter();
         let found = networks.find(|(prefix, _)| prefix.contains(inside));
         let pool = found.map_or(self.addresses.len() - 1, |(_, pool)| *pool);
@@ -63,7 +64,7 @@ impl Pools {
     }
 
     /// What all members must have alike.
-    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
         for (prefix, pool) in &self.networks {
             bytes.extend((prefix.address.to_bits() & prefix.mask()).to_be_bytes());
             bytes.push(prefix.length);
@@ -76,9 +77,13 @@ impl Pools {
     }
 }
 
-impl Nat {
+impl Translator {
     /// The pool of an inside endpoint, and which of its addresses the subscriber is paired with (RFC 6888 REQ-2).
-    pub(super) fn paired(&self, ask: &Ask<'_, NatState>, inside: Endpoint) -> (&[u32], u32) {
+    pub(crate) fn paired<S: Translates>(
+        &self,
+        ask: &Ask<'_, S>,
+        inside: Endpoint,
+    ) -> (&[u32], u32) {
         let pool = self.pools.of(inside.address);
         let subscriber = inside.address.to_bits() & self.config.subscribers.mask();
         (pool, ask.choose(subscriber.into(), pool.len() as u32))
@@ -86,31 +91,33 @@ impl Nat {
 
     /// Asks for what the first packet of an inside endpoint reads: what its binding is found by, and what is known of the port that
     /// it will likely have, and of its neighbours.
-    pub(super) fn approach_first(&self, ask: &Ask<'_, NatState>, inside: Endpoint) {
-        ask.sessions.approach_group(BY_INSIDE, &inside);
+    pub fn approach_first<S: Translates>(&self, ask: &Ask<'_, S>, inside: Endpoint) {
+        ask.translations()
+            .sessions
+            .approach_group(BY_INSIDE, &inside);
         let (pool, paired) = self.paired(ask, inside);
         let Some(&address) = pool.get(paired as usize) else {
             return;
         };
-        let space = ask.ports.space();
+        let space = ask.translations().ports.space();
         let shelf = space.shelf(address, inside.protocol);
         let wish = space.wish(shelf, inside.port);
-        ask.ports.approach(shelf, wish);
+        ask.translations().ports.approach(shelf, wish);
         if let Some(census) = space.census() {
             census.approach_number(shelf * space.items() + wish);
         }
     }
 
     /// Why the subscriber of an inside endpoint may open no session, if so; one that `is_bound` needs no further port.
-    pub(super) fn refuses(
+    pub(crate) fn refuses<S: Translates>(
         &self,
-        ask: &Ask<'_, NatState>,
+        ask: &Ask<'_, S>,
         inside: Endpoint,
         is_bound: bool,
     ) -> Option<Reason> {
-        let census = ask.ports.space().census()?;
+        let census = ask.translations().ports.space().census()?;
         let subscriber = census.subscriber(inside);
-        census.wake(ask.now(), &ask.ports);
+        census.wake(ask.now(), &ask.translations().ports);
         if !census.may_open(subscriber, ask.arrived_us()) {
             return Some(Reason::RateLimited);
         }
@@ -122,13 +129,15 @@ impl Nat {
 
     /// A port in a block of the subscriber's, or else in a further one, on the address that its blocks are of; or why there is
     /// none.
-    pub(super) fn grant_in_block(
+    pub(crate) fn grant_in_block<S: Translates>(
         &self,
-        ask: &Ask<'_, NatState>,
+        ask: &Ask<'_, S>,
         inside: Endpoint,
     ) -> Result<Result<Grant<Endpoint>, Reason>, Late> {
-        let (Some(census), Some(settings)) = (ask.ports.space().census(), self.config.blocks)
-        else {
+        let (Some(census), Some(settings)) = (
+            ask.translations().ports.space().census(),
+            self.config.blocks,
+        ) else {
             return Ok(Err(Reason::PortsExhausted));
         };
         let subscriber = census.subscriber(inside);
@@ -157,7 +166,8 @@ impl Nat {
             };
             let turn = ask.random(u64::from(address)) as u32;
             let place = (address, turn);
-            let block = census.vacant_block(subscriber, place, ask.now(), &ask.ports);
+            let block =
+                census.vacant_block(subscriber, place, ask.now(), &ask.translations().ports);
             if let Some(block) = block
                 && let Some(granted) = grant_of(ask, census, inside, block)?
             {
@@ -169,8 +179,8 @@ impl Nat {
 }
 
 /// A free port of a block that this instance leases, at random.
-fn grant_of(
-    ask: &Ask<'_, NatState>,
+fn grant_of<S: Translates>(
+    ask: &Ask<'_, S>,
     census: &Census,
     inside: Endpoint,
     block: u32,
@@ -178,7 +188,7 @@ fn grant_of(
     let Some((address, (first, last))) = census.block(block) else {
         return Ok(None);
     };
-    let space = ask.ports.space();
+    let space = ask.translations().ports.space();
     let Some(&outside) = space.all_addresses().get(address as usize) else {
         return Ok(None);
     };
@@ -191,12 +201,17 @@ fn grant_of(
     for number in 0..size / part {
         let begin = (turn % (size / part) + number) * part;
         let ends = [at(begin), at(begin + part - 1)];
-        if !ends.iter().any(|port| ask.ports.is_own(port)) {
+        if !ends
+            .iter()
+            .any(|port| ask.translations().ports.is_own(port))
+        {
             continue;
         }
         let free = (0..part)
             .map(|place| at(begin + (step.wrapping_add(place)) % part))
-            .find(|port| ask.ports.is_own(port) && !ask.ports.is_used(port));
+            .find(|port| {
+                ask.translations().ports.is_own(port) && !ask.translations().ports.is_used(port)
+            });
         let Some(port) = free else {
             continue;
         };
@@ -204,11 +219,16 @@ fn grant_of(
             continue;
         };
         for _ in 0..GRANTS_TRIED_MAX {
-            let Some(granted) = ask.ports.grant(shelf, place)? else {
+            let Some(granted) = ask.translations().ports.grant(shelf, place)? else {
                 return Ok(None);
             };
             let subscriber = census.subscriber(inside);
-            if census.fits(granted.item(), subscriber, ask.now(), &ask.ports) {
+            if census.fits(
+                granted.item(),
+                subscriber,
+                ask.now(),
+                &ask.translations().ports,
+            ) {
                 return Ok(Some(granted));
             }
         }

@@ -9,7 +9,7 @@ pub const PORT: u16 = 5_351;
 /// Bytes of a message at most (§7).
 pub const MESSAGE_BYTES_MAX: usize = 1_100;
 /// The lifetime of a mapping that does not end.
-pub(super) const FOR_EVER: u32 = u32::MAX;
+pub(crate) const FOR_EVER: u32 = u32::MAX;
 
 const VERSION: u8 = 2;
 const RESPONSE: u8 = 0x80;
@@ -54,7 +54,7 @@ pub enum ResultCode {
 
 impl ResultCode {
     /// After how many seconds it may be asked again: what passes soon, and what does not (§7.4).
-    pub(super) const fn lifetime(self) -> u32 {
+    pub(crate) const fn lifetime(self) -> u32 {
         match self {
             Self::NoResources | Self::Quota | Self::CannotProvideExternal => 30,
             _ => 1_800,
@@ -187,16 +187,16 @@ fn read_options(mut options: &[u8], opcode: u8) -> Result<bool, ResultCode> {
 
 /// An answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
-    pub(super) code: ResultCode,
+pub(crate) struct Answer {
+    pub(crate) code: ResultCode,
     /// Seconds that the mapping lives, or after which it may be asked again.
-    pub(super) lifetime: u32,
+    pub(crate) lifetime: u32,
     /// The mapping's outside endpoint, if there is one.
-    pub(super) external: Option<(Ipv4Addr, u16)>,
+    pub(crate) external: Option<(Ipv4Addr, u16)>,
 }
 
 impl Answer {
-    pub(super) const fn refusal(code: ResultCode) -> Self {
+    pub(crate) const fn refusal(code: ResultCode) -> Self {
         Self {
             code,
             lifetime: code.lifetime(),
@@ -205,7 +205,7 @@ impl Answer {
     }
 
     /// Writes the answer to a request, given for how many seconds the server's state has lived (§8.5); returns its length.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         request: &[u8],
         epoch: u32,

@@ -26,12 +26,12 @@ use asterism_function::{
     BadBytes, Endpoint, Pool, Protocol, Reader, Reason, Space, Tick, Wire, Writer,
 };
 
-use super::config::NatConfig;
-use super::limits::{PortRest, SubscriberLimits};
-use super::ports::OutsidePorts;
-use super::session::Session;
+use crate::config::NatConfig;
+use crate::limits::{PortRest, SubscriberLimits};
+use crate::mutant::{self, Mutant};
+use crate::ports::OutsidePorts;
+use crate::session::Session;
 use accounts::Accounts;
-use asterism_translation::mutant::{self, Mutant};
 use blocks::{Blocks, CHAIN_MAX, Standing};
 use events::Events;
 
@@ -138,7 +138,7 @@ impl NatUse {
 }
 
 /// Who uses which outside port.
-pub(super) struct Census {
+pub(crate) struct Census {
     space: OutsidePorts,
     context: Rc<Context>,
     mask: u32,
@@ -170,20 +170,20 @@ impl fmt::Debug for Census {
 }
 
 /// The blocks that a subscriber has in use, as far as they are looked at.
-pub(super) struct UsedBlocks {
+pub(crate) struct UsedBlocks {
     numbers: [u32; CHAIN_MAX],
     count: usize,
 }
 
 impl UsedBlocks {
-    pub(super) fn all(&self) -> &[u32] {
+    pub(crate) fn all(&self) -> &[u32] {
         &self.numbers[..self.count]
     }
 }
 
 impl Census {
     /// Of a NAT that has granted nothing yet.
-    pub(super) fn new(config: &NatConfig, space: OutsidePorts, context: Rc<Context>) -> Self {
+    pub(crate) fn new(config: &NatConfig, space: OutsidePorts, context: Rc<Context>) -> Self {
         let items = (space.shelves() * space.items()) as usize;
         let PortRest { seconds, ports_max } = config.port_rest;
         let resting_max = if seconds == 0 {
@@ -219,17 +219,17 @@ impl Census {
     }
 
     /// A packet left that is none of the NAT's business.
-    pub(super) fn passed_untranslated(&self) {
+    pub(crate) fn passed_untranslated(&self) {
         self.untranslated.set(self.untranslated.get() + 1);
     }
 
     /// Whose an inside address is.
-    pub(super) fn subscriber(&self, inside: Endpoint) -> u32 {
+    pub(crate) fn subscriber(&self, inside: Endpoint) -> u32 {
         inside.address.to_bits() & self.mask
     }
 
     /// Why a subscriber may have no further port, if so.
-    pub(super) fn refuses(&self, subscriber: u32) -> Option<Reason> {
+    pub(crate) fn refuses(&self, subscriber: u32) -> Option<Reason> {
         let most = self.limits.ports_max;
         let counts = self.counts.borrow();
         let ports = || counts.accounts.get(subscriber).map_or(0, |own| own.ports);
@@ -243,7 +243,7 @@ impl Census {
     }
 
     /// Whether a subscriber may open a session now, by how many it opened lately.
-    pub(super) fn may_open(&self, subscriber: u32, arrived_us: u64) -> bool {
+    pub(crate) fn may_open(&self, subscriber: u32, arrived_us: u64) -> bool {
         let SubscriberLimits {
             sessions_per_second,
             sessions_burst,
@@ -259,7 +259,7 @@ impl Census {
 
     /// Returns ports and frees blocks that have rested, a bounded number. That they have is said by the clock alone, so it is
     /// the same whenever this is called.
-    pub(super) fn wake(&self, now: Tick, pool: &Pool<OutsidePorts>) {
+    pub(crate) fn wake(&self, now: Tick, pool: &Pool<OutsidePorts>) {
         let counts = &mut *self.counts.borrow_mut();
         let is_due = |until: Tick| now >= until;
         if counts.resting.front().is_some_and(|rest| is_due(rest.1)) {
@@ -302,7 +302,7 @@ impl Census {
     // --- blocks
 
     /// The blocks that a subscriber uses.
-    pub(super) fn used_blocks(&self, subscriber: u32) -> UsedBlocks {
+    pub(crate) fn used_blocks(&self, subscriber: u32) -> UsedBlocks {
         let mut used = UsedBlocks {
             numbers: [0; CHAIN_MAX],
             count: 0,
@@ -321,14 +321,14 @@ impl Census {
     }
 
     /// The place of a block's address, and its ports.
-    pub(super) fn block(&self, number: u32) -> Option<(u32, (u16, u16))> {
+    pub(crate) fn block(&self, number: u32) -> Option<(u32, (u16, u16))> {
         let counts = self.counts.borrow();
         let blocks = counts.blocks.as_ref()?;
         Some((blocks.place(number).0, blocks.ports(number)))
     }
 
     /// Whether a port may be a subscriber's: it lies in a block that is the subscriber's, or that this instance may give to it.
-    pub(super) fn fits(
+    pub(crate) fn fits(
         &self,
         outside: Endpoint,
         subscriber: u32,
@@ -347,7 +347,7 @@ impl Census {
     }
 
     /// A block of an address that this instance may give to a subscriber: one that was the subscriber's, else a free one.
-    pub(super) fn vacant_block(
+    pub(crate) fn vacant_block(
         &self,
         subscriber: u32,
         (address, turn): (u32, u32),
@@ -397,26 +397,26 @@ impl Census {
     // --- what happens to sessions
 
     /// Asks for what the opening of a session through an outside endpoint reads; a cache line comes meanwhile.
-    pub(super) fn approach(&self, outside: &Endpoint) {
+    pub(crate) fn approach(&self, outside: &Endpoint) {
         if let Some(number) = self.number(outside) {
             self.approach_number(number);
         }
     }
 
     /// The same, by the endpoint's number.
-    pub(super) fn approach_number(&self, number: u32) {
+    pub(crate) fn approach_number(&self, number: u32) {
         if let Some(word) = self.counts.borrow().used.get(number as usize / 64) {
             prefetch(word);
         }
     }
 
     /// This instance opened a session.
-    pub(super) fn opened(&self, session: &Session, arrived_us: u64) {
+    pub(crate) fn opened(&self, session: &Session, arrived_us: u64) {
         self.begin(session, true, Some(arrived_us));
     }
 
     /// A session came to live that this instance did not open now, and that was used then.
-    pub(super) fn adopted(&self, session: &Session, used: Tick) {
+    pub(crate) fn adopted(&self, session: &Session, used: Tick) {
         let age = self.context.tick().saturating_sub(used);
         let opened_us = (age <= NEW_S).then(|| self.context.now_us());
         self.begin(session, false, opened_us);
@@ -533,7 +533,7 @@ impl Census {
     }
 
     /// The last session through an outside port was forgotten by everybody.
-    pub(super) fn left(&self, session: &Session, returns: &Returns<OutsidePorts>) {
+    pub(crate) fn left(&self, session: &Session, returns: &Returns<OutsidePorts>) {
         let counts = &mut *self.counts.borrow_mut();
         let (inside, outside) = (session.inside(), session.outside());
         let now = self.context.tick();
@@ -622,7 +622,7 @@ impl Census {
     }
 
     /// What the control plane is told: what is counted, then what happened. Takes the events.
-    pub(super) fn report(
+    pub(crate) fn report(
         &self,
         pool: &Pool<OutsidePorts>,
         (cursor, count): (u32, u32),

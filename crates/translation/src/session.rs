@@ -61,7 +61,7 @@ const OUTSIDE: usize = 2;
 const UNSEEN: u8 = 0x80;
 
 /// The remote endpoint of a session with nobody: what holds a place for some (see `pcp/`).
-pub(super) const fn nobody(protocol: Protocol) -> Endpoint {
+pub(crate) const fn nobody(protocol: Protocol) -> Endpoint {
     Endpoint::new(Ipv4Addr::UNSPECIFIED, 0, protocol)
 }
 
@@ -93,7 +93,7 @@ impl Session {
     }
     /// The address of the inside host, in network order.
     #[inline(always)]
-    pub(super) fn inside_address(&self) -> [u8; 4] {
+    pub fn inside_address(&self) -> [u8; 4] {
         part(&self.addresses, 4 * INSIDE)
     }
     /// The endpoint that the remote host sees instead.
@@ -112,7 +112,7 @@ impl Session {
     }
     /// Whether no packet from outside is of it: it hairpins, or is with nobody.
     #[inline(always)]
-    pub(super) fn is_unseen(&self) -> bool {
+    pub fn is_unseen(&self) -> bool {
         self.protocol_outside & UNSEEN != 0
     }
 
@@ -136,12 +136,12 @@ impl Session {
 
     /// What makes a packet from inside one from the outside endpoint.
     #[inline(always)]
-    pub(super) fn forwards_out<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
+    pub fn forwards_out<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
         self.forwards::<OUTSIDE>(self.changes[0], ethernet)
     }
     /// What makes a packet to the outside endpoint one to the inside host.
     #[inline(always)]
-    pub(super) fn forwards_in<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
+    pub fn forwards_in<'a>(&self, ethernet: &'a [u8; 12]) -> Forwarding4<'a> {
         self.forwards::<INSIDE>(self.changes[1], ethernet)
     }
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use asterism_function::{Endpoint, Protocol, Space};
 
-use super::census::Census;
-use super::config::NatConfig;
+use crate::census::Census;
+use crate::config::NatConfig;
 
 /// Protocols, each with ports of its own on every address.
 const PROTOCOLS: [Protocol; 3] = [Protocol::TCP, Protocol::UDP, Protocol::ICMP];
@@ -28,7 +28,7 @@ pub struct OutsidePorts {
 
 impl OutsidePorts {
     /// The endpoints that a configuration offers.
-    pub(super) fn new(config: &NatConfig) -> Self {
+    pub(crate) fn new(config: &NatConfig) -> Self {
         let (first_port, last_port) = config.outside_ports;
         let forwarded: Vec<Vec<u16>> = config
             .outside_addresses
@@ -65,7 +65,7 @@ impl OutsidePorts {
     }
 
     /// The same endpoints, with who uses them.
-    pub(super) fn with_census(self, census: Rc<Census>) -> Self {
+    pub(crate) fn with_census(self, census: Rc<Census>) -> Self {
         Self {
             census: Some(census),
             ..self
@@ -73,16 +73,16 @@ impl OutsidePorts {
     }
 
     /// Who uses them.
-    pub(super) fn census(&self) -> Option<&Rc<Census>> {
+    pub(crate) fn census(&self) -> Option<&Rc<Census>> {
         self.census.as_ref()
     }
 
-    pub(super) fn all_addresses(&self) -> &[Ipv4Addr] {
+    pub(crate) fn all_addresses(&self) -> &[Ipv4Addr] {
         &self.addresses
     }
 
     /// Where an address stands in the list.
-    pub(super) fn place_of_address(&self, address: Ipv4Addr) -> Option<u32> {
+    pub(crate) fn place_of_address(&self, address: Ipv4Addr) -> Option<u32> {
         let (first, _) = *self.in_order.first()?;
         // Mostly they follow upon each other without a gap.
         let guess = address.to_bits().checked_sub(first.to_bits())? as usize;
@@ -98,14 +98,14 @@ impl OutsidePorts {
     }
 
     /// The shelf of an address (by its place in the list) and a protocol.
-    pub(super) fn shelf(&self, address: u32, protocol: Protocol) -> u32 {
+    pub(crate) fn shelf(&self, address: u32, protocol: Protocol) -> u32 {
         let place = PROTOCOLS.iter().position(|known| *known == protocol);
         address * PROTOCOLS.len() as u32 + place.unwrap_or(0) as u32
     }
 
     /// The place to wish for on a shelf so that `port` is kept; a place that depends on `port` alone where it
     /// cannot be kept.
-    pub(super) fn wish(&self, shelf: u32, port: u16) -> u32 {
+    pub(crate) fn wish(&self, shelf: u32, port: u16) -> u32 {
         self.place_of(shelf, port)
             .unwrap_or_else(|| u32::from(port.wrapping_sub(self.first_port)) % self.items.max(1))
     }

@@ -1,0 +1,185 @@
+//! A translator: the router that it is, its settings, and what it keeps in the state. Imports `asterism_forwarding`,
+//! `asterism_function` and what lies beside it.
+
+use core::net::Ipv4Addr;
+use std::rc::Rc;
+
+use asterism_forwarding::{ConfigFault, Connection, Router, RouterConfig, Side};
+use asterism_function::{Ask, Builder, Endpoint, Late, Map, Pool, Table, Verdict, objects};
+
+use crate::census::{Census, NEWS_QUESTION};
+use crate::config::NatConfig;
+use crate::limits;
+use crate::pcp::{Asked, PortControl};
+use crate::ports::OutsidePorts;
+use crate::session::{BY_OUTSIDE, Session};
+use crate::state::Translates;
+use crate::subscribers::Pools;
+
+/// Translates between an inside and an outside link, both of whose router it is.
+#[derive(Debug)]
+pub struct Translator {
+    /// What is no translation: links, routes, neighbours, errors.
+    pub router: Router,
+    pub(crate) config: NatConfig,
+    /// (outside, inside), by outside endpoint.
+    pub(crate) forwards_by_outside: Vec<(Endpoint, Endpoint)>,
+    /// (inside, outside), by inside endpoint.
+    pub(crate) forwards_by_inside: Vec<(Endpoint, Endpoint)>,
+    pub(crate) pools: Pools,
+}
+
+impl Translator {
+    /// A translator of a configuration, or everything that is wrong with it.
+    pub fn new(config: NatConfig) -> Result<Self, Vec<ConfigFault>> {
+        config.validate()?;
+        let forwards = || config.forwards.iter();
+        let mut forwards_by_outside: Vec<_> = forwards()
+            .map(|forward| (forward.outside, forward.inside))
+            .collect();
+        forwards_by_outside.sort_unstable();
+        let mut forwards_by_inside: Vec<_> = forwards()
+            .map(|forward| (forward.inside, forward.outside))
+            .collect();
+        forwards_by_inside.sort_unstable();
+        let router = Router::new(RouterConfig {
+            inside: config.inside,
+            outside: config.outside,
+            routes: &config.routes,
+            neighbours: &config.neighbours,
+            answers_for: config.outside_addresses.clone(),
+            answers_echo: config.answers_echo,
+            icmp_errors_per_second: config.icmp_errors_per_second,
+        });
+        Ok(Self {
+            router,
+            forwards_by_outside,
+            forwards_by_inside,
+            pools: Pools::new(&config),
+            config,
+        })
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn config(&self) -> &NatConfig {
+        &self.config
+    }
+
+    /// A packet to an address of its own that is no translation: a request for a mapping, else the router's business.
+    #[cold]
+    pub fn own<S: Translates>(&self, ask: Ask<'_, S>) -> Result<Verdict, Late> {
+        if let Some(client) = self.asks(&ask) {
+            return self.asked(ask, client);
+        }
+        let side = self.router.side(ask.port());
+        self.router
+            .own(ask, |source| self.router.side_of(source) == side)
+    }
+
+    /// Asks for what the first packet of a flow reads, if this is one that may open a session: for
+    /// [`NetworkFunction::approach`](asterism_function::NetworkFunction::approach).
+    pub fn approach<S: Translates>(&self, ask: &Ask<'_, S>) {
+        if self.router.side(ask.port()) == Some(Side::Inside)
+            && let Some(flow) = ask.packet().flow4()
+        {
+            self.approach_first(ask, flow.source());
+        }
+    }
+
+    /// The addresses that inside hosts appear with: for
+    /// [`NetworkFunction::addresses`](asterism_function::NetworkFunction::addresses).
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.config.outside_addresses.clone()
+    }
+
+    /// To [`NEWS_QUESTION`] what the census counts ([`NatUse`](crate::NatUse)), then the events since the last report, which are told
+    /// once. [`NatNews::read_all`](crate::NatNews::read_all) reads them.
+    pub fn report<S: Translates>(
+        state: &S,
+        question: u32,
+        range: (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        // Events go to one asker alone: who asks for anything else must not get them.
+        if question != NEWS_QUESTION {
+            return None;
+        }
+        let ports = state.translations().ports;
+        ports.space().census()?.report(ports, range, out)
+    }
+
+    /// What all members must have alike: for [`NetworkFunction::schema`](asterism_function::NetworkFunction::schema).
+    #[must_use]
+    pub fn schema(&self) -> u64 {
+        let config = &self.config;
+        let mut bytes = Vec::new();
+        self.pools.write(&mut bytes);
+        limits::write(config, &mut bytes);
+        config.write_untranslated(&mut bytes);
+        for address in &config.outside_addresses {
+            bytes.extend(address.octets());
+        }
+        bytes.extend(config.outside_ports.0.to_be_bytes());
+        bytes.extend(config.outside_ports.1.to_be_bytes());
+        for (outside, inside) in &self.forwards_by_outside {
+            bytes.extend(outside.to_bits().to_be_bytes());
+            bytes.extend(inside.to_bits().to_be_bytes());
+        }
+        for seconds in config.session_idle() {
+            bytes.extend(seconds.to_be_bytes());
+        }
+        for count in [
+            config.port_control.map_or(0, |one| one.mappings_max),
+            config.sessions_max,
+            config.fragments_max,
+            config.neighbours_max,
+        ] {
+            bytes.extend(count.to_be_bytes());
+        }
+        objects::hash::bytes(&bytes, 0x4E41_5434_3400_0001)
+    }
+}
+
+/// Builds what a translator has in the state: the first objects of it, in this order: `sessions`, `ports`, `mappings`.
+#[must_use]
+pub fn translation_tables(
+    builder: &Builder,
+    config: &NatConfig,
+) -> (
+    Table<Session, Connection>,
+    Pool<OutsidePorts>,
+    Map<Endpoint, Asked>,
+) {
+    let idle = config.session_idle();
+    let mut sessions = builder.table("sessions", config.sessions_max, &idle);
+    let space = OutsidePorts::new(config);
+    let census = Census::new(config, space.clone(), builder.context().clone());
+    let census = Rc::new(census);
+    let ports = builder.pool("ports", space.with_census(census.clone()));
+    let returns = ports.returns();
+    // A port returns with the last session that anybody had through it, perhaps after a rest.
+    let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
+    let forgets = census.clone();
+    sessions.on_forget(outside_lane, move |session: &Session, last| {
+        if last {
+            forgets.left(session, &returns);
+        }
+    });
+    let (lines, counted) = (ports.returns(), census.clone());
+    sessions.on_approach(move |session: &Session| {
+        let outside = session.outside();
+        lines.approach(&outside);
+        counted.approach(&outside);
+    });
+    // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
+    let holds = ports.returns();
+    sessions.on_adopt_used(move |session: &Session, used| {
+        holds.hold(&session.outside());
+        census.adopted(session, used);
+    });
+    let control = config.port_control.unwrap_or(PortControl::DEFAULT);
+    let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);
+    (sessions, ports, mappings)
+}

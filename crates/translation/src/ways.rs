@@ -1,0 +1,262 @@
+//! Where a packet of the transport layer goes, translated: what an author asks for, and writes once it leaves. Imports
+//! `asterism_forwarding`, `asterism_function` and what lies beside it.
+
+use std::rc::Rc;
+
+use asterism_forwarding::{Connection, Direction, Onward, Side, is_host};
+use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, TcpFlags, Vacancy, Verdict};
+
+use crate::bindings::{Belongs, Outside, Target};
+use crate::census::Census;
+use crate::mutant::{self, Mutant};
+use crate::state::Translates;
+use crate::translator::Translator;
+
+/// Which way a packet from inside goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// To the outside, by another source: [`Translator::outward`].
+    Out,
+    /// To an inside host by its outside endpoint, both translated (RFC 4787 §6): [`Translator::outward`], too.
+    Hairpin,
+    /// Between two inside hosts, as it is: [`Translator::between_insides`].
+    Inside,
+    /// To the translator itself: [`Translator::own`].
+    Own,
+    /// There is no route.
+    Unrouted,
+    /// Nowhere, for this reason.
+    Refused(Reason),
+}
+
+/// Why a packet from inside has no session and gets none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Its sender is told: "communication administratively prohibited".
+    Told(Reason),
+    /// It is dropped.
+    Silently(Reason),
+}
+
+/// A packet from inside that leaves translated.
+#[derive(Debug)]
+#[must_use = "what it reserved returns when the packet ends"]
+pub struct Outward {
+    belongs: Belongs,
+    remote: Endpoint,
+    flags: TcpFlags,
+    /// The packet comes back inside, to whom.
+    hairpin: Option<(Target, Endpoint)>,
+    census: Option<Rc<Census>>,
+    arrived_us: u64,
+}
+
+/// A packet from outside that goes in.
+#[derive(Debug)]
+#[must_use = "what it reserved returns when the packet ends"]
+pub struct Inward {
+    target: Target,
+    inside: Endpoint,
+    remote: Endpoint,
+    flags: TcpFlags,
+    /// It opens another connection between the same ends.
+    again: Option<Vacancy>,
+}
+
+impl Translator {
+    /// Which way a packet from an inside endpoint to a remote one goes.
+    #[must_use]
+    pub fn way(&self, inside: Endpoint, remote: Endpoint) -> Way {
+        if !self.is_inside_host(inside.address) {
+            return Way::Refused(Reason::SpoofedSource);
+        }
+        let hairpins = self.router.answers_for(remote.address);
+        let is_query = remote.protocol == Protocol::ICMP;
+        if self.router.is_interface(remote.address) && !hairpins || hairpins && is_query {
+            return Way::Own;
+        }
+        if hairpins && !self.config.hairpinning {
+            return Way::Refused(Reason::Filtered);
+        }
+        if !is_host(remote.address) {
+            return Way::Refused(Reason::NoRoute);
+        }
+        if hairpins {
+            return Way::Hairpin;
+        }
+        match self.router.side_of(remote.address) {
+            Some(Side::Outside) => Way::Out,
+            Some(Side::Inside) => Way::Inside,
+            None => Way::Unrouted,
+        }
+    }
+
+    /// What it takes to translate a packet from an inside endpoint whose [way](Translator::way) is out or a hairpin. `is_first`: its
+    /// session was looked for and is not there. Of ICMP queries the remote port is zero.
+    ///
+    /// Late where `sessions` or `ports` is, and where another instance's word of its session may be on the way.
+    #[inline]
+    pub fn outward<S: Translates>(
+        &self,
+        ask: &Ask<'_, S>,
+        (inside, remote): (Endpoint, Endpoint),
+        hairpins: bool,
+        is_first: bool,
+    ) -> Result<Result<Outward, Refused>, Late> {
+        let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let ends = (inside, remote, hairpins);
+        let belongs = match self.belongs(ask, ends, flags, is_first)? {
+            Ok(belongs) => belongs,
+            Err(Reason::NoBinding) => return Ok(Err(Refused::Silently(Reason::NoBinding))),
+            Err(reason) => return Ok(Err(Refused::Told(reason))),
+        };
+        let hairpin = if hairpins {
+            let target = self.target(ask, belongs.outside(), remote, true)?;
+            match target.inside() {
+                Ok(inside) => Some((target, inside)),
+                Err(reason) => return Ok(Err(Refused::Silently(reason))),
+            }
+        } else {
+            None
+        };
+        Ok(Ok(Outward {
+            belongs,
+            remote,
+            flags,
+            hairpin,
+            census: ask.translations().ports.space().census().cloned(),
+            arrived_us: ask.arrived_us(),
+        }))
+    }
+
+    /// Whether a packet from inside is to an inside host by its own address.
+    #[cold]
+    pub fn stays_inside<S: Translates>(&self, ask: &Ask<'_, S>) -> bool {
+        let destination = ask.packet().ipv4_destination();
+        destination.is_some_and(|to| self.is_inside_host(to) && !self.router.answers_for(to))
+    }
+
+    /// Forwards a packet between two inside hosts: no translation.
+    #[cold]
+    pub fn between_insides<S: Translates>(&self, ask: Ask<'_, S>) -> Result<Verdict, Late> {
+        let packet = ask.packet();
+        let (Some(source), Some(destination)) = (packet.ipv4_source(), packet.ipv4_destination())
+        else {
+            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+        };
+        if !self.is_inside_host(source) {
+            return Ok(Verdict::Drop(Reason::SpoofedSource));
+        }
+        let onward = Onward::routed(Side::Inside, destination);
+        self.router.forward(ask, onward, |_| {})
+    }
+
+    /// What it takes to translate a packet from a remote endpoint to an outside one, which the translator answers for; or why it goes
+    /// nowhere. Of ICMP replies the remote port is zero.
+    ///
+    /// Late where `sessions` or `ports` is, and where another instance's word of its session may be on the way.
+    #[inline]
+    pub fn inward<S: Translates>(
+        &self,
+        ask: &Ask<'_, S>,
+        remote: Endpoint,
+        outside: Endpoint,
+    ) -> Result<Result<Inward, Reason>, Late> {
+        if !self.is_outside_host(remote.address) {
+            return Ok(Err(Reason::SpoofedSource));
+        }
+        let target = self.target(ask, remote, outside, false)?;
+        let inside = match target.inside() {
+            Ok(inside) => inside,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let again = match &target {
+            Target::Session(at) if at.value.reopens(flags) => {
+                ask.translations().sessions.vacancy()?
+            }
+            _ => None,
+        };
+        Ok(Ok(Inward {
+            target,
+            inside,
+            remote,
+            flags,
+            again,
+        }))
+    }
+}
+
+impl Outward {
+    /// Where it goes.
+    #[must_use]
+    pub fn onward(&self) -> Onward {
+        match self.hairpin {
+            Some((_, inside)) => Onward::routed(Side::Inside, inside.address),
+            None => Onward::routed(Side::Outside, self.remote.address),
+        }
+    }
+
+    /// Edits the packet, and writes its session.
+    #[inline]
+    pub fn write<S: Translates>(self, act: &mut Act<'_, S>) {
+        let outside = self.belongs.outside();
+        let tables = S::writes_translations(act);
+        match self.belongs {
+            Belongs::To(at) => {
+                let connection = at.value.after(self.flags, Direction::Outbound);
+                tables.sessions.update(&at, connection);
+            }
+            Belongs::ToNew(vacancy, port) => {
+                if let Outside::Granted(grant) = port
+                    && !mutant::active(Mutant::PortNotTaken)
+                {
+                    tables.ports.take(grant);
+                }
+                let connection = Connection::new(self.remote);
+                let connection = connection.after(self.flags, Direction::Outbound);
+                if let Some(census) = &self.census {
+                    census.opened(vacancy.row(), self.arrived_us);
+                }
+                tables.sessions.fill(vacancy, connection);
+            }
+            Belongs::ToNone(_) => {}
+        }
+        if let Some((Target::Session(at), _)) = &self.hairpin {
+            let connection = at.value.after(self.flags, Direction::Inbound);
+            tables.sessions.update(at, connection);
+        }
+        act.packet.set_source(outside);
+        if let Some((_, inside)) = self.hairpin {
+            act.packet.set_destination(inside);
+        }
+    }
+}
+
+impl Inward {
+    /// Where it goes.
+    #[must_use]
+    pub fn onward(&self) -> Onward {
+        Onward::routed(Side::Inside, self.inside.address)
+    }
+
+    /// Edits the packet, and writes its session.
+    #[inline]
+    pub fn write<S: Translates>(self, act: &mut Act<'_, S>) {
+        let tables = S::writes_translations(act);
+        match (self.target, self.again) {
+            (Target::Session(at), Some(vacancy)) => {
+                let connection = Connection::new(self.remote);
+                let connection = connection.after(self.flags, Direction::Inbound);
+                tables.sessions.insert(vacancy, at.row, connection);
+            }
+            (Target::Session(at), None) => {
+                let connection = at.value.after(self.flags, Direction::Inbound);
+                tables.sessions.update(&at, connection);
+            }
+            // A binding is refreshed by its own sessions only: no outsider keeps it alive (RFC 4787 REQ-6).
+            (Target::Binding(_) | Target::Nobody(_), _) => {}
+        }
+        act.packet.set_destination(self.inside);
+    }
+}
