@@ -1,6 +1,107 @@
-//! Address and port translation (RFC 4787, RFC 5382, RFC 5508, RFC 6887, RFC 6888).
+//! Address and port translation (RFC 4787, RFC 5382, RFC 5508, RFC 6887, RFC 6888): what functions that translate have in common,
+//! whatever else each does.
 //!
-//! Layer 3c, above `forwarding`; imports it and `asterism_function` alone. Read first: `session.rs`, then `translator.rs`.
+//! A function has a [`Translator`] among its settings, which is a [`Router`](asterism_forwarding::Router) too, and six objects in its
+//! state ([`Translates`], by the macro [`translates!`], beside the router's). [`Translator::way`] says which way a packet from inside
+//! goes, [`Translator::outward`] and [`Translator::inward`] what it takes to translate it; what they answer is written once it is sure that
+//! the packet leaves. Beside them: ICMP errors about translated packets ([`Translator::error_from_outside`],
+//! [`Translator::error_from_inside`]), destinations that are routed as they are ([`Translator::untranslated`]), and what is the translator's
+//! own business ([`Translator::own`]), requests for mappings among it. Quotas of subscribers, blocks of ports and their log come with the
+//! outside ports, as [`NatConfig`] says.
+//!
+//! ```
+//! use asterism_forwarding::{Came, Errors, Fragmented, Fragments, Interface, Neighbours, Side, forwards, tables};
+//! use asterism_function::testkit::Testkit;
+//! use asterism_function::{
+//!     Ask, Builder, Endpoint, Flow4, Late, MacAddress, Map, NetworkFunction, Packet, Pool, PortNumber, Reason, Table, Verdict,
+//!     build, state,
+//! };
+//! use asterism_translation::{Asked, NatConfig, OutsidePorts, Session, Translator, Way, translates, translation_tables};
+//! use core::ops::ControlFlow;
+//!
+//! #[state]
+//! struct Tables {
+//!     sessions: Table<Session, asterism_forwarding::Connection>,
+//!     ports: Pool<OutsidePorts>,
+//!     mappings: Map<Endpoint, Asked>,
+//!     fragments: Fragments<Fragmented>,
+//!     neighbours: Neighbours,
+//!     errors: Errors,
+//! }
+//! forwards!(Tables, Fragmented);
+//! translates!(Tables);
+//!
+//! /// The gateway of a guests' network: questions and the web leave it, translated, and nothing else does.
+//! struct Guests(Translator);
+//!
+//! impl NetworkFunction for Guests {
+//!     type State = Tables;
+//!
+//!     fn state(&self, builder: &Builder) -> Tables {
+//!         let (sessions, ports, mappings) = translation_tables(builder, self.0.config());
+//!         let (fragments, neighbours, errors) = tables(builder, 1_024, 1_024);
+//!         Tables { sessions, ports, mappings, fragments, neighbours, errors }
+//!     }
+//!
+//!     fn packet(&self, ask: Ask<'_, Tables>) -> Result<Verdict, Late> {
+//!         let (ask, side, came) = match self.0.router.admit(ask)? {
+//!             ControlFlow::Continue(admitted) => admitted,
+//!             ControlFlow::Break(verdict) => return Ok(verdict),
+//!         };
+//!         let Came::Flow(flow) = came else {
+//!             return Ok(Verdict::Drop(Reason::Filtered));
+//!         };
+//!         let (source, destination) = (flow.source(), flow.destination());
+//!         if side == Side::Outside {
+//!             return match self.0.inward(&ask, source, destination)? {
+//!                 Ok(inward) => self.0.router.forward(ask, inward.onward(), |act| inward.write(act)),
+//!                 Err(reason) => Ok(Verdict::Drop(reason)),
+//!             };
+//!         }
+//!         let may_leave = [53, 80, 443].contains(&destination.port);
+//!         if !may_leave || self.0.way(source, destination) != Way::Out {
+//!             return Ok(Verdict::Drop(Reason::Filtered));
+//!         }
+//!         match self.0.outward(&ask, (source, destination), false, false)? {
+//!             Ok(outward) => self.0.router.forward(ask, outward.onward(), |act| outward.write(act)),
+//!             Err(_) => Ok(Verdict::Drop(Reason::Filtered)),
+//!         }
+//!     }
+//! }
+//!
+//! let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
+//! let inside = Interface::new(PortNumber(0), [10, 0, 0, 1].into(), 24, mac(1));
+//! let outside = Interface::new(PortNumber(1), [203, 0, 113, 1].into(), 24, mac(2));
+//! let (guest, server) = ([10, 0, 0, 9].into(), [203, 0, 113, 80].into());
+//! let config = NatConfig {
+//!     neighbours: vec![(guest, mac(3)), (server, mac(4))],
+//!     ..NatConfig::new(inside, outside, vec![outside.address])
+//! };
+//! let mut kit = Testkit::new(Guests(Translator::new(config).expect("it is right")));
+//! let mut send = |port, station: MacAddress, flow: Flow4| {
+//!     let mut frame = vec![0; 128];
+//!     let length = build::flow4(&flow, b"hello", &mut frame).expect("it has room");
+//!     frame.truncate(length);
+//!     frame[..6].copy_from_slice(&station.0);
+//!     kit.packet(port, &frame)
+//! };
+//! let question = Flow4 { source: guest, destination: server, source_port: 4_000, destination_port: 53, protocol: 17 };
+//! let mut asked = send(inside.port, inside.mac, question);
+//! assert_eq!(asked.verdict, Verdict::Forward(outside.port));
+//! let translated = Packet::parse(&mut asked.packet).expect("a packet").flow4().expect("a flow");
+//! assert_eq!(translated.source, outside.address);
+//! let answer = Flow4 { source: server, destination: outside.address, source_port: 53, destination_port: translated.source_port, ..question };
+//! let mut answered = send(outside.port, outside.mac, answer);
+//! assert_eq!(answered.verdict, Verdict::Forward(inside.port));
+//! let back = Packet::parse(&mut answered.packet).expect("a packet").flow4().expect("a flow");
+//! assert_eq!((back.destination, back.destination_port), (guest, 4_000));
+//! let mail = send(inside.port, inside.mac, Flow4 { destination_port: 25, ..question });
+//! assert_eq!(mail.verdict, Verdict::Drop(Reason::Filtered));
+//! ```
+//!
+//! Layer 3c, above `forwarding`; imports it and `asterism_function` alone. IPv4 only. Read first: `session.rs`, then `translator.rs` and
+//! `ways.rs`; `bindings.rs` has the rules of RFC 4787; for carriers `limits.rs` (what they set), `subscribers.rs` (ports within quotas,
+//! blocks and pools) and `census/` (who has which ports); `pcp/` is mappings that hosts ask for.
 
 mod bindings;
 mod census;
