@@ -31,6 +31,25 @@ const FILES: [(&str, &str); 9] = [
     ),
 ];
 
+/// Rooms that functions are made of, and what for. A new crate names them and takes none.
+const ROOMS: [(&str, &str); 6] = [
+    (
+        "asterism-forwarding",
+        "a router between two links: ARP, routes, fragments, ICMP errors",
+    ),
+    ("asterism-translation", "address and port translation"),
+    (
+        "asterism-tracking",
+        "which flow a packet is of, and what both ends of a connection said",
+    ),
+    (
+        "asterism-balancing",
+        "which backend a flow gets, and which backends live",
+    ),
+    ("asterism-detection", "who scans, and what is flooded"),
+    ("asterism-blocking", "who is blocked, and for how long"),
+];
+
 /// Names that a crate cannot have: words of the language, and what it imports.
 const TAKEN: [&str; 16] = [
     "asterism",
@@ -116,6 +135,10 @@ pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), S
                 .collect::<String>()
         })
         .collect();
+    let room = |(room, what_for): (&str, &str)| {
+        format!("# {what_for}\n# {room} = {{ {} }}", dependency(room))
+    };
+    let rooms = ROOMS.map(room).join("\n");
     let fill = |template: &str| {
         template
             .replace("{{name}}", name)
@@ -124,6 +147,7 @@ pub fn write(name: &str, folder: &Path, asterism: Option<&Path>) -> Result<(), S
             .replace("{{repository}}", env!("CARGO_PKG_REPOSITORY"))
             .replace("{{asterism}}", &dependency("asterism"))
             .replace("{{asterism-function}}", &dependency("asterism-function"))
+            .replace("{{rooms}}", &rooms)
     };
     if folder.exists() {
         return Err(format!(
@@ -179,7 +203,7 @@ fn check_name(name: &str) -> Result<(), String> {
             "a function of the library is called {name:?}: choose another name, such as my-{name}"
         ));
     }
-    if TAKEN.contains(&name) {
+    if TAKEN.contains(&name) || ROOMS.iter().any(|(room, _)| *room == name) {
         return Err(format!(
             "{name:?} is taken: choose another name, such as my-{name}"
         ));
@@ -202,6 +226,26 @@ mod tests {
         ] {
             assert!(check_name(bad).is_err(), "{bad}");
         }
+    }
+
+    /// Uncommented, each is a dependency that is there.
+    #[test]
+    fn rooms_are_named_where_they_are() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("rate-monitor");
+        write("rate-monitor", &made, Some(&sources)).unwrap();
+        let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
+        let taken = manifest.replace("# asterism-", "asterism-");
+        let taken: toml::Table = taken.parse().unwrap();
+        for (room, _) in ROOMS {
+            let path = taken["dependencies"][room]["path"].as_str().unwrap();
+            let own = fs::read_to_string(Path::new(path).join("Cargo.toml")).unwrap();
+            assert!(own.contains(&format!("name = {room:?}")), "{path}");
+            assert!(check_name(room).is_err());
+        }
+        let plain: toml::Table = manifest.parse().unwrap();
+        assert_eq!(plain["dependencies"].as_table().unwrap().len(), 2);
     }
 
     #[test]
