@@ -240,7 +240,13 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
     /// What it takes to write a value under `key`, whether or not there is one: [`Table::get`], then a [`Vacancy`] where there is none.
     #[inline]
     pub fn room_for(&self, key: K) -> Result<Room<K, V>, Late> {
-        Ok(match self.get(&key)? {
+        self.room_at(self.get(&key)?, key)
+    }
+
+    /// [`Table::room_for`] where the entry of `key` was read already. Never late.
+    #[inline]
+    pub fn room_at(&self, known: Option<At<Single<K>, V>>, key: K) -> Result<Room<K, V>, Late> {
+        Ok(match known {
             Some(at) => Room::Known(at),
             None => self
                 .vacancy()?
@@ -249,7 +255,7 @@ impl<K: Key, V: Value> Table<Single<K>, V> {
     }
 }
 
-/// Where a value is written under a key of a map: got by [`Map::room_for`](Table::room_for), spent by [`TableAct::put`].
+/// Where a value is written under a key of a map: got by [`Map::room_for`](Table::room_for) or [`Map::room_at`](Table::room_at), spent by [`TableAct::put`].
 #[derive(Debug)]
 #[must_use = "room that is not spent returns when the packet ends"]
 pub enum Room<K, V> {
