@@ -183,13 +183,10 @@ impl Translator {
                 }
             });
         }
-        let room = match asked {
-            Some(_) => None,
-            None => match ask.translations().mappings.vacancy()? {
-                Some(room) => Some(room),
-                None => return refuse(ask, ResultCode::NoResources),
-            },
-        };
+        let room = ask.translations().mappings.room_at(asked, inside)?;
+        if room.is_full() {
+            return refuse(ask, ResultCode::NoResources);
+        }
         let opened = match &known {
             Some(_) => None,
             None => {
@@ -239,13 +236,7 @@ impl Translator {
                     census.opened(&session, arrived_us);
                 }
             }
-            match (&asked, room) {
-                (Some(at), _) => S::writes_translations(act).mappings.update(at, now),
-                (None, Some(room)) => S::writes_translations(act)
-                    .mappings
-                    .insert(room, inside, now),
-                (None, None) => {}
-            }
+            S::writes_translations(act).mappings.put(room, now);
         })
     }
 
