@@ -1,5 +1,106 @@
-//! Detection of scans and floods.
+//! What detectors of scans and floods are made of: what packets say of who probes whom, gathered in small values that join.
 //!
-//! Layer 3c, above `blocking`; imports it and `asterism_function` alone.
+//! What a source probes may be seen by one instance, and the answers by another. So nothing here is a table of flows. Each source has a
+//! [`Trail`], small sets of what it probed and what became of that; a packet is a [`Clue`] about one of them, and [`Scans`] says what it
+//! adds and whether the trail is a scan then. [`Floods`] finds SYN floods (RFC 4987) by samples of a service's handshakes, from however
+//! many sources, and [`Traffic`] ports that get more than a [`VolumePolicy`] allows. What comes of it is the function's own:
+//!
+//! ```
+//! use asterism_detection::{Clue, Scans, Thresholds, Trails};
+//! use asterism_function::build::{Header4, Segment, tcp4};
+//! use asterism_function::testkit::Testkit;
+//! use asterism_function::{Ask, Builder, Late, NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, state};
+//!
+//! #[state]
+//! struct Probed {
+//!     trails: Trails,
+//! }
+//!
+//! /// A wire through which nobody can scan: his further probes are dropped, all else that he sends passes, and no one is told.
+//! struct Opaque(Scans);
+//!
+//! impl NetworkFunction for Opaque {
+//!     type State = Probed;
+//!
+//!     fn state(&self, builder: &Builder) -> Probed {
+//!         Probed { trails: self.0.table(builder, 65_536) }
+//!     }
+//!
+//!     fn packet(&self, ask: Ask<'_, Probed>) -> Result<Verdict, Late> {
+//!         let out = PortNumber(ask.port().0 ^ 1);
+//!         let Some((source, Some(clue))) = Clue::of(ask.packet()) else {
+//!             return Ok(Verdict::Forward(out));
+//!         };
+//!         if !self.0.teaches(&ask, &ask.trails, &clue)? {
+//!             return Ok(Verdict::Forward(out));
+//!         }
+//!         let lesson = self.0.learn(&ask, &ask.trails, &clue)?;
+//!         // A refusal may show the scan, too, and is not the scanner's.
+//!         let is_probe_of_scan = lesson.finding.is_some() && clue.prober == source;
+//!         // Without room for the trail it is not remembered, and goes on all the same.
+//!         lesson.write(&mut ask.act()?.trails);
+//!         Ok(match is_probe_of_scan {
+//!             true => Verdict::Drop(Reason::Blocked),
+//!             false => Verdict::Forward(out),
+//!         })
+//!     }
+//! }
+//!
+//! let scans = Scans::new(60, Thresholds { ports: 7, hosts: 5 });
+//! let mut wire = Testkit::new(Opaque(scans));
+//! let ends = Header4::between([192, 0, 2, 1].into(), [198, 51, 100, 7].into());
+//! let mut probe = |port: u16| {
+//!     let mut frame = [0; 64];
+//!     let syn = Segment::with_flags(TcpFlags::SYN);
+//!     let length = tcp4(&ends, 40_000, port, &syn, b"", &mut frame).unwrap();
+//!     wire.packet(PortNumber(0), &frame[..length]).verdict
+//! };
+//! let passed = (1..=1_000).filter(|&port| probe(port) == Verdict::Forward(PortNumber(1)));
+//! assert_eq!(passed.count(), 6);
+//! ```
+//!
+//! Layer 3c; imports `asterism_function` alone. Read first: `trail.rs`, then `clue.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
 
+pub mod clue;
+pub mod flood;
 pub mod mutant;
+pub mod scan;
+pub mod trail;
+pub mod volume;
+
+mod bits;
+mod handshakes;
+
+use asterism_function::objects::TableAct;
+use asterism_function::{At, Key, Late, Map, Room, Single, Value};
+
+pub use clue::{Clue, What};
+pub use flood::{FloodPolicy, Floods, SeesFloods};
+pub use handshakes::{Flood, Handshakes, Sample, Service};
+pub use scan::{Lesson, Scans, Trails};
+pub use trail::{Class, Finding, Methods, Prober, Shape, Thresholds, Trail};
+pub use volume::{MeasuresVolume, Traffic, VolumePolicy, Watch};
+
+/// Room for a value under a key, of which `known` was read: a vacancy is reserved where there is no entry.
+#[inline]
+fn room<K: Key, V: Value>(
+    map: &Map<K, V>,
+    known: Option<At<Single<K>, V>>,
+    key: K,
+) -> Result<Room<K, V>, Late> {
+    Ok(match known {
+        Some(at) => Room::Known(at),
+        None => map
+            .vacancy()?
+            .map_or(Room::Full, |vacancy| Room::New(vacancy, key)),
+    })
+}
+
+/// Writes what is due in a map. How many values there was no room for: one, or none.
+#[inline]
+fn write<K: Key, V: Value>(
+    map: &mut TableAct<'_, Single<K>, V>,
+    due: Option<(Room<K, V>, V)>,
+) -> u64 {
+    due.map_or(0, |(room, value)| u64::from(!map.put(room, value)))
+}

@@ -183,17 +183,16 @@ const PORT_SCAN: &[Source] = &[
         "functions/src/port_scan/",
         "alert.rs",
         Path,
-        ["kind", "blocks", "told", "of_flood"]
+        [
+            "kind",
+            "notices",
+            "blocks",
+            "of_scan",
+            "of_volume",
+            "of_flood"
+        ]
     ),
-    source!("functions/src/port_scan/", "clue.rs", Path),
     source!("functions/src/port_scan/", "config.rs", Configuration),
-    source!(
-        "functions/src/port_scan/",
-        "flood.rs",
-        Path,
-        ["new", "schema"]
-    ),
-    source!("functions/src/port_scan/", "handshakes.rs", Path),
     source!("functions/src/port_scan/", "learn.rs", Path),
     source!("functions/src/port_scan/", "metrics.rs", Control),
     source!(
@@ -201,11 +200,10 @@ const PORT_SCAN: &[Source] = &[
         "mod.rs",
         Path,
         [
-            "alerts", "blocked", "new", "config", "state", "metrics", "measure", "schema"
+            "alerts", "floods", "blocked", "new", "config", "state", "report", "events", "metrics",
+            "measure", "schema"
         ]
     ),
-    source!("functions/src/port_scan/", "trail.rs", Path, ["names"]),
-    source!("functions/src/port_scan/", "volume.rs", Path),
 ];
 
 const PASS_THROUGH: &[Source] = &[source!("functions/src/", "pass_through.rs", Path)];
@@ -334,10 +332,17 @@ const BALANCING: &[Source] = &[
     source!("balancing/src/", "mutant.rs", Library),
 ];
 
-/// What detectors are made of.
+/// What detectors are made of. The paper's detector finds scans and volumes; floods are beyond it.
 const DETECTION: &[Source] = &[
+    source!("detection/src/", "bits.rs", Path),
+    source!("detection/src/", "clue.rs", Path),
+    source!("detection/src/", "flood.rs", Beyond),
+    source!("detection/src/", "handshakes.rs", Beyond),
     source!("detection/src/", "lib.rs", Library),
     source!("detection/src/", "mutant.rs", Library),
+    source!("detection/src/", "scan.rs", Path),
+    source!("detection/src/", "trail.rs", Path),
+    source!("detection/src/", "volume.rs", Path),
 ];
 
 /// Who is blocked.

@@ -1,7 +1,5 @@
-//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `blocked`, `handshakes`, `host`,
-//! `notice`, `trail`.
-
-use core::cmp::Ordering;
+//! What all instances know of the scans found, the sources blocked and the ports watched. Imports `mod.rs`'s state and
+//! function, `asterism_detection` and `asterism_blocking`.
 
 use asterism_function::notice::{End, Notice, Outcome};
 use asterism_function::{
@@ -9,9 +7,7 @@ use asterism_function::{
     Writer, layout,
 };
 
-use super::handshakes::{Flood, Service};
-use super::trail::{Class, Methods, Shape};
-use super::{PortScan, PortScanState, Response};
+use super::{Class, Flood, Methods, PortScan, PortScanState, Response, Service, Shape, Watch};
 use crate::events::{DENIAL, SCAN, event};
 use asterism_blocking::blocked::{self, BlockedRecord};
 use asterism_blocking::by_hand::{self, BY_HAND, Block, Change};
@@ -110,35 +106,6 @@ impl Value for Alert {
         self.ports = self.ports.max(other.ports);
         self.hosts = self.hosts.max(other.hosts);
         self.methods |= other.methods;
-    }
-}
-
-/// A destination port under the volume policy.
-///
-/// Joins: the later window, of one window the smaller start (more counts as volume: a member that began it later
-/// missed what came before), and the latest end of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Wire)]
-pub struct Watch {
-    /// The number of the window that is measured.
-    #[wire(varint)]
-    pub window: u32,
-    /// The port's total in bits when that window began.
-    #[wire(varint)]
-    pub start_bits: u64,
-    /// The port is blocked up to this time; 0: it never was.
-    #[wire(varint)]
-    pub blocked_until: Tick,
-}
-
-impl Value for Watch {
-    const JOINS: bool = true;
-    fn join(&mut self, other: &Self) {
-        match self.window.cmp(&other.window) {
-            Ordering::Less => (self.window, self.start_bits) = (other.window, other.start_bits),
-            Ordering::Equal => self.start_bits = self.start_bits.min(other.start_bits),
-            Ordering::Greater => {}
-        }
-        self.blocked_until = self.blocked_until.max(other.blocked_until);
     }
 }
 
@@ -338,16 +305,9 @@ mod tests {
             hosts: number(draw, 2, 5) as u16,
             methods: Methods(number(draw, 3, 128) as u8),
         };
-        let watch = |draw: u64| Watch {
-            window: number(draw, 4, 3) as u32,
-            start_bits: number(draw, 5, 4),
-            blocked_until: number(draw, 6, 4) as u32,
-        };
         for draw in 0..2_000 {
             let draws = [draw, draw + 10_000, draw + 20_000];
             let [a, b, c] = draws.map(alert);
-            laws::value(a, b, c);
-            let [a, b, c] = draws.map(watch);
             laws::value(a, b, c);
         }
     }
@@ -374,11 +334,6 @@ mod tests {
         });
         back(Block::found(u32::MAX));
         back(Block::by_hand(7, 600));
-        back(Watch {
-            window: 900,
-            start_bits: 1 << 50,
-            blocked_until: 70_000,
-        });
         for class in [Class::Tcp, Class::Udp, Class::Icmp] {
             for shape in [Shape::Ports, Shape::Hosts] {
                 back(Subject {

@@ -1,7 +1,8 @@
-//! What an operator chooses. Imports nothing but addresses.
+//! What an operator chooses. Imports `asterism_detection` and addresses.
 
 use core::net::IpAddr;
 
+use asterism_detection::{FloodPolicy, VolumePolicy};
 use asterism_function::Tick;
 
 /// What is done about a scan.
@@ -16,48 +17,6 @@ pub enum Response {
         /// Seconds.
         block_s: Tick,
     },
-}
-
-/// The volume policy: a destination port that gets more than `bits` is blocked for everybody
-/// (Constellation §6.6).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VolumePolicy {
-    /// Bits of whole frames, over all instances.
-    pub bits: u64,
-    /// Seconds of the window that they are counted in; 0: since the start, and the block is for ever, as in the paper.
-    pub window_s: Tick,
-    /// Seconds that the port is blocked for, where there is a window.
-    pub block_s: Tick,
-}
-
-impl Default for VolumePolicy {
-    /// The paper's: 1,024 Mbit since the start.
-    fn default() -> Self {
-        Self {
-            bits: 1_024_000_000,
-            window_s: 0,
-            block_s: 0,
-        }
-    }
-}
-
-/// What makes a SYN flood. Nothing is dropped for it: sources of a flood are forged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FloodPolicy {
-    /// Handshakes of one service begun within a window and not completed, over all instances. Fewer than 16 are taken as 16.
-    pub handshakes: u32,
-    /// Seconds of the window; fewer than 3 are taken as 3.
-    pub window_s: Tick,
-}
-
-impl Default for FloodPolicy {
-    /// A hundred a second.
-    fn default() -> Self {
-        Self {
-            handshakes: 500,
-            window_s: 5,
-        }
-    }
 }
 
 /// What an operator chooses; `PortScanConfig::default()` is meant for a network's edge.

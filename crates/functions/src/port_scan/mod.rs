@@ -1,46 +1,38 @@
 //! Finds port scans, sweeps and SYN floods, tells every instance, and blocks who scans; may also block a destination port whose
-//! traffic passes a volume (the IDPS of Constellation §3.1 and §6.6). Imports `asterism_function` alone.
+//! traffic passes a volume (the IDPS of Constellation §3.1 and §6.6). Imports `asterism_function`, `asterism_detection` and `asterism_blocking`.
 //!
-//! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table:
-//! each source has a trail of small sets that join (`trail.rs`, read it first). A packet is read for what it says
-//! about whose probes (`clue.rs`); a trail that grew is judged (`learn.rs`); what comes of it is an alert and a block
-//! (`alert.rs`), which every instance knows after the lag. Floods are found by handshakes of services, not by sources
-//! (`flood.rs`). `metrics.rs` is what programs see of it all.
+//! What a source probes may be seen by one instance, and the answers by another. So nothing here is a flow table: how probes, floods
+//! and volumes are found is `asterism_detection`'s (read it first). Of this function are what comes of a scan, which every instance
+//! knows after the lag (`learn.rs`: an alert and a block), in which order a packet is asked about (this file), and what is told
+//! of it all (`alert.rs`, `metrics.rs`).
 //!
 //! Not seen: probes slower than a window allows; probes in fragments too small for a transport header; ACK probes
 //! whose source port is below the probed one; probes of as many ports as hosts, one each, which look like a
 //! peer-to-peer client's (see `PortScanConfig::ports` and `hosts`).
 
 mod alert;
-mod clue;
 mod config;
-mod flood;
-mod handshakes;
 mod learn;
 mod metrics;
-mod trail;
-mod volume;
 
+use asterism_detection::{Clue, Floods, Scans, Thresholds, Traffic, flood, volume};
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
     Ask, Builder, CONTROL, Counter, Counters, Late, Map, NetworkFunction, OwnEvent, OwnMetric,
-    PortNumber, Reason, Tick, Verdict, Window, WindowedCountMin, state,
+    PortNumber, Reason, Tick, Verdict, WindowedCountMin, state,
 };
 
-pub use alert::{Alert, EVENTS, Subject, Watch};
+pub use alert::{Alert, EVENTS, Subject};
 pub use asterism_blocking::by_hand::Block;
+pub use asterism_detection::{
+    Class, Flood, FloodPolicy, Handshakes, Methods, Prober, Sample, Service, Shape, Trail,
+    VolumePolicy, Watch,
+};
 pub use asterism_function::Host;
-pub use config::{FloodPolicy, PortScanConfig, Response, VolumePolicy};
-pub use handshakes::{Flood, Handshakes, Sample, Service};
-pub use trail::{Class, Methods, Prober, Shape, Trail};
+pub use config::{PortScanConfig, Response};
 
 use asterism_blocking::blocked::BLOCKED_QUESTION;
-
-use clue::{Clue, What};
-use flood::Floods;
-use trail::{Set, Thresholds};
-use volume::Traffic;
 
 /// What the instances of a port-scan IDPS share.
 #[state]
@@ -64,6 +56,9 @@ pub struct PortScanState {
     /// Probes, alerts, blocks, watches and handshakes for which there was no room.
     pub unrecorded: Counter,
 }
+
+asterism_detection::sees_floods!(PortScanState);
+asterism_detection::measures_volume!(PortScanState);
 
 /// What is measured of it.
 impl PortScanState {
@@ -106,7 +101,7 @@ impl PortScanState {
 #[derive(Clone, Debug)]
 pub struct PortScan {
     config: PortScanConfig,
-    thresholds: Thresholds,
+    scans: Scans,
     floods: Option<Floods>,
     /// In order.
     exempt: Vec<Host>,
@@ -118,8 +113,8 @@ impl PortScan {
     pub fn new(mut config: PortScanConfig) -> Self {
         config.window_s = config.window_s.max(1);
         let thresholds = Thresholds {
-            ports: config.ports.max(1),
-            hosts: config.hosts.max(1),
+            ports: config.ports,
+            hosts: config.hosts,
         };
         let mut exempt: Vec<Host> = config
             .exempt
@@ -129,8 +124,8 @@ impl PortScan {
         exempt.sort_unstable();
         Self {
             floods: config.flood.map(Floods::new),
+            scans: Scans::new(config.window_s, thresholds),
             config,
-            thresholds,
             exempt,
         }
     }
@@ -169,7 +164,7 @@ impl PortScan {
                 false => Verdict::Forward(forward(&ask)),
             });
         };
-        match ask.all((is_blocked, self.teaches(&ask, &clue)))? {
+        match ask.all((is_blocked, self.scans.teaches(&ask, &ask.trails, &clue)))? {
             (true, _) => Ok(Verdict::Drop(Reason::Blocked)),
             (false, false) => Ok(Verdict::Forward(forward(&ask))),
             (false, true) => self.learn(ask, source, clue, None),
@@ -185,13 +180,13 @@ impl PortScan {
         clue: Option<Clue>,
     ) -> Result<Verdict, Late> {
         let teaches = match &clue {
-            Some(clue) => self.teaches(&ask, clue),
+            Some(clue) => self.scans.teaches(&ask, &ask.trails, clue),
             None => Ok(false),
         };
         let (is_blocked, teaches, traffic) = ask.all((
             self.is_blocked(&ask, &source),
             teaches,
-            Traffic::of(self, &ask),
+            Traffic::of(self.config.volume.as_ref(), &ask),
         ))?;
         if is_blocked {
             return Ok(Verdict::Drop(Reason::Blocked));
@@ -206,19 +201,19 @@ impl PortScan {
             return self.learn(ask, source, clue, traffic);
         }
         let addition = match traffic {
-            Some(traffic) => traffic.addition(self, &ask)?,
+            Some(traffic) => Some(traffic.addition(&ask)?),
             None => None,
         };
-        let handshake = self.acknowledged(&ask)?;
+        let step = match &self.floods {
+            Some(floods) => floods.acknowledged(&ask)?,
+            None => None,
+        };
         let out = forward(&ask);
-        if addition.is_some() || handshake.is_some() {
+        if addition.is_some() || step.is_some() {
             let mut act = ask.act()?;
-            if let Some(addition) = addition {
-                addition.write(&mut act);
-            }
-            if let Some(handshake) = handshake {
-                handshake.write(&mut act);
-            }
+            let watch = addition.map_or(0, |addition| addition.write(&mut act));
+            let handshake = step.map_or(0, |step| step.write(&mut act));
+            act.unrecorded.add(watch + handshake);
         }
         Ok(Verdict::Forward(out))
     }
@@ -236,58 +231,6 @@ impl PortScan {
     fn is_exempt(&self, source: &Host) -> bool {
         self.exempt.binary_search(source).is_ok()
     }
-
-    /// Whether a clue may add to what is known. Looks at the words that it needs where they lie: what a quiet flow
-    /// costs, besides the look for a block.
-    #[inline(always)]
-    fn teaches(&self, ask: &Ask<'_, PortScanState>, clue: &Clue) -> Result<bool, Late> {
-        let epoch = ask.now() / self.config.window_s;
-        let own = ask.trails.get(&clue.prober());
-        match clue.what {
-            What::Engaged => Ok(own?.is_some_and(|known| {
-                let trail = &known.value;
-                let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-                trail.knows(epoch, Set::PortsProbed, port)
-                    && !(trail.has(epoch, Set::HostsEngaged, host)
-                        && trail.has(epoch, Set::PortsAnswered, port))
-            })),
-            What::Accepted => Ok(match own? {
-                None => clue.class == Class::Tcp,
-                Some(known) => {
-                    let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-                    !(known.value.has(epoch, Set::HostsAccepted, host)
-                        && known.value.has(epoch, Set::PortsAnswered, port))
-                }
-            }),
-            What::Datagram => {
-                // A flow that goes on is known to the trail of the side that began it.
-                let probe = own.map(|known| {
-                    known.is_some_and(|known| {
-                        let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-                        let trail = &known.value;
-                        trail.has(epoch, Set::HostsProbed, host)
-                            && trail.has(epoch, Set::PortsProbed, port)
-                            && trail.has(epoch, Set::PORTS_USED, port_bit(ask, clue.from))
-                    })
-                });
-                let answer = ask.trails.get(&clue.answered().prober()).map(|known| {
-                    known.map(|known| {
-                        let trail = &known.value;
-                        let (host, port) = (host_bit(ask, clue.prober), port_bit(ask, clue.from));
-                        let is_answer = is_answered(trail, epoch, host, port_bit(ask, clue.port));
-                        let is_known = trail.has(epoch, Set::HostsAccepted, host)
-                            && trail.has(epoch, Set::PortsAnswered, port);
-                        (is_answer, is_known)
-                    })
-                });
-                Ok(match ask.all((probe, answer))? {
-                    (_, Some((true, is_known))) => !is_known,
-                    (is_known, _) => !is_known,
-                })
-            }
-            _ => own.map(|_| true),
-        }
-    }
 }
 
 impl NetworkFunction for PortScan {
@@ -300,43 +243,25 @@ impl NetworkFunction for PortScan {
             // Entries are never touched, so a block ends on its own.
             Response::Block { block_s } => block_s.max(1),
         };
-        let watch_s = match config.volume {
-            Some(VolumePolicy {
-                window_s, block_s, ..
-            }) if window_s > 0 => window_s.saturating_mul(2).max(block_s),
-            _ => 0,
-        };
-        let (syns, window_s) = match &self.floods {
-            Some(floods) => (flood::SYNS_KNOWN, floods.window_s),
-            None => ((0.5, 0.5), 1),
-        };
-        let window = Window {
-            buckets: 2,
-            bucket_seconds: window_s,
-        };
-        let of_floods = |most: u32| if self.floods.is_some() { most } else { 1 };
+        let trails = self.scans.table(builder, config.trails_max);
+        let blocked = builder.table("blocked", config.alerts_max, &Block::idle(block_s));
+        let alerts = builder.table("alerts", config.alerts_max, &[config.alert_keep_s]);
+        let (volume, watched) = volume::tables(builder, config.volume.as_ref());
+        let (syns, handshakes, floods) = flood::tables(
+            builder,
+            self.floods.as_ref(),
+            config.samples_max,
+            config.alerts_max,
+        );
         PortScanState {
-            trails: builder.table(
-                "trails",
-                config.trails_max,
-                &[config.window_s.saturating_mul(2)],
-            ),
-            blocked: builder.table("blocked", config.alerts_max, &Block::idle(block_s)),
-            alerts: builder.table("alerts", config.alerts_max, &[config.alert_keep_s]),
-            // Every port there is, even if one of four instances should see most of them first.
-            volume: builder.counters("volume", if config.volume.is_some() { 1 << 18 } else { 1 }),
-            watched: builder.table(
-                "watched",
-                if config.volume.is_some() { 1 << 16 } else { 1 },
-                &[watch_s],
-            ),
-            syns: builder.windowed_count_min("syns", syns, window),
-            handshakes: builder.table(
-                "handshakes",
-                of_floods(config.samples_max),
-                &[window_s.saturating_mul(2)],
-            ),
-            floods: builder.table("floods", of_floods(config.alerts_max), &[flood::NOTED_S]),
+            trails,
+            blocked,
+            alerts,
+            volume,
+            watched,
+            syns,
+            handshakes,
+            floods,
             unrecorded: builder.counter("unrecorded"),
         }
     }
@@ -395,30 +320,4 @@ impl NetworkFunction for PortScan {
 #[inline(always)]
 fn forward(ask: &Ask<'_, PortScanState>) -> PortNumber {
     PortNumber(ask.port().0 ^ 1)
-}
-
-/// Whether a UDP datagram from a host to a port answers the one whose trail it is: it comes from a host that was
-/// probed, to the very port that probed. From another port than the probed one will do (TFTP, RFC 1350 §4).
-#[inline(always)]
-fn is_answered(trail: &Trail, epoch: u32, host: u64, to: u64) -> bool {
-    trail.knows(epoch, Set::HostsProbed, host) && trail.knows(epoch, Set::PORTS_USED, to)
-}
-
-/// A port's bit in a set, alike on all instances.
-#[inline(always)]
-fn port_bit(ask: &Ask<'_, PortScanState>, port: u16) -> u64 {
-    1 << ask.choose(1 << 63 | u64::from(port), 64)
-}
-
-/// A host's bit in a set, alike on all instances.
-#[inline(always)]
-fn host_bit(ask: &Ask<'_, PortScanState>, host: Host) -> u64 {
-    let (high, low) = host.words();
-    // Chosen in two steps with the secret in each, so that nobody can find hosts that share a bit.
-    let high = if high == 0 {
-        0
-    } else {
-        u64::from(ask.choose(high, u32::MAX)) << 31
-    };
-    1 << ask.choose(low ^ high, 64)
 }

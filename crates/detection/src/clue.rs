@@ -1,12 +1,12 @@
-//! What one packet says about whose probes. Imports `host`, `trail`; reads the packet, knows no state.
+//! What one packet says about whose probes. Imports `trail` and `asterism_function`; reads the packet, knows no state.
 
 use asterism_function::{Host, IcmpKind, Packet, TcpFlags, Transport};
 
-use super::trail::{Class, Methods, Prober};
+use crate::trail::{Class, Methods, Prober};
 
 /// What happened to a probe, or that there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub enum What {
     /// The prober probes.
     Probe(Methods),
     /// A UDP datagram: a probe, unless the other one probed first and this answers it.
@@ -29,22 +29,34 @@ pub(super) enum What {
 
 /// A packet's meaning for one trail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Clue {
-    pub(super) prober: Host,
-    pub(super) class: Class,
+pub struct Clue {
+    /// Who probes, or probed.
+    pub prober: Host,
+    /// By which protocol.
+    pub class: Class,
     /// The probed host.
-    pub(super) target: Host,
+    pub target: Host,
     /// The probed port; 0 for ICMP.
-    pub(super) port: u16,
+    pub port: u16,
     /// The prober's port; 0 for ICMP.
-    pub(super) from: u16,
-    pub(super) what: What,
+    pub from: u16,
+    /// What happened.
+    pub what: What,
 }
 
 impl Clue {
-    /// Reads a TCP or UDP packet over IPv4, `None` of another one; the second part is `None` if it says nothing.
+    /// Reads any packet: who sent it, and what it says, if it says something. `None` if it is not IP.
+    #[inline]
+    #[must_use]
+    pub fn of(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
+        Self::of_common(packet).or_else(|| Self::of_uncommon(packet))
+    }
+
+    /// [`Clue::of`] of a TCP or UDP packet over IPv4; `None` of another one, which is for [`Clue::of_uncommon`]. For functions that keep
+    /// what is rare off their path.
     #[inline(always)]
-    pub(super) fn of_common(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
+    #[must_use]
+    pub fn of_common(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
         let flow = packet.flow4()?;
         let (source, destination) = (flow.source.into(), flow.destination.into());
         let ports = (flow.source_port, flow.destination_port);
@@ -55,8 +67,10 @@ impl Clue {
         }
     }
 
-    /// Reads any packet; `None` if it is not IP.
-    pub(super) fn of_uncommon(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
+    /// [`Clue::of`] of any packet, at more cost than [`Clue::of_common`] for those that it reads.
+    #[inline]
+    #[must_use]
+    pub fn of_uncommon(packet: &Packet<'_>) -> Option<(Host, Option<Self>)> {
         let (source, destination) = Host::ends(packet)?;
         let clue = match (packet.layout().transport(), packet.ports()) {
             (Transport::Tcp, Some(ports)) => Self::of_tcp(packet, source, destination, ports),
@@ -69,7 +83,8 @@ impl Clue {
 
     /// The key of the trail that it is about.
     #[inline(always)]
-    pub(super) const fn prober(&self) -> Prober {
+    #[must_use]
+    pub const fn prober(&self) -> Prober {
         Prober {
             host: self.prober,
             class: self.class,
@@ -78,7 +93,8 @@ impl Clue {
 
     /// The datagram as an answer to the other end's probe.
     #[inline(always)]
-    pub(super) const fn answered(self) -> Self {
+    #[must_use]
+    pub const fn answered(self) -> Self {
         Self {
             prober: self.target,
             class: self.class,
@@ -172,6 +188,7 @@ impl Clue {
         })
     }
 
+    #[inline]
     fn of_icmp(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
         let (icmp_type, code) = (packet.icmp_type()?, packet.icmp_code()?);
         let is_icmpv6 = packet.layout().transport() == Transport::Icmpv6;
@@ -217,6 +234,7 @@ impl Clue {
     }
 }
 
+#[inline]
 fn without_ack(flags: TcpFlags) -> Methods {
     match flags.0 & 0x3f {
         0 => Methods::NULL,

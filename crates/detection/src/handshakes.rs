@@ -1,4 +1,4 @@
-//! What is remembered of a service's handshakes: sets that join. Imports `host`.
+//! What is remembered of a service's handshakes: sets that join. Imports `asterism_function`.
 //!
 //! A handshake is a cell of a set, chosen by a keyed hash of both ends; how many are in a set is told from the share of cells that
 //! are clear (linear counting, Whang et al. 1990). So a SYN that is sent again, or that two instances saw, counts once.
@@ -8,7 +8,7 @@ use asterism_function::{BadBytes, Host, Key, Reader, Tick, Value, Wire, Writer};
 /// Words of a set.
 const WORDS: usize = 5;
 /// Cells of a set: as many as fit into one operation with four sets of them.
-pub(super) const CELLS: u32 = 64 * WORDS as u32;
+pub(crate) const CELLS: u32 = 64 * WORDS as u32;
 /// Cells that no completed handshake has, at least, and open ones among them: with fewer nothing is said.
 const USABLE_LEAST: u32 = 16;
 const OPEN_LEAST: u32 = 8;
@@ -28,6 +28,7 @@ pub struct Service {
 }
 
 impl Key for Service {
+    #[inline]
     fn hash(&self, seed: u64) -> u64 {
         self.host.hash(seed ^ u64::from(self.port) << 32)
     }
@@ -43,6 +44,7 @@ pub struct Sample {
 }
 
 impl Key for Sample {
+    #[inline]
     fn hash(&self, seed: u64) -> u64 {
         self.service.hash(seed ^ (u64::from(self.level) + 1) << 56)
     }
@@ -79,9 +81,11 @@ struct Seen {
 }
 
 impl Seen {
+    #[inline]
     fn words(&self) -> impl Iterator<Item = &u64> {
         self.begun.iter().chain(&self.done).chain([&self.sources])
     }
+    #[inline]
     fn words_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         let sources = core::iter::once(&mut self.sources);
         self.begun.iter_mut().chain(&mut self.done).chain(sources)
@@ -105,7 +109,7 @@ pub struct Handshakes {
 
 /// What makes a flood of a sample.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(crate) struct Limit {
     /// Open handshakes in the sample.
     open: f32,
     /// The share of cells that so many leave clear.
@@ -113,7 +117,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(open: f32) -> Self {
+    pub(crate) fn new(open: f32) -> Self {
         Self {
             open,
             clear: (-open / CELLS as f32).exp(),
@@ -123,7 +127,8 @@ impl Limit {
 
 impl Handshakes {
     /// With a handshake begun by a source.
-    pub(super) fn begun(mut self, epoch: u32, cell: u32, source: u64) -> Self {
+    #[inline]
+    pub(crate) fn begun(mut self, epoch: u32, cell: u32, source: u64) -> Self {
         self.advance(epoch);
         let seen = &mut self.windows[0];
         seen.begun[cell as usize / 64] |= 1 << (cell % 64);
@@ -132,7 +137,8 @@ impl Handshakes {
     }
 
     /// With a handshake that was completed or refused; `None` if that is known, or nothing was begun lately.
-    pub(super) fn done(mut self, epoch: u32, cell: u32) -> Option<Self> {
+    #[inline]
+    pub(crate) fn done(mut self, epoch: u32, cell: u32) -> Option<Self> {
         self.advance(epoch);
         let is_idle = self.windows.iter().all(|seen| seen.begun == [0; WORDS]);
         let (place, bit) = (cell as usize / 64, 1 << (cell % 64));
@@ -144,7 +150,8 @@ impl Handshakes {
     }
 
     /// With a flood found in window `epoch`.
-    pub(super) fn flooded(mut self, epoch: u32) -> Self {
+    #[inline]
+    pub(crate) fn flooded(mut self, epoch: u32) -> Self {
         self.flooded_until = self.flooded_until.max(epoch.saturating_add(FLOODED));
         self
     }
@@ -154,7 +161,8 @@ impl Handshakes {
     ///
     /// Cells of completed handshakes are left out and the others stand for all, so it makes no difference whether an instance hears
     /// of a completion before the beginning, nor do connections of old hide a flood.
-    pub(super) fn judge(&self, epoch: u32, full: Limit, half: Limit) -> Option<(f32, u64)> {
+    #[inline]
+    pub(crate) fn judge(&self, epoch: u32, full: Limit, half: Limit) -> Option<(f32, u64)> {
         if self.epoch != epoch {
             return None;
         }
@@ -185,6 +193,7 @@ impl Handshakes {
     }
 
     /// Moves on to window `epoch` if that is later.
+    #[inline]
     fn advance(&mut self, epoch: u32) {
         if epoch <= self.epoch {
             return;
@@ -201,6 +210,7 @@ impl Handshakes {
 impl Value for Handshakes {
     const JOINS: bool = true;
 
+    #[inline]
     fn join(&mut self, other: &Self) {
         self.advance(other.epoch);
         let behind = (self.epoch - other.epoch) as usize;
@@ -217,6 +227,7 @@ impl Value for Handshakes {
 
 /// Window number, end of the flood, a bit for each word that is not 0, those words.
 impl Wire for Handshakes {
+    #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.epoch.into());
         out.varint(self.flooded_until.into());
@@ -229,6 +240,7 @@ impl Wire for Handshakes {
             .filter(|word| **word != 0)
             .for_each(|word| out.u64(*word));
     }
+    #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         let epoch = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
         let flooded_until = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;

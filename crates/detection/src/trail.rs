@@ -1,11 +1,11 @@
-//! What is known of one source's probes: small sketches that join. Imports `host`.
+//! What is known of one source's probes: small sketches that join. Imports `bits` and `asterism_function`.
 //!
-//! A trail holds two windows of time, each a few sets of ports and hosts. A set is 64 bits; an element's bit is
-//! chosen by the cluster's secret, alike on all instances, so that sets of different instances join by `or` and an
-//! outsider cannot pick elements that share a bit. Sizes are estimated by linear counting (Whang et al. 1990): exact
-//! to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
+//! A trail holds two windows of time, each a few sets of ports and hosts. A set is 64 bits (`bits.rs`). Sizes are estimated by linear
+//! counting (Whang et al. 1990): exact to one up to about ten, within a fifth up to a hundred, saturated beyond some two hundred.
 
 use asterism_function::{BadBytes, Host, Key, Reader, Value, Wire, Writer, layout};
+
+use crate::bits::estimate;
 
 /// What kind of probing a trail is about: one source has up to three trails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
@@ -80,12 +80,12 @@ impl core::ops::BitOrAssign for Methods {
 }
 
 /// The sets of one window. Each set is a word; the place of a set is its number on the wire.
-pub(super) const SETS: usize = 7;
+pub(crate) const SETS: usize = 7;
 
 /// A set of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Set {
+pub(crate) enum Set {
     /// Ports that were probed, on whatever host.
     PortsProbed,
     /// Ports on which some host answered as a service does.
@@ -105,26 +105,35 @@ pub(super) enum Set {
 
 impl Set {
     /// The source's own ports: what comes to them is an answer. UDP trails only, which have no use for resets.
-    pub(super) const PORTS_USED: Self = Self::HostsReset;
+    pub(crate) const PORTS_USED: Self = Self::HostsReset;
 }
 
 /// The bits to be set in the current window, one word for each set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Marks {
-    pub(super) sets: [u64; SETS],
-    pub(super) methods: Methods,
+pub(crate) struct Marks {
+    pub(crate) sets: [u64; SETS],
+    pub(crate) methods: Methods,
 }
 
 impl Marks {
+    /// None yet, of a way of probing.
+    #[inline(always)]
+    pub(crate) const fn by(methods: Methods) -> Self {
+        Self {
+            sets: [0; SETS],
+            methods,
+        }
+    }
+
     /// With `bits` in `set` too.
     #[inline(always)]
-    pub(super) const fn with(mut self, set: Set, bits: u64) -> Self {
+    pub(crate) const fn with(mut self, set: Set, bits: u64) -> Self {
         self.sets[set as usize] |= bits;
         self
     }
 }
 
-/// A source's trail: 120 bytes.
+/// A source's trail: what it probed lately, and what became of that. 120 bytes.
 ///
 /// Joining: the trail is a function from window numbers to sets, cut to the largest number and the one before; the
 /// join takes the union and cuts again. It commutes, associates and is idempotent, whatever the members' clocks say.
@@ -137,14 +146,17 @@ pub struct Trail {
     windows: [[u64; SETS]; 2],
 }
 
-/// What a trail amounts to.
+/// A scan that a trail amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Finding {
-    pub(super) shape: Shape,
-    /// Distinct ports without an answer, estimated.
-    pub(super) ports: u16,
-    /// Distinct hosts that refused or kept silent, estimated.
-    pub(super) hosts: u16,
+pub struct Finding {
+    /// Many ports, or many hosts.
+    pub shape: Shape,
+    /// Distinct ports without an answer, estimated; 300 stands for more than can be told.
+    pub ports: u16,
+    /// Distinct hosts that refused or kept silent, likewise.
+    pub hosts: u16,
+    /// The ways of probing that were seen while the trail lived.
+    pub methods: Methods,
 }
 
 /// The shape of a scan.
@@ -157,11 +169,16 @@ pub enum Shape {
     Hosts,
 }
 
-/// How much it takes; see `PortScanConfig`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Thresholds {
-    pub(super) ports: u16,
-    pub(super) hosts: u16,
+/// How much it takes to be a scan, within two windows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thresholds {
+    /// Distinct ports without any answer that make a port scan, provided that they are three times as many as the hosts that gave none.
+    /// At most some 200 can be told apart.
+    pub ports: u16,
+    /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as the unanswered ports, and no
+    /// fewer than the hosts that the source converses with. One that has kept silent for a window counts half, one that may yet answer a
+    /// quarter. Pinged hosts count in full, whether they answer or not.
+    pub hosts: u16,
 }
 
 /// Weights of a host that refused, of one that kept silent for a window, and of one that may yet answer.
@@ -180,7 +197,8 @@ const CONCENTRATION_UDP: u32 = 4;
 impl Trail {
     /// With the marks in window `epoch`, or in the current one if the trail is in a later one (another member's
     /// clock is ahead: evidence is not dropped for that).
-    pub(super) fn marked(mut self, epoch: u32, marks: &Marks) -> Self {
+    #[inline]
+    pub(crate) fn marked(mut self, epoch: u32, marks: &Marks) -> Self {
         self.advance(epoch);
         for (set, bits) in self.windows[0].iter_mut().zip(&marks.sets) {
             *set |= bits;
@@ -191,7 +209,7 @@ impl Trail {
 
     /// Whether [`Trail::marked`] would change nothing.
     #[inline(always)]
-    pub(super) fn holds(&self, epoch: u32, marks: &Marks) -> bool {
+    pub(crate) fn holds(&self, epoch: u32, marks: &Marks) -> bool {
         self.epoch >= epoch
             && self.methods.contains(marks.methods)
             && self.windows[0]
@@ -202,13 +220,13 @@ impl Trail {
 
     /// Whether all of `bits` are in the set of the current window, and that is `epoch`.
     #[inline(always)]
-    pub(super) const fn has(&self, epoch: u32, set: Set, bits: u64) -> bool {
+    pub(crate) const fn has(&self, epoch: u32, set: Set, bits: u64) -> bool {
         self.epoch >= epoch && self.windows[0][set as usize] & bits == bits
     }
 
     /// Whether some bit of `bits` is in the set in window `epoch` or the one before.
     #[inline(always)]
-    pub(super) const fn knows(&self, epoch: u32, set: Set, bits: u64) -> bool {
+    pub(crate) const fn knows(&self, epoch: u32, set: Set, bits: u64) -> bool {
         let mut known = 0;
         if self.epoch.saturating_add(1) >= epoch {
             known = self.windows[0][set as usize];
@@ -225,12 +243,8 @@ impl Trail {
         self.windows[0][set as usize] | self.windows[1][set as usize]
     }
 
-    /// The ways of probing that were seen while the trail lived.
-    pub(super) const fn methods(&self) -> Methods {
-        self.methods
-    }
-
     /// Moves on to window `epoch` if that is later.
+    #[inline]
     fn advance(&mut self, epoch: u32) {
         if epoch <= self.epoch {
             return;
@@ -245,7 +259,8 @@ impl Trail {
     }
 
     /// Whether it is a scan, in window `epoch`.
-    pub(super) fn judge(
+    #[inline]
+    pub(crate) fn judge(
         mut self,
         class: Class,
         epoch: u32,
@@ -275,6 +290,7 @@ impl Trail {
                 shape: Shape::Ports,
                 ports,
                 hosts,
+                methods: self.methods,
             });
         }
         let bits = (refused | open).count_ones();
@@ -298,25 +314,17 @@ impl Trail {
                 shape: Shape::Hosts,
                 ports,
                 hosts,
+                methods: self.methods,
             });
         }
         None
     }
 }
 
-/// How many distinct elements a set of 64 bits stands for: −64 ln(share of clear bits), rounded.
-pub(super) fn estimate(set: u64) -> u16 {
-    const ELEMENTS: [u16; 65] = [
-        0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 15, 16, 17, 18, 20, 21, 23, 24, 25, 27, 28, 30,
-        32, 33, 35, 37, 39, 40, 42, 44, 46, 48, 51, 53, 55, 58, 60, 63, 65, 68, 71, 74, 78, 81, 85,
-        89, 93, 97, 102, 107, 113, 119, 126, 133, 142, 151, 163, 177, 196, 222, 266, 300,
-    ];
-    ELEMENTS[set.count_ones() as usize]
-}
-
 impl Value for Trail {
     const JOINS: bool = true;
 
+    #[inline]
     fn join(&mut self, other: &Self) {
         self.advance(other.epoch);
         // By how many windows the other is behind; further ones are forgotten.
@@ -335,6 +343,7 @@ impl Value for Trail {
 /// Window number, methods, a bit for each set that is not empty, those sets.
 impl Wire for Trail {
     const LAYOUT: u64 = layout::by_hand("port-scan trail", 1);
+    #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.epoch.into());
         out.u8(self.methods.0);
@@ -351,6 +360,7 @@ impl Wire for Trail {
             out.u64(*set);
         }
     }
+    #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         let epoch = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
         let methods = Methods(input.u8()?);
@@ -425,19 +435,6 @@ mod tests {
             Err(BadBytes),
             "there is no fifteenth set"
         );
-    }
-
-    #[test]
-    fn the_table_of_estimates_is_linear_counting() {
-        assert_eq!(estimate(0), 0);
-        for bits in 1..64u32 {
-            let exact = -64.0 * (1.0 - f64::from(bits) / 64.0).ln();
-            assert!(
-                (f64::from(estimate((1 << bits) - 1)) - exact).abs() <= 0.51,
-                "{bits} bits"
-            );
-        }
-        assert!(estimate(u64::MAX) > estimate(u64::MAX >> 1));
     }
 
     #[test]
