@@ -176,7 +176,7 @@ pub struct Lesson {
 
 impl Lesson {
     /// Writes it. How many trails there was no room for.
-    #[inline]
+    #[inline(never)]
     pub fn write(self, trails: &mut TableAct<'_, Single<Prober>, Trail>) -> u64 {
         crate::write(trails, self.changed)
     }

@@ -49,7 +49,9 @@ impl PortScan {
         if let Some(step) = step {
             unrecorded += step.write(&mut act);
         }
-        act.unrecorded.add(unrecorded);
+        if unrecorded > 0 {
+            act.unrecorded.add(unrecorded);
+        }
         Ok(match blocks {
             true => Verdict::Drop(Reason::Blocked),
             false => Verdict::Forward(out),

@@ -211,9 +211,11 @@ impl PortScan {
         let out = forward(&ask);
         if addition.is_some() || step.is_some() {
             let mut act = ask.act()?;
-            let watch = addition.map_or(0, |addition| addition.write(&mut act));
-            let handshake = step.map_or(0, |step| step.write(&mut act));
-            act.unrecorded.add(watch + handshake);
+            let unrecorded = addition.map_or(0, |addition| addition.write(&mut act))
+                + step.map_or(0, |step| step.write(&mut act));
+            if unrecorded > 0 {
+                act.unrecorded.add(unrecorded);
+            }
         }
         Ok(Verdict::Forward(out))
     }
