@@ -18,7 +18,6 @@ use asterism_function::{
 use crate::bits::{estimate, host_bit};
 use crate::clue::{Clue, What};
 use crate::handshakes::{CELLS, Flood, Handshakes, Limit, Sample, Service};
-use crate::room;
 use crate::trail::{Class, Methods};
 
 /// Seconds for which a flood is noted: one that goes on is told again after so long.
@@ -279,7 +278,7 @@ impl Floods {
         }
         step.sample = match known {
             Some(at) if at.value == value => None,
-            _ => Some((room(tables.handshakes, known, sample)?, value)),
+            _ => Some((tables.handshakes.room_at(known, sample)?, value)),
         };
         Ok(Some(step))
     }

@@ -72,7 +72,7 @@ mod bits;
 mod handshakes;
 
 use asterism_function::objects::TableAct;
-use asterism_function::{At, Key, Late, Map, Room, Single, Value};
+use asterism_function::{Key, Room, Single, Value};
 
 pub use clue::{Clue, What};
 pub use flood::{FloodPolicy, Floods, SeesFloods};
@@ -80,21 +80,6 @@ pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use scan::{Lesson, Scans, Trails};
 pub use trail::{Class, Finding, Methods, Prober, Shape, Thresholds, Trail};
 pub use volume::{MeasuresVolume, Traffic, VolumePolicy, Watch};
-
-/// Room for a value under a key, of which `known` was read: a vacancy is reserved where there is no entry.
-#[inline]
-fn room<K: Key, V: Value>(
-    map: &Map<K, V>,
-    known: Option<At<Single<K>, V>>,
-    key: K,
-) -> Result<Room<K, V>, Late> {
-    Ok(match known {
-        Some(at) => Room::Known(at),
-        None => map
-            .vacancy()?
-            .map_or(Room::Full, |vacancy| Room::New(vacancy, key)),
-    })
-}
 
 /// Writes what is due in a map. How many values there was no room for: one, or none.
 #[inline]

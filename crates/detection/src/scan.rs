@@ -9,7 +9,6 @@ use asterism_function::{Ask, At, Builder, Late, Map, Room, Single, State, Tick};
 use crate::bits::{host_bit, port_bit};
 use crate::clue::{Clue, What};
 use crate::mutant::{self, Mutant};
-use crate::room;
 use crate::trail::{Class, Finding, Marks, Methods, Prober, Set, Thresholds, Trail};
 
 /// What each source probed lately: see [`Scans::table`].
@@ -134,7 +133,7 @@ impl Scans {
             .marked(epoch, &marks);
         let changed = match known {
             Some(known) if known.value == trail => None,
-            _ => Some((room(trails, known, clue.prober())?, trail)),
+            _ => Some((trails.room_at(known, clue.prober())?, trail)),
         };
         let judged = match mutant::active(Mutant::ProbeJudgedAlone) {
             true => Trail::default().marked(epoch, &marks),

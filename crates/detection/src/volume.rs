@@ -11,8 +11,6 @@ use asterism_function::{
     Wire,
 };
 
-use crate::room;
-
 /// The volume policy: a destination port that gets more than `bits` is blocked for everybody
 /// (Constellation §6.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +198,7 @@ impl Traffic {
         let total = tally.total.saturating_add(bits);
         let watch = match due(&policy, ask.now(), total, watch.as_ref()) {
             None => None,
-            Some(value) => Some((room(ask.volume_tables().watched, watch, port)?, value)),
+            Some(value) => Some((ask.volume_tables().watched.room_at(watch, port)?, value)),
         };
         Ok(Addition { tally, bits, watch })
     }

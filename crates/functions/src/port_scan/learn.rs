@@ -89,13 +89,7 @@ impl PortScan {
             (Response::Detect, _) => None,
             (Response::Block { .. }, Some(at)) if now < at.value.until => None,
             (Response::Block { block_s }, at) => {
-                let room = match at {
-                    Some(at) => Room::Known(at),
-                    None => ask
-                        .blocked
-                        .vacancy()?
-                        .map_or(Room::Full, |vacancy| Room::New(vacancy, clue.prober)),
-                };
+                let room = ask.blocked.room_at(at, clue.prober)?;
                 Some((room, Block::found(now.saturating_add(block_s))))
             }
         };
