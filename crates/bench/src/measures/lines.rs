@@ -76,19 +76,8 @@ const NAT: &[Source] = &[
 ];
 
 const BALANCER: &[Source] = &[
-    source!("functions/src/balancer/", "choose.rs", Path),
     source!("functions/src/balancer/", "config.rs", Configuration),
-    source!("functions/src/balancer/", "error.rs", Beyond),
-    source!("functions/src/balancer/", "flow.rs", Path, ["fmt"]),
-    source!("functions/src/balancer/", "fragment.rs", Beyond),
-    source!("functions/src/balancer/", "health.rs", Beyond, ["frame"]),
     source!("functions/src/balancer/", "look.rs", Control),
-    source!(
-        "functions/src/balancer/",
-        "maglev.rs",
-        Path,
-        ["fmt", "new", "advance"]
-    ),
     source!("functions/src/balancer/", "metrics.rs", Control),
     source!(
         "functions/src/balancer/",
@@ -98,7 +87,6 @@ const BALANCER: &[Source] = &[
             "new",
             "config",
             "usage_place",
-            "usage_places",
             "state",
             "report",
             "metrics",
@@ -106,7 +94,6 @@ const BALANCER: &[Source] = &[
         ]
     ),
     source!("functions/src/balancer/", "open.rs", Path),
-    source!("functions/src/balancer/", "send.rs", Path),
 ];
 
 const FIREWALL: &[Source] = &[
@@ -328,8 +315,19 @@ const TRACKING: &[Source] = &[source!("tracking/src/", "lib.rs", Library)];
 
 /// What balancers are made of.
 const BALANCING: &[Source] = &[
+    source!("balancing/src/", "choose.rs", Library),
+    source!("balancing/src/", "finding.rs", Library),
+    source!("balancing/src/", "flow.rs", Library),
+    source!("balancing/src/", "kept.rs", Library),
     source!("balancing/src/", "lib.rs", Library),
+    source!("balancing/src/", "maglev.rs", Library),
     source!("balancing/src/", "mutant.rs", Library),
+    source!("balancing/src/", "path.rs", Library),
+    source!("balancing/src/", "pool.rs", Library),
+    source!("balancing/src/", "service.rs", Library),
+    source!("balancing/src/", "state.rs", Library),
+    source!("balancing/src/", "votes.rs", Library),
+    source!("balancing/src/", "watch.rs", Library),
 ];
 
 /// What detectors are made of. The paper's detector finds scans and volumes; floods are beyond it.

@@ -3,7 +3,8 @@
 use asterism_function::notice;
 use asterism_function::{BadBytes, Endpoint, Reader, Tick, Wire, Writer};
 
-use super::{Balancer, BalancerState, Mode, Pool, Votes};
+use super::{Balancer, BalancerState, Mode, Votes};
+use asterism_balancing::Pool;
 use asterism_function::records::Record;
 
 /// The question of a `report` that [`BackendRecord`]s answer: one for each backend of each service.
@@ -82,38 +83,36 @@ impl Balancer {
         (cursor, count): (u32, u32),
         out: &mut Vec<u8>,
     ) -> Option<u32> {
-        let backends = self.pools.iter().flat_map(Pool::each);
+        let backends = self.pools.iter().flat_map(|pool| {
+            let numbers = 0..pool.backends().len();
+            numbers.map(move |number| (pool, number))
+        });
         let mut left = backends.skip(cursor as usize);
         let mut out = Writer::new(out, &[]);
-        for (pool, place) in left.by_ref().take(count as usize) {
-            pool.told(place, state).encode(&mut out);
+        for (pool, number) in left.by_ref().take(count as usize) {
+            record(pool, number, state).encode(&mut out);
         }
         left.next().map(|_| cursor.saturating_add(count))
     }
 }
 
-impl Pool {
-    /// Each of its backends, by its place among them.
-    fn each(&self) -> impl Iterator<Item = (&Self, usize)> {
-        (0..self.service.backends.len()).map(move |place| (self, place))
-    }
-
-    fn told(&self, place: usize, state: &BalancerState) -> BackendRecord {
-        let service = &self.service;
-        let backend = &service.backends[place];
-        let flows = state.usage.get(self.places[place].into()).unwrap_or(0);
-        let said = state.health.get(&service.checked_at(backend));
-        BackendRecord {
-            service: self.first(),
-            last_port: service.ports.1,
-            mode: service.mode,
-            checked: service.checked,
-            passive: service.passive,
-            backend: Endpoint::new(backend.address, backend.port, service.protocol),
-            weight: backend.weight,
-            drains: backend.drains,
-            flows: u64::try_from(flows).unwrap_or(0),
-            votes: said.ok().flatten().map(|at| at.value).unwrap_or_default(),
-        }
+fn record(pool: &Pool, number: usize, state: &BalancerState) -> BackendRecord {
+    let (service, backend) = (pool.service(), pool.backends()[number]);
+    let flows = state
+        .usage
+        .get(pool.usage_place(number).into())
+        .unwrap_or(0);
+    let said = state.health.get(&pool.backend_name(number));
+    BackendRecord {
+        service: pool.name(),
+        last_port: service.ports.1,
+        mode: service.mode,
+        checked: service.checked,
+        passive: service.passive,
+        backend: Endpoint::new(backend.address, backend.port, service.protocol),
+        weight: backend.weight,
+        drains: backend.drains,
+        flows: u64::try_from(flows).unwrap_or(0),
+        votes: said.ok().flatten().map(|at| at.value).unwrap_or_default(),
     }
 }

@@ -11,61 +11,48 @@
 //!
 //! IPv4 only: IPv6 is dropped and counted.
 
-mod choose;
 mod config;
-mod error;
-mod flow;
-mod fragment;
-mod health;
 mod look;
-mod maglev;
 mod metrics;
 mod open;
-mod send;
 
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
+use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, tables};
 use asterism_forwarding::{
-    Came, Connection, Direction, Ends, Errors, Fragments, Neighbours, NextHop, Router,
-    RouterConfig, Side, forwards, next_hop, tables,
+    Came, Direction, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Side,
+    forwards, next_hop,
 };
-use asterism_function::objects::hash;
 use asterism_function::{
-    Ask, Builder, Changes4, End, Endpoint, Forwarding4, Late, Map, NetworkFunction, OwnMetric,
-    Protocol, Table, TcpFlags, Vector, Verdict, state,
+    Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, OwnMetric, Protocol, Reason, TcpFlags,
+    Vector, Verdict, state,
 };
 
 use asterism_forwarding::ConfigFault;
 
-pub use asterism_function::CONTROL;
-pub use config::{
-    BACKENDS_MAX, Backend, BalancerConfig, Choice, Mode, PASSIVE_MAX, SERVICE_BACKENDS_MAX,
-    SERVICES_MAX, Service, WEIGHT_MAX,
+pub use asterism_balancing::{
+    Backend, Choice, FAILURES, Finding, Flow, Kept, Led, Maglev, Mode, PASSIVE_MAX, PLACES,
+    SILENCE_SECONDS, Service, VOTE_SECONDS, VOTERS, Votes, WEIGHT_MAX,
 };
-pub use flow::{Flow, Kept};
-pub use fragment::Led;
-pub use health::{FAILURES, Finding, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
+pub use asterism_function::CONTROL;
+pub use config::{BACKENDS_MAX, BalancerConfig, SERVICE_BACKENDS_MAX, SERVICES_MAX};
 pub use look::{BACKENDS_QUESTION, BackendRecord};
-pub use maglev::{Maglev, PLACES};
 
 use metrics::Watched;
-
-/// Places of the vector of usage: four for each backend that there may be, so that places rarely move when pools change.
-const USAGE_PLACES: u32 = 4 * BACKENDS_MAX as u32;
 
 /// What all instances of a balancer share.
 #[state]
 #[derive(Debug)]
 pub struct BalancerState {
     /// Which backend each flow has, and what was seen of it.
-    pub flows: Table<Flow, Connection>,
+    pub flows: Flows,
     /// Which backend a client has, by service and client: of services that keep to it.
-    pub kept: Map<(Endpoint, Ipv4Addr), Kept>,
+    pub kept: Clients,
     /// How many flows each backend has: counted of `flows` by each instance for itself, so it is never told and never drifts.
     pub usage: Vector,
     /// What hosts and flows say of backends.
-    pub health: Map<Endpoint, Votes>,
+    pub health: Health,
     /// Fragmented datagrams whose first fragment was seen.
     pub fragments: Fragments<Led>,
     /// Ethernet addresses learnt by ARP.
@@ -82,63 +69,22 @@ pub struct Balancer {
     config: BalancerConfig,
     /// Clients are outside, backends inside.
     router: Router,
-    /// In the order of their endpoints.
-    pools: Vec<Pool>,
-    /// Addresses of backends, in order.
-    answering: Vec<Ipv4Addr>,
-    /// What is checked, in order.
-    checked: Vec<Endpoint>,
-    /// Some UDP service is checked: packets of known flows must look whether their backend lives.
-    watches_udp: bool,
-    /// What becomes of flows says something of some service's backends.
-    watches_answers: bool,
+    pools: Pools,
     /// Each backend once, for metrics.
     watched: Vec<Watched>,
-}
-
-/// A service with what follows from it.
-#[derive(Debug)]
-struct Pool {
-    service: Service,
-    table: Maglev,
-    /// Of each backend, its place in the vector of usage.
-    places: Vec<u16>,
 }
 
 impl Balancer {
     /// A balancer of a configuration, or everything that is wrong with it.
     pub fn new(config: BalancerConfig) -> Result<Self, Vec<ConfigFault>> {
         config.validate()?;
-        let all = || {
-            let services = config.services.iter();
-            services.flat_map(|service| service.backends.iter().map(move |one| (service, one)))
-        };
-        let mut named: Vec<Endpoint> = all()
-            .map(|(service, one)| service.checked_at(one))
-            .collect();
-        named.sort_unstable();
-        named.dedup();
-        if named.len() > BACKENDS_MAX {
-            return Err(vec![ConfigFault {
+        let pools = Pools::new(&config.services, BACKENDS_MAX).map_err(|count| {
+            vec![ConfigFault {
                 field: "services",
-                sentence: format!("{} backends exceed {BACKENDS_MAX}", named.len()),
-            }]);
-        }
-        let places = usage_places(&named);
-        let mut pools: Vec<Pool> = config
-            .services
-            .iter()
-            .map(|service| Pool::new(service, &named, &places))
-            .collect();
-        pools.sort_unstable_by_key(Pool::first);
+                sentence: format!("{count} backends exceed {BACKENDS_MAX}"),
+            }]
+        })?;
         let services = config.services.iter();
-        let mut answering: Vec<_> = all().map(|(_, one)| one.address).collect();
-        let mut checked: Vec<_> = all()
-            .filter(|(service, _)| service.checked)
-            .map(|(service, one)| service.checked_at(one))
-            .collect();
-        answering.sort_unstable();
-        checked.sort_unstable();
         Ok(Self {
             router: Router::new(RouterConfig {
                 inside: config.backends,
@@ -150,10 +96,6 @@ impl Balancer {
                 icmp_errors_per_second: config.icmp_errors_per_second,
             }),
             pools,
-            answering,
-            watches_answers: config.services.iter().any(|service| service.passive > 0),
-            watches_udp: checked.iter().any(|one| one.protocol == Protocol::UDP),
-            checked,
             watched: Watched::all(&config.services),
             config,
         })
@@ -168,115 +110,61 @@ impl Balancer {
     /// The place of a backend in the vector of usage: of a service's, as [`Service::checked_at`] names it.
     #[must_use]
     pub fn usage_place(&self, backend: Endpoint) -> Option<u32> {
-        self.pools.iter().find_map(|pool| {
-            let is_it = |one| pool.service.checked_at(one) == backend;
-            let number = pool.service.backends.iter().position(is_it)?;
-            Some(pool.places[number].into())
-        })
-    }
-
-    /// The pool that has an endpoint.
-    fn pool_of(&self, asked: Endpoint) -> Option<&Pool> {
-        let later = self.pools.partition_point(|pool| pool.first() <= asked);
-        let pool = &self.pools[later.checked_sub(1)?];
-        let service = &pool.service;
-        let has = (service.address, service.protocol) == (asked.address, asked.protocol)
-            && asked.port <= service.ports.1;
-        has.then_some(pool)
+        self.pools.usage_place(backend)
     }
 
     fn is_ours(&self, address: Ipv4Addr) -> bool {
         self.router.is_interface(address) || self.router.answers_for(address)
     }
 
-    fn checks(&self, backend: Endpoint) -> bool {
-        self.checked.binary_search(&backend).is_ok()
-    }
-
-    /// A plain packet of a client whose flow is known and translated: an edit. Anything else goes further.
+    /// A plain packet of a known flow that is translated, from the clients' link or the backends': an edit. Anything else goes
+    /// further.
     #[inline(always)]
-    fn request(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+    fn plain(&self, ask: Ask<'_, BalancerState>, from: Side) -> Result<Verdict, Late> {
         let Some(plain) = ask.packet().plain4() else {
             return self.uncommon(ask);
         };
-        let Some(flow) = ask.flows.by_left(&Ends::from(&plain))? else {
+        let Some(flow) = Flow::of(&ask.flows, from, &Ends::from(&plain))? else {
             return self.uncommon(ask);
         };
         let flags = plain.tcp_flags();
-        if !self.router.outside.takes(ask.packet())
-            || flow.row.mode != Mode::Nat
-            || flow.value.may_have_ended()
-            || flags.contains(TcpFlags::SYN)
-            || self.watches_udp && plain.protocol() == Protocol::UDP
-            || plain.ttl() <= 1
-            || self.router.inside.is_too_long(plain.length())
-        {
-            return self.uncommon(ask);
-        }
-        let Flow {
-            service, backend, ..
-        } = flow.row;
-        let (link, now) = (&self.router.inside, ask.now());
-        let hop = next_hop(&ask.neighbours, now, link, backend.address)?;
-        let NextHop::Station(station) = hop else {
-            return self.uncommon(ask);
+        let (came, link, direction) = match from {
+            Side::Outside => (
+                &self.router.outside,
+                &self.router.inside,
+                Direction::Outbound,
+            ),
+            Side::Inside => (
+                &self.router.inside,
+                &self.router.outside,
+                Direction::Inbound,
+            ),
         };
-        let mut act = ask.act()?;
-        act.packet.forward_plain4(
-            End::Destination,
-            &Forwarding4 {
-                changes: Changes4::between(service, backend),
-                address: backend.address.octets(),
-                port: backend.port.to_be_bytes(),
-                ethernet: &link.addressed(station),
-            },
-        );
-        let connection = flow.value.after(flags, Direction::Outbound);
-        act.flows.update(&flow, connection);
-        Ok(Verdict::Forward(link.interface.port))
-    }
-
-    /// A plain packet of a backend whose flow is known: as [`Balancer::request`].
-    #[inline(always)]
-    fn answer(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        let Some(plain) = ask.packet().plain4() else {
-            return self.uncommon(ask);
-        };
-        let Some(flow) = ask.flows.by_right(&Ends::from(&plain))? else {
-            return self.uncommon(ask);
-        };
-        let flags = plain.tcp_flags();
         const FIRST: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::RST.0);
-        if !self.router.inside.takes(ask.packet())
-            || self.watches_answers && flags.intersects(FIRST)
+        let says_more = || match from {
+            Side::Outside => {
+                flow.row.mode != Mode::Nat
+                    || flow.value.may_have_ended()
+                    || flags.contains(TcpFlags::SYN)
+                    || self.pools.watches_udp() && plain.protocol() == Protocol::UDP
+            }
+            Side::Inside => self.pools.watches_flows() && flags.intersects(FIRST),
+        };
+        if !came.takes(ask.packet())
+            || says_more()
             || plain.ttl() <= 1
-            || self.router.outside.is_too_long(plain.length())
+            || link.is_too_long(plain.length())
         {
             return self.uncommon(ask);
         }
-        let Flow {
-            client,
-            service,
-            backend,
-            ..
-        } = flow.row;
-        let (link, now) = (&self.router.outside, ask.now());
-        let hop = next_hop(&ask.neighbours, now, link, client.address)?;
+        let hop = next_hop(&ask.neighbours, ask.now(), link, flow.row.towards(from))?;
         let NextHop::Station(station) = hop else {
             return self.uncommon(ask);
         };
         let mut act = ask.act()?;
-        act.packet.forward_plain4(
-            End::Source,
-            &Forwarding4 {
-                changes: Changes4::between(backend, service),
-                address: service.address.octets(),
-                port: service.port.to_be_bytes(),
-                ethernet: &link.addressed(station),
-            },
-        );
-        let connection = flow.value.after(flags, Direction::Inbound);
-        act.flows.update(&flow, connection);
+        let ethernet = link.addressed(station);
+        flow.row.forward_plain(&mut act.packet, from, &ethernet);
+        act.flows.update(&flow, flow.value.after(flags, direction));
         Ok(Verdict::Forward(link.interface.port))
     }
 
@@ -292,8 +180,7 @@ impl Balancer {
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
         match (side, came) {
-            (Side::Outside, Came::Error(flow)) => self.error_from_client(ask, flow),
-            (Side::Inside, Came::Error(flow)) => self.error_from_backend(ask, flow),
+            (_, Came::Error(flow)) => self.error(ask, side, flow),
             (Side::Outside, Came::Flow(flow)) => self.asked_by_client(ask, flow),
             (Side::Inside, Came::Flow(flow)) => self.answered_by_backend(ask, flow),
             (_, Came::Query(_) | Came::Reply(_)) => {
@@ -301,47 +188,29 @@ impl Balancer {
             }
         }
     }
-}
 
-impl Pool {
-    fn new(service: &Service, named: &[Endpoint], places: &[u16]) -> Self {
-        let weighted: Vec<(u64, u32)> = service
-            .backends
-            .iter()
-            .map(|one| {
-                let weight = if one.drains { 0 } else { one.weight };
-                (service.checked_at(one).to_bits(), weight)
-            })
-            .collect();
-        let place_of = |one| {
-            let found = named.binary_search(&service.checked_at(one));
-            found.map_or(0, |number| places[number])
-        };
-        Self {
-            table: Maglev::new(&weighted),
-            places: service.backends.iter().map(place_of).collect(),
-            service: service.clone(),
+    /// Takes up what the host's control side found.
+    #[cold]
+    #[inline(never)]
+    fn told(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
+        let frame = ask.packet().bytes();
+        match self.pools.told(&ask.health, ask.now(), frame)? {
+            ControlFlow::Continue(said) => said.write(&mut ask.act()?.health),
+            ControlFlow::Break(verdict) => return Ok(verdict),
         }
+        Ok(Verdict::Consumed)
     }
 
-    fn first(&self) -> Endpoint {
-        let service = &self.service;
-        Endpoint::new(service.address, service.ports.0, service.protocol)
-    }
-}
-
-/// A place of the vector of usage for each backend, by a hash of its name and the next free one: the same on all hosts, and
-/// hardly ever another one when pools change. The names are in order.
-fn usage_places(named: &[Endpoint]) -> Vec<u16> {
-    let mut taken = vec![false; USAGE_PLACES as usize];
-    let place = |name: &Endpoint| {
-        let mut place = (hash::word(name.to_bits(), 0) % u64::from(USAGE_PLACES)) as usize;
-        while core::mem::replace(&mut taken[place], true) {
-            place = (place + 1) % USAGE_PLACES as usize;
+    /// An ICMP error of others, about a packet of this flow: goes where that came from. It neither opens nor refreshes nor ends a flow:
+    /// outsiders can forge it.
+    #[cold]
+    fn error(&self, ask: Ask<'_, BalancerState>, from: Side, flow: Flow4) -> Result<Verdict, Late> {
+        let answer = Ends::between(flow.destination(), flow.source());
+        match Flow::of(&ask.flows, from, &answer)? {
+            Some(at) => at.row.path_of_error(from).send(&self.router, ask, |_| {}),
+            None => Ok(Verdict::Drop(Reason::IcmpUnmatched)),
         }
-        place as u16
-    };
-    named.iter().map(place).collect()
+    }
 }
 
 impl NetworkFunction for Balancer {
@@ -349,16 +218,16 @@ impl NetworkFunction for Balancer {
 
     fn state(&self, builder: &Builder) -> BalancerState {
         let config = &self.config;
-        let mut flows = builder.table("flows", config.flows_max, &config.idle.classes());
-        let kept = builder.table("kept", config.kept_max, &[config.persistence_s]);
-        let usage = builder.own_vector("usage", USAGE_PLACES);
-        let later = usage.later();
-        flows.on_turn(move |flow: &Flow, lives| {
-            later.add(flow.place.into(), if lives { 1 } else { -1 });
-        });
-        let health = builder.table("health", BACKENDS_MAX as u32, &health::IDLE);
+        let sizes = Sizes {
+            flows_max: config.flows_max,
+            idle: config.idle,
+            kept_max: config.kept_max,
+            persistence_s: config.persistence_s,
+            backends_max: BACKENDS_MAX,
+        };
+        let (flows, kept, usage, health) = tables(builder, &sizes);
         let (fragments, neighbours, errors) =
-            tables(builder, config.fragments_max, config.neighbours_max);
+            asterism_forwarding::tables(builder, config.fragments_max, config.neighbours_max);
         BalancerState {
             flows,
             kept,
@@ -395,9 +264,9 @@ impl NetworkFunction for Balancer {
     #[inline(always)]
     fn packet(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
         if ask.port() == self.router.outside.interface.port {
-            self.request(ask)
+            self.plain(ask, Side::Outside)
         } else if ask.port() == self.router.inside.interface.port {
-            self.answer(ask)
+            self.plain(ask, Side::Inside)
         } else {
             self.uncommon(ask)
         }

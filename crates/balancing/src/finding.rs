@@ -1,0 +1,70 @@
+//! What a host found of a backend. Checks are made by a host's control side, which tells the function of a result by a frame on a
+//! port of its own ([`CONTROL`](asterism_function::CONTROL)), which no port of the outside world has: so results take the packets'
+//! path into the state. Imports `asterism_function` alone.
+
+use asterism_function::{Endpoint, Protocol};
+
+/// The Ethernet type of local experiments (IEEE 802).
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+const LENGTH: usize = 24;
+
+/// What one host found of one backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The host, by its number in the cluster.
+    pub member: u16,
+    /// The backend that was checked.
+    pub backend: Endpoint,
+    /// Whether it does not answer.
+    pub is_down: bool,
+}
+
+impl Finding {
+    /// The frame that tells the function of it.
+    #[must_use]
+    pub fn frame(&self) -> [u8; 60] {
+        let mut frame = [0; 60];
+        frame[12..14].copy_from_slice(&ETHERTYPE);
+        frame[14..16].copy_from_slice(&self.member.to_be_bytes());
+        frame[16] = self.is_down.into();
+        frame[17] = self.backend.protocol.0;
+        frame[18..20].copy_from_slice(&self.backend.port.to_be_bytes());
+        frame[20..LENGTH].copy_from_slice(&self.backend.address.octets());
+        frame
+    }
+
+    /// What a frame tells; `None` if it is no such frame.
+    #[must_use]
+    pub fn read(frame: &[u8]) -> Option<Self> {
+        let frame = frame.first_chunk::<LENGTH>()?;
+        if frame[12..14] != ETHERTYPE || frame[16] > 1 {
+            return None;
+        }
+        let address = [frame[20], frame[21], frame[22], frame[23]];
+        let port = u16::from_be_bytes([frame[18], frame[19]]);
+        Some(Self {
+            member: u16::from_be_bytes([frame[14], frame[15]]),
+            is_down: frame[16] == 1,
+            backend: Endpoint::new(address.into(), port, Protocol(frame[17])),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_come_back_from_their_frames() {
+        let finding = Finding {
+            member: 513,
+            backend: Endpoint::new([10, 0, 0, 7].into(), 8_080, Protocol::TCP),
+            is_down: true,
+        };
+        let frame = finding.frame();
+        assert_eq!(Finding::read(&frame), Some(finding));
+        for length in 0..LENGTH {
+            assert_eq!(Finding::read(&frame[..length]), None);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Which backend a client has, where a service keeps to it: so that all its flows find what the backend knows of it. Imports
+//! `asterism_function` alone.
+
+use core::net::Ipv4Addr;
+
+use asterism_function::objects::TableAct;
+use asterism_function::{Endpoint, Map, Room, Single, Tick, Value, Wire};
+
+/// A client of a service, which goes by its name.
+pub type ClientKey = (Endpoint, Ipv4Addr);
+
+/// Which backend each client has, of services that keep to it.
+pub type Clients = Map<ClientKey, Kept>;
+
+/// Which backend a client has, where a service keeps to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, Value)]
+#[value(order(since, backend))]
+pub struct Kept {
+    /// The backend; its port is zero where the client's is kept.
+    pub backend: Endpoint,
+    /// When it was chosen.
+    pub since: Tick,
+}
+
+/// What is to be written of a client whose flow is opened.
+#[derive(Debug)]
+pub struct Keeping {
+    /// Without room the client goes by its hash.
+    pub(crate) room: Room<ClientKey, Kept>,
+    pub(crate) kept: Kept,
+}
+
+impl Keeping {
+    /// Writes it. A client that stays where it was is only marked as there.
+    #[inline]
+    pub fn write(self, clients: &mut TableAct<'_, Single<ClientKey>, Kept>) {
+        match self.room {
+            Room::Known(at) if at.value.backend == self.kept.backend => clients.touch(&at),
+            room => {
+                clients.put(room, self.kept);
+            }
+        }
+    }
+}

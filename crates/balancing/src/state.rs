@@ -1,0 +1,40 @@
+//! What a function keeps that balances flows. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
+
+use asterism_forwarding::IdleTimes;
+use asterism_function::{Builder, Tick, Vector};
+
+use crate::flow::{Flow, Flows};
+use crate::kept::Clients;
+use crate::pool::usage_places;
+use crate::watch::{self, Health};
+
+/// How much the [`tables`] of a function hold, over the whole cluster, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Flows at most.
+    pub flows_max: u32,
+    /// When they end. Of ICMP there are none.
+    pub idle: IdleTimes,
+    /// Clients at most whose backend is kept.
+    pub kept_max: u32,
+    /// Seconds for which a client keeps its backend after its last new flow.
+    pub persistence_s: Tick,
+    /// Different backends at most: as for [`Pools::new`](crate::Pools::new).
+    pub backends_max: usize,
+}
+
+/// Builds the four objects of a function that balances flows, in this order: `flows`, `kept`, `usage` and `health`.
+///
+/// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never told, and never drifts.
+#[must_use]
+pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Health) {
+    let mut flows: Flows = builder.table("flows", sizes.flows_max, &sizes.idle.classes());
+    let kept = builder.table("kept", sizes.kept_max, &[sizes.persistence_s]);
+    let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
+    let later = usage.later();
+    flows.on_turn(move |flow: &Flow, lives| {
+        later.add(flow.place.into(), if lives { 1 } else { -1 });
+    });
+    let health = watch::health(builder, sizes.backends_max);
+    (flows, kept, usage, health)
+}

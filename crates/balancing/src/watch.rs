@@ -1,0 +1,226 @@
+//! Which backends count as dead, and what is to be written of them: what a host found, and what becomes of flows. Imports
+//! `asterism_forwarding`, `asterism_function` and what lies beside it.
+
+use core::ops::ControlFlow;
+
+use asterism_forwarding::{Connection, Side};
+use asterism_function::objects::TableAct;
+use asterism_function::{
+    Ask, At, Builder, Endpoint, Late, Map, Packet, Reason, Room, Single, State, TcpFlags, Tick,
+    Verdict,
+};
+
+use crate::finding::Finding;
+use crate::flow::{Flow, opens};
+use crate::mutant::{self, Mutant};
+use crate::pool::{Pool, Pools};
+use crate::votes::{self, Votes};
+
+/// What is said of each backend, by its name.
+pub type Health = Map<Endpoint, Votes>;
+
+/// The object `health`: what is said of so many backends.
+#[must_use]
+pub fn health(builder: &Builder, backends_max: usize) -> Health {
+    builder.table("health", backends_max as u32, &votes::IDLE)
+}
+
+/// What is heeded of what is said of backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heeded {
+    /// Votes of hosts, and flows that failed.
+    All,
+    /// Votes of hosts alone.
+    Checks,
+}
+
+/// What is to be written of a backend.
+#[derive(Debug)]
+pub struct Said {
+    room: Room<Endpoint, Votes>,
+    votes: Votes,
+}
+
+impl Said {
+    /// Writes it; where there is no room, nothing.
+    #[inline]
+    pub fn write(self, health: &mut TableAct<'_, Single<Endpoint>, Votes>) {
+        health.put(self.room, self.votes);
+    }
+}
+
+impl Pools {
+    /// What a frame of the host's control side says ([`Finding`]), if it is to be written, and else the verdict. A vote that stands is
+    /// written again after ten seconds; one on a backend that is not checked (any more), never.
+    pub fn told(
+        &self,
+        health: &Health,
+        now: Tick,
+        frame: &[u8],
+    ) -> Result<ControlFlow<Verdict, Said>, Late> {
+        let Some(finding) = Finding::read(frame) else {
+            return Ok(ControlFlow::Break(Verdict::Drop(
+                Reason::UnsupportedProtocol,
+            )));
+        };
+        let (member, is_down) = (finding.member, finding.is_down);
+        // Of a pool that has changed since.
+        if !self.checks(finding.backend) {
+            return Ok(ControlFlow::Break(Verdict::Consumed));
+        }
+        let room = health.room_for(finding.backend)?;
+        let votes = room.value().copied().unwrap_or_default();
+        Ok(if votes.holds(member, now, is_down) {
+            ControlFlow::Break(Verdict::Consumed)
+        } else if room.is_full() {
+            ControlFlow::Break(Verdict::Drop(Reason::TableFull))
+        } else {
+            let votes = votes.with(member, now, is_down);
+            ControlFlow::Continue(Said { room, votes })
+        })
+    }
+
+    /// What a packet of a known flow, which came from a side, says of the flow's backend; mostly nothing. Looks at TCP's control
+    /// bits, of what opens a connection or answers that also at `health`.
+    pub fn said<S: State>(
+        &self,
+        ask: &Ask<'_, S>,
+        health: &Health,
+        from: Side,
+        at: &At<Flow, Connection>,
+    ) -> Result<Option<Said>, Late> {
+        let flags = ask.packet().tcp_flags().unwrap_or_default();
+        match from {
+            Side::Outside if opens(flags) => self.said_by_client(ask, health, at),
+            Side::Outside => Ok(None),
+            Side::Inside => self.said_by_backend(ask, health, at, flags),
+        }
+    }
+
+    /// What a client's SYN says of its flow's backend: if an earlier one was not answered, that the flow failed. One that a backend
+    /// may well let lie says nothing.
+    fn said_by_client<S: State>(
+        &self,
+        ask: &Ask<'_, S>,
+        health: &Health,
+        at: &At<Flow, Connection>,
+    ) -> Result<Option<Said>, Late> {
+        match self.watching(&at.row) {
+            Some(pool) if !at.value.is_answered() && is_sound(ask.packet()) => {
+                pool.failed(health, ask.now(), &at.row, false)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What a backend's first answer says of it: a reset of a SYN that it refuses the flow, anything but a reset that it lives. So does a SYN that
+    /// it sends again: when the first one came, the word of a failure that it clears may have been on its way.
+    fn said_by_backend<S: State>(
+        &self,
+        ask: &Ask<'_, S>,
+        health: &Health,
+        at: &At<Flow, Connection>,
+        flags: TcpFlags,
+    ) -> Result<Option<Said>, Late> {
+        let is_first = !at.value.is_answered();
+        let Some(pool) = self.watching(&at.row) else {
+            return Ok(None);
+        };
+        if flags.contains(TcpFlags::RST) {
+            // One that answers a SYN acknowledges it (RFC 9293 §3.10.7.1). One without is of the middle of a connection: another
+            // backend's, whose flow was dealt twice or was lost with the host that knew it.
+            return match is_first && flags.contains(TcpFlags::ACK) {
+                true => pool.failed(health, ask.now(), &at.row, true),
+                false => Ok(None),
+            };
+        }
+        if !is_first && !flags.contains(TcpFlags::SYN) {
+            return Ok(None);
+        }
+        let now = ask.now();
+        Ok(match health.get(&pool.name_of(&at.row))? {
+            // Where nothing failed, an answer is no news.
+            Some(known)
+                if known.value.has_failures(now) && !mutant::active(Mutant::RecoveryNotWritten) =>
+            {
+                let votes = known.value.with_answer(now);
+                let room = Room::Known(known);
+                Some(Said { room, votes })
+            }
+            _ => None,
+        })
+    }
+
+    /// The pool of a flow, if what becomes of it says something of its backend.
+    fn watching(&self, flow: &Flow) -> Option<&Pool> {
+        if !self.watches_flows() {
+            return None;
+        }
+        let pool = self.of(flow.service);
+        pool.filter(|pool| pool.service().passive > 0)
+    }
+}
+
+impl Pool {
+    /// Whether a backend counts as dead by what is heeded. Reads `health` if anything is said of the service's backends.
+    #[inline]
+    pub fn is_down(
+        &self,
+        number: usize,
+        health: &Health,
+        now: Tick,
+        heeded: Heeded,
+    ) -> Result<bool, Late> {
+        let service = self.service();
+        if !service.checked && service.passive == 0 {
+            return Ok(false);
+        }
+        let known = health.get(&self.backend_name(number))?;
+        let votes = known.map(|known| known.value).unwrap_or_default();
+        let by_flows = heeded == Heeded::All && votes.fails(now, service.passive);
+        Ok(service.checked && votes.is_down(now) || by_flows)
+    }
+
+    /// Whether the backend of a flow counts as dead. One that the pool has no more does not: nothing is said of it.
+    #[inline]
+    pub fn has_lost(&self, flow: &Flow, health: &Health, now: Tick) -> Result<bool, Late> {
+        let Endpoint { address, port, .. } = flow.backend;
+        let mut backends = self.backends().iter();
+        let number =
+            backends.position(|one| one.address == address && [0, port].contains(&one.port));
+        number.map_or(Ok(false), |number| {
+            self.is_down(number, health, now, Heeded::All)
+        })
+    }
+
+    /// What a flow's backend goes by.
+    fn name_of(&self, flow: &Flow) -> Endpoint {
+        let mut backends = (0..).zip(self.backends());
+        let found = backends.find(|(number, one)| {
+            self.usage_place(*number) == flow.place && one.address == flow.backend.address
+        });
+        found.map_or(flow.backend, |(_, one)| self.service().checked_at(one))
+    }
+
+    /// A flow that failed is noted once a second; where there is no room, not at all.
+    fn failed(
+        &self,
+        health: &Health,
+        now: Tick,
+        flow: &Flow,
+        is_refused: bool,
+    ) -> Result<Option<Said>, Late> {
+        let room = health.room_for(self.name_of(flow))?;
+        let before = room.value().copied().unwrap_or_default();
+        let votes = before.with_failure(flow.client, now, is_refused);
+        Ok((votes != before).then_some(Said { room, votes }))
+    }
+}
+
+/// Whether a SYN is one that a backend answers, as far as that can be seen: not damaged, which it comes to the backend as, nor
+/// with FIN. Costs a look at the whole segment.
+#[cold]
+fn is_sound(packet: &Packet<'_>) -> bool {
+    let flags = packet.tcp_flags().unwrap_or_default();
+    !flags.contains(TcpFlags::FIN) && packet.verify_transport_checksum() != Some(false)
+}
