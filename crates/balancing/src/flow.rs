@@ -69,12 +69,10 @@ impl Flow {
     #[inline]
     #[must_use]
     pub fn after(&self, known: Connection, from: Side, flags: TcpFlags) -> Connection {
+        let known = known.after(flags, direction(from));
         match from {
-            Side::Inside => known.after(flags, Direction::Inbound),
-            Side::Outside if self.mode == Mode::Nat => known.after(flags, Direction::Outbound),
-            Side::Outside => known
-                .after(flags, Direction::Outbound)
-                .after(flags, Direction::Inbound),
+            Side::Outside if self.mode != Mode::Nat => known.after(flags, direction(Side::Inside)),
+            _ => known,
         }
     }
 
@@ -95,6 +93,16 @@ impl Flow {
                 ethernet,
             },
         );
+    }
+}
+
+/// Which way a packet goes in the words of a [`Connection`], if it came from a side: a client is whom the connection is of.
+#[inline(always)]
+#[must_use]
+pub const fn direction(from: Side) -> Direction {
+    match from {
+        Side::Outside => Direction::Outbound,
+        Side::Inside => Direction::Inbound,
     }
 }
 

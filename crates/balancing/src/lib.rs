@@ -1,6 +1,93 @@
-//! Which backend a new flow gets, and which backends live.
+//! Which backend a new flow gets, which backends live, and how packets get there and back: what functions share that spread flows
+//! over servers, whatever they do with a packet of each kind.
 //!
-//! Layer 3c, above `forwarding`; imports it and `asterism_function` alone.
+//! - [`Pools`] are the services of a function ([`Service`]s, its settings). [`Pools::of`] finds the pool of what is asked for, and
+//!   [`Pool::choose`] a backend of it for a new flow: that which is kept of the client, else by [`Maglev`] (Eisenbud et al., NSDI 2016,
+//!   section 3.4) or by the fewest flows. [`Pool::by_hash`] and [`Pool::by_usage`] do it by a key alone, without flows.
+//! - [`Votes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
+//!   ([`Finding`], [`Pools::told`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
+//! - A [`Flow`] is the record of a flow that has a backend, and [`Path`] how its packets leave by a
+//!   [`Router`](asterism_forwarding::Router): translated, handed to a station, or in a tunnel (RFC 2003). **Clients are on the router's
+//!   outside link, backends on its inside.**
+//!
+//! A function that balances flows has four objects in its state, which [`tables`] builds. One that only spreads needs `health` at most:
+//!
+//! ```
+//! use asterism_balancing::{Backend, Finding, Health, Heeded, Pools, Service, health};
+//! use asterism_function::testkit::Testkit;
+//! use asterism_function::{
+//!     Ask, Builder, CONTROL, Endpoint, Late, NetworkFunction, PortNumber, Protocol, Reason, Verdict, build, state,
+//! };
+//! use core::ops::ControlFlow;
+//!
+//! #[state]
+//! struct Found {
+//!     health: Health,
+//! }
+//!
+//! /// A wire on which several resolvers answer what one is asked: a client's questions go to the same one for as long as it lives.
+//! struct Resolvers {
+//!     asked: Endpoint,
+//!     pools: Pools,
+//! }
+//!
+//! impl NetworkFunction for Resolvers {
+//!     type State = Found;
+//!
+//!     fn state(&self, builder: &Builder) -> Found {
+//!         Found { health: health(builder, 16) }
+//!     }
+//!
+//!     fn packet(&self, ask: Ask<'_, Found>) -> Result<Verdict, Late> {
+//!         if ask.port() == CONTROL {
+//!             match self.pools.told(&ask.health, ask.now(), ask.packet().bytes())? {
+//!                 ControlFlow::Continue(said) => said.write(&mut ask.act()?.health),
+//!                 ControlFlow::Break(verdict) => return Ok(verdict),
+//!             }
+//!             return Ok(Verdict::Consumed);
+//!         }
+//!         let Some(flow) = ask.packet().flow4() else {
+//!             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+//!         };
+//!         let (from, to) = (flow.source(), flow.destination());
+//!         let onward = Verdict::Forward(PortNumber(ask.port().0 ^ 1));
+//!         if let Some(pool) = self.pools.of(to) {
+//!             let lives = |number| pool.may_take(number, &ask.health, ask.now(), Heeded::All);
+//!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), lives)? else {
+//!                 return Ok(Verdict::Drop(Reason::NoBackend));
+//!             };
+//!             let resolver = pool.backends()[number].answers_at(to);
+//!             ask.act()?.packet.set_destination(resolver);
+//!         } else if self.pools.is_backend(from.address) {
+//!             ask.act()?.packet.set_source(self.asked);
+//!         }
+//!         Ok(onward)
+//!     }
+//! }
+//!
+//! let [client, asked, one, other] = [5, 53, 1, 2].map(|last| Endpoint::new([203, 0, 113, last].into(), 53, Protocol::UDP));
+//! let backends = vec![Backend::new(one.address, 53), Backend::new(other.address, 53)];
+//! let service = Service { checked: true, persistent: true, ..Service::new(asked, backends) };
+//! let mut wire = Testkit::new(Resolvers { asked, pools: Pools::new(&[service], 16).unwrap() });
+//! let mut question = [0; 128];
+//! let header = build::Header4::between(client.address, asked.address);
+//! let length = build::udp4(&header, 53, 53, b"which address has it?", &mut question).unwrap();
+//! // Both live; then a host finds that neither one nor the other does.
+//! for dead in [None, Some(one), Some(other)] {
+//!     if let Some(backend) = dead {
+//!         wire.packet(CONTROL, &Finding { member: 0, backend, is_down: true }.frame());
+//!     }
+//!     let outcome = wire.packet(PortNumber(0), &question[..length]);
+//!     match dead {
+//!         None => assert_eq!(outcome.verdict, Verdict::Forward(PortNumber(1))),
+//!         Some(dead) if dead == one => assert_eq!(outcome.packet[30..34], other.address.octets()),
+//!         Some(_) => assert_eq!(outcome.verdict, Verdict::Drop(Reason::NoBackend)),
+//!     }
+//! }
+//! ```
+//!
+//! Layer 3c, above `forwarding`; imports it, `asterism_function` and `asterism_mutant` alone. IPv4 only. Read first: `service.rs` and
+//! `flow.rs`, then `choose.rs` (who gets a flow) and `watch.rs` (who lives).
 
 mod choose;
 mod finding;
@@ -17,7 +104,7 @@ mod watch;
 
 pub use choose::{Chosen, Known};
 pub use finding::Finding;
-pub use flow::{Flow, Flows, opens};
+pub use flow::{Flow, Flows, direction, opens};
 pub use kept::{ClientKey, Clients, Keeping, Kept};
 pub use maglev::{Maglev, PLACES};
 pub use path::{Led, Path};

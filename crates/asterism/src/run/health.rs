@@ -1,7 +1,7 @@
 //! Checks of a balancer's backends: by threads of the host's control side, through the operating system's own network, never
 //! on the packets' path. What is found goes to the first instance, whose state carries it to all others.
 //!
-//! Each host checks all backends and has one vote for each (`balancer/health.rs` in `functions` counts them). A check is a
+//! Each host checks all backends and has one vote for each (`votes.rs` in `balancing` counts them). A check is a
 //! TCP connection, or an HTTP request on one; nothing of what comes is kept but its first line.
 
 use std::io::{Read, Write};

@@ -2,12 +2,12 @@
 //! algorithm of Maglev, NSDI 2016, for new flows; RFC 2003 for tunnels).
 //!
 //! A flow keeps its backend in a replicated table, so it lives through deaths of instances and changes of its pool, and
-//! its packets may take any instance. Only a new flow looks at the pool: `choose.rs` says who gets it.
+//! its packets may take any instance. Only a new flow looks at the pool.
 //!
-//! Imports `asterism_function`, and of `asterism_forwarding` all that makes it a router. This file holds the state, and
-//! the path of a translated packet whose flow is known. Beside it: `open.rs` (all other packets), `send.rs` (how a packet
-//! leaves, in each mode), `health.rs` (what hosts and flows say of backends), `look.rs` (what people see of them), `metrics.rs` (what programs see), `fragment.rs`, `error.rs` (ICMP errors of others), `maglev.rs`.
-//! Read first: `flow.rs` and `config.rs`.
+//! Imports `asterism_function`, of `asterism_forwarding` all that makes it a router, and of `asterism_balancing` who gets a flow, who
+//! lives, and how packets get there. This file holds the state, and the path of a translated packet whose flow is known. Beside it:
+//! `open.rs` (all other packets of flows), `look.rs` (what people see of backends), `metrics.rs` (what programs see).
+//! Read first: `config.rs`, and `flow.rs` of `balancing`.
 //!
 //! IPv4 only: IPv6 is dropped and counted.
 
@@ -19,10 +19,10 @@ mod open;
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
-use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, tables};
+use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, direction, tables};
 use asterism_forwarding::{
-    Came, Direction, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Side,
-    forwards, next_hop,
+    Came, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Side, forwards,
+    next_hop,
 };
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, OwnMetric, Protocol, Reason, TcpFlags,
@@ -128,17 +128,9 @@ impl Balancer {
             return self.uncommon(ask);
         };
         let flags = plain.tcp_flags();
-        let (came, link, direction) = match from {
-            Side::Outside => (
-                &self.router.outside,
-                &self.router.inside,
-                Direction::Outbound,
-            ),
-            Side::Inside => (
-                &self.router.inside,
-                &self.router.outside,
-                Direction::Inbound,
-            ),
+        let (came, link) = match from {
+            Side::Outside => (&self.router.outside, &self.router.inside),
+            Side::Inside => (&self.router.inside, &self.router.outside),
         };
         const FIRST: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::RST.0);
         let says_more = || match from {
@@ -164,7 +156,8 @@ impl Balancer {
         let mut act = ask.act()?;
         let ethernet = link.addressed(station);
         flow.row.forward_plain(&mut act.packet, from, &ethernet);
-        act.flows.update(&flow, flow.value.after(flags, direction));
+        let connection = flow.value.after(flags, direction(from));
+        act.flows.update(&flow, connection);
         Ok(Verdict::Forward(link.interface.port))
     }
 
