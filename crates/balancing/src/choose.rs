@@ -34,20 +34,22 @@ pub struct Chosen {
     pub flow: Flow,
     /// What the backend goes by.
     name: Endpoint,
-    /// The client, where the service keeps to its backend, and what was kept so far.
-    client: Option<(ClientKey, Option<At<Single<ClientKey>, Kept>>)>,
+    /// The client, where the service keeps to its backend.
+    client: Option<ClientKey>,
+    /// What was kept of it.
+    kept: Option<At<Single<ClientKey>, Kept>>,
 }
 
 impl Chosen {
     /// What is to be written of the client: reserves room where there is nothing yet that is to be kept.
     pub fn keeping(&self, clients: &Clients, now: Tick) -> Result<Keeping, Late> {
-        let room = match self.client {
-            None => Room::Full,
-            Some((_, Some(at))) => Room::Known(at),
-            Some((client, None)) => match clients.vacancy()? {
+        let room = match (self.kept, self.client) {
+            (Some(at), _) => Room::Known(at),
+            (None, Some(client)) => match clients.vacancy()? {
                 Some(vacancy) => Room::New(vacancy, client),
                 None => Room::Full,
             },
+            (None, None) => Room::Full,
         };
         let kept = Kept {
             backend: self.name,
@@ -96,7 +98,8 @@ impl Pool {
         let chosen = |number: usize| Chosen {
             flow: flow(number),
             name: self.backend_name(number),
-            client: service.persistent.then_some((client_key, kept)),
+            client: service.persistent.then_some(client_key),
+            kept,
         };
         if let Some(at) = &kept {
             let same = |number: &usize| self.backend_name(*number) == at.value.backend;
