@@ -155,3 +155,73 @@ impl Lead for Led {
         self.path().edit(packet);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::{Protocol, build};
+
+    fn end(last: u8, port: u16) -> Endpoint {
+        Endpoint::new([10, 0, 0, last].into(), port, Protocol::UDP)
+    }
+
+    fn frame(from: Endpoint, to: Endpoint) -> Vec<u8> {
+        let mut frame = vec![0; 128];
+        let header = build::Header4::between(from.address, to.address);
+        let length = build::udp4(
+            &header,
+            from.port,
+            to.port,
+            b"a datagram in parts",
+            &mut frame,
+        );
+        frame.truncate(length.unwrap());
+        frame
+    }
+
+    #[test]
+    fn later_fragments_go_where_the_first_one_went() {
+        let (client, service, backend) = (end(1, 5_000), end(2, 53), end(3, 5_353));
+        for mode in [Mode::Nat, Mode::Direct, Mode::Tunnel] {
+            let flow = Flow {
+                client,
+                service,
+                backend,
+                mode,
+                place: 0,
+            };
+            for (from, mut bytes) in [
+                (Side::Outside, frame(client, service)),
+                (Side::Inside, frame(backend, client)),
+            ] {
+                let mut packet = Packet::parse(&mut bytes).unwrap();
+                let path = flow.path(from);
+                let onward = path.onward(&packet).unwrap();
+                path.edit(&mut packet);
+                let led = Led::of(&packet, &onward).unwrap();
+                assert!(led.is_known());
+                assert_eq!(led.path().onward(&packet), Some(onward));
+                let ends = (packet.ipv4_source(), packet.ipv4_destination());
+                led.path().edit(&mut packet);
+                assert_eq!((packet.ipv4_source(), packet.ipv4_destination()), ends);
+            }
+        }
+    }
+
+    #[test]
+    fn translation_alone_changes_what_a_packet_says() {
+        let (client, service, backend) = (end(1, 5_000), end(2, 53), end(3, 5_353));
+        for (mode, expected) in [
+            (Mode::Nat, backend),
+            (Mode::Direct, service),
+            (Mode::Tunnel, service),
+        ] {
+            let mut bytes = frame(client, service);
+            let mut packet = Packet::parse(&mut bytes).unwrap();
+            Path::ToBackend(mode, backend).edit(&mut packet);
+            assert_eq!(packet.flow4().unwrap().destination(), expected);
+            assert_eq!(packet.flow4().unwrap().source(), client);
+            assert_eq!(packet.verify_transport_checksum(), Some(true));
+        }
+    }
+}

@@ -178,3 +178,55 @@ impl Service {
         backend.answers_at(self.first())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(ports: (u16, u16)) -> Service {
+        let first = Endpoint::new([10, 0, 0, 1].into(), ports.0, Protocol::TCP);
+        Service {
+            ports,
+            ..Service::new(first, Vec::new())
+        }
+    }
+
+    #[test]
+    fn services_overlap_that_have_an_endpoint_in_common() {
+        let some = of((80, 90));
+        for (ports, expected) in [
+            ((80, 80), true),
+            ((90, 99), true),
+            ((1, 100), true),
+            ((1, 79), false),
+            ((91, 91), false),
+        ] {
+            assert_eq!(some.overlaps(&of(ports)), expected, "{ports:?}");
+            assert_eq!(of(ports).overlaps(&some), expected, "{ports:?}");
+            assert_eq!(some.has(of(ports).first()), (80..=90).contains(&ports.0));
+        }
+        let udp = Service {
+            protocol: Protocol::UDP,
+            ..some.clone()
+        };
+        assert!(!some.overlaps(&udp) && !some.has(udp.first()));
+    }
+
+    #[test]
+    fn a_backend_answers_at_its_port_or_at_the_one_that_was_asked_for() {
+        let (address, asked) = ([10, 0, 0, 9].into(), of((85, 85)).first());
+        assert_eq!(Backend::new(address, 0).answers_at(asked).port, 85);
+        assert_eq!(Backend::new(address, 8_080).answers_at(asked).port, 8_080);
+        assert_eq!(of((80, 90)).checked_at(&Backend::new(address, 0)).port, 80);
+    }
+
+    #[test]
+    fn modes_come_back_from_their_codes() {
+        for code in 0..=u8::MAX {
+            assert_eq!(
+                Mode::from_code(code).map(Mode::code),
+                (code < 3).then_some(code)
+            );
+        }
+    }
+}
