@@ -43,13 +43,9 @@ pub struct Chosen {
 impl Chosen {
     /// What is to be written of the client: reserves room where there is nothing yet that is to be kept.
     pub fn keeping(&self, clients: &Clients, now: Tick) -> Result<Keeping, Late> {
-        let room = match (self.kept, self.client) {
-            (Some(at), _) => Room::Known(at),
-            (None, Some(client)) => match clients.vacancy()? {
-                Some(vacancy) => Room::New(vacancy, client),
-                None => Room::Full,
-            },
-            (None, None) => Room::Full,
+        let room = match self.client {
+            Some(client) => clients.room_at(self.kept, client)?,
+            None => Room::Full,
         };
         let kept = Kept {
             backend: self.name,

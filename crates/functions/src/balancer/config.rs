@@ -1,15 +1,13 @@
 //! How a balancer is set up, and what is wrong with a set-up, all of it at once. Imports `asterism_function`, the words for links of
-//! `asterism_forwarding`, those for services of `asterism_balancing`, and the faults of `nat/config.rs`.
+//! `asterism_forwarding` and those for services of `asterism_balancing`.
 //!
 //! Plain values: reading them from a file is the binary's work.
 
 use core::net::Ipv4Addr;
 
 use asterism_balancing::{Backend, Mode, PASSIVE_MAX, Service, WEIGHT_MAX};
-use asterism_forwarding::{IdleTimes, Interface, Route, is_host};
+use asterism_forwarding::{ConfigFault, IdleTimes, Interface, Route, is_host};
 use asterism_function::{MacAddress, Protocol, Tick};
-
-use asterism_forwarding::ConfigFault;
 
 /// Services at most: each has a table of 128 KiB.
 pub const SERVICES_MAX: usize = 256;
@@ -17,6 +15,7 @@ pub const SERVICES_MAX: usize = 256;
 pub const SERVICE_BACKENDS_MAX: usize = 512;
 /// Different backends of all services at most.
 pub const BACKENDS_MAX: usize = 1_024;
+
 /// The set-up of a balancer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BalancerConfig {

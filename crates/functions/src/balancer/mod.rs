@@ -21,15 +21,13 @@ use core::ops::ControlFlow;
 
 use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, direction, tables};
 use asterism_forwarding::{
-    Came, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Side, forwards,
-    next_hop,
+    Came, ConfigFault, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Side,
+    forwards, next_hop,
 };
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, OwnMetric, Protocol, Reason, TcpFlags,
     Vector, Verdict, state,
 };
-
-use asterism_forwarding::ConfigFault;
 
 pub use asterism_balancing::{
     Backend, Choice, FAILURES, Finding, Flow, Kept, Led, Maglev, Mode, PASSIVE_MAX, PLACES,
