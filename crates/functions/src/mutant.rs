@@ -3,8 +3,6 @@
 asterism_mutant::planted! {
     /// Firewall: what comes from outside is asked by the rules for inside (anybody gets in).
     SidesMistaken,
-    /// Firewall: what the first answer adds to its flow is not written (what the client says then fits no connection).
-    AnswerNotWritten,
     /// Balancer: a SYN that is sent again is dealt anew (two servers have halves of one connection).
     DealtAgain,
     /// Balancer: the backend of a new flow is not written (each host deals by itself, and answers are of no flow).

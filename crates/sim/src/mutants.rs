@@ -8,6 +8,7 @@ use asterism_engine::mutant as engine;
 use asterism_functions::mutant as functions;
 use asterism_placement::mutant as placement;
 use asterism_state::mutant as state;
+use asterism_tracking::mutant as tracking;
 use asterism_translation::mutant as translation;
 
 use crate::functions::run_functions_seed;
@@ -23,7 +24,9 @@ pub enum Planted {
     State(state::Mutant),
     /// Of the packet loop and the state channel.
     Engine(engine::Mutant),
-    /// Of what translators are made of: seeds of functions find them.
+    /// Of what firewalls are made of: seeds of functions find them.
+    Tracking(tracking::Mutant),
+    /// Of what translators are made of: likewise.
     Translation(translation::Mutant),
     /// Of what balancers are made of: likewise.
     Balancing(balancing::Mutant),
@@ -109,13 +112,17 @@ impl Planted {
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
         let state = state.map(Planted::State);
         let engine = engine::Mutant::ALL.into_iter().map(Planted::Engine);
+        let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
         let translation = translation.map(Planted::Translation);
         let balancing = balancing::Mutant::ALL.into_iter().map(Planted::Balancing);
         let detection = detection::Mutant::ALL.into_iter().map(Planted::Detection);
         let functions = functions::Mutant::ALL.into_iter().map(Planted::Functions);
         let below = placement.chain(state).chain(engine);
-        let rooms = translation.chain(balancing).chain(detection);
+        let rooms = tracking
+            .chain(translation)
+            .chain(balancing)
+            .chain(detection);
         below.chain(rooms).chain(functions).collect()
     }
 
@@ -124,6 +131,7 @@ impl Planted {
             Planted::Placement(mutant) => format!("{mutant:?}"),
             Planted::State(mutant) => format!("{mutant:?}"),
             Planted::Engine(mutant) => format!("{mutant:?}"),
+            Planted::Tracking(mutant) => format!("{mutant:?}"),
             Planted::Translation(mutant) => format!("{mutant:?}"),
             Planted::Balancing(mutant) => format!("{mutant:?}"),
             Planted::Detection(mutant) => format!("{mutant:?}"),
@@ -136,6 +144,7 @@ impl Planted {
             Planted::Placement(_) => "placement",
             Planted::State(_) => "state",
             Planted::Engine(_) => "engine",
+            Planted::Tracking(_) => "tracking",
             Planted::Translation(_) => "translation",
             Planted::Balancing(_) => "balancing",
             Planted::Detection(_) => "detection",
@@ -149,6 +158,7 @@ impl Planted {
             Planted::Placement(mutant) => placement::select(Some(mutant)),
             Planted::State(mutant) => state::select(Some(mutant)),
             Planted::Engine(mutant) => engine::select(Some(mutant)),
+            Planted::Tracking(mutant) => tracking::select(Some(mutant)),
             Planted::Translation(mutant) => translation::select(Some(mutant)),
             Planted::Balancing(mutant) => balancing::select(Some(mutant)),
             Planted::Detection(mutant) => detection::select(Some(mutant)),
@@ -161,6 +171,7 @@ fn clear() {
     placement::select(None);
     state::select(None);
     engine::select(None);
+    tracking::select(None);
     translation::select(None);
     balancing::select(None);
     detection::select(None);
@@ -179,7 +190,8 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
         }
         planted.select();
         let result = match planted {
-            Planted::Translation(_)
+            Planted::Tracking(_)
+            | Planted::Translation(_)
             | Planted::Balancing(_)
             | Planted::Detection(_)
             | Planted::Functions(_) => run_functions_seed(seed, &mut Trace::new()),

@@ -98,13 +98,6 @@ const BALANCER: &[Source] = &[
 
 const FIREWALL: &[Source] = &[
     source!("functions/src/firewall/", "config.rs", Configuration),
-    source!("functions/src/firewall/", "flow.rs", Path, ["fmt"]),
-    source!(
-        "functions/src/firewall/",
-        "half_open.rs",
-        Path,
-        ["half_open"]
-    ),
     source!("functions/src/firewall/", "hits.rs", Control),
     source!("functions/src/firewall/", "metrics.rs", Path, ["measure"]),
     source!(
@@ -115,7 +108,7 @@ const FIREWALL: &[Source] = &[
             "blocked", "events", "new", "config", "state", "report", "metrics", "measure", "schema"
         ]
     ),
-    source!("functions/src/firewall/", "note.rs", Path),
+    source!("functions/src/firewall/", "note.rs", Path, ["notice"]),
     source!("functions/src/firewall/", "open.rs", Path, ["told"]),
     source!(
         "functions/src/firewall/",
@@ -125,15 +118,13 @@ const FIREWALL: &[Source] = &[
             "fmt",
             "new",
             "bytes",
+            "action_of",
             "rules",
             "default_action",
             "default",
             "eq"
         ]
     ),
-    source!("functions/src/firewall/", "segment.rs", Path),
-    source!("functions/src/firewall/", "track.rs", Path, ["fmt"]),
-    source!("functions/src/firewall/", "track/anew.rs", Path),
 ];
 
 const MONITOR: &[Source] = &[
@@ -311,7 +302,20 @@ const TRANSLATION: &[Source] = &[
 ];
 
 /// What firewalls are made of.
-const TRACKING: &[Source] = &[source!("tracking/src/", "lib.rs", Library)];
+const TRACKING: &[Source] = &[
+    source!("tracking/src/", "flow.rs", Library),
+    source!("tracking/src/", "fragments.rs", Library),
+    source!("tracking/src/", "half_open.rs", Library),
+    source!("tracking/src/", "lib.rs", Library),
+    source!("tracking/src/", "mutant.rs", Library),
+    source!("tracking/src/", "opening.rs", Library),
+    source!("tracking/src/", "segment.rs", Library),
+    source!("tracking/src/", "state.rs", Library),
+    source!("tracking/src/", "track.rs", Library),
+    source!("tracking/src/", "track/anew.rs", Library),
+    source!("tracking/src/", "track/judge.rs", Library),
+    source!("tracking/src/", "tracker.rs", Library),
+];
 
 /// What balancers are made of.
 const BALANCING: &[Source] = &[

@@ -1,6 +1,7 @@
 //! What a firewall measures, for programs that collect metrics. Imports `mod.rs`'s state.
 
 use asterism_function::OwnMetric;
+use asterism_tracking::Tracks;
 
 use super::{Action, FirewallState};
 
@@ -62,7 +63,7 @@ impl FirewallState {
     pub(super) fn measure(&self, values: &mut Vec<u64>) {
         values.extend([
             self.flows.len() as u64,
-            self.half_open(),
+            self.tracked().half_open.map_or(0, |counts| counts.total()),
             self.blocked.len() as u64,
             self.events.len() as u64,
         ]);

@@ -1,11 +1,10 @@
-//! What a firewall writes beside flows: blocked sources, noted events, fragmented datagrams. Imports `flow`, `rules`, `text`, `track`.
+//! What a firewall writes beside flows: blocked sources and noted events. Imports `rules`.
 
 use asterism_function::notice::{End, Notice, Outcome};
-use asterism_function::{Host, Key, OwnEvent, Packet, Tick, Value, Wire};
+use asterism_function::{Host, Key, OwnEvent, Tick, Value, Wire};
+use asterism_tracking::{Direction, Flow, Link, has_ports};
 
-use super::flow::{Direction, Flow};
-use super::rules::{Action, Link};
-use super::track::has_ports;
+use super::rules::Action;
 use crate::events::{DENIAL, MISC, UNUSUAL, event};
 use asterism_blocking::blocked::held_class;
 
@@ -154,33 +153,6 @@ impl Event {
             detail: format!("rule of line {}", self.line),
             ..known(event)
         }
-    }
-}
-
-/// Names a fragmented datagram (RFC 791 §3.2, RFC 8200 §4.5).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
-pub struct Datagram {
-    source: Host,
-    destination: Host,
-    identification: u32,
-    /// 0 of IPv6, whose later fragments may name another one.
-    protocol: u8,
-}
-
-impl Datagram {
-    /// The datagram of a fragment; `None` if the packet is none.
-    pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
-        let (source, destination) = Host::ends(packet)?;
-        let (identification, protocol) = match packet.ipv4_identification() {
-            Some(identification) => (identification.into(), packet.layout().protocol()),
-            None => (packet.ipv6_identification()?, 0),
-        };
-        Some(Self {
-            source,
-            destination,
-            identification,
-            protocol,
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rules, compiled so that a new flow costs the same however many there are. Imports `asterism_function`, `flow`.
+//! Rules, compiled so that a new flow costs the same however many there are. Imports `asterism_function`.
 //!
 //! Every rule is a range or several in each of five dimensions: source and destination address, source and destination
 //! port, and protocol with link. Along a dimension the ends of all ranges cut the line into intervals; each interval has the
@@ -7,6 +7,7 @@
 //! Stiliadis, SIGCOMM 1998). Equal sets are kept once.
 
 use asterism_function::Host;
+use asterism_tracking::Link;
 use std::collections::BTreeMap;
 
 /// Rules at most.
@@ -23,15 +24,6 @@ pub enum Action {
     Drop,
     /// It is dropped, and so is everything from its source for so many seconds.
     Block(u32),
-}
-
-/// Where a packet comes in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Link {
-    /// The first port.
-    Inside,
-    /// The second port.
-    Outside,
 }
 
 /// A rule: it matches a new flow that is within one range of each list. An empty list is everything.

@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // What functions are made of: below them, and beside nothing that is not theirs to know.
     ("forwarding", &["function"]),
     ("blocking", &["function"]),
-    ("tracking", &["function"]),
+    ("tracking", &["mutant", "function"]),
     ("translation", &["mutant", "function", "forwarding"]),
     ("balancing", &["mutant", "function", "forwarding"]),
     ("detection", &["mutant", "function", "blocking"]),
@@ -62,6 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placement",
             "function",
             "engine",
+            "tracking",
             "translation",
             "balancing",
             "detection",

@@ -19,8 +19,8 @@ use asterism_function::objects::hash;
 use asterism_function::{Host, Protocol};
 
 use super::note::RULES_FROM;
-use super::rules::{Action, Link, Rule, Rules};
-use super::track::has_ports;
+use super::rules::{Action, Rule, Rules};
+use asterism_tracking::{Link, has_ports};
 
 mod items;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Connections that begin anew in the place of one that is established: which SYN-ACK does that. Imports what `track.rs` has.
 
-use super::{
-    ACK, Direction, Link, ON_OUTSIDE, OPENED, SYN, SYN_ACK, Segment, Track, extended, scale_of,
-};
+use super::{ACK, ON_OUTSIDE, OPENED, SYN, SYN_ACK, Track, extended, scale_of};
+use crate::flow::{Direction, Link};
+use crate::segment::Segment;
 
 /// Bits of numbers in [`Track::other_syns`]; in the one above them that a SYN had another window scale.
 const OTHER_SYNS: u32 = 7;

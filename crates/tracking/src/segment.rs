@@ -1,25 +1,25 @@
-//! TCP segments, as far as a firewall reads them. Imports `asterism_function`.
+//! TCP segments, as far as a track reads them. Imports `asterism_function`.
 
 use asterism_function::{Packet, TcpFlags};
 
 /// The largest window scale (RFC 7323 §2.3).
-pub(super) const SCALE_MAX: u8 = 14;
+pub(crate) const SCALE_MAX: u8 = 14;
 
-/// A TCP segment, as far as a firewall reads it.
+/// A TCP segment, as far as a track reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Segment {
-    pub(super) flags: TcpFlags,
-    pub(super) sequence: u32,
-    pub(super) acknowledgement: u32,
-    pub(super) window: u16,
+pub(crate) struct Segment {
+    pub(crate) flags: TcpFlags,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
+    pub(crate) window: u16,
     /// Of the data, in bytes; of a first fragment that of its own part.
-    pub(super) length: u32,
-    pub(super) scale: Option<u8>,
+    pub(crate) length: u32,
+    pub(crate) scale: Option<u8>,
 }
 
 /// What a segment is, by the control bits that matter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
+pub(crate) enum Class {
     Syn,
     SynAck,
     Rst,
@@ -32,7 +32,7 @@ pub(super) enum Class {
 impl Segment {
     /// The segment of a packet; `None` if it is not TCP.
     #[inline(always)]
-    pub(super) fn of(packet: &Packet<'_>) -> Option<Self> {
+    pub(crate) fn of(packet: &Packet<'_>) -> Option<Self> {
         let flags = packet.tcp_flags()?;
         let options = packet.tcp_options()?;
         let layout = packet.layout();
@@ -52,7 +52,7 @@ impl Segment {
     }
 
     #[inline(always)]
-    pub(super) fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> Class {
         const SYN: u8 = TcpFlags::SYN.0;
         const ACK: u8 = TcpFlags::ACK.0;
         const RST: u8 = TcpFlags::RST.0;
@@ -72,7 +72,8 @@ impl Segment {
     }
 
     /// Sequence numbers that it takes.
-    pub(super) const fn size(&self) -> u32 {
+    #[inline]
+    pub(crate) const fn size(&self) -> u32 {
         self.length
             .wrapping_add(self.flags.contains(TcpFlags::SYN) as u32)
             .wrapping_add(self.flags.contains(TcpFlags::FIN) as u32)
@@ -80,6 +81,7 @@ impl Segment {
 }
 
 /// The window scale option (RFC 7323 §2.2).
+#[inline]
 fn window_scale(mut options: &[u8]) -> Option<u8> {
     while let Some((&kind, rest)) = options.split_first() {
         options = match kind {

@@ -1,23 +1,24 @@
 //! What all instances together saw of a flow, and which of its packets that allows.
 //!
-//! Imports `asterism_function`, `flow`, `rules`, `segment`. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
+//! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/anew.rs` how a connection begins anew. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
 //! become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
 //! there are one handshake. A connection that begins anew between the same ends begins a new life.
 //!
 //! Sequence numbers would change with every packet, and so would have to travel with every packet. What is kept of
 //! a direction is therefore a *bound*: data up to it was let through. It is moved on in steps of half a window, so about
-//! twice in a round trip at full speed; and segments are judged with one window of tolerance on either side, which is what the
-//! other instances can have let through within a round trip (RFC 9293 §3.4: a sender has at most a window in flight).
+//! twice in a round trip at full speed.
 
 mod anew;
+mod judge;
 
 use asterism_function::{
-    BadBytes, Packet, Protocol, Reader, Reason, TcpFlags, Transport, Value, Wire, Writer, layout,
+    BadBytes, Packet, Reader, Reason, TcpFlags, Tick, Transport, Value, Wire, Writer, layout,
 };
 
-use super::flow::Direction;
-use super::rules::Link;
-use super::segment::{Class, SCALE_MAX, Segment};
+pub(crate) use judge::Judged;
+
+use crate::flow::{Direction, Link};
+use crate::segment::{Class, SCALE_MAX, Segment};
 
 /// What was seen of a flow: 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Value)]
@@ -71,35 +72,14 @@ const BACK_SHIFT: u32 = 8;
 
 /// The least step of a bound, in bytes.
 const STEP_MIN: u64 = 4_096;
-/// By how many windows a segment of a connection may be ahead of what is known here, and yet be waited with: others have let
-/// through so much and their word is on its way. Of blind ones, both whose numbers must be so near by chance, it is one in some
-/// ten million with windows of 64 KiB, and one in fifty thousand with 1 MiB.
-const OVERTAKEN_WINDOWS: u64 = 16;
-/// How far acknowledgements may lie back at least, in bytes, as Linux has it.
-const OLD_ACKNOWLEDGEMENT_MIN: u64 = 66_000;
-/// The most data that a SYN can have, in bytes: less than acknowledgements may lie back.
-const SYN_DATA_MAX: u32 = 65_535;
 const WITHOUT_SCALE: u8 = 1;
 const WITH_SCALE: u8 = 2;
 /// The exponent of the largest window, plus one.
 const WINDOW_MAX: u8 = 31;
 
-/// What becomes of a packet, by what was seen of its flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Judged {
-    /// It belongs to the flow, of which this is known with it.
-    Passes(Track),
-    /// It would begin the flow anew: the rules decide.
-    Opens,
-    /// Both ends have begun the flow anew, and this is all that is known of it.
-    Anew(Track),
-    /// It belongs to no flow, or does not fit it.
-    Refused(Reason),
-}
-
 impl Track {
     /// A flow that was opened by a packet of this direction, on this link; `Err` if such a packet opens none.
-    pub(super) fn opened(
+    pub(crate) fn opened(
         packet: &Packet<'_>,
         (direction, link): (Direction, Link),
         picks_up: bool,
@@ -127,177 +107,6 @@ impl Track {
             Class::Invalid => Err(Reason::BadTcpFlags),
             _ => Err(Reason::NoConnection),
         }
-    }
-
-    /// Whether a packet of a known flow passes, and what is known with it.
-    #[inline(always)]
-    pub(super) fn judge(&self, packet: &Packet<'_>, direction: Direction, link: Link) -> Judged {
-        if self.kind != Kind::Tcp {
-            let mut track = *self;
-            track.set(ACK, direction);
-            return Judged::Passes(track);
-        }
-        let Some(segment) = Segment::of(packet) else {
-            return Judged::Refused(Reason::BadTcpFlags);
-        };
-        match segment.class() {
-            Class::Invalid => Judged::Refused(Reason::BadTcpFlags),
-            // It was refused: nobody holds a connection.
-            _ if self.is_refused() => Judged::Opens,
-            Class::Ack if self.is_answered() => self.in_connection(&segment, ACK, direction),
-            class => self.judge_control(&segment, class, (direction, link)),
-        }
-    }
-
-    #[inline(never)]
-    fn judge_control(
-        &self,
-        segment: &Segment,
-        class: Class,
-        (direction, link): (Direction, Link),
-    ) -> Judged {
-        let back = direction.reversed();
-        let unchanged = Judged::Passes(*self);
-        match class {
-            Class::Invalid => Judged::Refused(Reason::BadTcpFlags),
-            Class::Syn if self.is_over() => Judged::Opens,
-            Class::Syn if self.has(OPENED, direction) => {
-                let end = segment.sequence.wrapping_add(segment.size());
-                let before = (self.sent[direction as usize] as u32).wrapping_sub(end);
-                if before <= SYN_DATA_MAX {
-                    // The same once more, perhaps without the data that it had (RFC 7413 §4.1.3).
-                    unchanged
-                } else if self.is_answered() {
-                    // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4).
-                    Judged::Passes(self.with_other_syn(segment, (direction, link)))
-                } else {
-                    Judged::Opens
-                }
-            }
-            // A simultaneous open (RFC 9293 §3.5).
-            Class::Syn if !self.is_answered() && self.is_end_on(direction, link) => {
-                Judged::Passes(self.with_syn(segment, SYN, direction))
-            }
-            Class::SynAck if self.has(SYN, back) => {
-                if self.answers_other_syn(segment, (direction, link)) {
-                    Judged::Anew(self.anew(segment, direction))
-                } else if self.is_over() {
-                    // It may answer a SYN that another instance let through, which begins it anew.
-                    Judged::Refused(Reason::NoConnection)
-                } else if self.has(SYN_ACK, direction) {
-                    unchanged
-                } else if !self.acknowledges(segment, direction) {
-                    Judged::Refused(Reason::OutOfWindow)
-                } else if self.is_end_on(direction, link) {
-                    Judged::Passes(self.with_syn(segment, SYN_ACK, direction))
-                } else {
-                    unchanged
-                }
-            }
-            // Of a connection that was picked up the handshake was not seen.
-            Class::SynAck if self.is_picked_up() && self.has(OPENED, back) => unchanged,
-            Class::Syn | Class::SynAck => Judged::Refused(Reason::NoConnection),
-            Class::Rst if !self.is_end_on(direction, link) => {
-                if self.is_near(segment, direction) {
-                    unchanged
-                } else {
-                    Judged::Refused(Reason::OutOfWindow)
-                }
-            }
-            Class::Rst if !self.is_answered() => {
-                if !segment.flags.contains(TcpFlags::ACK) && !self.has(OPENED, direction) {
-                    // No host heeds it (RFC 9293 §3.10.7.3).
-                    Judged::Refused(Reason::OutOfWindow)
-                } else if self.is_near(segment, direction) {
-                    let mut track = *self;
-                    track.set(RST, direction);
-                    Judged::Passes(track)
-                } else {
-                    Judged::Refused(Reason::OutOfWindow)
-                }
-            }
-            Class::Rst => self.in_connection(segment, RST, direction),
-            // A half-open connection that its end has forgotten (RFC 9293 §3.5.1).
-            Class::Ack if !self.has(OPENED, direction) => unchanged,
-            Class::FinAck if self.is_answered() => {
-                self.in_connection(segment, FIN | ACK, direction)
-            }
-            Class::Ack | Class::FinAck => Judged::Refused(Reason::NoConnection),
-        }
-    }
-
-    /// Whether a packet that was refused may pass once others have told what they saw.
-    ///
-    /// Of a connection that is established everybody has the beginning, and nobody its end: what is to come is how far its ends
-    /// have got. Whether that is a reset or a SYN makes no difference to the flow if it is dropped: its end sends another.
-    pub(super) fn may_yet_pass(&self, packet: &Packet<'_>, direction: Direction) -> bool {
-        if !self.is_established() {
-            return true;
-        }
-        let Some(segment) = Segment::of(packet) else {
-            return false;
-        };
-        let back = direction.reversed();
-        let (offered, own) = (self.window(back), self.window(direction));
-        // What is too old is so whatever others tell: bounds only grow.
-        let fits = |bound: u64, number: u32, window: u64, behind: u64| {
-            let number = extended(bound, number);
-            bound == 0 || number <= bound + OVERTAKEN_WINDOWS * window && number + behind >= bound
-        };
-        let size = u64::from(segment.size());
-        let sent = self.sent[direction as usize];
-        let other_sent = self.sent[back as usize];
-        matches!(segment.class(), Class::Ack | Class::FinAck)
-            && fits(sent, segment.sequence, offered, oldest(offered) + size)
-            && fits(
-                other_sent,
-                segment.acknowledgement,
-                own,
-                oldest_acknowledgement(own),
-            )
-    }
-
-    /// A segment of a connection whose handshake was answered.
-    #[inline(always)]
-    fn in_connection(&self, segment: &Segment, bits: u16, direction: Direction) -> Judged {
-        if self.is_near(segment, direction) {
-            Judged::Passes(self.with(segment, bits, direction))
-        } else {
-            Judged::Refused(Reason::OutOfWindow)
-        }
-    }
-
-    /// Whether the numbers of a segment are within a window of what was seen.
-    #[inline(always)]
-    fn is_near(&self, segment: &Segment, direction: Direction) -> bool {
-        if self.is_picked_up() {
-            // Which scale its windows have nobody saw (RFC 7323 §2.2).
-            return true;
-        }
-        let sent = self.sent[direction as usize];
-        let offered = self.window(direction.reversed());
-        if sent != 0 && offered != 0 {
-            let start = extended(sent, segment.sequence);
-            let end = start + u64::from(segment.size());
-            if start > sent + offered || end + oldest(offered) < sent {
-                return false;
-            }
-        }
-        !segment.flags.contains(TcpFlags::ACK) || self.acknowledges(segment, direction)
-    }
-
-    /// Whether a segment acknowledges what the other end may have sent.
-    #[inline(always)]
-    fn acknowledges(&self, segment: &Segment, direction: Direction) -> bool {
-        let sent = self.sent[direction.reversed() as usize];
-        if sent == 0 {
-            return true;
-        }
-        let own = self.window(direction);
-        let acknowledged = extended(sent, segment.acknowledgement);
-        let handshake = !self.is_answered();
-        let ahead = if handshake { 0 } else { own };
-        acknowledged <= sent + ahead && acknowledged + oldest_acknowledgement(own) >= sent
     }
 
     /// With what a segment without SYN says.
@@ -374,6 +183,7 @@ impl Track {
         self.seen & (bit | bit << BACK_SHIFT) != 0
     }
 
+    #[inline]
     const fn both(&self, bit: u16) -> bool {
         let both = bit | bit << BACK_SHIFT;
         self.seen & both == both
@@ -392,13 +202,15 @@ impl Track {
 
     /// Whether it was reset before both ends had spoken.
     #[inline(always)]
-    pub(super) fn is_refused(&self) -> bool {
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
         const SPOKEN: u16 = SYN | SYN_ACK | ACK | FIN;
         let spoke = |shift: u32| self.seen >> shift & SPOKEN != 0;
         self.either(RST) && !(spoke(0) && spoke(BACK_SHIFT))
     }
 
     /// Whether a TCP connection was reset, or finished both ways.
+    #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.kind == Kind::Tcp && (self.is_reset() || self.both(FIN))
@@ -411,6 +223,7 @@ impl Track {
     }
 
     /// Whether packets were seen both ways; of TCP, whether the handshake is complete.
+    #[inline]
     #[must_use]
     pub fn is_established(&self) -> bool {
         match self.kind {
@@ -431,7 +244,7 @@ impl Track {
     ///
     /// The opener does that by acknowledging what the other end said, and not by a blind reset: whoever forged its SYN forges
     /// that, too.
-    pub(super) fn is_settled_by(
+    pub(crate) fn is_settled_by(
         &self,
         packet: &Packet<'_>,
         direction: Direction,
@@ -446,12 +259,14 @@ impl Track {
     }
 
     /// Whether it is a TCP connection of which the handshake is not complete.
+    #[inline]
     #[must_use]
     pub fn is_half_open(&self) -> bool {
         self.kind == Kind::Tcp && !self.is_established() && !self.is_over()
     }
 
     /// Who opened it; of two that did so at once, the first end.
+    #[inline]
     #[must_use]
     pub fn opener(&self) -> Direction {
         if self.has(OPENED, Direction::Forth) {
@@ -462,7 +277,8 @@ impl Track {
     }
 
     /// By which link its opener opened it.
-    pub(super) fn opened_on(&self) -> Link {
+    #[must_use]
+    pub fn opened_on(&self) -> Link {
         match self.has(ON_OUTSIDE, self.opener()) {
             true => Link::Outside,
             false => Link::Inside,
@@ -491,23 +307,6 @@ const fn step(window: u64) -> u64 {
     } else {
         STEP_MIN
     }
-}
-
-/// How far behind a bound a segment may end, with a window on offer.
-#[inline(always)]
-const fn oldest(offered: u64) -> u64 {
-    step(offered) + offered + 1
-}
-
-/// How far behind a bound an acknowledgement may lie that offers a window.
-#[inline(always)]
-const fn oldest_acknowledgement(own: u64) -> u64 {
-    let least = if own > OLD_ACKNOWLEDGEMENT_MIN {
-        own
-    } else {
-        OLD_ACKNOWLEDGEMENT_MIN
-    };
-    least + step(own) + 1
 }
 
 /// A sequence number near a bound, in 64 bits: so numbers that wrap still have a maximum, which joins.
@@ -539,6 +338,7 @@ impl core::fmt::Debug for Track {
 }
 
 impl Track {
+    #[inline]
     fn class(&self) -> u8 {
         match self.kind {
             // Reset or not.
@@ -553,9 +353,56 @@ impl Track {
     }
 }
 
+/// After how many seconds without a packet a flow is forgotten. [`IdleTimes::DEFAULT`] has what the RFCs ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdleTimes {
+    /// TCP before the handshake is complete, also where it was reset.
+    pub tcp_half_open: Tick,
+    /// TCP (RFC 5382 REQ-5: 7,440 at least).
+    pub tcp_established: Tick,
+    /// TCP after a reset or both FINs.
+    pub tcp_closing: Tick,
+    /// UDP of which nothing was answered.
+    pub udp_one_way: Tick,
+    /// UDP (RFC 4787 REQ-5: 120 at least).
+    pub udp: Tick,
+    /// ICMP queries.
+    pub icmp_query: Tick,
+    /// Other protocols.
+    pub other: Tick,
+}
+
+impl IdleTimes {
+    /// What suits most networks.
+    pub const DEFAULT: Self = Self {
+        tcp_half_open: 60,
+        tcp_established: 7_440,
+        tcp_closing: 120,
+        udp_one_way: 30,
+        udp: 300,
+        icmp_query: 30,
+        other: 600,
+    };
+
+    /// By idle class of a [`Track`]: what its table is built with.
+    #[must_use]
+    pub const fn classes(&self) -> [Tick; 7] {
+        [
+            self.tcp_half_open,
+            self.tcp_established,
+            self.tcp_closing,
+            self.udp_one_way,
+            self.udp,
+            self.icmp_query,
+            self.other,
+        ]
+    }
+}
+
 /// 3 bytes, of TCP 18.
 impl Wire for Track {
     const LAYOUT: u64 = layout::by_hand("firewall track", 2);
+    #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         self.kind.encode(out);
         out.u16(self.seen);
@@ -568,6 +415,7 @@ impl Wire for Track {
             }
         }
     }
+    #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         let kind = Kind::decode(input)?;
         let mut track = Self {
@@ -589,11 +437,6 @@ impl Wire for Track {
             && track.sent.iter().all(|&sent| sent < 1 << 62);
         sane.then_some(track).ok_or(BadBytes)
     }
-}
-
-/// Protocols that have ports.
-pub(super) const fn has_ports(protocol: u8) -> bool {
-    protocol == Protocol::TCP.0 || protocol == Protocol::UDP.0
 }
 
 #[cfg(test)]

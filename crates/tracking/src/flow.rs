@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Embedded, Fragment, Host, IcmpKind, Key, Network, Packet, Protocol, Transport, Wire,
+    Embedded, Fragment, Host, IcmpKind, Key, Network, Packet, PortNumber, Protocol, Transport, Wire,
 };
 
 /// Which way a packet of a flow goes.
@@ -19,11 +19,34 @@ pub enum Direction {
 
 impl Direction {
     /// The other one.
+    #[inline]
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
             Self::Forth => Self::Back,
             Self::Back => Self::Forth,
+        }
+    }
+}
+
+/// Where a packet comes in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Link {
+    /// The first port.
+    Inside,
+    /// The second port.
+    Outside,
+}
+
+impl Link {
+    /// The link of a port: of the first one inside, of the second one outside.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(port: PortNumber) -> Option<Self> {
+        match port {
+            PortNumber(0) => Some(Self::Inside),
+            PortNumber(1) => Some(Self::Outside),
+            _ => None,
         }
     }
 }
@@ -98,18 +121,27 @@ impl Flow {
     }
 
     /// Its protocol.
+    #[inline]
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         Protocol(self.protocol)
     }
 
     /// Address and port of the end that sends packets of a direction.
+    #[inline]
     #[must_use]
     pub const fn end(&self, direction: Direction) -> (Host, u16) {
         match direction {
             Direction::Forth => (self.first, self.ports[0]),
             Direction::Back => (self.second, self.ports[1]),
         }
+    }
+
+    /// The same for rules and reports: its port is 0 of a protocol without ports, also where [`Flow::end`] has something else there.
+    #[must_use]
+    pub const fn endpoint(&self, direction: Direction) -> (Host, u16) {
+        let (host, port) = self.end(direction);
+        (host, if has_ports(self.protocol) { port } else { 0 })
     }
 }
 
@@ -147,9 +179,16 @@ impl Key for Flow {
     }
 }
 
-/// What a packet is to a firewall.
+/// Whether a protocol is one whose flows have ports.
+#[inline]
+#[must_use]
+pub const fn has_ports(protocol: u8) -> bool {
+    protocol == Protocol::TCP.0 || protocol == Protocol::UDP.0
+}
+
+/// What a packet is to who tracks flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A packet of a flow that it may open.
     Opens(Flow, Direction),
     /// A packet of a flow that it cannot open: an answer to an ICMP query.
@@ -171,7 +210,7 @@ pub(super) enum Kind {
 impl Kind {
     /// What a packet is. Reads headers only.
     #[inline(always)]
-    pub(super) fn of(packet: &Packet<'_>) -> Self {
+    pub(crate) fn of(packet: &Packet<'_>) -> Self {
         let layout = packet.layout();
         if let (Transport::Tcp | Transport::Udp, Some((source, destination)), Some((from, to))) =
             (layout.transport(), Host::ends(packet), packet.ports())

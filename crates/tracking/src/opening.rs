@@ -1,0 +1,150 @@
+//! Packets that would open a flow, and what it takes to let them. Imports `asterism_function` and what lies beside it.
+
+use asterism_function::{Act, Ask, Host, Late, PortNumber, Reason, Vacancy, Verdict};
+
+use crate::flow::{Direction, Flow, Link};
+use crate::fragments::FirstFragment;
+use crate::half_open::Tallies;
+use crate::state::Tracks;
+use crate::track::Track;
+use crate::tracker::{Tracker, across};
+
+/// A packet that would open a flow: whether it may is for the function to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// The flow.
+    pub flow: Flow,
+    /// The packet's direction.
+    pub direction: Direction,
+    /// Where the packet came in.
+    pub link: Link,
+    /// What is known of the flow with it.
+    pub track: Track,
+}
+
+impl Opening {
+    /// Who opens it, as [`Flow::endpoint`] has it.
+    #[must_use]
+    pub const fn source(&self) -> (Host, u16) {
+        self.flow.endpoint(self.direction)
+    }
+
+    /// To whom.
+    #[must_use]
+    pub const fn destination(&self) -> (Host, u16) {
+        self.flow.endpoint(self.direction.reversed())
+    }
+}
+
+/// Why a flow that may open does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoRoom {
+    /// There is no place for it in the table.
+    Flows,
+    /// Its source has too many half-open connections ([`Limits::per_source`](crate::Limits)).
+    Source,
+    /// Its destination has ([`Limits::per_destination`](crate::Limits)).
+    Destination,
+    /// The link that it begins on has ([`Limits::per_link`](crate::Limits)).
+    Link,
+}
+
+impl NoRoom {
+    /// Why its packet is dropped.
+    #[must_use]
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::Flows => Reason::TableFull,
+            Self::Source | Self::Destination | Self::Link => Reason::HalfOpenLimit,
+        }
+    }
+}
+
+/// Room for a flow that opens.
+#[derive(Debug)]
+#[must_use = "a flow opens when it is written"]
+pub struct Admission {
+    flow: Flow,
+    track: Track,
+    vacancy: Vacancy,
+    first: FirstFragment,
+    tallies: Option<Tallies>,
+    out: PortNumber,
+}
+
+impl Admission {
+    /// `None`: the table is full.
+    pub(crate) fn of<S: Tracks>(
+        ask: &Ask<'_, S>,
+        flow: Flow,
+        track: Track,
+        tallies: Option<Tallies>,
+    ) -> Result<Option<Self>, Late> {
+        let tracked = ask.tracked();
+        let first = FirstFragment::of(ask.packet(), tracked.fragments)?;
+        let vacancy = tracked.flows.vacancy()?;
+        Ok(vacancy.map(|vacancy| Self {
+            flow,
+            track,
+            vacancy,
+            first,
+            tallies,
+            out: across(ask),
+        }))
+    }
+
+    /// Opens the flow: its packet goes on by the other link.
+    pub fn pass<S: Tracks>(self, act: &mut Act<'_, S>) -> Verdict {
+        let act = S::tracked_act(act);
+        act.flows.insert(self.vacancy, self.flow, self.track);
+        if let (Some(tallies), Some(half_open)) = (&self.tallies, act.half_open) {
+            tallies.write(half_open);
+        }
+        self.first.write(act.fragments);
+        Verdict::Forward(self.out)
+    }
+}
+
+impl Tracker {
+    /// Room for a flow that the function lets open; `Err`: there is none. Late where one of the objects is.
+    pub fn admits<S: Tracks>(
+        &self,
+        ask: &Ask<'_, S>,
+        opening: &Opening,
+    ) -> Result<Result<Admission, NoRoom>, Late> {
+        let tallies = match ask.tracked().half_open {
+            Some(half_open) if opening.track.is_half_open() => {
+                let ends = (opening.source().0, opening.destination().0);
+                match half_open.begins(&self.limits, opening.link, ends)? {
+                    Ok(tallies) => Some(tallies),
+                    Err(limit) => return Ok(Err(limit)),
+                }
+            }
+            _ => None,
+        };
+        let admission = Admission::of(ask, opening.flow, opening.track, tallies)?;
+        Ok(admission.ok_or(NoRoom::Flows))
+    }
+
+    /// Lets a flow open, for a function that writes nothing else then: [`Tracker::admits`] and [`Admission::pass`].
+    pub fn open<S: Tracks>(&self, ask: Ask<'_, S>, opening: &Opening) -> Result<Verdict, Late> {
+        Ok(match self.admits(&ask, opening)? {
+            Ok(admission) => admission.pass(&mut ask.act()?),
+            Err(none) => Verdict::Drop(none.reason()),
+        })
+    }
+
+    /// Drops a packet whose flow must not open, once no other instance can have seen what it answers.
+    pub fn refuse<S: Tracks>(
+        &self,
+        ask: &Ask<'_, S>,
+        opening: &Opening,
+        reason: Reason,
+    ) -> Result<Verdict, Late> {
+        // A SYN answers nothing.
+        if !opening.track.is_half_open() {
+            self.settle(ask)?;
+        }
+        Ok(Verdict::Drop(reason))
+    }
+}
