@@ -68,6 +68,7 @@
 mod flow;
 mod fragments;
 mod half_open;
+mod idle;
 pub mod mutant;
 mod opening;
 mod segment;
@@ -78,7 +79,8 @@ mod tracker;
 pub use flow::{Direction, Flow, Link, has_ports};
 pub use fragments::{Datagram, FirstFragment, Fragments, fragments, later_fragment};
 pub use half_open::{ByHost, ByLink, HalfOpen, HalfOpenAct, Limits, half_open};
+pub use idle::IdleTimes;
 pub use opening::{Admission, NoRoom, Opening};
 pub use state::{Flows, Tracked, TrackedAct, Tracks, flows};
-pub use track::{IdleTimes, Track};
+pub use track::Track;
 pub use tracker::Tracker;

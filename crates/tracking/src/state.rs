@@ -5,7 +5,8 @@ use asterism_function::{Builder, Map, Single, State, objects::TableAct};
 use crate::flow::Flow;
 use crate::fragments::{Datagram, Fragments};
 use crate::half_open::{HalfOpen, HalfOpenAct};
-use crate::track::{IdleTimes, Track};
+use crate::idle::IdleTimes;
+use crate::track::Track;
 
 /// What was seen of each flow.
 pub type Flows = Map<Flow, Track>;

@@ -1,7 +1,7 @@
 //! What all instances together saw of a flow, and which of its packets that allows.
 //!
-//! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/anew.rs` how a connection begins anew. A [`Track`] only ever grows within one life of a flow: bits become set, numbers
-//! become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
+//! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/anew.rs` how a connection begins
+//! anew. A [`Track`] only ever grows within one life of a flow: bits become set, numbers become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
 //! there are one handshake. A connection that begins anew between the same ends begins a new life.
 //!
 //! Sequence numbers would change with every packet, and so would have to travel with every packet. What is kept of
@@ -12,7 +12,7 @@ mod anew;
 mod judge;
 
 use asterism_function::{
-    BadBytes, Packet, Reader, Reason, TcpFlags, Tick, Transport, Value, Wire, Writer, layout,
+    BadBytes, Packet, Reader, Reason, TcpFlags, Transport, Value, Wire, Writer, layout,
 };
 
 pub(crate) use judge::Judged;
@@ -338,6 +338,7 @@ impl core::fmt::Debug for Track {
 }
 
 impl Track {
+    /// A place in [`IdleTimes::classes`](crate::IdleTimes::classes).
     #[inline]
     fn class(&self) -> u8 {
         match self.kind {
@@ -350,52 +351,6 @@ impl Track {
             Kind::Icmp => 5,
             Kind::Other => 6,
         }
-    }
-}
-
-/// After how many seconds without a packet a flow is forgotten. [`IdleTimes::DEFAULT`] has what the RFCs ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IdleTimes {
-    /// TCP before the handshake is complete, also where it was reset.
-    pub tcp_half_open: Tick,
-    /// TCP (RFC 5382 REQ-5: 7,440 at least).
-    pub tcp_established: Tick,
-    /// TCP after a reset or both FINs.
-    pub tcp_closing: Tick,
-    /// UDP of which nothing was answered.
-    pub udp_one_way: Tick,
-    /// UDP (RFC 4787 REQ-5: 120 at least).
-    pub udp: Tick,
-    /// ICMP queries.
-    pub icmp_query: Tick,
-    /// Other protocols.
-    pub other: Tick,
-}
-
-impl IdleTimes {
-    /// What suits most networks.
-    pub const DEFAULT: Self = Self {
-        tcp_half_open: 60,
-        tcp_established: 7_440,
-        tcp_closing: 120,
-        udp_one_way: 30,
-        udp: 300,
-        icmp_query: 30,
-        other: 600,
-    };
-
-    /// By idle class of a [`Track`]: what its table is built with.
-    #[must_use]
-    pub const fn classes(&self) -> [Tick; 7] {
-        [
-            self.tcp_half_open,
-            self.tcp_established,
-            self.tcp_closing,
-            self.udp_one_way,
-            self.udp,
-            self.icmp_query,
-            self.other,
-        ]
     }
 }
 

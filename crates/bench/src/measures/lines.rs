@@ -306,6 +306,7 @@ const TRACKING: &[Source] = &[
     source!("tracking/src/", "flow.rs", Library),
     source!("tracking/src/", "fragments.rs", Library),
     source!("tracking/src/", "half_open.rs", Library),
+    source!("tracking/src/", "idle.rs", Library),
     source!("tracking/src/", "lib.rs", Library),
     source!("tracking/src/", "mutant.rs", Library),
     source!("tracking/src/", "opening.rs", Library),

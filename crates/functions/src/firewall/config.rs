@@ -1,8 +1,8 @@
-//! What an operator chooses for a firewall. Imports `rules`. Plain values: reading them from a file is the
+//! What an operator chooses for a firewall. Imports `asterism_tracking`, `rules`. Plain values: reading them from a file is the
 //! binary's work, but for the rules, which `text.rs` reads.
 
 use asterism_function::Tick;
-pub use asterism_tracking::IdleTimes;
+use asterism_tracking::{IdleTimes, Tracker};
 
 use super::rules::Rules;
 
@@ -47,14 +47,19 @@ pub(super) const EVENT_IDLE: [Tick; 1] = [60];
 
 impl Default for FirewallConfig {
     fn default() -> Self {
+        let Tracker {
+            picks_up,
+            settle_us,
+            limits,
+        } = Tracker::default();
         Self {
             rules: Rules::default(),
             idle: IdleTimes::DEFAULT,
-            picks_up: false,
-            half_open_per_source: 256,
-            half_open_per_destination: 4_096,
-            half_open_total: 16_384,
-            settle_us: 20_000,
+            picks_up,
+            half_open_per_source: limits.per_source,
+            half_open_per_destination: limits.per_destination,
+            half_open_total: limits.per_link,
+            settle_us,
             flows_max: 65_536,
             fragments_max: 65_536,
             blocked_max: 8_192,

@@ -28,8 +28,8 @@ use asterism_tracking::{
 use crate::mutant::{self, Mutant};
 use asterism_blocking::blocked::{BLOCKED_QUESTION, HELD_S};
 pub use asterism_function::Host;
-pub use asterism_tracking::{Datagram, Direction, Flow, Link, Track};
-pub use config::{FirewallConfig, IdleTimes};
+pub use asterism_tracking::{Datagram, Direction, Flow, IdleTimes, Link, Track};
+pub use config::FirewallConfig;
 pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{
     BY_HAND, Block, DENIED, EVENTS, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject,
