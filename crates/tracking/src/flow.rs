@@ -138,6 +138,7 @@ impl Flow {
     }
 
     /// The same for rules and reports: its port is 0 of a protocol without ports, also where [`Flow::end`] has something else there.
+    #[inline]
     #[must_use]
     pub const fn endpoint(&self, direction: Direction) -> (Host, u16) {
         let (host, port) = self.end(direction);

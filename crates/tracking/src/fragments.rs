@@ -62,6 +62,7 @@ pub struct FirstFragment(Option<(Datagram, Vacancy)>);
 
 impl FirstFragment {
     /// Of a packet that may pass; without room its later fragments will be dropped.
+    #[inline]
     pub fn of(packet: &Packet<'_>, fragments: &Fragments) -> Result<Self, Late> {
         if packet.layout().fragment() != Fragment::First {
             return Ok(Self(None));
@@ -71,6 +72,7 @@ impl FirstFragment {
     }
 
     /// The packet passes.
+    #[inline]
     pub fn write(self, fragments: &mut TableAct<'_, Single<Datagram>, ()>) {
         if let Some((datagram, vacancy)) = self.0 {
             fragments.insert(vacancy, datagram, ());

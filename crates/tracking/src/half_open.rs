@@ -112,6 +112,7 @@ pub(crate) struct Tallies {
 }
 
 impl Tallies {
+    #[inline]
     pub(crate) fn write(&self, act: HalfOpenAct<'_, '_>) {
         if let Some(tally) = &self.source {
             act.handshakes.add(tally, 1);
@@ -133,6 +134,7 @@ struct Begun<K> {
 }
 
 impl<K: Key> Begun<K> {
+    #[inline]
     fn of(counters: &WindowedCounters<K>, key: impl Fn(u8) -> K) -> Result<Self, Late> {
         let (tally, settled) = (counters.find(&key(BEGUN)), counters.get(&key(SETTLED))).all()?;
         let begun = tally.as_ref().map_or(0, |tally| tally.total);
@@ -142,6 +144,7 @@ impl<K: Key> Begun<K> {
         })
     }
 
+    #[inline]
     fn reaches(&self, limit: u32) -> bool {
         self.half_open >= limit.into()
     }
@@ -161,6 +164,7 @@ impl HalfOpen<'_> {
 
     /// The counters of a connection that begins. `Err`: whose limit it would pass. A host for which there is no counter left is bound
     /// by the limit of its link alone.
+    #[inline]
     pub(crate) fn begins(
         &self,
         limits: &Limits,
@@ -194,6 +198,7 @@ impl HalfOpen<'_> {
     }
 
     /// The counters of a connection that is half open no more.
+    #[inline]
     pub(crate) fn settles(
         &self,
         limits: &Limits,

@@ -38,8 +38,8 @@
 //!             return Ok(Verdict::Drop(Reason::NotForUs));
 //!         };
 //!         self.0.follow(ask, link, |ask, opening| match opening.link {
-//!             Link::Inside => self.0.open(ask, &opening),
-//!             Link::Outside => self.0.refuse(&ask, &opening, Reason::Denied),
+//!             Link::Inside => self.0.open(ask, opening),
+//!             Link::Outside => self.0.refuse(&ask, opening, Reason::Denied),
 //!         })
 //!     }
 //! }

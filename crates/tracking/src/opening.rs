@@ -23,13 +23,26 @@ pub struct Opening {
 }
 
 impl Opening {
+    /// Of which its flow alone was looked at.
+    #[inline(always)]
+    pub(crate) fn new(flow: Flow, direction: Direction, link: Link) -> Self {
+        Self {
+            flow,
+            direction,
+            link,
+            track: Track::default(),
+        }
+    }
+
     /// Who opens it, as [`Flow::endpoint`] has it.
+    #[inline]
     #[must_use]
     pub const fn source(&self) -> (Host, u16) {
         self.flow.endpoint(self.direction)
     }
 
     /// To whom.
+    #[inline]
     #[must_use]
     pub const fn destination(&self) -> (Host, u16) {
         self.flow.endpoint(self.direction.reversed())
@@ -51,6 +64,7 @@ pub enum NoRoom {
 
 impl NoRoom {
     /// Why its packet is dropped.
+    #[inline]
     #[must_use]
     pub const fn reason(self) -> Reason {
         match self {
@@ -74,6 +88,7 @@ pub struct Admission {
 
 impl Admission {
     /// `None`: the table is full.
+    #[inline]
     pub(crate) fn of<S: Tracks>(
         ask: &Ask<'_, S>,
         flow: Flow,
@@ -94,6 +109,7 @@ impl Admission {
     }
 
     /// Opens the flow: its packet goes on by the other link.
+    #[inline]
     pub fn pass<S: Tracks>(self, act: &mut Act<'_, S>) -> Verdict {
         let act = S::tracked_act(act);
         act.flows.insert(self.vacancy, self.flow, self.track);
@@ -107,6 +123,7 @@ impl Admission {
 
 impl Tracker {
     /// Room for a flow that the function lets open; `Err`: there is none. Late where one of the objects is.
+    #[inline]
     pub fn admits<S: Tracks>(
         &self,
         ask: &Ask<'_, S>,

@@ -58,7 +58,7 @@ impl Tracker {
         &self,
         ask: Ask<'a, S>,
         link: Link,
-        opens: impl FnOnce(Ask<'a, S>, Opening) -> Result<Verdict, Late>,
+        opens: impl FnOnce(Ask<'a, S>, &Opening) -> Result<Verdict, Late>,
     ) -> Result<Verdict, Late> {
         let kind = Kind::of(ask.packet());
         let (Kind::Opens(flow, direction) | Kind::Answers(flow, direction)) = kind else {
@@ -66,14 +66,14 @@ impl Tracker {
         };
         let Some(known) = ask.tracked().flows.get(&flow)? else {
             return match kind {
-                Kind::Opens(..) => self.opening(ask, (flow, direction, link), opens),
+                Kind::Opens(..) => self.opening(ask, Opening::new(flow, direction, link), opens),
                 _ => self.refuse_unknown(&ask, Reason::NoConnection),
             };
         };
         match known.value.judge(ask.packet(), direction, link) {
             Judged::Passes(track) => self.known(ask, &known, track, direction),
             Judged::Anew(track) => Self::anew(ask, known.row.0, track),
-            Judged::Opens => self.opening(ask, (known.row.0, direction, link), opens),
+            Judged::Opens => self.opening(ask, Opening::new(known.row.0, direction, link), opens),
             Judged::Refused(reason) => self.refuse_known(&ask, &known, direction, reason),
         }
     }
@@ -149,20 +149,15 @@ impl Tracker {
     fn opening<'a, S: Tracks>(
         &self,
         ask: Ask<'a, S>,
-        (flow, direction, link): (Flow, Direction, Link),
-        opens: impl FnOnce(Ask<'a, S>, Opening) -> Result<Verdict, Late>,
+        mut opening: Opening,
+        opens: impl FnOnce(Ask<'a, S>, &Opening) -> Result<Verdict, Late>,
     ) -> Result<Verdict, Late> {
-        let track = match Track::opened(ask.packet(), (direction, link), self.picks_up) {
-            Ok(track) => track,
+        let way = (opening.direction, opening.link);
+        match Track::opened(ask.packet(), way, self.picks_up) {
+            Ok(track) => opening.track = track,
             Err(reason) => return self.refuse_unknown(&ask, reason),
-        };
-        let opening = Opening {
-            flow,
-            direction,
-            link,
-            track,
-        };
-        opens(ask, opening)
+        }
+        opens(ask, &opening)
     }
 
     /// Packets that are of no flow by themselves.

@@ -9,8 +9,8 @@ use asterism_function::{
     Ask, Builder, Late, NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, checksum, state,
 };
 use asterism_tracking::{
-    ByHost, ByLink, Flows, Fragments, IdleTimes, Limits, Link, NoRoom, Opening, Tracker, Tracks,
-    flows, fragments, half_open, tracks,
+    ByHost, ByLink, Flows, Fragments, IdleTimes, Limits, Link, NoRoom, Tracker, Tracks, flows,
+    fragments, half_open, tracks,
 };
 
 #[state]
@@ -35,9 +35,9 @@ fn handle<S: Tracks>(tracker: Tracker, ask: Ask<'_, S>) -> Result<Verdict, Late>
     let Some(link) = Link::of(PortNumber(ask.port().0 % 2)) else {
         return Ok(Verdict::Drop(Reason::NotForUs));
     };
-    tracker.follow(ask, link, |ask, opening: Opening| match opening.link {
-        Link::Inside => tracker.open(ask, &opening),
-        Link::Outside => tracker.refuse(&ask, &opening, Reason::Denied),
+    tracker.follow(ask, link, |ask, opening| match opening.link {
+        Link::Inside => tracker.open(ask, opening),
+        Link::Outside => tracker.refuse(&ask, opening, Reason::Denied),
     })
 }
 
@@ -131,7 +131,7 @@ fn part(frame: &[u8], offset: u16, more: bool) -> Vec<u8> {
     let mut bytes = frame[..34].to_vec();
     bytes.extend(&frame[34 + usize::from(offset)..][..16]);
     bytes[16..18].copy_from_slice(&36_u16.to_be_bytes());
-    bytes[20..22].copy_from_slice(&(offset / 8 | u16::from(more) << 13).to_be_bytes());
+    bytes[20..22].copy_from_slice(&((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
     bytes[24..26].fill(0);
     let sum = checksum::of(&bytes[14..34]);
     bytes[24..26].copy_from_slice(&sum.to_be_bytes());

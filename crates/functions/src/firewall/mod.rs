@@ -174,7 +174,7 @@ impl NetworkFunction for Firewall {
             return Ok(Verdict::Drop(Reason::Blocked));
         }
         self.tracker
-            .follow(ask, link, |ask, opening| self.open(ask, &opening))
+            .follow(ask, link, |ask, opening| self.open(ask, opening))
     }
 
     /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](notice::Notice::read_all) reads it; how often
