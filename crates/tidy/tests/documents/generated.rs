@@ -487,6 +487,9 @@ const PARTS: &[Part] = &[
     ("docs/src/simulator.md", "mutants of the engine", || {
         mutants("crates/engine/src/mutant.rs")
     }),
+    ("docs/src/simulator.md", "mutants of tracking", || {
+        mutants("crates/tracking/src/mutant.rs")
+    }),
     ("docs/src/simulator.md", "mutants of translation", || {
         mutants("crates/translation/src/mutant.rs")
     }),

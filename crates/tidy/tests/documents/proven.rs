@@ -34,6 +34,7 @@ fn what_shows_it_is_there() {
         "placement",
         "state",
         "engine",
+        "tracking",
         "translation",
         "balancing",
         "detection",
