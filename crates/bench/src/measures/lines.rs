@@ -109,7 +109,7 @@ const FIREWALL: &[Source] = &[
         ]
     ),
     source!("functions/src/firewall/", "note.rs", Path, ["notice"]),
-    source!("functions/src/firewall/", "open.rs", Path, ["told"]),
+    source!("functions/src/firewall/", "open.rs", Path),
     source!(
         "functions/src/firewall/",
         "rules.rs",
