@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tracking", &["mutant", "function"]),
     ("translation", &["mutant", "function", "forwarding"]),
     ("balancing", &["mutant", "function", "forwarding"]),
-    ("detection", &["mutant", "function", "blocking"]),
+    ("detection", &["mutant", "function"]),
     (
         "functions",
         &[
