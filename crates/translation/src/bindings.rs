@@ -14,7 +14,7 @@ use crate::config::Filtering;
 use crate::mutant::{self, Mutant};
 use crate::pcp;
 use crate::session::{BY_INSIDE, BY_OUTSIDE, Session};
-use crate::state::Translates;
+use crate::state::{Translates, Translations};
 use crate::translator::Translator;
 
 /// Addresses that are tried for a free port, beginning with the one that the inside address is paired with.
@@ -95,17 +95,18 @@ impl Translator {
         flags: TcpFlags,
         is_first: bool,
     ) -> Result<Result<Belongs, Reason>, Late> {
+        let Translations {
+            sessions, ports, ..
+        } = ask.translations();
         let opens = |outside: Outside| {
             let session = Session::new(inside, remote, outside.endpoint(), hairpins);
-            let vacancy = ask.translations().sessions.vacancy_for(session)?;
+            let vacancy = sessions.vacancy_for(session)?;
             Ok(vacancy.map(|vacancy| Belongs::ToNew(vacancy, outside)))
         };
         let known = if is_first {
             None
         } else {
-            ask.translations()
-                .sessions
-                .by_left(&Ends::between(inside, remote))?
+            sessions.by_left(&Ends::between(inside, remote))?
         };
         if let Some(at) = known {
             if !at.value.ended() {
@@ -123,7 +124,7 @@ impl Translator {
         if inside.protocol == Protocol::TCP && !flags.contains(TcpFlags::SYN) {
             // Its connection was opened before; another instance's word of it may be on the way. A session opened now
             // would have another outside port, and break it.
-            ask.translations().ports.settled_by_all()?;
+            ports.settled_by_all()?;
         }
         if flags.contains(TcpFlags::RST) {
             // What its binding let in has no session, and may have been refused.
@@ -170,6 +171,7 @@ impl Translator {
         inside: Endpoint,
         wished: u16,
     ) -> Result<Result<Outside, Reason>, Late> {
+        let Translations { ports, .. } = ask.translations();
         let bound = self.bound(ask, inside)?;
         if let Some(reason) = self.refuses(ask, inside, bound.is_some()) {
             return Ok(Err(reason));
@@ -181,7 +183,7 @@ impl Translator {
             let granted = self.grant_in_block(ask, inside)?;
             return Ok(granted.map(Outside::Granted));
         }
-        let space = ask.translations().ports.space();
+        let space = ports.space();
         let items = space.items().max(1);
         let (pool, paired) = self.paired(ask, inside);
         let addresses = pool.len() as u32;
@@ -203,11 +205,7 @@ impl Translator {
                     0 => 0,
                     _ => ask.random(u64::from(try_number)) as u32 % items / 2 * 2,
                 };
-                let Some(grant) = ask
-                    .translations()
-                    .ports
-                    .grant(shelf, (wish + step) % items)?
-                else {
+                let Some(grant) = ports.grant(shelf, (wish + step) % items)? else {
                     break;
                 };
                 let keeps_parity = (grant.item().port ^ wished) & 1 == 0;
@@ -255,17 +253,19 @@ impl Translator {
         outside: Endpoint,
         hairpins: bool,
     ) -> Result<Target, Late> {
+        let Translations {
+            sessions, ports, ..
+        } = ask.translations();
         let key = Ends::between(without_port_of_query(remote), outside);
         let key = if hairpins { key.unseen() } else { key };
-        if let Some(session) = ask.translations().sessions.by_right(&key)? {
+        if let Some(session) = sessions.by_right(&key)? {
             return Ok(Target::Session(session));
         }
         let forwards = &self.forwards_by_outside;
         if let Ok(place) = forwards.binary_search_by_key(&outside, |forward| forward.0) {
             return Ok(Target::Binding(forwards[place].1));
         }
-        ask.translations().ports.settled(&outside)?;
-        let sessions = &ask.translations().sessions;
+        ports.settled(&outside)?;
         let Some(session) = sessions.any_of(BY_OUTSIDE, &outside)? else {
             return Ok(Target::Nobody(Reason::NoBinding));
         };

@@ -7,7 +7,7 @@ use asterism_forwarding::{Ends, Onward, Side, portless};
 use asterism_function::{Ask, Endpoint, Flow4, Late, Reason, Verdict};
 
 use crate::bindings::without_port_of_query;
-use crate::state::Translates;
+use crate::state::{Translates, Translations};
 use crate::translator::Translator;
 
 impl Translator {
@@ -18,17 +18,16 @@ impl Translator {
         ask: Ask<'_, S>,
         flow: Flow4,
     ) -> Result<Verdict, Late> {
+        let Translations {
+            sessions, ports, ..
+        } = ask.translations();
         let reporter = ask.packet().ipv4_source();
         if !reporter.is_some_and(|reporter| self.is_outside_host(reporter)) {
             return Ok(Verdict::Drop(Reason::SpoofedSource));
         }
         let (outside, remote) = (flow.source(), without_port_of_query(flow.destination()));
-        let Some(session) = ask
-            .translations()
-            .sessions
-            .by_right(&Ends::between(remote, outside))?
-        else {
-            ask.translations().ports.settled(&outside)?;
+        let Some(session) = sessions.by_right(&Ends::between(remote, outside))? else {
+            ports.settled(&outside)?;
             return Ok(Verdict::Drop(Reason::IcmpUnmatched));
         };
         let inside = session.row.inside();

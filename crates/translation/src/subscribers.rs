@@ -11,7 +11,7 @@ use crate::bindings::ADDRESSES_TRIED_MAX;
 use crate::census::Census;
 use crate::config::NatConfig;
 use crate::session::BY_INSIDE;
-use crate::state::Translates;
+use crate::state::{Translates, Translations};
 use crate::translator::Translator;
 
 /// Grants that are asked for in a block: one that a late packet has had since may lie elsewhere by now.
@@ -92,17 +92,18 @@ impl Translator {
     /// Asks for what the first packet of an inside endpoint reads: what its binding is found by, and what is known of the port that
     /// it will likely have, and of its neighbours.
     pub fn approach_first<S: Translates>(&self, ask: &Ask<'_, S>, inside: Endpoint) {
-        ask.translations()
-            .sessions
-            .approach_group(BY_INSIDE, &inside);
+        let Translations {
+            sessions, ports, ..
+        } = ask.translations();
+        sessions.approach_group(BY_INSIDE, &inside);
         let (pool, paired) = self.paired(ask, inside);
         let Some(&address) = pool.get(paired as usize) else {
             return;
         };
-        let space = ask.translations().ports.space();
+        let space = ports.space();
         let shelf = space.shelf(address, inside.protocol);
         let wish = space.wish(shelf, inside.port);
-        ask.translations().ports.approach(shelf, wish);
+        ports.approach(shelf, wish);
         if let Some(census) = space.census() {
             census.approach_number(shelf * space.items() + wish);
         }
@@ -115,9 +116,10 @@ impl Translator {
         inside: Endpoint,
         is_bound: bool,
     ) -> Option<Reason> {
-        let census = ask.translations().ports.space().census()?;
+        let Translations { ports, .. } = ask.translations();
+        let census = ports.space().census()?;
         let subscriber = census.subscriber(inside);
-        census.wake(ask.now(), &ask.translations().ports);
+        census.wake(ask.now(), ports);
         if !census.may_open(subscriber, ask.arrived_us()) {
             return Some(Reason::RateLimited);
         }
@@ -134,10 +136,8 @@ impl Translator {
         ask: &Ask<'_, S>,
         inside: Endpoint,
     ) -> Result<Result<Grant<Endpoint>, Reason>, Late> {
-        let (Some(census), Some(settings)) = (
-            ask.translations().ports.space().census(),
-            self.config.blocks,
-        ) else {
+        let Translations { ports, .. } = ask.translations();
+        let (Some(census), Some(settings)) = (ports.space().census(), self.config.blocks) else {
             return Ok(Err(Reason::PortsExhausted));
         };
         let subscriber = census.subscriber(inside);
@@ -166,8 +166,7 @@ impl Translator {
             };
             let turn = ask.random(u64::from(address)) as u32;
             let place = (address, turn);
-            let block =
-                census.vacant_block(subscriber, place, ask.now(), &ask.translations().ports);
+            let block = census.vacant_block(subscriber, place, ask.now(), ports);
             if let Some(block) = block
                 && let Some(granted) = grant_of(ask, census, inside, block)?
             {
@@ -185,10 +184,11 @@ fn grant_of<S: Translates>(
     inside: Endpoint,
     block: u32,
 ) -> Result<Option<Grant<Endpoint>>, Late> {
+    let Translations { ports, .. } = ask.translations();
     let Some((address, (first, last))) = census.block(block) else {
         return Ok(None);
     };
-    let space = ask.translations().ports.space();
+    let space = ports.space();
     let Some(&outside) = space.all_addresses().get(address as usize) else {
         return Ok(None);
     };
@@ -201,17 +201,12 @@ fn grant_of<S: Translates>(
     for number in 0..size / part {
         let begin = (turn % (size / part) + number) * part;
         let ends = [at(begin), at(begin + part - 1)];
-        if !ends
-            .iter()
-            .any(|port| ask.translations().ports.is_own(port))
-        {
+        if !ends.iter().any(|port| ports.is_own(port)) {
             continue;
         }
         let free = (0..part)
             .map(|place| at(begin + (step.wrapping_add(place)) % part))
-            .find(|port| {
-                ask.translations().ports.is_own(port) && !ask.translations().ports.is_used(port)
-            });
+            .find(|port| ports.is_own(port) && !ports.is_used(port));
         let Some(port) = free else {
             continue;
         };
@@ -219,16 +214,11 @@ fn grant_of<S: Translates>(
             continue;
         };
         for _ in 0..GRANTS_TRIED_MAX {
-            let Some(granted) = ask.translations().ports.grant(shelf, place)? else {
+            let Some(granted) = ports.grant(shelf, place)? else {
                 return Ok(None);
             };
             let subscriber = census.subscriber(inside);
-            if census.fits(
-                granted.item(),
-                subscriber,
-                ask.now(),
-                &ask.translations().ports,
-            ) {
+            if census.fits(granted.item(), subscriber, ask.now(), ports) {
                 return Ok(Some(granted));
             }
         }

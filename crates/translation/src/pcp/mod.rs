@@ -17,9 +17,8 @@ use asterism_function::{
 
 use crate::bindings::Outside;
 use crate::mutant::{self, Mutant};
-use crate::session::Session;
-use crate::session::nobody;
-use crate::state::Translates;
+use crate::session::{Session, nobody};
+use crate::state::{Translates, Translations};
 use crate::translator::Translator;
 use message::{Answer, FOR_EVER};
 pub use message::{MESSAGE_BYTES_MAX, MapRequest, Nonce, PORT, Refusal, Request, ResultCode};
@@ -136,6 +135,11 @@ impl Translator {
         inside: Endpoint,
         request: &MapRequest,
     ) -> Result<Verdict, Late> {
+        let Translations {
+            sessions,
+            ports,
+            mappings,
+        } = ask.translations();
         let refuse = |ask, code| self.answer(ask, Answer::refusal(code), |_| {});
         let lifetime = self.config.port_control.map_or(0, |one| one.lifetime);
         let success = |lifetime, outside: Endpoint| Answer {
@@ -156,10 +160,7 @@ impl Translator {
             };
         }
         let ends = Ends::between(inside, nobody(inside.protocol));
-        let (known, asked) = ask.all((
-            ask.translations().sessions.by_left(&ends),
-            ask.translations().mappings.get(&inside),
-        ))?;
+        let (known, asked) = ask.all((sessions.by_left(&ends), mappings.get(&inside)))?;
         let now = Asked::new(request.nonce, ask.now());
         if let (Some(_), Some(before)) = (&known, &asked)
             && !before.value.is_of(&now)
@@ -183,7 +184,7 @@ impl Translator {
                 }
             });
         }
-        let room = ask.translations().mappings.room_at(asked, inside)?;
+        let room = mappings.room_at(asked, inside)?;
         if room.is_full() {
             return refuse(ask, ResultCode::NoResources);
         }
@@ -191,15 +192,12 @@ impl Translator {
             Some(_) => None,
             None => {
                 // Another instance may have made it, and its word be on the way.
-                ask.translations().ports.settled_by_all()?;
+                ports.settled_by_all()?;
                 let wished = match request.external_port {
                     0 => inside.port,
                     port => port,
                 };
-                match (
-                    self.bind(&ask, inside, wished)?,
-                    ask.translations().sessions.vacancy()?,
-                ) {
+                match (self.bind(&ask, inside, wished)?, sessions.vacancy()?) {
                     (Ok(outside), Some(vacancy)) => Some((outside, vacancy)),
                     (Err(Reason::SubscriberQuota), _) => return refuse(ask, ResultCode::Quota),
                     _ => return refuse(ask, ResultCode::NoResources),
@@ -214,29 +212,24 @@ impl Translator {
         if request.insists && !is_wished(outside) {
             return refuse(ask, ResultCode::CannotProvideExternal);
         }
-        let (census, arrived_us) = (
-            ask.translations().ports.space().census().cloned(),
-            ask.arrived_us(),
-        );
+        let (census, arrived_us) = (ports.space().census().cloned(), ask.arrived_us());
         self.answer(ask, success(lifetime, outside), |act| {
+            let tables = S::writes_translations(act);
             if let Some(at) = &known {
-                S::writes_translations(act)
-                    .sessions
-                    .update(at, Connection::MAPPING);
+                tables.sessions.update(at, Connection::MAPPING);
             }
             if let Some((port, vacancy)) = opened {
                 if let Outside::Granted(grant) = port {
-                    S::writes_translations(act).ports.take(grant);
+                    tables.ports.take(grant);
                 }
                 let session = Session::new(inside, nobody(inside.protocol), outside, false);
-                S::writes_translations(act)
-                    .sessions
-                    .insert(vacancy, session, Connection::MAPPING);
+                let mapping = Connection::MAPPING;
+                tables.sessions.insert(vacancy, session, mapping);
                 if let Some(census) = &census {
                     census.opened(&session, arrived_us);
                 }
             }
-            S::writes_translations(act).mappings.put(room, now);
+            tables.mappings.put(room, now);
         })
     }
 
@@ -247,6 +240,7 @@ impl Translator {
         answer: Answer,
         change: impl FnOnce(&mut Act<'_, S>),
     ) -> Result<Verdict, Late> {
+        let Translations { mappings, .. } = ask.translations();
         let Some(flow) = ask.packet().flow4() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
@@ -260,10 +254,10 @@ impl Translator {
             identification: ask.random(IDENTIFICATION_DRAW) as u16,
             dont_fragment: false,
         };
-        let (now, first) = (ask.now(), ask.translations().mappings.get(&FIRST)?);
+        let (now, first) = (ask.now(), mappings.get(&FIRST)?);
         let vacancy = match &first {
             Some(_) => None,
-            None => ask.translations().mappings.vacancy()?,
+            None => mappings.vacancy()?,
         };
         let since = first.as_ref().map_or(now, |at| at.value.since);
         let epoch = now.saturating_sub(since);
