@@ -56,10 +56,27 @@ fn squid(context: &Context) -> Result<Outcome, Failure> {
     }
     let [a, b] = &hosts;
     // The digest is made anew every second, and fetched as often.
+    let mut served = None;
     let digest = wait("the digest of all objects at the second host", || {
         let digest = get(ports[1], "/digests/first");
-        Ok(digest.filter(|digest| lacking(&origin, digest) == Some(0)))
-    })?;
+        served = digest.as_ref().map(|digest| lacking(&origin, digest));
+        Ok(digest.filter(|_| served == Some(Some(0))))
+    });
+    let digest = match (digest, served) {
+        (Ok(digest), _) => digest,
+        (Err(Failure::Unsound(sentence)), served) => {
+            let lacks = match served {
+                Some(Some(lacking)) => format!("it lacks {lacking} objects"),
+                Some(None) => "what is served is none".to_owned(),
+                None => "nothing is served".to_owned(),
+            };
+            let caches =
+                [a.status(&[])?, b.status(&[])?].map(|status| status["caches"].to_string());
+            let caches = caches.join(", ");
+            return Err(Failure::Unsound(format!("{sentence}: {lacks}; {caches}")));
+        }
+        (Err(failure), _) => return Err(failure),
+    };
     let (header, mask) = read(&digest, 1 << 20)
         .map_err(|refusal| Failure::Unsound(format!("the digest: {}", refusal.meaning())))?;
     let claims = |number: &u32| contains(mask, StoreKey::of_get(origin.url(*number).as_bytes()));
