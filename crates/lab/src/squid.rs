@@ -192,9 +192,21 @@ impl Squid {
     /// # Errors
     /// It does not answer, or not whole.
     pub fn get(&self, url: &str) -> Result<u16> {
+        self.ask(url, "")
+    }
+
+    /// Has it get an object from the origin again, and store it anew.
+    ///
+    /// # Errors
+    /// It does not answer, or not whole.
+    pub fn reload(&self, url: &str) -> Result<u16> {
+        self.ask(url, "Cache-Control: no-cache\r\nPragma: no-cache\r\n")
+    }
+
+    fn ask(&self, url: &str, headers: &str) -> Result<u16> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(format!("GET {url} HTTP/1.0\r\n\r\n").as_bytes())?;
+        stream.write_all(format!("GET {url} HTTP/1.0\r\n{headers}\r\n").as_bytes())?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         let status = answer
