@@ -47,7 +47,7 @@
 //! }
 //! ```
 //!
-//! Layer 3a, above `function`; imports `asterism_function` alone, so it knows no port and no placement. IPv4 only, and two
+//! Layer 3c, above `function`; imports `asterism_function` alone, so it knows no port and no placement. IPv4 only, and two
 //! links. Read first: `router.rs`, then `link.rs`; `ends.rs` and `connection.rs` are what the tables of flows are made of.
 
 mod connection;

@@ -16,7 +16,7 @@
 //!     Ask, Builder, Endpoint, Flow4, Late, MacAddress, Map, NetworkFunction, Packet, Pool, PortNumber, Reason, Table, Verdict,
 //!     build, state,
 //! };
-//! use asterism_translation::{Asked, NatConfig, OutsidePorts, Session, Translator, Way, translates, translation_tables};
+//! use asterism_translation::{Asked, NatConfig, OutsidePorts, Session, Translator, Way, translates};
 //! use core::ops::ControlFlow;
 //!
 //! #[state]
@@ -38,7 +38,7 @@
 //!     type State = Tables;
 //!
 //!     fn state(&self, builder: &Builder) -> Tables {
-//!         let (sessions, ports, mappings) = translation_tables(builder, self.0.config());
+//!         let (sessions, ports, mappings) = self.0.tables(builder);
 //!         let (fragments, neighbours, errors) = tables(builder, 1_024, 1_024);
 //!         Tables { sessions, ports, mappings, fragments, neighbours, errors }
 //!     }
@@ -128,6 +128,6 @@ pub use pcp::{Asked, PortControl};
 pub use ports::OutsidePorts;
 pub use session::{BY_INSIDE, BY_OUTSIDE, Session};
 pub use state::{Translates, TranslationWrites, Translations};
-pub use translator::{Translator, translation_tables};
+pub use translator::Translator;
 pub use untranslated::{UNTRANSLATED_MAX, Untranslated};
 pub use ways::{Inward, Outward, Refused, Way};

@@ -66,6 +66,49 @@ impl Translator {
         &self.config
     }
 
+    /// Builds what a translator has in the state: the first objects of it, in this order: `sessions`, `ports`, `mappings`.
+    #[must_use]
+    pub fn tables(
+        &self,
+        builder: &Builder,
+    ) -> (
+        Table<Session, Connection>,
+        Pool<OutsidePorts>,
+        Map<Endpoint, Asked>,
+    ) {
+        let config = &self.config;
+        let idle = config.session_idle();
+        let mut sessions = builder.table("sessions", config.sessions_max, &idle);
+        let space = OutsidePorts::new(config);
+        let census = Census::new(config, space.clone(), builder.context().clone());
+        let census = Rc::new(census);
+        let ports = builder.pool("ports", space.with_census(census.clone()));
+        let returns = ports.returns();
+        // A port returns with the last session that anybody had through it, perhaps after a rest.
+        let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
+        let forgets = census.clone();
+        sessions.on_forget(outside_lane, move |session: &Session, last| {
+            if last {
+                forgets.left(session, &returns);
+            }
+        });
+        let (lines, counted) = (ports.returns(), census.clone());
+        sessions.on_approach(move |session: &Session| {
+            let outside = session.outside();
+            lines.approach(&outside);
+            counted.approach(&outside);
+        });
+        // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
+        let holds = ports.returns();
+        sessions.on_adopt_used(move |session: &Session, used| {
+            holds.hold(&session.outside());
+            census.adopted(session, used);
+        });
+        let control = config.port_control.unwrap_or(PortControl::DEFAULT);
+        let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);
+        (sessions, ports, mappings)
+    }
+
     /// A packet to an address of its own that is no translation: a request for a mapping, else the router's business.
     #[cold]
     pub fn own<S: Translates>(&self, ask: Ask<'_, S>) -> Result<Verdict, Late> {
@@ -140,46 +183,4 @@ impl Translator {
         }
         objects::hash::bytes(&bytes, 0x4E41_5434_3400_0001)
     }
-}
-
-/// Builds what a translator has in the state: the first objects of it, in this order: `sessions`, `ports`, `mappings`.
-#[must_use]
-pub fn translation_tables(
-    builder: &Builder,
-    config: &NatConfig,
-) -> (
-    Table<Session, Connection>,
-    Pool<OutsidePorts>,
-    Map<Endpoint, Asked>,
-) {
-    let idle = config.session_idle();
-    let mut sessions = builder.table("sessions", config.sessions_max, &idle);
-    let space = OutsidePorts::new(config);
-    let census = Census::new(config, space.clone(), builder.context().clone());
-    let census = Rc::new(census);
-    let ports = builder.pool("ports", space.with_census(census.clone()));
-    let returns = ports.returns();
-    // A port returns with the last session that anybody had through it, perhaps after a rest.
-    let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
-    let forgets = census.clone();
-    sessions.on_forget(outside_lane, move |session: &Session, last| {
-        if last {
-            forgets.left(session, &returns);
-        }
-    });
-    let (lines, counted) = (ports.returns(), census.clone());
-    sessions.on_approach(move |session: &Session| {
-        let outside = session.outside();
-        lines.approach(&outside);
-        counted.approach(&outside);
-    });
-    // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
-    let holds = ports.returns();
-    sessions.on_adopt_used(move |session: &Session, used| {
-        holds.hold(&session.outside());
-        census.adopted(session, used);
-    });
-    let control = config.port_control.unwrap_or(PortControl::DEFAULT);
-    let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);
-    (sessions, ports, mappings)
 }

@@ -16,7 +16,7 @@ use asterism_function::{
 };
 use asterism_translation::{
     Asked, Filtering, Forward, NatConfig, OutsidePorts, Refused, Session, SubscriberLimits,
-    Translator, Untranslated, Way, translates, translation_tables,
+    Translator, Untranslated, Way, translates,
 };
 
 #[state]
@@ -62,7 +62,7 @@ impl NetworkFunction for Gateway {
     type State = Tables;
 
     fn state(&self, builder: &Builder) -> Tables {
-        let (sessions, ports, mappings) = translation_tables(builder, self.0.config());
+        let (sessions, ports, mappings) = self.0.tables(builder);
         let (fragments, neighbours, errors) = tables(builder, 64, 64);
         Tables {
             sessions,

@@ -283,14 +283,7 @@ const TRANSLATION: &[Source] = &[
         "translation/src/",
         "translator.rs",
         Path,
-        [
-            "new",
-            "config",
-            "addresses",
-            "report",
-            "schema",
-            "translation_tables"
-        ]
+        ["new", "config", "addresses", "report", "schema", "tables"]
     ),
     source!(
         "translation/src/",

@@ -19,7 +19,7 @@ use asterism_function::{
     Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, Verdict,
     state,
 };
-use asterism_translation::{Refused, Translator, Way, translates, translation_tables};
+use asterism_translation::{Refused, Translator, Way, translates};
 
 pub use asterism_forwarding::{
     ConfigFault, Connection, Direction, Ends, ErrorsSent, FragmentKey, Fragmented, IdleTimes,
@@ -311,7 +311,7 @@ impl NetworkFunction for Nat {
 
     fn state(&self, builder: &Builder) -> NatState {
         let config = self.config();
-        let (sessions, ports, mappings) = translation_tables(builder, config);
+        let (sessions, ports, mappings) = self.translator.tables(builder);
         let (fragments, neighbours, errors) =
             tables(builder, config.fragments_max, config.neighbours_max);
         NatState {
