@@ -3,8 +3,8 @@
 
 use asterism_function::objects::TableAct;
 use asterism_function::{
-    At, BadBytes, Host, Key, Late, Map, Reader, Reason, Single, Tick, Vacancy, Value, Verdict,
-    Wire, Writer,
+    At, BadBytes, Host, Key, Late, Map, Reader, Reason, Room, Single, Tick, Value, Verdict, Wire,
+    Writer,
 };
 
 use crate::blocked::{HELD_S, SECONDS_MAX, held_class};
@@ -170,28 +170,18 @@ impl Block {
 pub enum Change<K, V> {
     /// There is none to remove.
     None,
-    /// An entry that there is is written.
-    Update(At<Single<K>, V>, V),
-    /// One is added.
-    Insert(Vacancy, K, V),
+    /// It is written, where there is room.
+    Write(Room<K, V>, V),
     /// With a generation of its own: no copy of what is removed brings it back, wherever it comes from.
     Remove(At<Single<K>, V>),
-    /// One was to be added, and there is no room.
-    NoRoom,
 }
 
 impl<K: Key, V: Value> Change<K, V> {
     /// A block of `key` that is written, or its end.
     pub fn new(table: &Map<K, V>, key: K, block: Option<V>) -> Result<Self, Late> {
-        let known = table.get(&key)?;
-        Ok(match (known, block) {
-            (Some(at), Some(block)) => Self::Update(at, block),
-            (Some(at), None) => Self::Remove(at),
-            (None, None) => Self::None,
-            (None, Some(block)) => match table.vacancy()? {
-                Some(vacancy) => Self::Insert(vacancy, key, block),
-                None => Self::NoRoom,
-            },
+        Ok(match block {
+            Some(block) => Self::Write(table.room_for(key)?, block),
+            None => table.get(&key)?.map_or(Self::None, Self::Remove),
         })
     }
 
@@ -199,10 +189,12 @@ impl<K: Key, V: Value> Change<K, V> {
     pub fn write(self, table: &mut TableAct<'_, Single<K>, V>) -> Verdict {
         match self {
             Self::None => {}
-            Self::Update(at, block) => table.update(&at, block),
-            Self::Insert(vacancy, key, block) => table.insert(vacancy, key, block),
+            Self::Write(room, block) => {
+                if !table.put(room, block) {
+                    return Verdict::Drop(Reason::TableFull);
+                }
+            }
             Self::Remove(at) => table.remove(&at),
-            Self::NoRoom => return Verdict::Drop(Reason::TableFull),
         }
         Verdict::Consumed
     }

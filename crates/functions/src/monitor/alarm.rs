@@ -1,7 +1,7 @@
 //! Hosts whose degree in the dispersion graph is too high. Imports `host`.
 
 use asterism_function::notice::{End, Notice};
-use asterism_function::{Ask, At, Host, Key, Late, OwnEvent, Single, Tick, Vacancy, Value, Wire};
+use asterism_function::{Ask, Host, Key, Late, OwnEvent, Room, Tick, Value, Wire};
 
 use super::MonitorState;
 use crate::events::{DENIAL, UNUSUAL, event};
@@ -64,15 +64,8 @@ impl Alarm {
     }
 }
 
-/// What becomes of a host's alarm with a packet.
-pub(super) enum News {
-    /// Nothing.
-    None,
-    /// The degree has doubled.
-    Grown(At<Single<Suspect>, Alarm>, Alarm),
-    /// It is the first.
-    First(Option<Vacancy>, Suspect, Alarm),
-}
+/// What becomes of a host's alarm with a packet: it is the first, or the degree has doubled; mostly nothing.
+pub(super) struct News(Option<(Room<Suspect, Alarm>, Alarm)>);
 
 impl News {
     /// Of a host with a degree, of which `most` is too high; 0: none is.
@@ -84,43 +77,27 @@ impl News {
         most: u32,
     ) -> Result<Self, Late> {
         if most == 0 || degree < most {
-            return Ok(Self::None);
+            return Ok(Self(None));
         }
         Self::of_high(ask, suspect, degree)
     }
 
     #[inline(never)]
     fn of_high(ask: &Ask<'_, MonitorState>, suspect: Suspect, degree: u32) -> Result<Self, Late> {
-        let known = ask.alarms.get(&suspect)?;
-        let alarm = Alarm {
-            first: ask.now(),
-            degree,
+        let room = ask.alarms.room_for(suspect)?;
+        let first = match room.value() {
+            None => ask.now(),
+            Some(known) if degree / 2 >= known.degree => known.first,
+            Some(_) => return Ok(Self(None)),
         };
-        Ok(match known {
-            None => Self::First(ask.alarms.vacancy()?, suspect, alarm),
-            Some(known) if degree / 2 >= known.value.degree => {
-                let first = known.value.first;
-                Self::Grown(known, Alarm { first, degree })
-            }
-            Some(_) => Self::None,
-        })
+        Ok(Self(Some((room, Alarm { first, degree }))))
     }
 
     /// Writes it; how many alarms found no room.
     #[inline(always)]
     pub(super) fn write(self, act: &mut asterism_function::Act<'_, MonitorState>) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Grown(at, alarm) => {
-                act.alarms.update(&at, alarm);
-                0
-            }
-            Self::First(Some(room), suspect, alarm) => {
-                act.alarms.insert(room, suspect, alarm);
-                0
-            }
-            Self::First(None, ..) => 1,
-        }
+        self.0
+            .map_or(0, |(room, alarm)| u64::from(!act.alarms.put(room, alarm)))
     }
 }
 

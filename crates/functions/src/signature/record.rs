@@ -3,7 +3,7 @@
 //!
 //! Off the path of ordinary segments: only those come here that may be a part of a signature, or lie near one.
 
-use asterism_function::{Ask, At, Late, Reason, Single, Vacancy, Verdict};
+use asterism_function::{Ask, At, Late, Reason, Single, Verdict};
 
 use super::finder::{Edge, FOUND_MAX, Finder, Found};
 use super::flow::{BLOCK_BITS, Place, Stream, Target};
@@ -161,24 +161,18 @@ impl Signatures {
             if let Some((subject, at)) = known
                 && at?.is_none()
             {
-                *alert = Some((subject, ask.alerts.vacancy()?));
+                *alert = Some(ask.alerts.room_at(None, subject)?);
             }
         }
         let block = match target {
             None => None,
-            Some((target, until, at)) => match at? {
-                Some(at) => Some((target, until, Room::Known(at))),
-                None => Some((target, until, Room::New(ask.blocked.vacancy()?))),
-            },
+            Some((target, until, at)) => Some((ask.blocked.room_at(at?, target)?, until)),
         };
         let mut writes = [const { None }; PLACES_MAX];
         for (write, change) in writes.iter_mut().zip(&changes.0) {
             if let Some(change) = change.filter(|change| !change.is_none()) {
-                let room = match change.at {
-                    Some(at) => Room::Known(at),
-                    None => Room::New(ask.pieces.vacancy()?),
-                };
-                *write = Some((change.place, change.pieces, room));
+                let room = ask.pieces.room_at(change.at, change.place)?;
+                *write = Some((room, change.pieces));
             }
         }
         let is_idle = writes.iter().all(Option::is_none) && alerts.iter().all(Option::is_none);
@@ -187,29 +181,18 @@ impl Signatures {
         }
         let mut act = ask.act()?;
         let mut unrecorded = u64::from(found.is_cut);
-        for (place, pieces, room) in writes.into_iter().flatten() {
-            match room {
-                Room::Known(at) => act.pieces.update(&at, pieces),
-                Room::New(Some(room)) => act.pieces.insert(room, place, pieces),
-                Room::New(None) => unrecorded += 1,
-            }
+        for (room, pieces) in writes.into_iter().flatten() {
+            unrecorded += u64::from(!act.pieces.put(room, pieces));
         }
-        for (subject, room) in alerts.into_iter().flatten() {
-            let alert = Alert {
-                first: now,
-                blocked: blocks,
-            };
-            match room {
-                Some(room) => act.alerts.insert(room, subject, alert),
-                None => unrecorded += 1,
-            }
+        let alert = Alert {
+            first: now,
+            blocked: blocks,
+        };
+        for room in alerts.into_iter().flatten() {
+            unrecorded += u64::from(!act.alerts.put(room, alert));
         }
-        if let Some((target, until, room)) = block {
-            match room {
-                Room::Known(at) => act.blocked.update(&at, Block { until }),
-                Room::New(Some(room)) => act.blocked.insert(room, target, Block { until }),
-                Room::New(None) => unrecorded += 1,
-            }
+        if let Some((room, until)) = block {
+            unrecorded += u64::from(!act.blocked.put(room, Block { until }));
         }
         if unrecorded > 0 {
             act.unrecorded.add(unrecorded);
@@ -220,12 +203,6 @@ impl Signatures {
             Verdict::Forward(out)
         })
     }
-}
-
-/// Where a write goes.
-enum Room<K, V> {
-    Known(At<Single<K>, V>),
-    New(Option<Vacancy>),
 }
 
 /// The lowest and the highest sequence number at which a signature may begin that has an edge's bytes.
