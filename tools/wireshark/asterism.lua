@@ -31,6 +31,7 @@ local proto = Proto("asterism", "Asterism State Channel")
 
 --- Fields
 
+local COOKIE_BYTES, HANDSHAKE_BYTES, RETRY_BYTES = 16, 96, 80
 local HANDSHAKES = { [1] = "Hello", [2] = "Challenge", [3] = "Echo", [4] = "Welcome" }
 local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
@@ -123,6 +124,7 @@ end
 declare(ProtoField.uint64, "image_acknowledge.bits", "Arrived beyond", base.HEX)
 list(ProtoField.bytes, {
     { "salt", "Salt" }, { "sealed", "Sealed" }, { "tag", "Tag" }, { "handshake.nonce", "Nonce" },
+    { "handshake.cookie", "Cookie" }, { "retry.answers", "Answers the handshake with tag" }, { "retry.cookie", "Cookie" },
     { "records.group", "Operation group" }, { "image.chunk", "Chunk" }, { "padding", "Padding" },
     { "skipped", "Unknown body" },
 })
@@ -645,6 +647,19 @@ local function dissect_datagram(buffer, at, stop, root)
     local who = "member " .. member .. " #" .. tostring(counter) .. ": "
     tree:append_text(", " .. who)
     local text
+    -- A Retry is shorter than any handshake that holds a message, and nothing of it is sealed.
+    if first >= 128 and stop - at == RETRY_BYTES then
+        clear:fixed(tree, "retry.answers", TAG_BYTES)
+        clear:fixed(tree, "retry.cookie", COOKIE_BYTES)
+        clear:fixed(tree, "tag", TAG_BYTES)
+        tree:append_text("Retry")
+        return who .. "Retry"
+    end
+    if first >= 128 and stop - at == HANDSHAKE_BYTES + COOKIE_BYTES then
+        stop = stop - COOKIE_BYTES
+        tree:add(fields["handshake.cookie"], buffer(stop, COOKIE_BYTES))
+        clear = reader(buffer, clear.at, stop)
+    end
     if first >= 128 then
         if clear:left() < SALT_BYTES + TAG_BYTES then
             tree:add_proto_expert_info(experts.malformed)

@@ -105,6 +105,11 @@ asterism_mutant::planted! {
     /// A host speaks the newest wire version that it understands, whoever else has to (a rolling upgrade that splits the
     /// cluster: who is not upgraded yet hears nothing of who is).
     SpeaksTooEarly,
+    /// Handshakes from anywhere spend the budget of the member that they name (a flood of forged ones from one address keeps that
+    /// member out for a minute).
+    OneBudgetForAll,
+    /// Where the budget is spent no source is asked to prove its address (who forges a member's address keeps it out).
+    CookieUnasked,
     /// What a relay acknowledges counts for every member of its site (RULES 26: an acknowledgement is the end member's).
     RelayVouches,
     /// The relay of a site stays who it was when it dies, and nobody passes it by.

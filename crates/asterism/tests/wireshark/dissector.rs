@@ -492,3 +492,50 @@ fn other_ports_are_a_preference_or_decoded_as_and_others_traffic_is_left_alone()
     let shown = self::shown(&folder, &output, &fields, &[]);
     assert_eq!(shown[1]["asterism.records.first"], ["300"]);
 }
+
+#[test]
+fn a_retry_and_a_cookie_are_shown() {
+    if !is_installed() {
+        return;
+    }
+    let golden = Golden::read();
+    let folder = Folder::new(&golden);
+    let retry = named(&golden.datagrams, "retry of-the-hello");
+    let hello = golden.datagram("handshake hello");
+    let cookie = hex(retry.text("cookie"));
+    let frames = [
+        udp4(&retry.bytes, PORT),
+        udp4(&[&hello[..], &cookie[..]].concat(), PORT),
+    ];
+    let input = folder.capture("flood.pcap", &frames);
+    let fields = [
+        "asterism.retry.answers",
+        "asterism.retry.cookie",
+        "asterism.handshake.cookie",
+        "asterism.tag",
+        "asterism.malformed",
+        "_ws.col.Info",
+    ];
+    let fields = fields.map(str::to_owned).into_iter().collect();
+    let shown = shown(&folder, &input, &fields, &[]);
+    let digits = |text: &str| vec![text.replace(' ', "")];
+    assert_eq!(
+        shown[0]["asterism.retry.answers"],
+        digits(retry.text("answers"))
+    );
+    assert_eq!(
+        shown[0]["asterism.retry.cookie"],
+        digits(retry.text("cookie"))
+    );
+    assert_eq!(shown[0]["_ws.col.Info"], ["member 2 #0: Retry"]);
+    assert_eq!(
+        shown[1]["asterism.handshake.cookie"],
+        digits(retry.text("cookie"))
+    );
+    assert_eq!(shown[1]["asterism.tag"], digits(retry.text("answers")));
+    assert!(
+        shown
+            .iter()
+            .all(|shown| !shown.contains_key("asterism.malformed"))
+    );
+}

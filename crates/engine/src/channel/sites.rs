@@ -5,13 +5,15 @@ use asterism_placement::replicated::{
     Destination as ReplicaDestination, FRAME_BYTES, Frame, FrameKind, Relay, RelayTally,
     Replicator, SiteState,
 };
-use asterism_placement::seal::{Destination as SealDestination, Header, OVERHEAD_BYTES, Refusal};
+use asterism_placement::seal::{
+    Destination as SealDestination, Header, OVERHEAD_BYTES, RELAYED_SOURCES_FROM, Refusal,
+};
 use asterism_placement::{MemberId, Time, mutant as placed};
 
 use super::{Destination, StateChannel};
 
 /// Numbers of sources from here on are members': what came through a relay is answered at its origin's own address.
-const FRAMED_FROM: u64 = 1 << 63;
+const FRAMED_FROM: u64 = RELAYED_SOURCES_FROM;
 
 /// Where a handshake goes.
 pub(super) fn addressed(destination: SealDestination) -> Destination {

@@ -1,19 +1,27 @@
-//! Where datagrams came from, as numbers: a member's address has a number of its own for good, and of the rest
-//! the last few are kept. A flood of strangers grows nothing and pushes no member out.
+//! Where datagrams came from, as numbers: a member's address has the number of its place, and any other a hash of the
+//! address, so that it keeps its number. Of the others the last few are remembered for an answer: a flood of strangers
+//! grows nothing and pushes no member out.
 
-use std::net::SocketAddr;
+#![allow(
+    clippy::disallowed_types,
+    reason = "the I/O layer hands randomness in: nobody outside may choose addresses that share a number"
+)]
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+
+use asterism_placement::seal::{RELAYED_SOURCES_FROM, STRANGER_SOURCES_FROM};
 
 /// Addresses of strangers that are remembered for an answer.
 pub const STRANGERS_MAX: usize = 1_024;
-/// Numbers from here on are strangers'.
-const STRANGERS_FROM: u64 = 1 << 32;
 
 #[derive(Debug)]
 pub(super) struct Sources {
     members: Vec<SocketAddr>,
-    strangers: Box<[Option<SocketAddr>]>,
-    /// How many strangers were numbered.
-    numbered: u64,
+    /// By number; a later one takes the place of an earlier.
+    strangers: Box<[Option<(u64, SocketAddr)>]>,
+    hashed_by: RandomState,
 }
 
 /// Who has a number.
@@ -30,7 +38,7 @@ impl Sources {
         Self {
             members,
             strangers: vec![None; STRANGERS_MAX].into(),
-            numbered: 0,
+            hashed_by: RandomState::new(),
         }
     }
 
@@ -44,22 +52,28 @@ impl Sources {
         if let Some(place) = self.place(address) {
             return place as u64;
         }
-        let last = self.numbered.saturating_sub(1);
-        if self.numbered > 0 && self.strangers[slot(last)] == Some(address) {
-            return STRANGERS_FROM + last;
-        }
-        self.strangers[slot(self.numbered)] = Some(address);
-        self.numbered += 1;
-        STRANGERS_FROM + self.numbered - 1
+        let number = self.stranger(address);
+        self.strangers[slot(number)] = Some((number, address));
+        number
     }
 
-    /// Who has that number; `None` once [`STRANGERS_MAX`] others came after it.
+    /// Addresses of one network (an IPv4 address, the first half of an IPv6 one) have the 30 bits above the lowest 32 in common.
+    fn stranger(&self, address: SocketAddr) -> u64 {
+        let mut network = self.hashed_by.build_hasher();
+        match address.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.octets().hash(&mut network),
+            IpAddr::V6(ip) => ip.octets()[..8].hash(&mut network),
+        }
+        let network = network.finish() % ((RELAYED_SOURCES_FROM - STRANGER_SOURCES_FROM) >> 32);
+        let whole = self.hashed_by.hash_one((address.ip(), address.port()));
+        STRANGER_SOURCES_FROM | network << 32 | whole & u64::from(u32::MAX)
+    }
+
+    /// Who has that number; `None` once another took its place.
     pub(super) fn resolve(&self, number: u64) -> Option<Source> {
-        if let Some(number) = number.checked_sub(STRANGERS_FROM) {
-            let age = self.numbered.checked_sub(number)?;
-            return (1..=STRANGERS_MAX as u64)
-                .contains(&age)
-                .then(|| self.strangers[slot(number)].map(Source::Stranger))?;
+        if number >= STRANGER_SOURCES_FROM {
+            let (found, address) = self.strangers[slot(number)]?;
+            return (found == number).then_some(Source::Stranger(address));
         }
         let place = usize::try_from(number).ok()?;
         (place < self.members.len()).then_some(Source::Member(place))
@@ -82,10 +96,11 @@ mod tests {
     fn a_flood_of_strangers_grows_nothing_and_forgets_no_member() {
         let mut sources = Sources::new(vec![address(1), address(2)]);
         let first = sources.number(address(100));
-        assert_eq!(sources.number(address(100)), first, "one after the other");
+        assert_eq!(sources.number(address(100)), first);
         assert_eq!(sources.resolve(first), Some(Source::Stranger(address(100))));
         for number in 0..100_000 {
             let given = sources.number(address(1_000 + number));
+            assert!((STRANGER_SOURCES_FROM..RELAYED_SOURCES_FROM).contains(&given));
             assert_eq!(
                 sources.resolve(given),
                 Some(Source::Stranger(address(1_000 + number)))
@@ -93,10 +108,30 @@ mod tests {
         }
         assert_eq!(sources.strangers.len(), STRANGERS_MAX);
         assert_eq!(sources.resolve(first), None);
+        assert_eq!(
+            sources.number(address(100)),
+            first,
+            "an address keeps its number"
+        );
         assert_eq!(sources.number(address(2)), 1);
         assert_eq!(sources.resolve(1), Some(Source::Member(1)));
-        for unknown in [2, STRANGERS_FROM - 1, STRANGERS_FROM + 200_000, u64::MAX] {
+        for unknown in [2, STRANGER_SOURCES_FROM - 1, RELAYED_SOURCES_FROM, u64::MAX] {
             assert_eq!(sources.resolve(unknown), None, "{unknown}");
         }
+    }
+
+    #[test]
+    fn a_network_is_told_from_others_and_its_addresses_from_each_other() {
+        let mut sources = Sources::new(Vec::new());
+        let mut number = |text: &str| sources.number(text.parse().unwrap());
+        let network = |number: u64| number >> 32;
+        let one = number("192.0.2.1:9");
+        let other_port = number("192.0.2.1:10");
+        assert_ne!(one, other_port);
+        assert_eq!(network(one), network(other_port));
+        assert_ne!(network(one), network(number("192.0.2.2:9")));
+        let six = number("[2001:db8::1]:9");
+        assert_eq!(network(six), network(number("[2001:db8::2]:9")));
+        assert_ne!(network(six), network(number("[2001:db8:0:1::1]:9")));
     }
 }

@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use super::channel::{Destination, Event, SecureChannel, WithoutKey};
 use super::handshake::{
-    Addressee, Budget, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
+    Addressee, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
     DUPLICATE_REPORT_INTERVAL_MS, HELLO_INTERVAL_FIRST_MS, Kind, Message,
     STRANGER_HANDSHAKES_BURST_MAX, STRANGER_HANDSHAKES_PER_SECOND_MAX, Versions,
 };
@@ -27,6 +27,7 @@ use super::header::Header;
 use super::key::Session;
 use super::opener::Opened;
 use super::refusal::Refusal;
+use super::retry::{Budget, Retriable, Retry};
 use crate::{Incarnation, MemberId, Time};
 
 /// What a channel knows of one member, besides its admitted session.
@@ -51,8 +52,11 @@ pub(super) struct Peer {
     pub(super) welcomed_by: Option<Session>,
     pub(super) hello_at: Time,
     pub(super) hello_interval: Duration,
+    /// Handshakes in its name from addresses that are not configured and show no cookie.
     pub(super) strangers: Budget,
+    /// Challenges to such addresses.
     pub(super) challenges: Budget,
+    pub(super) retriable: Retriable,
 }
 
 /// A session that proved itself while another of its member was alive.
@@ -257,6 +261,29 @@ impl SecureChannel {
         });
     }
 
+    /// Takes a Retry: a handshake that it names goes again with its cookie.
+    pub(super) fn handle_retry(
+        &mut self,
+        now: Time,
+        slot: usize,
+        header: &Header,
+        datagram: &[u8],
+    ) -> Result<(), Refusal> {
+        let retry = Retry::read(datagram).ok_or(Refusal::TooShort)?;
+        // Before its authentication is computed: a flood of Retries costs a comparison each.
+        if !self.peers[slot].retriable.is_sent(&retry.answers) {
+            return Err(Refusal::StaleRetry);
+        }
+        let key = self.opener.key(header.key_id);
+        if !key.is_some_and(|key| Retry::is_authentic(datagram, key)) {
+            return Err(Refusal::Forged);
+        }
+        if let Some((to, message)) = self.peers[slot].retriable.take(now, &retry) {
+            self.transmit(to, message);
+        }
+        Ok(())
+    }
+
     pub(super) fn challenge(&mut self, now: Time, from: u64, slot: usize, to: Addressee) {
         let nonce = self.challenger.nonce(now, &to, self.peers[slot].generation);
         self.transmit(
@@ -292,6 +319,7 @@ impl Peer {
                 STRANGER_HANDSHAKES_BURST_MAX,
             ),
             challenges: Budget::new(CHALLENGES_PER_SECOND_MAX, CHALLENGES_BURST_MAX),
+            retriable: Retriable::default(),
         }
     }
 

@@ -16,11 +16,12 @@ use super::handshake::{
 use super::header::{Header, WIRE_VERSION_MAX};
 use super::key::{Salt, Session};
 use super::key_ring::KeyRing;
-use super::opener::{Opened, Opener, OpenerConfig};
+use super::opener::{Opened, Opener, OpenerConfig, salt_of};
 use super::refusal::{Refusal, RefusalCounts};
+use super::retry::{Cookie, Retry, SourceBudgets, split_cookie, tag_of};
 use super::sealer::{SealError, Sealer};
 use crate::mutant::{self, Mutant};
-use crate::{Epoch, Incarnation, MemberId, Time};
+use crate::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
 /// Where a handshake datagram goes. Addresses are the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,11 +91,17 @@ pub struct SecureChannel {
     pub(super) sealer: Sealer,
     pub(super) opener: Opener,
     pub(super) challenger: Challenger,
+    cluster: ClusterId,
     epoch: Epoch,
+    /// The latest time that was handed in.
+    seen_at: Time,
     pub(super) silence: Duration,
     /// By the opener's slots; this host has one too, that stays without a session.
     pub(super) peers: Vec<Peer>,
+    pub(super) budgets: SourceBudgets,
     transmits: VecDeque<(Destination, Message)>,
+    /// Retries that wait to be sent, with the key's number of what they answer: at most [`TRANSMITS_WAITING_MAX`].
+    retries: VecDeque<(u64, u8, Retry)>,
     transmits_dropped: u64,
     events: VecDeque<Event>,
     events_dropped: u64,
@@ -139,10 +146,14 @@ impl SecureChannel {
         opener.set_keys(&config.keys);
         let mut channel = SecureChannel {
             challenger: Challenger::new(&random_seed, &salt),
+            budgets: SourceBudgets::new(opener.members().count()),
+            retries: VecDeque::new(),
             peers: opener.members().map(Peer::new).collect(),
             sealer,
             opener,
+            cluster: config.cluster,
             epoch: config.epoch,
+            seen_at: Time::ZERO,
             silence: config.silence,
             transmits: VecDeque::new(),
             transmits_dropped: 0,
@@ -178,7 +189,8 @@ impl SecureChannel {
 
     /// Takes a datagram, and opens it in place: `Some` with the sender and where the payload is, or `None` for a
     /// handshake, which asks for [`Self::poll_transmit`] and [`Self::poll_event`]. `from` is the caller's number for the
-    /// address it came from, handed back in [`Destination::Source`].
+    /// address it came from, handed back in [`Destination::Source`]. An address keeps its number: below
+    /// [`STRANGER_SOURCES_FROM`] (or from [`RELAYED_SOURCES_FROM`] on) it is a configured one, which has budgets of its own.
     ///
     /// # Errors
     /// A [`Refusal`], which is counted. The datagram's bytes are then unspecified.
@@ -188,6 +200,7 @@ impl SecureChannel {
         from: u64,
         datagram: &mut [u8],
     ) -> Result<Option<Opened>, Refusal> {
+        self.seen_at = self.seen_at.max(now);
         let handled = self.handle_uncounted(now, from, datagram);
         handled.map_err(|reason| {
             if let Refusal::UnknownKeyId | Refusal::DroppedKeyId = reason {
@@ -200,6 +213,9 @@ impl SecureChannel {
     /// Clears `out` and writes the next handshake datagram to it; `None` when there is none.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Destination> {
         out.clear();
+        if let Some(destination) = self.poll_retry(out) {
+            return Some(destination);
+        }
         let (destination, message) = self.transmits.pop_front()?;
         let versions = self.opener.versions();
         match self.sealer.seal_handshake(
@@ -208,7 +224,17 @@ impl SecureChannel {
             &message.encode(versions),
             out,
         ) {
-            Ok(()) => Some(destination),
+            Ok(()) => {
+                let slot = self.opener.slot(message.to.member);
+                if let (Some(slot), Some(tag)) = (slot, tag_of(out)) {
+                    let retriable = &mut self.peers[slot].retriable;
+                    retriable.note_sent(tag, destination, message);
+                    if let Some(cookie) = retriable.cookie(self.seen_at) {
+                        out.extend_from_slice(&cookie);
+                    }
+                }
+                Some(destination)
+            }
             Err(_) => {
                 // No counter is left: nothing will be sent again in this life.
                 self.transmits.clear();
@@ -216,6 +242,31 @@ impl SecureChannel {
                 None
             }
         }
+    }
+
+    /// Writes the next Retry.
+    fn poll_retry(&mut self, out: &mut Vec<u8>) -> Option<Destination> {
+        while let Some((from, key_id, retry)) = self.retries.pop_front() {
+            // A key that was dropped since then authenticates nothing.
+            let Some(key) = self.opener.key(key_id) else {
+                continue;
+            };
+            let own = self.sealer.session();
+            let header = Header {
+                version: self.opener.versions().oldest,
+                handshake: true,
+                key_id,
+                member: own.member,
+                cluster: self.cluster,
+                epoch: self.epoch,
+                session: own.salt.short_name(),
+                incarnation: own.incarnation,
+                counter: 0,
+            };
+            retry.write(&header, key, out);
+            return Some(Destination::Source(from));
+        }
+        None
     }
 
     /// When [`Self::handle_timeout`] is due; `None` when every peer has welcomed this host. Costs a walk over the peers.
@@ -230,6 +281,7 @@ impl SecureChannel {
 
     /// Says Hello to the peers that have not welcomed this host and whose interval has passed. Early calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.seen_at = self.seen_at.max(now);
         for slot in 0..self.peers.len() {
             if !self.wants_hello(&self.peers[slot]) || self.peers[slot].hello_at > now {
                 continue;
@@ -427,6 +479,12 @@ impl SecureChannel {
         datagram: &mut [u8],
     ) -> Result<Option<Opened>, Refusal> {
         let (header, slot) = self.opener.check(datagram)?;
+        if Retry::is_one(&header, datagram) {
+            return self
+                .handle_retry(now, slot, &header, datagram)
+                .map(|()| None);
+        }
+        let (datagram, cookie) = split_cookie(&header, datagram);
         let own = self.sealer.session();
         if header.member == own.member
             && header.session == own.salt.short_name()
@@ -460,9 +518,7 @@ impl SecureChannel {
             return Err(Refusal::WrongIncarnation);
         }
         if header.handshake {
-            if !self.peers[slot].strangers.spend(now) {
-                return Err(Refusal::HandshakeBudget);
-            }
+            self.spend_handshake(now, from, slot, &header, datagram, cookie)?;
             let (session, opened) = self.opener.open_stranger(&header, datagram)?;
             return self.handle_message(
                 now,
@@ -474,7 +530,8 @@ impl SecureChannel {
             );
         }
         // A peer that does not know that this host restarted goes on sending: a challenge tells it.
-        if self.peers[slot].challenges.spend(now) {
+        let strangers = &mut self.peers[slot].challenges;
+        if self.budgets.spend_challenge(now, from, strangers) {
             let to = Addressee {
                 member: header.member,
                 session: header.session,
@@ -483,6 +540,42 @@ impl SecureChannel {
             self.challenge(now, from, slot, to);
         }
         Err(Refusal::NotAdmitted)
+    }
+
+    /// Spends what decrypting a handshake of a session that is not admitted costs. Where nothing is left, its source is
+    /// asked to prove its address.
+    fn spend_handshake(
+        &mut self,
+        now: Time,
+        from: u64,
+        slot: usize,
+        header: &Header,
+        datagram: &[u8],
+        cookie: Option<Cookie>,
+    ) -> Result<(), Refusal> {
+        let session = Session {
+            member: header.member,
+            incarnation: header.incarnation,
+            salt: salt_of(datagram).ok_or(Refusal::TooShort)?,
+        };
+        if cookie.is_some_and(|cookie| self.challenger.made(now, from, &session, &cookie)) {
+            let is_left = self.budgets.spend_proven(now, from);
+            return is_left.then_some(()).ok_or(Refusal::HandshakeBudget);
+        }
+        let strangers = &mut self.peers[slot].strangers;
+        if self.budgets.spend_unproven(now, from, strangers) {
+            return Ok(());
+        }
+        if self.retries.len() < TRANSMITS_WAITING_MAX
+            && !mutant::active(Mutant::CookieUnasked)
+            && self.budgets.spend_retry(now, from)
+            && let Some(answers) = tag_of(datagram)
+        {
+            let cookie = self.challenger.cookie(now, from, &session);
+            let retry = Retry { answers, cookie };
+            self.retries.push_back((from, header.key_id, retry));
+        }
+        Err(Refusal::HandshakeBudget)
     }
 
     /// Keeps that a datagram named a key that is not here, for its sender's operator; the header was not decrypted over.
@@ -533,6 +626,6 @@ impl SecureChannel {
 
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.transmits.len() + self.events.len()
+        self.transmits.len() + self.retries.len() + self.events.len()
     }
 }

@@ -16,12 +16,10 @@
 //! oldest), addressee's member (2), its session (4), its incarnation (8), nonce (16), integers
 //! little-endian. A Hello does not know its addressee's session and incarnation and says zero.
 
-use core::time::Duration;
-
 use zeroize::Zeroizing;
 
-use super::header::{Header, WIRE_VERSION_MAX};
-use super::key::{Salt, expand};
+use super::header::{Header, OVERHEAD_BYTES, SALT_BYTES, WIRE_VERSION_MAX};
+use super::key::{Salt, Session, expand};
 use crate::{Incarnation, MemberId, Time};
 
 /// A challenge can be echoed for at least this long, and less than twice as long, in milliseconds.
@@ -53,9 +51,12 @@ pub const TRANSMITS_WAITING_MAX: usize = 256;
 pub const EVENTS_WAITING_MAX: usize = 256;
 
 pub(super) const MESSAGE_BYTES: usize = 32;
+/// Length of a handshake: header, salt, message and tag, in bytes.
+pub(super) const HANDSHAKE_BYTES: usize = OVERHEAD_BYTES + SALT_BYTES + MESSAGE_BYTES;
 pub(super) type ChallengeNonce = [u8; 16];
 
 const CHALLENGE_LABEL: &[u8; 20] = b"asterism challenge 1";
+const COOKIE_LABEL: &[u8; 17] = b"asterism cookie 1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -196,34 +197,18 @@ impl Challenger {
         expand(CHALLENGE_LABEL, &*self.secret, &info, &mut nonce);
         nonce
     }
-}
 
-/// So many per second, so many at once (the generic cell rate algorithm).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    interval: Duration,
-    burst: Duration,
-    /// When the budget is whole again.
-    whole_at: Time,
-}
-
-impl Budget {
-    pub(super) fn new(per_second: u64, burst: u64) -> Budget {
-        let interval_us = 1_000_000 / per_second.max(1);
-        Budget {
-            interval: Duration::from_micros(interval_us),
-            burst: Duration::from_micros(interval_us * burst.saturating_sub(1)),
-            whole_at: Time::ZERO,
-        }
-    }
-
-    /// Spends one, if there is one.
-    pub(super) fn spend(&mut self, now: Time) -> bool {
-        if self.whole_at > now + self.burst {
-            return false;
-        }
-        self.whole_at = self.whole_at.max(now) + self.interval;
-        true
+    /// The cookie for handshakes of a session from a source in a period.
+    pub(super) fn cookie_of(&self, period: u64, from: u64, session: &Session) -> [u8; 16] {
+        let mut info = [0; 42];
+        info[..2].copy_from_slice(&session.member.0.to_le_bytes());
+        info[2..10].copy_from_slice(&session.incarnation.0.to_le_bytes());
+        info[10..26].copy_from_slice(&session.salt.0);
+        info[26..34].copy_from_slice(&from.to_le_bytes());
+        info[34..].copy_from_slice(&period.to_le_bytes());
+        let mut cookie = [0; 16];
+        expand(COOKIE_LABEL, &*self.secret, &info, &mut cookie);
+        cookie
     }
 }
 
@@ -311,19 +296,5 @@ mod tests {
         ] {
             assert!(!other.knows(at, &WHOM, 3, &nonce));
         }
-    }
-
-    #[test]
-    fn budget_holds_burst_and_rate() {
-        let mut budget = Budget::new(10, 4);
-        let spent_at = |budget: &mut Budget, now| {
-            (0..100)
-                .filter(|_| budget.spend(Time::from_micros(now)))
-                .count()
-        };
-        assert_eq!(spent_at(&mut budget, 0), 4);
-        assert_eq!(spent_at(&mut budget, 99_999), 0);
-        assert_eq!(spent_at(&mut budget, 100_000), 1);
-        assert_eq!(spent_at(&mut budget, 5_000_000), 4);
     }
 }

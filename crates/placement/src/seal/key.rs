@@ -6,7 +6,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKe
 use ring::hkdf;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::header::{SALT_BYTES, TAG_BYTES};
+use super::header::{HEADER_BYTES, SALT_BYTES, TAG_BYTES};
 use crate::{ClusterId, Incarnation, MemberId};
 
 /// What a key's line starts with; the digit is the version of the format.
@@ -19,6 +19,12 @@ pub(super) const LINE_BYTES_MAX: usize = 104;
 
 /// Names the derivation of what two hosts compare to see whether they have the same key.
 const CHECK_LABEL: &[u8; 20] = b"asterism key check 1";
+
+/// Names the derivation of what authenticates a Retry.
+const RETRY_LABEL: &[u8; 16] = b"asterism retry 1";
+
+/// A Retry without its tag, in bytes.
+const RETRY_BODY_BYTES: usize = HEADER_BYTES + 2 * TAG_BYTES;
 
 /// Names the use and version of the derivation, so that no other use of the cluster key yields the same bytes.
 const SESSION_LABEL: &[u8; 22] = b"asterism session key 1";
@@ -246,6 +252,18 @@ impl ClusterKey {
         let mut check = [0; 4];
         expand(&[], &self.secret, &info, &mut check);
         u32::from_le_bytes(check)
+    }
+
+    /// What authenticates a Retry, whose bytes name cluster and sender. Costs some 2 µs.
+    pub(super) fn retry_tag(&self, retry: &[u8]) -> [u8; TAG_BYTES] {
+        let mut tag = [0; TAG_BYTES];
+        let mut info = [0; RETRY_LABEL.len() + RETRY_BODY_BYTES];
+        let (label, body) = info.split_at_mut(RETRY_LABEL.len());
+        label.copy_from_slice(RETRY_LABEL);
+        let bytes = retry.len().min(body.len());
+        body[..bytes].copy_from_slice(&retry[..bytes]);
+        expand(&[self.id], &self.secret, &info, &mut tag);
+        tag
     }
 
     /// The key schedule of one sender's session. Costs under 1 µs with the processor's SHA and AES instructions: per session, never per datagram.

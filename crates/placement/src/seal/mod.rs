@@ -22,13 +22,14 @@
 //!
 //! Outsiders are kept out; a compromised member is not contained: whoever holds the cluster key can read everything and
 //! speak as anyone. There is no forward secrecy. A virtual machine that is resumed twice from one *memory* snapshot
-//! continues with the same salt and counter: resume by restarting the process. An outsider who floods can delay an
-//! admission (each member's handshakes have a budget) but neither fakes one nor disturbs a session that is admitted.
+//! continues with the same salt and counter: resume by restarting the process. An outsider who floods neither fakes an
+//! admission nor disturbs a session that is admitted, and delays one by a round trip: budgets are by source address, and a
+//! cookie proves an address (`retry`). Who can read what a member sends may still replay it, and so delay its admission.
 //!
 //! # Reading order
 //!
 //! `header` (the 32 clear bytes), `key`, `key_ring` (those of a host at one time), `sealer` (out), `opener` and `window` (in), `handshake`,
-//! `admission` (who is admitted), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons);
+//! `admission` (who is admitted), `retry` (budgets and cookies under a flood), `channel` ([`SecureChannel`] joins all of it), `refusal` (the one list of reasons);
 //! `recorded` opens captures.
 
 mod admission;
@@ -42,6 +43,7 @@ mod key_ring;
 mod opener;
 mod recorded;
 mod refusal;
+mod retry;
 mod sealer;
 mod window;
 
@@ -67,5 +69,9 @@ pub use recorded::{
     OPENED_MARK, RECORDED_SESSIONS_MAX, Recorded, RecordedOpener, Unopened, segments,
 };
 pub use refusal::{Refusal, RefusalCounts};
+pub use retry::{
+    PROVEN_BUDGETS, RELAYED_SOURCES_FROM, RETRIABLE_MAX, RETRIES_BURST_MAX, RETRIES_PER_SECOND_MAX,
+    STRANGER_RETRIES_PER_SECOND_MAX, STRANGER_SOURCES_FROM,
+};
 pub use sealer::{COUNTER_MAX, SealError, Sealer};
 pub use window::{ReplayWindow, WINDOW_COUNTERS};

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use super::header::{HEADER_BYTES, Header, OVERHEAD_BYTES, SALT_BYTES, TAG_BYTES};
 use super::key::{Cipher, ClusterKey, Salt, Session};
 use super::opener::{AddKeyError, KEYS_MAX, open_with, salt_of};
+use super::retry::sealed_bytes;
 use crate::{ClusterId, Incarnation, MemberId};
 
 /// Sessions whose keys are kept, of all clusters and members together; each costs under 1 KiB for each cluster key.
@@ -136,6 +137,7 @@ impl RecordedOpener {
     /// [`Unopened`]; nothing was learnt.
     pub fn learn(&mut self, datagram: &[u8]) -> Result<bool, Unopened> {
         let header = self.check(datagram)?;
+        let datagram = &datagram[..sealed_bytes(&header, datagram)];
         let Some(salt) = salt_of(datagram).filter(|_| header.handshake) else {
             return Ok(false);
         };
@@ -165,6 +167,8 @@ impl RecordedOpener {
     /// [`Unopened`]; the datagram is as it was.
     pub fn open(&mut self, datagram: &mut [u8]) -> Result<Recorded, Unopened> {
         let header = self.check(datagram)?;
+        let sealed_bytes = sealed_bytes(&header, datagram);
+        let datagram = &mut datagram[..sealed_bytes];
         if header.handshake {
             self.learn(datagram)?;
         }

@@ -52,12 +52,15 @@ refusals! {
     TooOld = "too_old",
     /// An authentic handshake whose length or kind this host does not know. Effect: none on any session.
     MalformedHandshake = "malformed_handshake",
-    /// The member's handshakes came faster than their budget. Effect: none; it is retried by its sender.
+    /// Handshakes of sessions that are not admitted came faster than their source's budget. Effect: none but a Retry to their
+    /// source; they are sent again.
     HandshakeBudget = "handshake_budget",
     /// An authentic handshake for another member, or for an earlier life of this one. Effect: none.
     NotForUs = "not_for_us",
     /// An echo of a nonce that this host did not just hand out: late, or recorded and replayed. Effect: none.
     StaleEcho = "stale_echo",
+    /// A Retry that answers no handshake of this host that waits: late, repeated or forged. Effect: none.
+    StaleRetry = "stale_retry",
     /// The current epoch names another incarnation of that member. Effect: none.
     WrongIncarnation = "wrong_incarnation",
     /// A second host proved that it is alive under the identity of an admitted session that was heard lately, or of

@@ -12,7 +12,7 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 28] = [
+const ELSEWHERE: [Mutant; 30] = [
     Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedImageForgotten,
@@ -33,6 +33,8 @@ const ELSEWHERE: [Mutant; 28] = [
     Mutant::EarlyGroupNotSummed,
     Mutant::TimerRestarts,
     Mutant::SpeaksTooEarly,
+    Mutant::OneBudgetForAll,
+    Mutant::CookieUnasked,
     Mutant::RelayVouches,
     Mutant::RelayOfTheDead,
     Mutant::RelayRepeats,

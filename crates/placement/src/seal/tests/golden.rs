@@ -3,6 +3,7 @@
 
 use super::super::handshake::{Addressee, ChallengeNonce, Kind, Message};
 use super::super::key::expand;
+use super::super::retry::{Retry, tag_of};
 use super::*;
 use crate::Epoch;
 use crate::vectors::{self, Vector, hex, named, to_hex};
@@ -185,4 +186,39 @@ fn a_turned_bit_is_forged() {
             assert!(refused.is_err(), "{} with bit {bit} turned", vector.name);
         }
     }
+}
+
+/// A Retry, both ways; its authentication as the specification words it, not as the product has it.
+#[test]
+fn a_retry_is_its_vector() {
+    let golden = Golden::read();
+    let vector = named(&golden.vectors, "retry of-the-hello");
+    let retry = Retry::read(&vector.bytes).unwrap();
+    let hello = named(&golden.vectors, "handshake hello");
+    assert_eq!(tag_of(&hello.bytes), Some(retry.answers));
+    assert_eq!(to_hex(&retry.answers), vector.text("answers"));
+    assert_eq!(to_hex(&retry.cookie), vector.text("cookie"));
+    let header = Header::decode(&vector.bytes).unwrap();
+    assert_eq!(header.counter, vector.number("counter"));
+    assert!(Retry::is_one(&header, &vector.bytes));
+    assert!(Retry::is_authentic(&vector.bytes, &golden.key));
+    let mut written = Vec::new();
+    retry.write(&header, &golden.key, &mut written);
+    assert_eq!(to_hex(&written), to_hex(&vector.bytes));
+    let (body, tag) = vector.bytes.split_at(64);
+    let digits = named(&golden.vectors, "key")
+        .text("text")
+        .rsplit(':')
+        .next()
+        .unwrap();
+    let pairs: Vec<&str> = (0..32).map(|at| &digits[2 * at..2 * at + 2]).collect();
+    let info = [b"asterism retry 1", body].concat();
+    let mut computed = [0; 16];
+    expand(
+        &[golden.key.id()],
+        &hex(&pairs.join(" ")),
+        &info,
+        &mut computed,
+    );
+    assert_eq!(computed, tag);
 }
