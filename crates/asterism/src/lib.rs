@@ -7,6 +7,7 @@
 pub mod check;
 pub mod command_line;
 pub mod config;
+mod connections;
 pub mod control;
 pub mod decrypt;
 pub mod demo;

@@ -3,16 +3,17 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asterism_orchestrator::epochs::Request as Handed;
 
 use super::desk::{Desk, Refused};
 use super::place::Place;
+use crate::connections::{Connections, Open};
+
 use super::{Answer, Ask, EPOCH_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
-/// Connections at a time; further ones are closed.
+/// Connections at a time. A new one takes the place of the oldest that waits for a request; if all are being answered it is closed.
 const CONNECTIONS_MAX: usize = 8;
 /// How long a connection may be silent, or not take its answer.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -28,35 +29,24 @@ pub fn start(place: &Place, desk: Arc<Desk>) -> std::io::Result<()> {
 }
 
 fn accept(listener: &UnixListener, desk: &Arc<Desk>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let mut connections = Connections::new(CONNECTIONS_MAX);
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // No descriptors are left, most likely: not a whole core for that.
             std::thread::park_timeout(Duration::from_millis(100));
             continue;
         };
-        let before = open.fetch_add(1, Ordering::AcqRel);
-        let counted = Open(open.clone());
-        if before >= CONNECTIONS_MAX {
+        let stream = Arc::new(stream);
+        let Some(open) = connections.admit(&stream) else {
             let _ = refuse(&stream, "there are too many connections already: try again");
             continue;
-        }
+        };
         let desk = desk.clone();
         let thread = std::thread::Builder::new().name("control-answer".into());
-        // A thread that cannot be made drops what it was to have: the connection is closed and not counted any more.
+        // A thread that cannot be made drops what it was to have: the connection is closed, and its place free.
         let _ = thread.spawn(move || {
-            let _counted = counted;
-            let _ = serve(&stream, &desk);
+            let _ = serve(&stream, &open, &desk);
         });
-    }
-}
-
-/// A connection that is counted as open until this is dropped, whatever becomes of its thread.
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -67,11 +57,12 @@ fn refuse(mut stream: &UnixStream, error: &str) -> std::io::Result<()> {
 }
 
 /// Answers the requests of one connection until it ends, is silent too long, or says nonsense.
-fn serve(stream: &UnixStream, desk: &Desk) -> std::io::Result<()> {
+fn serve(stream: &UnixStream, open: &Open, desk: &Desk) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let mut input = BufReader::new(stream);
     loop {
+        open.waits();
         // An epoch may be long: its room is given back with it.
         let mut line = Vec::new();
         let mut bounded = (&mut input).take(EPOCH_REQUEST_BYTES_MAX as u64);
@@ -101,6 +92,7 @@ fn serve(stream: &UnixStream, desk: &Desk) -> std::io::Result<()> {
                 ),
             );
         }
+        open.answers();
         let result = read_request(&line).and_then(|ask| desk.answer(ask));
         let mut output = stream;
         output.write_all((serde_json::to_string(&Answer::from(result))? + "\n").as_bytes())?;

@@ -1,5 +1,5 @@
-//! A very small HTTP server: `GET /metrics`, and nothing else, one connection after the other. Requests and times are bounded:
-//! a client has a second to ask and a second to take the answer, however small its steps.
+//! A very small HTTP server: `GET /metrics`, and nothing else. Requests, times and connections are bounded: a client has a second
+//! to ask and a second to take the answer, however small its steps, and one that says nothing makes room for others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,13 @@ use std::time::Duration;
 use asterism_engine::clock::MonotonicClock;
 
 use super::exposition;
+use crate::connections::{Connections, Open};
 use crate::view::View;
 
 /// Bytes of a request's head at most.
 const REQUEST_BYTES_MAX: usize = 8_192;
+/// Connections at a time, of metrics and of digests each. A new one takes the place of the oldest that has not asked yet.
+pub(crate) const CONNECTIONS_MAX: usize = 32;
 /// How long a client may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -33,23 +36,47 @@ pub fn start(address: SocketAddr, view: Arc<View>) -> Result<SocketAddr, String>
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let thread = std::thread::Builder::new().name("metrics".into());
-    let spawned = thread.spawn(move || {
-        for stream in listener.incoming() {
-            match stream {
-                Ok(stream) => {
-                    // A client that goes away is none of the host's troubles.
-                    let text = || exposition::text(&view);
-                    let _ = serve(&stream, MANNER, &|request, whole| {
-                        answer(request, whole, &text)
-                    });
-                }
-                Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
-            }
-        }
+    let spawned = start_serving(listener, "metrics", MANNER, move |request, whole| {
+        answer(request, whole, &|| exposition::text(&view))
     });
     spawned.map_err(failed)?;
     Ok(address)
+}
+
+/// Starts a thread that accepts connections and gives each one a thread; all end with the process. A client that goes away is none
+/// of the host's troubles.
+///
+/// # Errors
+/// There is no thread.
+pub(crate) fn start_serving(
+    listener: TcpListener,
+    name: &'static str,
+    manner: Manner,
+    answer: impl Fn(&[u8], bool) -> Answer + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    let answer = Arc::new(answer);
+    let thread = std::thread::Builder::new().name(name.into());
+    let body = move || {
+        let mut connections = Connections::new(CONNECTIONS_MAX);
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // No descriptors are left, most likely: not a whole core for that.
+                std::thread::park_timeout(Duration::from_millis(100));
+                continue;
+            };
+            let stream = Arc::new(stream);
+            let Some(open) = connections.admit(&stream) else {
+                continue;
+            };
+            let answer = answer.clone();
+            let thread = std::thread::Builder::new().name(format!("{name}-answer"));
+            // A thread that cannot be made drops what it was to have: the connection is closed, and its place free.
+            let _ = thread.spawn(move || {
+                let _ = serve(&stream, &open, manner, &*answer);
+            });
+        }
+    };
+    thread.spawn(body).map(drop)
 }
 
 /// An answer: its status, the type of what it holds, and that.
@@ -68,8 +95,9 @@ pub(crate) struct Manner {
 ///
 /// # Errors
 /// The client went away, or was too slow.
-pub(crate) fn serve(
+fn serve(
     mut stream: &TcpStream,
+    open: &Open,
     manner: Manner,
     answer: &dyn Fn(&[u8], bool) -> Answer,
 ) -> std::io::Result<()> {
@@ -88,6 +116,7 @@ pub(crate) fn serve(
         request.extend_from_slice(&buffer[..length]);
         whole = request.windows(4).any(|window| window == b"\r\n\r\n");
     }
+    open.answers();
     let is_head = request.starts_with(b"HEAD ");
     let (status, kind, body) = answer(&request, whole);
     let head = format!(
@@ -184,8 +213,9 @@ mod tests {
                 String::from_utf8_lossy(&answer).into_owned()
             }
         });
-        let (stream, _) = listener.accept().unwrap();
-        let _ = serve(&stream, MANNER, &|request, whole| {
+        let stream = Arc::new(listener.accept().unwrap().0);
+        let open = Connections::new(1).admit(&stream).unwrap();
+        let _ = serve(&stream, &open, MANNER, &|request, whole| {
             answer(request, whole, &|| "asterism_up 1\n".to_owned())
         });
         drop(stream);
@@ -221,7 +251,9 @@ mod tests {
         };
         let clock = MonotonicClock::new();
         let server = std::thread::spawn(move || {
-            serve(&stream, manner, &|_, _| {
+            let stream = Arc::new(stream);
+            let open = Connections::new(1).admit(&stream).unwrap();
+            serve(&stream, &open, manner, &|_, _| {
                 ("200 OK", PLAIN, b"abcdef".to_vec())
             })
         });
@@ -249,10 +281,35 @@ mod tests {
                 }
             });
             let nothing = |_: &[u8], _| ("200 OK", PLAIN, Vec::new());
-            assert!(serve(&stream, MANNER, &nothing).is_err());
-            drop(stream);
+            let stream = Arc::new(stream);
+            let open = Connections::new(1).admit(&stream).unwrap();
+            assert!(serve(&stream, &open, MANNER, &nothing).is_err());
+            stream.shutdown(std::net::Shutdown::Both).unwrap();
         });
         let spent = Duration::from_micros(clock.now().as_micros());
         assert!(spent >= PATIENCE && spent < 10 * PATIENCE, "{spent:?}");
+    }
+
+    /// Connections that say nothing, more than there may be, while each scrape is answered at once.
+    #[test]
+    fn silent_connections_stop_no_scrape() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = |_: &[u8], _| ("200 OK", PLAIN, b"asterism_up 1\n".to_vec());
+        start_serving(listener, "test", MANNER, text).unwrap();
+        let mut silent = Vec::new();
+        for number in 0..2 * CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).unwrap());
+            if number % 8 != 0 {
+                continue;
+            }
+            let clock = MonotonicClock::new();
+            let mut scrape = TcpStream::connect(address).unwrap();
+            scrape.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            let mut answer = Vec::new();
+            scrape.read_to_end(&mut answer).unwrap();
+            assert!(answer.ends_with(b"asterism_up 1\n"));
+            assert!(clock.now().as_micros() < PATIENCE.as_micros() as u64 / 2);
+        }
     }
 }

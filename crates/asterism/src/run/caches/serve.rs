@@ -2,17 +2,15 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
 
 use super::digest;
-use crate::metrics::server::{Answer, Manner, PLAIN, method_and_path, serve};
+use crate::metrics::server::{Answer, Manner, PLAIN, method_and_path, start_serving};
 use crate::view::View;
 
-/// Connections at a time; further ones are closed.
-const CONNECTIONS_MAX: usize = 8;
 /// How long a cache may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Squid up to 7.1 reads a digest through a buffer of 4,096 bytes and, when it has taken the digest's header out of it, moves no more of
@@ -38,42 +36,10 @@ pub(crate) fn start(address: SocketAddr, view: Arc<View>) -> Result<(), String> 
         )
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
-    let open = Arc::new(AtomicUsize::new(0));
-    let thread = std::thread::Builder::new().name("serve-digests".into());
-    let spawned = thread.spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // No descriptors are left, most likely: not a whole core for that.
-                std::thread::park_timeout(Duration::from_millis(100));
-                continue;
-            };
-            let before = open.fetch_add(1, Ordering::AcqRel);
-            let counted = Open(open.clone());
-            if before >= CONNECTIONS_MAX {
-                continue;
-            }
-            let view = view.clone();
-            let thread = std::thread::Builder::new().name("serve-digest".into());
-            // A thread that cannot be made drops what it was to have: the connection is closed and not counted any more.
-            let _ = thread.spawn(move || {
-                let _counted = counted;
-                // A cache that goes away is none of the host's troubles.
-                let _ = serve(&stream, MANNER, &|request, whole| {
-                    answer(&view, request, whole)
-                });
-            });
-        }
-    });
-    spawned.map(drop).map_err(failed)
-}
-
-/// A connection that is counted as open until this is dropped.
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
+    start_serving(listener, "serve-digests", MANNER, move |request, whole| {
+        answer(&view, request, whole)
+    })
+    .map_err(failed)
 }
 
 fn answer(view: &View, request: &[u8], whole: bool) -> Answer {
