@@ -14,6 +14,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// WAN or a busy disk later.
 pub(super) const MISTAKE: Duration = Duration::from_secs(2);
 
+/// How often a file is read again that could not be made sense of, though it has not changed: why may have passed, as when no
+/// descriptor was left or a disk did not answer.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+
 /// What changes when a file is written, replaced, or given another mode or owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
@@ -53,6 +57,8 @@ pub(super) struct Watched {
     unread_since: Option<Time>,
     /// When that has been so for long enough to read it.
     settles: Time,
+    /// The mistake that was reported last of the file as it is, and when the file is read again.
+    mistake: Option<(String, Time)>,
 }
 
 impl Watched {
@@ -64,6 +70,7 @@ impl Watched {
             seen: None,
             unread_since: Some(Time::ZERO),
             settles: Time::ZERO,
+            mistake: None,
         }
     }
 
@@ -85,7 +92,7 @@ impl Watched {
     }
 
     /// What comes of reading it, if it changed and has settled: it has been as it is for [`LOOK`]. A mistake only if that stayed for
-    /// [`MISTAKE`], and once.
+    /// [`MISTAKE`], and once; it is read again every [`AGAIN`] until nothing is wrong any more.
     pub(super) fn look<T>(
         &mut self,
         now: Time,
@@ -95,21 +102,38 @@ impl Watched {
         if stamp != self.seen {
             self.seen = stamp;
             self.unread_since = Some(now);
+            self.mistake = None;
             self.settles = match self.is_put_there(stamp) {
                 true => now,
                 false => now + LOOK,
             };
         }
-        let since = self.unread_since?;
-        if now < self.settles {
+        let reported = self
+            .mistake
+            .as_ref()
+            .filter(|_| self.unread_since.is_none());
+        let due = match (self.unread_since, reported) {
+            (Some(_), _) => self.settles,
+            (None, Some((_, again))) => *again,
+            (None, None) => return None,
+        };
+        if now < due {
             return None;
         }
-        let read = read(&self.path);
-        if read.is_err() && now < since + MISTAKE {
-            return None;
+        match read(&self.path) {
+            Ok(read) => {
+                self.unread_since = None;
+                self.mistake = None;
+                Some(Ok(read))
+            }
+            Err(_) if self.unread_since.is_some_and(|since| now < since + MISTAKE) => None,
+            Err(why) => {
+                let is_known = reported.is_some_and(|(before, _)| *before == why);
+                self.unread_since = None;
+                self.mistake = Some((why.clone(), now + AGAIN));
+                (!is_known).then_some(Err(why))
+            }
         }
-        self.unread_since = None;
-        Some(read)
     }
 
     /// Whether it changed and was not read yet, so far as was looked.
@@ -130,5 +154,46 @@ impl Watched {
     /// Has the next look read it, whether it changed or not, as if it had been as it is since then.
     pub(super) fn read_anew(&mut self, since: Time) {
         self.unread_since = Some(since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes wrong for longer than a mistake is waited for, and then passes without a change of the file.
+    #[test]
+    fn a_file_that_could_not_be_read_for_a_while_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("epoch.toml");
+        std::fs::write(&path, "2").unwrap();
+        let (mut watched, mut now) = (Watched::new(path), Time::ZERO);
+        let mut looks = |seconds: u64, watched: &mut Watched, fails: Option<&str>| {
+            let mut seen = Vec::new();
+            for _ in 0..seconds * 5 {
+                now = now + LOOK;
+                let read = |path: &Path| match fails {
+                    Some(why) => Err(why.to_owned()),
+                    None => Ok(std::fs::read_to_string(path).unwrap()),
+                };
+                seen.extend(watched.look(now, read));
+            }
+            seen
+        };
+        let no_descriptor = "too many open files";
+        let reported = vec![Err(no_descriptor.to_owned())];
+        assert_eq!(
+            looks(60, &mut watched, Some(no_descriptor)),
+            reported,
+            "once"
+        );
+        assert!(watched.has_settled());
+        let other = "input/output error";
+        assert_eq!(
+            looks(60, &mut watched, Some(other)),
+            [Err(other.to_owned())]
+        );
+        assert_eq!(looks(2, &mut watched, None), [Ok("2".to_owned())]);
+        assert_eq!(looks(60, &mut watched, None), [], "read once");
     }
 }
