@@ -64,8 +64,20 @@ pub(crate) struct Leasing {
     until_us: Cell<u64>,
     /// The longest that an entry of any table lives unused.
     quarantine: Cell<Tick>,
+    /// The longest that an entry lives unused that has an item of a pool which names such entries.
+    held: Cell<Tick>,
+    /// Pools that do not name the entries that have their items: any may.
+    undeclared_pools: Cell<u32>,
     /// There is a pool whose blocks are leased: without one a host has nothing that others could be given.
     leases_any: Cell<bool>,
+}
+
+/// How long an entry may live unused, with the grace that a table adds; zero of one that never ends by itself.
+fn outlasts(idle: Tick) -> Tick {
+    match idle {
+        0 => 0,
+        idle => idle.saturating_add(idle / 4).saturating_add(1),
+    }
 }
 
 impl Default for Leasing {
@@ -74,6 +86,8 @@ impl Default for Leasing {
             leases: RefCell::default(),
             until_us: Cell::new(u64::MAX),
             quarantine: Cell::new(0),
+            held: Cell::new(0),
+            undeclared_pools: Cell::new(0),
             leases_any: Cell::new(false),
         }
     }
@@ -288,24 +302,37 @@ impl Context {
     /// There is a pool whose blocks are leased.
     pub(crate) fn expect_leases(&self) {
         self.leasing.leases_any.set(true);
+        let pools = &self.leasing.undeclared_pools;
+        pools.set(pools.get() + 1);
+    }
+
+    /// The pool built last says how long entries that have its items live unused.
+    pub(crate) fn expect_holders(&self, idle: &[Tick]) {
+        let pools = &self.leasing.undeclared_pools;
+        pools.set(pools.get().saturating_sub(1));
+        let longest = idle.iter().copied().map(outlasts).max().unwrap_or(0);
+        self.leasing.held.set(self.leasing.held.get().max(longest));
     }
 
     /// Some table's entries end when nobody uses them for so long.
     pub(crate) fn expect_idle(&self, idle: Tick) {
-        let longest = idle.saturating_add(idle / 4).saturating_add(1);
-        if idle != 0 {
-            self.leasing
-                .quarantine
-                .set(self.leasing.quarantine.get().max(longest));
-        }
+        let longest = outlasts(idle);
+        self.leasing
+            .quarantine
+            .set(self.leasing.quarantine.get().max(longest));
     }
 
-    /// After so long a flow that nobody knows has gone quiet: the longest that an entry of a table lives unused.
+    /// After so long a flow that nobody knows has gone quiet: the longest that an entry lives unused which may have an item of a pool.
     pub(crate) fn quarantine_us(&self) -> u64 {
         if mutant::active(Mutant::ReassignedBeforeIdle) {
             return 0;
         }
-        u64::from(self.leasing.quarantine.get()) * 1_000_000
+        let leasing = &self.leasing;
+        let ticks = match leasing.undeclared_pools.get() {
+            0 => leasing.held.get(),
+            _ => leasing.quarantine.get().max(leasing.held.get()),
+        };
+        u64::from(ticks) * 1_000_000
     }
 
     /// Reads from the members' answers how long this host may grant.

@@ -141,8 +141,16 @@ impl NatConfig {
     /// When sessions end, by idle class: mappings last.
     pub(crate) fn session_idle(&self) -> [Tick; 7] {
         let [a, b, c, d, e, f] = self.idle.classes();
-        let mapping = self.port_control.unwrap_or(PortControl::DEFAULT).idle();
-        [a, b, c, d, e, f, mapping]
+        [a, b, c, d, e, f, self.mapping_idle()]
+    }
+
+    /// When a mapping ends that an inside host asked for. Where none can be asked for, no later than any session: a dead member's
+    /// ports rest for the longest of these times.
+    pub(crate) fn mapping_idle(&self) -> Tick {
+        match self.port_control {
+            Some(control) => control.idle(),
+            None => self.idle.classes().into_iter().max().unwrap_or(0),
+        }
     }
 
     fn check_port_control(&self, faults: &mut Faults) {

@@ -83,6 +83,7 @@ impl Translator {
         let census = Census::new(config, space.clone(), builder.context().clone());
         let census = Rc::new(census);
         let ports = builder.pool("ports", space.with_census(census.clone()));
+        ports.held_for(&idle);
         let returns = ports.returns();
         // A port returns with the last session that anybody had through it, perhaps after a rest.
         let outside_lane = <Session as objects::Row>::UNIQUE + BY_OUTSIDE;
@@ -104,8 +105,11 @@ impl Translator {
             holds.hold(&session.outside());
             census.adopted(session, used);
         });
-        let control = config.port_control.unwrap_or(PortControl::DEFAULT);
-        let mappings = builder.table("mappings", control.mappings_max, &[control.idle()]);
+        let most = config
+            .port_control
+            .unwrap_or(PortControl::DEFAULT)
+            .mappings_max;
+        let mappings = builder.table("mappings", most, &[config.mapping_idle()]);
         (sessions, ports, mappings)
     }
 

@@ -17,7 +17,7 @@ use core::fmt::Debug;
 use std::rc::Rc;
 
 use crate::answer::Late;
-use crate::context::Context;
+use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::dealing::LOTS;
 use crate::leases::{Note, Notes};
@@ -81,6 +81,8 @@ struct Shared<S> {
     /// handled.
     outstanding: RefCell<Vec<u32>>,
     refused: Cell<u64>,
+    /// It was said how long entries live that have its items.
+    declared: Cell<bool>,
 }
 
 /// What a pool knows of the epoch's dealing.
@@ -146,6 +148,7 @@ impl<S: Space> Pool<S> {
             leases: RefCell::default(),
             outstanding: RefCell::new(Vec::with_capacity(OUTSTANDING_EXPECTED)),
             refused: Cell::new(0),
+            declared: Cell::new(false),
         };
         shared.deal();
         Self {
@@ -249,6 +252,16 @@ impl<S: Space> Pool<S> {
             reclaimed: shelves.reclaimed(),
             in_use: shelves.in_use(),
             refused: shared.refused.get(),
+        }
+    }
+
+    /// Says how long entries that have items of this pool live when nobody uses them, in seconds for each of their idle classes
+    /// (0: they never end by themselves). The ports of a dead member then rest for the longest of these, and not for the longest of
+    /// any table of the function. Say it of all tables whose entries have items, in one call.
+    pub fn held_for(&self, idle: &[Tick]) {
+        let is_leased = self.shared.settings.logged;
+        if is_leased && !self.shared.declared.replace(true) {
+            self.shared.context.expect_holders(idle);
         }
     }
 

@@ -13,7 +13,9 @@ use crate::leases::Shelves;
 const MEMBERS: [u16; 3] = [3, 8, 13];
 const SHELVES: u32 = 2;
 const ITEMS: u32 = 64 * 40;
-/// Entries live this long unused at the most: 4 s, a quarter more, and 1 s.
+/// After so many seconds an entry ends that nobody uses.
+const USERS_IDLE_S: u32 = 4;
+/// Entries live this long unused at the most: a quarter more, and 1 s.
 const QUARANTINE_US: u64 = 6_000_000;
 /// A pool looks so often whether it may grant more.
 const LOOK_US: u64 = 100_000;
@@ -23,6 +25,8 @@ const LEASE_US: u64 = 10_000_000;
 struct Estate {
     pool: Pool<Shelves>,
     users: Set<u32>,
+    /// Its entries have no items of the pool, so that how long they live delays nothing.
+    neighbours: Set<u32>,
 }
 
 struct Host {
@@ -49,8 +53,10 @@ impl Host {
         let builder = Builder::new(context.clone(), |_| ObjectSettings::REPLICATED);
         let estate = Estate {
             pool: builder.pool("pool", Shelves(SHELVES, ITEMS)),
-            users: builder.table("users", 100, &[4]),
+            users: builder.table("users", 100, &[USERS_IDLE_S]),
+            neighbours: builder.table("neighbours", 100, &[1_200]),
         };
+        estate.pool.held_for(&[USERS_IDLE_S]);
         context.set_port_lease(lease_us);
         Host { context, estate }
     }

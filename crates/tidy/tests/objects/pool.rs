@@ -13,6 +13,8 @@ fn state(builder: &Builder) -> Bindings {
         bound: builder.table("bound", 10_000, &[300]),
         ports: builder.pool("ports", space),
     };
+    // A dead member's ports rest until an entry that nobody knows has ended.
+    state.ports.held_for(&[300]);
     // A port returns when the last entry with it is forgotten by everybody; lane 1 is the right key.
     let returns = state.ports.returns();
     state.bound.on_forget(1, move |pair, last| {
