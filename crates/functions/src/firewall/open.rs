@@ -2,7 +2,7 @@
 //! beside it.
 
 use asterism_blocking::by_hand;
-use asterism_function::{Act, Ask, Host, Late, Reason, Room, Tally, Verdict};
+use asterism_function::{Act, Ask, Host, Late, Protocol, Reason, Room, Tally, Verdict};
 use asterism_tracking::{Flow, NoRoom, Opening};
 
 use super::note::{BY_HAND, Block, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
@@ -38,14 +38,14 @@ impl Firewall {
             source,
             destination,
             source_port,
-            destination_port,
+            destination_port: query_type(opening).unwrap_or(destination_port),
         });
         let admission = match action {
             Action::Allow => match self.tracker.admits(&ask, opening)? {
                 Ok(admission) => Ok(admission),
                 Err(none) => return Self::without_room(ask, opening, none),
             },
-            Action::Drop | Action::Block(_) => {
+            Action::Drop | Action::Reject | Action::Block(_) => {
                 Err(self.tracker.refuse(&ask, opening, Reason::Denied)?)
             }
         };
@@ -55,14 +55,22 @@ impl Firewall {
                 let block = Block::new(ask.now(), seconds, number_of(rule));
                 Some((ask.blocked.room_for(source)?, block))
             }
-            Action::Allow | Action::Drop => None,
+            Action::Allow | Action::Drop | Action::Reject => None,
         };
+        let answer = match action {
+            Action::Reject => self.answer(&ask, opening.link)?,
+            _ => None,
+        };
+        let port = ask.port();
         let mut act = ask.act()?;
         notes.write(&mut act);
         if let Some((room, block)) = block
             && !act.blocked.put(room, block)
         {
             act.blocks_without_room.add(1);
+        }
+        if let Some(answer) = answer {
+            answer.send(&mut act, port);
         }
         Ok(match admission {
             Ok(admission) => admission.pass(&mut act),
@@ -102,6 +110,12 @@ impl Firewall {
         let change = by_hand::Change::new(&ask.blocked, source, block)?;
         Ok(change.write(&mut ask.act()?.blocked))
     }
+}
+
+/// The type of an ICMP query, which rules look at in the place of a port.
+fn query_type(opening: &Opening) -> Option<u16> {
+    let is_icmp = matches!(opening.flow.protocol(), Protocol::ICMP | Protocol::ICMPV6);
+    is_icmp.then(|| opening.flow.end(opening.direction.reversed()).1)
 }
 
 /// What hits of a rule are counted under.

@@ -22,6 +22,8 @@ pub enum Action {
     Allow,
     /// It is dropped.
     Drop,
+    /// It is dropped, and its sender gets an answer: a reset for TCP, an ICMP error for all else.
+    Reject,
     /// It is dropped, and so is everything from its source for so many seconds.
     Block(u32),
 }
@@ -43,6 +45,8 @@ pub struct Rule {
     pub destinations: Vec<(Host, Host)>,
     /// Destination ports, first and last.
     pub destination_ports: Vec<(u16, u16)>,
+    /// Types of ICMP queries, of a rule about ICMP or ICMPv6 alone.
+    pub icmp_types: Vec<u8>,
     /// Whether what it decides is noted, once a source and minute.
     pub logs: bool,
     /// What hits are counted under: rules that say the same have the same number, also after a reload.
@@ -66,7 +70,7 @@ pub struct Query {
     pub destination: Host,
     /// Its source port; 0 without ports.
     pub source_port: u16,
-    /// Its destination port; 0 without ports.
+    /// Its destination port; of an ICMP query its type, 0 of other protocols.
     pub destination_port: u16,
 }
 
@@ -204,6 +208,7 @@ impl Rules {
                     + rule.destinations.len()
                     + rule.source_ports.len()
                     + rule.destination_ports.len()
+                    + rule.icmp_types.len()
             })
             .sum();
         if count > RANGES_MAX {
@@ -222,8 +227,17 @@ impl Rules {
                 .collect();
             Dimension::new(&ranges, 0, words, |last: u128| last.checked_add(1))
         };
-        let ports = |of: fn(&Rule) -> &Vec<(u16, u16)>| {
-            let ranges: Vec<Vec<(u16, u16)>> = rules.iter().map(|rule| of(rule).clone()).collect();
+        // Rules about types are about ICMP, and those about ports are not: both are one dimension.
+        let types = |rule: &Rule| -> Vec<(u16, u16)> {
+            let types = rule.icmp_types.iter().map(|&number| u16::from(number));
+            types.map(|number| (number, number)).collect()
+        };
+        let destination_ports = |rule: &Rule| match rule.icmp_types.is_empty() {
+            true => rule.destination_ports.clone(),
+            false => types(rule),
+        };
+        let ports = |of: &dyn Fn(&Rule) -> Vec<(u16, u16)>| {
+            let ranges: Vec<Vec<(u16, u16)>> = rules.iter().map(of).collect();
             Dimension::new(&ranges, 0, words, |last: u16| last.checked_add(1))
         };
         let mut actions: Vec<_> = rules
@@ -254,8 +268,8 @@ impl Rules {
                 addresses(|rule| &rule.destinations),
             ],
             ports: [
-                ports(|rule| &rule.source_ports),
-                ports(|rule| &rule.destination_ports),
+                ports(&|rule| rule.source_ports.clone()),
+                ports(&destination_ports),
             ],
             kinds: Dimension::new(&kinds, 0, words, |last: u16| last.checked_add(1)),
             words,
@@ -401,6 +415,7 @@ mod tests {
                         destinations,
                         source_ports,
                         destination_ports,
+                        icmp_types: vec![],
                         logs: false,
                         number: place,
                         line: place,
@@ -441,6 +456,7 @@ mod tests {
             source_ports: vec![(1, 1)],
             destinations: vec![],
             destination_ports: vec![],
+            icmp_types: vec![],
             logs: false,
             number: 0,
             line: 1,

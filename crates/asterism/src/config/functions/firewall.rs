@@ -8,7 +8,7 @@ use asterism_function::Tick;
 use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
 
 use super::{
-    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, ReadFile, Settings, Together,
+    DROP, Described, FunctionSettings, LOCAL, ObjectKind, REPLICATED, ReadFile, Settings, Together,
     absent, capacity, check_whole_seconds, delay, described, flow_capacity, object, placement,
     seconds,
 };
@@ -35,6 +35,8 @@ pub struct FirewallSettings {
     pub half_open_per_destination: u32,
     /// Half-open connections begun on a link.
     pub half_open_total: u32,
+    /// Answers of rules that reject, in a second.
+    pub answers_per_second: u16,
     /// How long a packet waits for what another host may have seen.
     pub settle: Duration,
     /// When flows end.
@@ -147,6 +149,12 @@ object!(
 );
 
 object!(
+    ANSWERS,
+    "function.firewall.state.answers",
+    "Flows answered in the current second for a rule that rejects, for each link.",
+    [placement(LOCAL), delay(), absent(DROP)]
+);
+object!(
     BLOCKS_WITHOUT_ROOM,
     "function.firewall.state.blocks_without_room",
     "Packets whose source a rule would have blocked, had `blocked` had room.",
@@ -171,6 +179,7 @@ pub(super) const FIREWALL: Described = Described {
         described("blocked", ObjectKind::Table, &BLOCKED),
         described("hits", ObjectKind::Counter, &HITS),
         described("events", ObjectKind::Table, &EVENTS),
+        described("answers", ObjectKind::Table, &ANSWERS),
         described(
             "blocks_without_room",
             ObjectKind::Counter,
@@ -231,6 +240,15 @@ static SETTINGS: Section = Section {
             },
             default: Default::Is("4_096"),
             meaning: "The same to one destination, over all sources: so that a flood of one server leaves room for connections to others. As much as `half_open_total`: destinations have no limit of their own.",
+        },
+        Field {
+            name: "reject_answers",
+            kind: Kind::Rate {
+                least: 0,
+                most: 65_535,
+            },
+            default: Default::Is("\"1000/s\""),
+            meaning: "The most answers to flows that a rule rejects, on each link and of each instance on its own; others are dropped without one.",
         },
         Field {
             name: "settle",
@@ -304,6 +322,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         half_open_per_source: u32::try_from(own).ok()?,
         half_open_per_destination: u32::try_from(to).ok()?,
         half_open_total: u32::try_from(all).ok()?,
+        answers_per_second: u16::try_from(values.rate("reject_answers")?).ok()?,
         settle: values.duration("settle")?,
         idle: FirewallIdleTimes {
             tcp_half_open: idle.duration("tcp_half_open")?,
@@ -404,6 +423,7 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
         half_open_per_source: settings.half_open_per_source,
         half_open_per_destination: settings.half_open_per_destination,
         half_open_total: settings.half_open_total,
+        answers_per_second: settings.answers_per_second,
         settle_us: settings.settle.as_micros() as u32,
         idle: IdleTimes {
             tcp_half_open: seconds(settings.idle.tcp_half_open),
