@@ -232,9 +232,27 @@ pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
 /// version.
 ///
 /// # Errors
-/// Anything else; IPv4 addresses in their IPv6 form and bits beyond the length are told apart.
+/// Anything else; IPv4 addresses in their IPv6 form, bits beyond the length and addresses that look like networks are told apart.
 pub fn ip_prefix(text: &str) -> Result<IpPrefix, Mistake> {
-    text.parse().map_err(|error| match error {
+    let read = text.parse().and_then(|prefix: IpPrefix| {
+        let zeros = prefix.first().to_bits().trailing_zeros();
+        let is_like_a_network = zeros >= if prefix.is_ipv4() { 8 } else { 64 };
+        match is_like_a_network && !text.contains('/') {
+            true => Err(IpPrefixError::Length { most: 0 }),
+            false => Ok(prefix),
+        }
+    });
+    read.map_err(|error| match error {
+        IpPrefixError::Length { .. } if !text.contains('/') => {
+            let most = if text.contains(':') { 128 } else { 32 };
+            Mistake::new(
+                "the prefix length is missing",
+                format!(
+                    "write \"{text}/{most}\" for this one address, or a network such as \"{text}/{}\"",
+                    most / 2
+                ),
+            )
+        }
         IpPrefixError::Address => {
             let host = text.split_once('/').map_or(text, |(host, _)| host);
             let wrong = match address(host) {
@@ -475,6 +493,11 @@ mod tests {
             ("2001:db8::/129", "0 to 128"),
             ("10.0.0.0/33", "0 to 32"),
             ("resolver.example", "this is a name"),
+            (
+                "10.1.0.0",
+                "write \"10.1.0.0/32\" for this one address, or a network such as \"10.1.0.0/16\"",
+            ),
+            ("2001:db8::", "such as \"2001:db8::/64\""),
             ("10.0.0", "no address"),
         ] {
             let Mistake { wrong, instead } = ip_prefix(text).unwrap_err();
