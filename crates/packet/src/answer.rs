@@ -274,6 +274,13 @@ mod tests {
         assert_eq!((packet.icmp_type(), packet.icmp_code()), (Some(1), Some(1)));
         let quoted = packet.embedded().expect("the datagram");
         assert_eq!(quoted.ports(), Some((4_000, 53)));
+        // A packet with an IPv4-mapped address is none, nor is one that is quoted.
+        for at in [18 + 40 + 8 + 8, 18 + 40 + 8 + 24] {
+            let mut mapped = bytes.clone();
+            mapped[at..at + 12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+            let packet = Packet::parse(&mut mapped).unwrap();
+            assert_eq!(packet.embedded(), None);
+        }
         // An error is not answered, in either version.
         let error = frame(|out| build::icmp_unreachable(&datagram, [192, 0, 2, 1].into(), 3, out));
         assert_eq!(answer(&error), None);

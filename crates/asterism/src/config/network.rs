@@ -1,6 +1,6 @@
 //! Addresses, prefixes, Ethernet addresses and ports in the configuration.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use asterism_function::{IpPrefix, IpPrefixError};
 
@@ -65,6 +65,17 @@ impl core::fmt::Display for Ports {
     }
 }
 
+/// An IPv6 address where IPv4's are translated, balanced or answered for.
+fn only_ipv4(address: Ipv6Addr, example: &str) -> Mistake {
+    let instead = match address.to_ipv4_mapped() {
+        Some(address) => format!("write \"{address}\""),
+        None => format!(
+            "only IPv4 is supported here: write one such as \"{example}\"; rules of a firewall and tenants of a limiter take IPv6, too"
+        ),
+    };
+    Mistake::new("this is an IPv6 address", instead)
+}
+
 /// An IPv4 address.
 ///
 /// # Errors
@@ -72,11 +83,8 @@ impl core::fmt::Display for Ports {
 pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
     text.parse().map_err(|_| {
         let instead = "write four numbers from 0 to 255, such as \"203.0.113.1\"";
-        if text.parse::<core::net::Ipv6Addr>().is_ok() {
-            Mistake::new(
-                "this is an IPv6 address",
-                "only IPv4 is supported here: write one such as \"203.0.113.1\"",
-            )
+        if let Ok(address) = text.parse::<Ipv6Addr>() {
+            only_ipv4(address, "203.0.113.1")
         } else if let Some((address, _)) = text
             .split_once('/')
             .filter(|(a, _)| a.parse::<Ipv4Addr>().is_ok())
@@ -109,6 +117,12 @@ pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
 /// # Errors
 /// Anything else; a missing port is told apart.
 pub fn endpoint(text: &str) -> Result<SocketAddrV4, Mistake> {
+    if let Ok(socket) = text.parse::<SocketAddrV6>() {
+        return Err(only_ipv4(*socket.ip(), "203.0.113.1:80"));
+    }
+    if let Ok(address) = text.parse::<Ipv6Addr>() {
+        return Err(only_ipv4(address, "203.0.113.1:80"));
+    }
     text.parse().map_err(|_| match text.split_once(':') {
         None => match address(text) {
             Ok(address) => Mistake::new("the port is missing", format!("write \"{address}:80\"")),
@@ -202,6 +216,7 @@ pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
                     "write \"{address}/32\" for this one address, or a network such as \"10.0.0.0/8\""
                 ),
             ),
+            Err(mistake) if mistake.wrong.contains("IPv6") => mistake,
             Err(mistake) => Mistake::new(mistake.wrong, "write a network such as \"10.0.0.0/8\""),
         });
     };
@@ -293,6 +308,7 @@ pub fn interface(text: &str) -> Result<Prefix, Mistake> {
                 "the length of the link's prefix is missing",
                 format!("write \"{address}/24\", or whatever length the link has"),
             ),
+            Err(mistake) if mistake.wrong.contains("IPv6") => mistake,
             Err(mistake) => Mistake::new(
                 mistake.wrong,
                 "write an address with the length of its link's prefix, such as \"192.0.2.1/30\"",
@@ -456,6 +472,20 @@ mod tests {
                 .contains("`http`")
         );
         assert!(endpoint("10.0.0.1:80").is_ok());
+        for mistake in [
+            address("2001:db8::1").unwrap_err(),
+            endpoint("[2001:db8::1]:80").unwrap_err(),
+            endpoint("2001:db8::1").unwrap_err(),
+            prefix("2001:db8::/32").unwrap_err(),
+            prefix("2001:db8::1").unwrap_err(),
+            interface("2001:db8::1/64").unwrap_err(),
+            interface("2001:db8::1").unwrap_err(),
+        ] {
+            assert!(mistake.wrong.contains("IPv6"), "{mistake:?}");
+            assert!(mistake.instead.contains("only IPv4"), "{mistake:?}");
+        }
+        let mapped = address("::ffff:192.0.2.1").unwrap_err();
+        assert!(mapped.instead.contains("write \"192.0.2.1\""));
     }
 
     #[test]
