@@ -2,11 +2,11 @@
 //! beside it.
 
 use asterism_blocking::by_hand;
-use asterism_function::{Act, Ask, Host, Late, Protocol, Reason, Room, Tally, Verdict};
+use asterism_function::{Act, Ask, Host, Late, Reason, Room, Tally, Verdict};
 use asterism_tracking::{Flow, NoRoom, Opening};
 
 use super::note::{BY_HAND, Block, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
-use super::rules::{Action, Query, Rule};
+use super::rules::{Action, Query, Rule, destination_of};
 use super::{Firewall, FirewallState, metrics};
 
 /// What is written whatever a rule decides.
@@ -31,14 +31,14 @@ impl Firewall {
         opening: &Opening,
     ) -> Result<Verdict, Late> {
         let (source, source_port) = opening.source();
-        let (destination, destination_port) = opening.destination();
+        let (destination, destination_port) = destination_of(&opening.flow, opening.direction);
         let (action, rule) = self.config.rules.decide(&Query {
             link: opening.link,
             protocol: opening.flow.protocol().0,
             source,
             destination,
             source_port,
-            destination_port: query_type(opening).unwrap_or(destination_port),
+            destination_port,
         });
         let admission = match action {
             Action::Allow => match self.tracker.admits(&ask, opening)? {
@@ -110,12 +110,6 @@ impl Firewall {
         let change = by_hand::Change::new(&ask.blocked, source, block)?;
         Ok(change.write(&mut ask.act()?.blocked))
     }
-}
-
-/// The type of an ICMP query, which rules look at in the place of a port.
-fn query_type(opening: &Opening) -> Option<u16> {
-    let is_icmp = matches!(opening.flow.protocol(), Protocol::ICMP | Protocol::ICMPV6);
-    is_icmp.then(|| opening.flow.end(opening.direction.reversed()).1)
 }
 
 /// What hits of a rule are counted under.

@@ -6,8 +6,8 @@
 //! halving and intersects the five sets, a word at a time: the first bit is the first rule that matches (Lakshman and
 //! Stiliadis, SIGCOMM 1998). Equal sets are kept once.
 
-use asterism_function::Host;
-use asterism_tracking::Link;
+use asterism_function::{Host, Protocol};
+use asterism_tracking::{Direction, Flow, Link};
 use std::collections::BTreeMap;
 
 /// Rules at most.
@@ -72,6 +72,15 @@ pub struct Query {
     pub source_port: u16,
     /// Its destination port; of an ICMP query its type, 0 of other protocols.
     pub destination_port: u16,
+}
+
+/// Address and port of the end that packets of a direction go to, as rules look at it: of an ICMP query its type stands in the
+/// place of the port.
+pub(super) fn destination_of(flow: &Flow, direction: Direction) -> (Host, u16) {
+    match flow.protocol() {
+        Protocol::ICMP | Protocol::ICMPV6 => flow.end(direction.reversed()),
+        _ => flow.endpoint(direction.reversed()),
+    }
 }
 
 /// Why rules cannot be compiled.
