@@ -48,6 +48,8 @@ impl IpPrefix {
     pub const IPV4: Self = Self::of_bits(MAPPED.0, MAPPED_BITS, true);
     /// All IPv6 addresses.
     pub const IPV6: Self = Self::of_bits(0, 0, false);
+    /// The last IPv6 address.
+    pub const IPV6_LAST: Self = Self::of_bits(u128::MAX, 128, false);
 
     const fn of_bits(address: u128, bits: u8, is_ipv4: bool) -> Self {
         Self {

@@ -6,7 +6,7 @@
 //! halving and intersects the five sets, a word at a time: the first bit is the first rule that matches (Lakshman and
 //! Stiliadis, SIGCOMM 1998). Equal sets are kept once.
 
-use asterism_function::{Host, Protocol};
+use asterism_function::{Host, IpPrefix, Protocol};
 use asterism_tracking::{Direction, Flow, Link};
 use std::collections::BTreeMap;
 
@@ -196,6 +196,17 @@ impl<T: Copy + Ord> Dimension<T> {
 /// Protocol and link as one number.
 const fn kind(protocol: u8, link: Link) -> u16 {
     (protocol as u16) << 1 | matches!(link, Link::Outside) as u16
+}
+
+/// A range that holds nothing: of IPv4-mapped networks, as no packet has their addresses. Other empty lists are everything.
+pub(super) const NO_ADDRESS: (Host, Host) = (IpPrefix::IPV6_LAST.first(), IpPrefix::IPV6.first());
+
+impl Rule {
+    /// Whether one of its networks holds no address that a packet has: it is written in IPv4-mapped form.
+    #[must_use]
+    pub fn names_no_address(&self) -> bool {
+        self.sources.contains(&NO_ADDRESS) || self.destinations.contains(&NO_ADDRESS)
+    }
 }
 
 impl Rules {

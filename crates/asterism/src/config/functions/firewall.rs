@@ -380,7 +380,26 @@ impl FunctionSettings for FirewallSettings {
         let place = self.rules_place.clone();
         match read(&self.rules_file) {
             Ok((name, text)) => {
-                if let Err(mistakes) = self.read_rules(&name, &text) {
+                let read = self.read_rules(&name, &text);
+                if let (Ok(()), Some(rules)) = (&read, &self.rules) {
+                    let mut warnings = Report::new(&name, &text);
+                    for rule in rules.rules().iter().filter(|rule| rule.names_no_address()) {
+                        warnings.add(
+                            Diagnostic::warning(
+                                format!(
+                                    "the rule of line {} names an IPv4-mapped network, which holds no address",
+                                    rule.line
+                                ),
+                                line_of(&text, rule.line),
+                            )
+                            .help("write the network in IPv4's own form, such as 10.0.0.0/8"),
+                        );
+                    }
+                    if warnings.warnings() > 0 {
+                        report.others.push(warnings);
+                    }
+                }
+                if let Err(mistakes) = read {
                     report.others.push(mistakes);
                     report.add(
                         Diagnostic::error("the rule file has mistakes", place)
@@ -406,6 +425,15 @@ impl FunctionSettings for FirewallSettings {
             changed.into_iter().collect()
         })
     }
+}
+
+/// Where a line of a text is, counted from 1.
+fn line_of(text: &str, line: u32) -> core::ops::Range<usize> {
+    let ends = text.match_indices('\n').map(|(at, _)| at);
+    let mut starts = core::iter::once(0).chain(ends.map(|at| at + 1));
+    let start = starts.nth(line.saturating_sub(1) as usize).unwrap_or(0);
+    let end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+    start..end
 }
 
 /// The settings in the function's own words, with its own capacities.

@@ -4,13 +4,13 @@ use asterism_function::{Host, IpPrefix, IpPrefixError};
 use core::net::Ipv4Addr;
 
 use super::{BLOCK_SECONDS_MAX, hints};
+use crate::firewall::rules::NO_ADDRESS;
 
-/// The addresses of a network, of its own IP version alone, as ranges.
-pub(super) fn network(
-    text: &str,
-) -> Result<impl Iterator<Item = (Host, Host)> + use<>, (String, String)> {
+/// The addresses of a network, none of an IPv4-mapped one, of its own IP version alone, as ranges.
+pub(super) fn network(text: &str) -> Result<Vec<(Host, Host)>, (String, String)> {
     let error = match text.parse::<IpPrefix>() {
-        Ok(network) => return Ok(network.ranges()),
+        Ok(network) => return Ok(network.ranges().collect()),
+        Err(IpPrefixError::Mapped { .. }) => return Ok(vec![NO_ADDRESS]),
         Err(error) => error,
     };
     let (address, length) = text.split_once('/').unwrap_or((text, ""));
@@ -42,7 +42,7 @@ pub(super) fn network(
             ),
         ),
         IpPrefixError::Mapped { ipv4 } => (
-            format!("`{text}` is IPv4 in a form that no packet has"),
+            format!("`{text}` holds no address that a packet has"),
             format!("write {ipv4}"),
         ),
     })

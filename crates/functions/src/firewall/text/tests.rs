@@ -121,16 +121,6 @@ fn every_kind_of_mistake_is_told_with_its_place_and_what_to_write() {
             "10.0.0.0/255.0.0.0",
             "write 10.0.0.0/8",
         ),
-        (
-            "allow tcp from ::ffff:10.0.0.0/104",
-            "::ffff:",
-            "write 10.0.0.0/8",
-        ),
-        (
-            "set x = 10.0.0.0/8, ::ffff:192.0.2.7",
-            "::ffff:",
-            "write 192.0.2.7/32",
-        ),
         ("allow tcp to any port any", "any", "leave `port` out"),
         ("allow tcp to any port 80:90", "80:90", "write 80-90"),
         (
@@ -301,6 +291,37 @@ fn a_network_holds_addresses_of_its_own_version_alone() {
     assert_eq!(line(6, "10.0.0.7", "192.0.2.1", 80), Some(4));
     assert_eq!(line(6, "::7", "2001:db8::2", 80), Some(3));
     assert_eq!(line(6, "2001:db8::7", "2001:db8::2", 80), None);
+}
+
+/// An IPv4-mapped network is no other word for IPv4's, and not everything either.
+#[test]
+fn a_mapped_network_holds_nothing() {
+    for text in [
+        "allow tcp from ::ffff:10.0.0.0/104",
+        "set x = ::ffff:10.0.0.0/104\nallow tcp from @x",
+        "allow tcp to ::ffff:0:0/96",
+    ] {
+        let rules = read(text).unwrap();
+        assert!(rules.rules()[0].names_no_address());
+        for (from, to) in [
+            ("10.0.0.7", "10.0.0.9"),
+            ("2001:db8::1", "::1"),
+            ("::", "::"),
+        ] {
+            let (action, rule) = rules.decide(&query(Link::Outside, 6, from, to, 80));
+            assert_eq!((action, rule), (Action::Drop, None), "{text}: {from} {to}");
+        }
+    }
+    let rules = read("allow tcp from ::ffff:10.0.0.0/104, 10.9.0.0/16").unwrap();
+    let of = |from| {
+        rules
+            .decide(&query(Link::Outside, 6, from, "10.0.0.9", 80))
+            .0
+    };
+    assert_eq!(
+        (of("10.9.0.1"), of("10.0.0.7")),
+        (Action::Allow, Action::Drop)
+    );
 }
 
 #[test]
