@@ -206,17 +206,27 @@ pub fn load_as(
 /// It could not be read, is longer than a configuration may be, or is not UTF-8; says why.
 pub fn text_of(path: &Path, what: &str) -> Result<String, String> {
     let name = path.display().to_string();
-    let metadata =
-        std::fs::metadata(path).map_err(|error| format!("cannot read {what} {name}: {error}"))?;
-    if metadata.is_file() && metadata.len() > FILE_BYTES_MAX as u64 {
+    let cannot = |error| format!("cannot read {what} {name}: {error}");
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let bytes = bytes_of(file, FILE_BYTES_MAX).map_err(cannot)?;
+    if bytes.len() > FILE_BYTES_MAX {
         return Err(format!(
-            "{name} has {} bytes, of at most {FILE_BYTES_MAX}: is this the right file?",
-            metadata.len()
+            "{name} has more than {FILE_BYTES_MAX} bytes: is this the right file?"
         ));
     }
-    let bytes =
-        std::fs::read(path).map_err(|error| format!("cannot read {what} {name}: {error}"))?;
-    String::from_utf8(bytes).map_err(|error| {
+    utf8(bytes, &name, what)
+}
+
+/// What a file holds, one byte more than `most` at most: it may be a device, which never ends.
+fn bytes_of(file: std::fs::File, most: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text of a file that was read, without a byte-order mark.
+fn utf8(bytes: Vec<u8>, name: &str, what: &str) -> Result<String, String> {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..at]
             .iter()
@@ -224,7 +234,17 @@ pub fn text_of(path: &Path, what: &str) -> Result<String, String> {
             .count()
             + 1;
         format!("{name}:{line}: byte {at} is not UTF-8, as {what} must be: save the file as UTF-8")
+    })?;
+    Ok(match without_mark(&text) {
+        plain if plain.len() < text.len() => plain.to_owned(),
+        _ => text,
     })
+}
+
+/// A text without the byte-order mark (U+FEFF) that some editors write in front of it, which says nothing in UTF-8.
+#[must_use]
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Has a configuration that was read read the files that it names, from the folder of the file at `path`. `None` if anything is
@@ -280,16 +300,13 @@ fn read_file(path: &Path) -> Result<(String, String), String> {
     let name = path.display().to_string();
     let cannot = |error| format!("cannot read {name}: {error}");
     let file = std::fs::File::open(path).map_err(cannot)?;
-    let most = RULE_FILE_BYTES_MAX as u64;
-    let mut text = String::new();
-    file.take(most + 1)
-        .read_to_string(&mut text)
-        .map_err(cannot)?;
-    if text.len() as u64 > most {
+    let bytes = bytes_of(file, RULE_FILE_BYTES_MAX).map_err(cannot)?;
+    if bytes.len() > RULE_FILE_BYTES_MAX {
         return Err(format!(
-            "{name} has more than {most} bytes, the most of such a file"
+            "{name} has more than {RULE_FILE_BYTES_MAX} bytes, the most of such a file"
         ));
     }
+    let text = utf8(bytes, &name, "the file")?;
     Ok((name, text))
 }
 

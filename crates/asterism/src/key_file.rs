@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use asterism_placement::seal::{ClusterKey, KeyRing};
 use serde::Serialize;
 
+use crate::check;
 use crate::command_line::End;
 use crate::output::{Output, Schema};
 
@@ -174,7 +175,7 @@ pub fn read(path: &Path) -> Result<KeyRing, String> {
     let keys = read
         .map_err(|error| format!("cannot read the key file {name}: {error}"))
         .and_then(|_| {
-            KeyRing::parse(&text).map_err(|error| match error.line {
+            KeyRing::parse(check::without_mark(&text)).map_err(|error| match error.line {
                 Some(line) => format!("{name}:{line}: {error}"),
                 None => format!("{name}: {error}"),
             })

@@ -204,6 +204,106 @@ fn answers_in_a_nat_replay_reach_the_inside_again() {
     }
 }
 
+/// IPv6 packets with IPv4-mapped addresses pass by no rule of IPv4, and answer no connection of IPv4: they are dropped when parsed.
+#[test]
+fn mapped_addresses_on_the_wire_are_dropped_in_a_replay() {
+    let (folder, config) =
+        with_config("[cluster]\nmembers = [\"a\"]\n[function.firewall]\nrules = \"fw.rules\"\n");
+    let rules = "allow tcp on inside\nallow tcp on outside from 10.66.0.0/16\ndefault drop\n";
+    fs::write(folder.path().join("fw.rules"), rules).unwrap();
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
+    let inside = captures.join("mapped-inside.pcap");
+    let outside = captures.join("mapped-outside.pcap");
+    let (end, stdout, stderr) = run(&[
+        "--format",
+        "json",
+        "replay",
+        &config,
+        "--in",
+        inside.to_str().unwrap(),
+        "--in-outside",
+        outside.to_str().unwrap(),
+    ]);
+    assert_eq!(end, End::Done, "{stdout}{stderr}");
+    let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let dropped = &document["hosts"][0]["dropped"];
+    assert_eq!(dropped["mapped-address"], 2, "{stdout}");
+    assert_eq!(dropped["denied"], 1, "a SYN of plain IPv6: {stdout}");
+    assert_eq!(
+        document["packets_left"], 2,
+        "the SYN and its answer in IPv4: {stdout}"
+    );
+}
+
+/// Editors on Windows write a byte-order mark in front of a file: it says nothing, wherever text is read.
+#[test]
+fn a_byte_order_mark_in_front_of_a_file_says_nothing() {
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let (folder, config) = with_config(&marked(
+        "[cluster]\r\nmembers = [\"a\"]\r\n[function.firewall]\r\nrules = \"fw.rules\"\r\n",
+    ));
+    let rules = folder.path().join("fw.rules");
+    fs::write(&rules, marked("allow tcp on inside\r\ndefault drop\r\n")).unwrap();
+    let (end, stdout, stderr) = run(&["check", &config]);
+    assert_eq!(end, End::Done, "{stdout}{stderr}");
+    let scenario = folder.path().join("marked.scenario");
+    let steps = "configuration = \"asterism.toml\"\n---\n\
+                 at 0s send a inside tcp 10.0.0.7:4000 > 198.51.100.9:443 S\npass\n";
+    fs::write(&scenario, marked(steps)).unwrap();
+    let (end, stdout, stderr) = run(&["test", scenario.to_str().unwrap()]);
+    assert_eq!(end, End::Done, "{stdout}{stderr}");
+    // Places in a marked file stay right.
+    fs::write(&rules, marked("alow tcp on inside\n")).unwrap();
+    let (end, _, stderr) = run(&["check", &config]);
+    assert_eq!(end, End::Configuration);
+    assert!(
+        stderr.contains("fw.rules:1:1") && stderr.contains("did you mean `allow`?"),
+        "{stderr}"
+    );
+}
+
+/// What a configuration or a rule file stands for is bounded before it is read further, and so is what is said of it.
+#[test]
+fn files_that_multiply_are_refused_within_a_bound() {
+    let doubled: String = (1..40)
+        .map(|number| format!("set a{number} = @a{0}, @a{0}\n", number - 1))
+        .collect();
+    let doubled = format!("set a0 = 10.0.0.0/8\n{doubled}drop tcp from @a39\n");
+    let firewall = "[cluster]\nmembers = [\"a\"]\n[function.firewall]\nrules = \"fw.rules\"\n";
+    for rules in [
+        doubled,
+        "drop tcp from 10.0.0.0/8\n".repeat(100_000),
+        format!("set a = {}\n", ["x"; 500_000].join(", ")),
+    ] {
+        let (folder, config) = with_config(firewall);
+        fs::write(folder.path().join("fw.rules"), rules).unwrap();
+        let (end, _, stderr) = run(&["check", &config]);
+        assert_eq!(end, End::Configuration);
+        assert!(stderr.len() < 100_000, "{} bytes are said", stderr.len());
+    }
+    let hosts = |count: usize| -> String {
+        (0..count)
+            .map(|number| format!("[on.h{number}.host]\n"))
+            .collect()
+    };
+    for text in [
+        "x\n".repeat(400_000),
+        "a=1\n".repeat(200_000),
+        format!("{PASS}{}", hosts(20_000)),
+        format!("[function.pass-through]\n{}", hosts(20_000)),
+        format!("{PASS}{} = 1\n", "k".repeat(900_000)),
+        format!("a = {}{}", "[".repeat(400_000), "]".repeat(400_000)),
+    ] {
+        let (_folder, config) = with_config(&text);
+        let (end, _, stderr) = run(&["check", &config]);
+        assert_eq!(end, End::Configuration, "{}", &text[..40]);
+        assert!(stderr.len() < 2_000_000, "{} bytes are said", stderr.len());
+    }
+    // A device never ends.
+    let (end, _, stderr) = run(&["check", "/dev/zero"]);
+    assert_eq!(end, End::File, "{stderr}");
+}
+
 /// As it is written for real interfaces: nobody answers ARP in a capture, and frames have the addresses that they have.
 #[test]
 fn a_configuration_with_ports_and_sites_replays_as_one_without() {

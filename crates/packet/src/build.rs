@@ -5,6 +5,7 @@
 
 use core::net::Ipv4Addr;
 
+pub use crate::answer::refusal;
 use crate::arp::{self, Arp, ArpOperation};
 use crate::checksum::Sum;
 use crate::endpoint::{Flow4, Protocol};
@@ -294,7 +295,7 @@ fn icmp_error(
 }
 
 /// Whether an address names one host to which an error may be sent.
-fn is_one_host(address: Ipv4Addr) -> bool {
+pub(crate) fn is_one_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
 }
@@ -316,7 +317,11 @@ fn write4(header: &Header4, protocol: Protocol, parts: &[&[u8]], out: &mut [u8])
     Some(writer.at)
 }
 
-fn ipv4_header(header: &Header4, protocol: Protocol, payload_length: usize) -> Option<[u8; IPV4]> {
+pub(crate) fn ipv4_header(
+    header: &Header4,
+    protocol: Protocol,
+    payload_length: usize,
+) -> Option<[u8; IPV4]> {
     let total_length = u16::try_from(IPV4 + payload_length).ok()?;
     let mut fields = [0; IPV4];
     fields[0] = 0x45;
@@ -337,13 +342,13 @@ const fn local_mac(address: Ipv4Addr) -> MacAddress {
 }
 
 /// Appends to a buffer, or says that it is full.
-struct Writer<'a> {
-    out: &'a mut [u8],
-    at: usize,
+pub(crate) struct Writer<'a> {
+    pub(crate) out: &'a mut [u8],
+    pub(crate) at: usize,
 }
 
 impl Writer<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.at.checked_add(bytes.len())?;
         self.out.get_mut(self.at..end)?.copy_from_slice(bytes);
         self.at = end;

@@ -14,6 +14,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod answer;
 mod arp;
 pub mod build;
 pub mod checksum;

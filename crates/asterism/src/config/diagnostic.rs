@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
 use super::functions::Functions;
@@ -98,7 +98,16 @@ pub struct Report {
     pub others: Vec<Report>,
     /// The functions that it may name: who says what is wrong also says what could have been written.
     pub functions: Functions,
+    /// What was found beyond [`HELD_MAX`].
+    pub hidden: usize,
 }
+
+/// Diagnostics of one file that are held at most; a few more than are shown are enough to sort them.
+pub const HELD_MAX: usize = 1_000;
+/// Bytes of quoted lines at most: of longer ones only the place is shown.
+const QUOTED_BYTES_MAX: usize = 4_096;
+/// Bytes between two places that are shown together at most: of those farther apart only the first is shown.
+const APART_BYTES_MAX: usize = 1 << 16;
 
 /// A diagnostic as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -133,12 +142,24 @@ impl Report {
             diagnostics: Vec::new(),
             others: Vec::new(),
             functions: Functions::default(),
+            hidden: 0,
         }
     }
 
-    /// Adds one.
+    /// Adds one. Beyond [`HELD_MAX`] it is counted only, but for a first error.
     pub fn add(&mut self, diagnostic: Diagnostic) {
+        let is_first_error = || diagnostic.severity == Severity::Error && self.errors() == 0;
+        if self.is_full() && !is_first_error() {
+            self.hidden += 1;
+            return;
+        }
         self.diagnostics.push(diagnostic);
+    }
+
+    /// Whether as many are held as are.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.diagnostics.len() >= HELD_MAX
     }
 
     /// Puts them in the order of the file.
@@ -205,30 +226,67 @@ impl Report {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
-        let primary = AnnotationKind::Primary.span(self.clamp(&diagnostic.span));
-        let mut snippet = Snippet::source(self.text.as_str())
+        let help = diagnostic
+            .help
+            .iter()
+            .map(|help| Level::HELP.message(help.as_str()));
+        let own = self.lines_around(&self.clamp(&diagnostic.span));
+        if own.len() > QUOTED_BYTES_MAX {
+            let (line, column) = self.place(diagnostic.span.start);
+            let place = Origin::path(self.file.as_str())
+                .line(line)
+                .char_column(column);
+            return level
+                .primary_title(diagnostic.title.as_str())
+                .element(place)
+                .elements(help);
+        }
+        let with_lines = |(span, label)| (self.lines_around(&self.clamp(span)), span, label);
+        let joined = |other: &Range<usize>| own.start.min(other.start)..own.end.max(other.end);
+        let also = diagnostic
+            .also
+            .as_ref()
+            .map(|(span, label)| with_lines((span, label)));
+        let also = also.filter(|(other, ..)| {
+            other.len() <= QUOTED_BYTES_MAX && joined(other).len() <= APART_BYTES_MAX
+        });
+        let lines = also
+            .as_ref()
+            .map_or(own.clone(), |(other, ..)| joined(other));
+        // Only these lines are handed on: each diagnostic would cost a walk through the whole file otherwise.
+        let within = |span: &Range<usize>| {
+            let span = self.clamp(span);
+            span.start - lines.start..span.end - lines.start
+        };
+        let primary = AnnotationKind::Primary.span(within(&diagnostic.span));
+        let mut snippet = Snippet::source(&self.text[lines.clone()])
+            .line_start(self.place(lines.start).0)
             .path(self.file.as_str())
             .annotation(if diagnostic.label.is_empty() {
                 primary
             } else {
                 primary.label(diagnostic.label.as_str())
             });
-        if let Some((span, label)) = &diagnostic.also {
+        if let Some((_, span, label)) = also {
             snippet = snippet.annotation(
                 AnnotationKind::Context
-                    .span(self.clamp(span))
+                    .span(within(span))
                     .label(label.as_str()),
             );
         }
         level
             .primary_title(diagnostic.title.as_str())
             .element(snippet)
-            .elements(
-                diagnostic
-                    .help
-                    .iter()
-                    .map(|help| Level::HELP.message(help.as_str())),
-            )
+            .elements(help)
+    }
+
+    /// The whole lines of a span; of one behind the last line that line.
+    fn lines_around(&self, span: &Range<usize>) -> Range<usize> {
+        let is_behind = span.start == self.text.len() && self.text.ends_with('\n');
+        let start = span.start - usize::from(is_behind);
+        let first = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let last = self.text[span.end..].find('\n');
+        first..last.map_or(self.text.len(), |at| span.end + at + 1)
     }
 
     /// All of them as data.

@@ -35,14 +35,18 @@ use asterism_state::ObjectSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use diagnostic::{Diagnostic, Report};
+use diagnostic::{Diagnostic, HELD_MAX, Report};
 use functions::{Described, Functions};
 use section::Section;
+
+use crate::check;
 
 /// The longest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// The most errors that are reported of one file; beyond them a file is something else.
 pub const DIAGNOSTICS_MAX: usize = 100;
+/// Hosts that are no members and have tables of their own, as which a file is read at most: they are mistakes, and each reads all of it.
+const OTHER_HOSTS_MAX: usize = 8;
 
 /// What a file is read for: where its hosts are, and what is at their ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +131,7 @@ impl Config {
         member: Option<&str>,
         functions: Functions,
     ) -> (Option<Config>, Report) {
+        let text = check::without_mark(text);
         let mut report = Report::new(file, text);
         report.functions = functions;
         if text.len() > FILE_BYTES_MAX {
@@ -148,7 +153,7 @@ impl Config {
         add_syntax(&mistakes, &mut report);
         report.sort();
         if report.diagnostics.len() > DIAGNOSTICS_MAX {
-            let hidden = report.diagnostics.len() - DIAGNOSTICS_MAX;
+            let hidden = report.diagnostics.len() - DIAGNOSTICS_MAX + report.hidden;
             report.diagnostics.truncate(DIAGNOSTICS_MAX);
             let end = report.text.len();
             report.add(
@@ -167,15 +172,19 @@ fn add_syntax(mistakes: &[toml::de::Error], report: &mut Report) {
     if mistakes.is_empty() {
         return;
     }
+    report.hidden += mistakes.len().saturating_sub(HELD_MAX);
+    let mistakes = &mistakes[..mistakes.len().min(HELD_MAX)];
+    let ends: Vec<usize> = report.text.match_indices('\n').map(|(at, _)| at).collect();
+    let line_of = |byte: usize| ends.partition_point(|end| *end < byte);
     let broken: Vec<(usize, usize)> = mistakes
         .iter()
         .filter_map(toml::de::Error::span)
-        .map(|span| (report.place(span.start).0, report.place(span.end).0))
+        .map(|span| (line_of(span.start), line_of(span.end)))
         .collect();
     let kept: Vec<Diagnostic> = core::mem::take(&mut report.diagnostics)
         .into_iter()
         .filter(|one| {
-            let line = report.place(one.span.start).0;
+            let line = line_of(one.span.start);
             !one.title.contains("missing")
                 && !broken
                     .iter()
@@ -241,7 +250,8 @@ fn read_hosts(
             first = config;
         }
     }
-    for name in own.iter().filter(|name| !members.contains(name)) {
+    let others = own.iter().filter(|name| !members.contains(name));
+    for name in others.take(OTHER_HOSTS_MAX) {
         read_other(document, purpose, (name, None), report);
     }
     first
@@ -261,7 +271,10 @@ fn read_other(
     other
         .diagnostics
         .retain(|one| !report.diagnostics.contains(one));
-    report.diagnostics.extend(other.diagnostics);
+    report.hidden += other.hidden;
+    for one in other.diagnostics {
+        report.add(one);
+    }
     config
 }
 

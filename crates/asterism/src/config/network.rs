@@ -1,6 +1,8 @@
 //! Addresses, prefixes, Ethernet addresses and ports in the configuration.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use asterism_function::{IpPrefix, IpPrefixError};
 
 use super::value::Mistake;
 
@@ -63,6 +65,17 @@ impl core::fmt::Display for Ports {
     }
 }
 
+/// An IPv6 address where IPv4's are translated, balanced or answered for.
+fn only_ipv4(address: Ipv6Addr, example: &str) -> Mistake {
+    let instead = match address.to_ipv4_mapped() {
+        Some(address) => format!("write \"{address}\""),
+        None => format!(
+            "only IPv4 is supported here: write one such as \"{example}\"; rules of a firewall and tenants of a limiter take IPv6, too"
+        ),
+    };
+    Mistake::new("this is an IPv6 address", instead)
+}
+
 /// An IPv4 address.
 ///
 /// # Errors
@@ -70,11 +83,8 @@ impl core::fmt::Display for Ports {
 pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
     text.parse().map_err(|_| {
         let instead = "write four numbers from 0 to 255, such as \"203.0.113.1\"";
-        if text.parse::<core::net::Ipv6Addr>().is_ok() {
-            Mistake::new(
-                "this is an IPv6 address",
-                "only IPv4 is supported here: write one such as \"203.0.113.1\"",
-            )
+        if let Ok(address) = text.parse::<Ipv6Addr>() {
+            only_ipv4(address, "203.0.113.1")
         } else if let Some((address, _)) = text
             .split_once('/')
             .filter(|(a, _)| a.parse::<Ipv4Addr>().is_ok())
@@ -107,6 +117,12 @@ pub fn address(text: &str) -> Result<Ipv4Addr, Mistake> {
 /// # Errors
 /// Anything else; a missing port is told apart.
 pub fn endpoint(text: &str) -> Result<SocketAddrV4, Mistake> {
+    if let Ok(socket) = text.parse::<SocketAddrV6>() {
+        return Err(only_ipv4(*socket.ip(), "203.0.113.1:80"));
+    }
+    if let Ok(address) = text.parse::<Ipv6Addr>() {
+        return Err(only_ipv4(address, "203.0.113.1:80"));
+    }
     text.parse().map_err(|_| match text.split_once(':') {
         None => match address(text) {
             Ok(address) => Mistake::new("the port is missing", format!("write \"{address}:80\"")),
@@ -146,6 +162,13 @@ pub fn socket(text: &str) -> Result<SocketAddr, Mistake> {
             )
         }
     })?;
+    if parsed.ip().to_canonical() != parsed.ip() {
+        let canonical = SocketAddr::new(parsed.ip().to_canonical(), parsed.port());
+        return Err(Mistake::new(
+            "this is an IPv4 address in its IPv6 form",
+            format!("write \"{canonical}\""),
+        ));
+    }
     if parsed.port() == 0 {
         return Err(Mistake::new(
             "port 0 is no port",
@@ -193,6 +216,7 @@ pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
                     "write \"{address}/32\" for this one address, or a network such as \"10.0.0.0/8\""
                 ),
             ),
+            Err(mistake) if mistake.wrong.contains("IPv6") => mistake,
             Err(mistake) => Mistake::new(mistake.wrong, "write a network such as \"10.0.0.0/8\""),
         });
     };
@@ -219,6 +243,60 @@ pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
     Ok(Prefix { address, length })
 }
 
+/// A network of either IP version, or an address of one: `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.7`. It holds no address of the other
+/// version.
+///
+/// # Errors
+/// Anything else; IPv4 addresses in their IPv6 form, bits beyond the length and addresses that look like networks are told apart.
+pub fn ip_prefix(text: &str) -> Result<IpPrefix, Mistake> {
+    let read = text.parse().and_then(|prefix: IpPrefix| {
+        let zeros = prefix.first().to_bits().trailing_zeros();
+        let is_like_a_network = zeros >= if prefix.is_ipv4() { 8 } else { 64 };
+        match is_like_a_network && !text.contains('/') {
+            true => Err(IpPrefixError::Length { most: 0 }),
+            false => Ok(prefix),
+        }
+    });
+    read.map_err(|error| match error {
+        IpPrefixError::Length { .. } if !text.contains('/') => {
+            let most = if text.contains(':') { 128 } else { 32 };
+            Mistake::new(
+                "the prefix length is missing",
+                format!(
+                    "write \"{text}/{most}\" for this one address, or a network such as \"{text}/{}\"",
+                    most / 2
+                ),
+            )
+        }
+        IpPrefixError::Address => {
+            let host = text.split_once('/').map_or(text, |(host, _)| host);
+            let wrong = match address(host) {
+                Err(mistake) if mistake.wrong.contains("name") => mistake.wrong,
+                _ => "this is no address and no network".to_owned(),
+            };
+            Mistake::new(
+                wrong,
+                "write one such as \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"",
+            )
+        }
+        IpPrefixError::Length { most } => Mistake::new(
+            "this is not a prefix length",
+            format!("write a number from 0 to {most} after the slash"),
+        ),
+        IpPrefixError::HostBits { network, host } => Mistake::new(
+            "there are bits set beyond the prefix length",
+            format!(
+                "write \"{network}\" for the network, or \"{}\" for the address",
+                host.address()
+            ),
+        ),
+        IpPrefixError::Mapped { ipv4 } => Mistake::new(
+            "no packet has an IPv4 address in this form",
+            format!("write \"{ipv4}\""),
+        ),
+    })
+}
+
 /// An interface's address with the length of its link's prefix: `192.0.2.1/30`.
 ///
 /// # Errors
@@ -230,6 +308,7 @@ pub fn interface(text: &str) -> Result<Prefix, Mistake> {
                 "the length of the link's prefix is missing",
                 format!("write \"{address}/24\", or whatever length the link has"),
             ),
+            Err(mistake) if mistake.wrong.contains("IPv6") => mistake,
             Err(mistake) => Mistake::new(
                 mistake.wrong,
                 "write an address with the length of its link's prefix, such as \"192.0.2.1/30\"",
@@ -393,6 +472,20 @@ mod tests {
                 .contains("`http`")
         );
         assert!(endpoint("10.0.0.1:80").is_ok());
+        for mistake in [
+            address("2001:db8::1").unwrap_err(),
+            endpoint("[2001:db8::1]:80").unwrap_err(),
+            endpoint("2001:db8::1").unwrap_err(),
+            prefix("2001:db8::/32").unwrap_err(),
+            prefix("2001:db8::1").unwrap_err(),
+            interface("2001:db8::1/64").unwrap_err(),
+            interface("2001:db8::1").unwrap_err(),
+        ] {
+            assert!(mistake.wrong.contains("IPv6"), "{mistake:?}");
+            assert!(mistake.instead.contains("only IPv4"), "{mistake:?}");
+        }
+        let mapped = address("::ffff:192.0.2.1").unwrap_err();
+        assert!(mapped.instead.contains("write \"192.0.2.1\""));
     }
 
     #[test]
@@ -405,6 +498,7 @@ mod tests {
             ("host-a:7400", "name"),
             ("192.0.2.1:70000", "not an address"),
             ("[::1]", "not an address"),
+            ("[::ffff:192.0.2.1]:7400", "IPv6 form"),
         ] {
             let mistake = socket(bad).unwrap_err();
             assert!(mistake.wrong.contains(why), "{bad}: {mistake:?}");
@@ -412,6 +506,35 @@ mod tests {
         assert!(device("eth1").is_ok() && device("br-lan.100").is_ok());
         for bad in ["", "..", "a/b", "a b", "eth0:1", "a-name-of-16-byte"] {
             assert!(device(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn prefixes_of_either_version() {
+        for text in ["10.0.0.0/8", "2001:db8::/32", "::/0", "192.0.2.7", "::1"] {
+            assert!(ip_prefix(text).unwrap().to_string().starts_with(text));
+        }
+        for (text, said) in [
+            ("::ffff:10.0.0.0/104", "write \"10.0.0.0/8\""),
+            (
+                "10.0.0.1/8",
+                "\"10.0.0.0/8\" for the network, or \"10.0.0.1\"",
+            ),
+            ("2001:db8::/129", "0 to 128"),
+            ("10.0.0.0/33", "0 to 32"),
+            ("resolver.example", "this is a name"),
+            (
+                "10.1.0.0",
+                "write \"10.1.0.0/32\" for this one address, or a network such as \"10.1.0.0/16\"",
+            ),
+            ("2001:db8::", "such as \"2001:db8::/64\""),
+            ("10.0.0", "no address"),
+        ] {
+            let Mistake { wrong, instead } = ip_prefix(text).unwrap_err();
+            assert!(
+                format!("{wrong}; {instead}").contains(said),
+                "{text}: {wrong}; {instead}"
+            );
         }
     }
 

@@ -45,6 +45,9 @@ pub(super) fn check(document: &DeTable<'_>, members: &[String], report: &mut Rep
         return;
     };
     for (name, value) in hosts {
+        if report.is_full() {
+            return;
+        }
         let names = || members.iter().map(String::as_str);
         if !members.is_empty() && !names().any(|member| member == name.get_ref().as_ref()) {
             let mut unknown = Diagnostic::error(

@@ -1,8 +1,14 @@
 //! "Did you mean": the nearest of some known words.
 
+/// Letters of a word that is compared at most: no known one is nearly so long.
+const LETTERS_MAX: usize = 128;
+
 /// The known word nearest to what was written, if it is near enough to be meant.
 #[must_use]
 pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if written.len() > LETTERS_MAX {
+        return None;
+    }
     let plain = |word: &str| word.to_lowercase().replace(['_', ' '], "-");
     let written = plain(written);
     known

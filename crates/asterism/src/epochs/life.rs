@@ -9,6 +9,7 @@ use std::time::Duration;
 use asterism_placement::Incarnation;
 
 use super::EpochFile;
+use crate::check;
 
 /// Milliseconds that the kernel's clock for files' times may stand still at most: its step is 10 ms or less.
 const CLOCK_STEPS_MAX: usize = 20;
@@ -54,7 +55,7 @@ impl Life {
     pub fn last_used(epochs: &Path, name: &str) -> Result<u64, String> {
         let path = place(epochs, name);
         match std::fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(|_| {
+            Ok(text) => check::without_mark(&text).trim().parse().map_err(|_| {
                 format!(
                     "{} does not hold the number of a life: write the last life of {name} into it, or 0 if it never ran",
                     path.display()

@@ -21,6 +21,7 @@ use asterism_placement::{Epoch, Incarnation};
 use asterism_state::{Dealing, Dealt, LOTS};
 use serde::{Deserialize, Serialize};
 
+use crate::check;
 use crate::config::Cluster;
 
 pub use life::Life;
@@ -117,6 +118,7 @@ impl EpochFile {
                 "{name} is too long for an epoch, which has {EPOCH_BYTES_MAX} bytes at most"
             )));
         }
+        let text = check::without_mark(text);
         let file: EpochFile = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| {
                 text.get(..span.start)

@@ -8,6 +8,7 @@ use asterism_engine::link::LinkConditions;
 use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Program, Wire, WireConfig};
 use serde::{Deserialize, Deserializer};
 
+use crate::check;
 use crate::command_line::End;
 use crate::config::{FILE_BYTES_MAX, value};
 
@@ -150,6 +151,7 @@ impl Plan {
                 "longer than {FILE_BYTES_MAX} bytes: is this a laboratory?"
             ));
         }
+        let text = check::without_mark(text);
         let plan: Plan = toml::from_str(text).map_err(|error| error.to_string())?;
         let mistakes = plan.mistakes();
         if mistakes.is_empty() {

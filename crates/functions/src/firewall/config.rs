@@ -28,6 +28,8 @@ pub struct FirewallConfig {
     /// Microseconds that a packet waits for what another instance may have seen, before it is dropped for fitting no flow.
     /// 0 where there are no other instances.
     pub settle_us: u32,
+    /// Flows that a rule rejects and that are answered in a second at most, on each link and by each instance; 0 answers none.
+    pub answers_per_second: u16,
     /// Flows at most, over the whole cluster.
     pub flows_max: u32,
     /// Fragmented datagrams at most.
@@ -60,6 +62,7 @@ impl Default for FirewallConfig {
             half_open_per_destination: limits.per_destination,
             half_open_total: limits.per_link,
             settle_us,
+            answers_per_second: 1_000,
             flows_max: 65_536,
             fragments_max: 65_536,
             blocked_max: 8_192,

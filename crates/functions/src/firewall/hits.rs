@@ -69,6 +69,7 @@ impl Firewall {
         }
         let action = match rules.default_action() {
             Action::Allow => "allow",
+            Action::Reject => "reject",
             Action::Drop | Action::Block(_) => "drop",
         };
         let default = RuleHits {

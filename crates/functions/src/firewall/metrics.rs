@@ -9,17 +9,19 @@ use super::{Action, FirewallState};
 const ALLOWED: u32 = u32::MAX;
 const DROPPED: u32 = u32::MAX - 1;
 const BLOCKED: u32 = u32::MAX - 2;
+/// The number of flows that were rejected with an answer.
+pub(super) const ANSWERED: u32 = u32::MAX - 3;
 
 /// The number under which `hits` counts what was decided on a new flow.
 pub(super) fn number_of(action: Action) -> u32 {
     match action {
         Action::Allow => ALLOWED,
-        Action::Drop => DROPPED,
+        Action::Drop | Action::Reject => DROPPED,
         Action::Block(_) => BLOCKED,
     }
 }
 
-pub(super) const METRICS: [OwnMetric; 9] = [
+pub(super) const METRICS: [OwnMetric; 10] = [
     OwnMetric::gauge(
         "flows",
         "Flows that are known, of all hosts, as this one knows; those that ended count until they idle out.",
@@ -42,11 +44,15 @@ pub(super) const METRICS: [OwnMetric; 9] = [
     ),
     OwnMetric::counter(
         "dropped_flows_total",
-        "First packets of new flows of all hosts that a rule or the default dropped.",
+        "First packets of new flows of all hosts that a rule or the default dropped or rejected.",
     ),
     OwnMetric::counter(
         "blocked_flows_total",
         "First packets of new flows of all hosts for which a rule blocked their source.",
+    ),
+    OwnMetric::counter(
+        "answered_flows_total",
+        "First packets of new flows of all hosts that a rule or the default rejected with an answer.",
     ),
     OwnMetric::counter(
         "blocks_without_room_total",
@@ -67,7 +73,7 @@ impl FirewallState {
             self.blocked.len() as u64,
             self.events.len() as u64,
         ]);
-        values.extend([ALLOWED, DROPPED, BLOCKED].map(|number| self.hits.total(&number)));
+        values.extend([ALLOWED, DROPPED, BLOCKED, ANSWERED].map(|number| self.hits.total(&number)));
         values.extend([
             self.blocks_without_room.total(),
             self.events_without_room.total(),

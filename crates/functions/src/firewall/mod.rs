@@ -4,7 +4,7 @@
 //!
 //! Packets leave by the other port as they came in. What belongs to a flow is the [`Tracker`]'s to know (`asterism_tracking`, read it
 //! first), and so are the limits against floods. This file holds the state and the order in which a packet is asked; `open.rs` has new
-//! flows, `note.rs` what is written of them; `rules.rs` and `text.rs` are the rules, `hits.rs` tells how often each decided, `metrics.rs`
+//! flows, `reject.rs` answers to those that are rejected, `note.rs` what is written of them; `rules.rs` and `text.rs` are the rules, `hits.rs` tells how often each decided, `metrics.rs`
 //! what programs see.
 
 mod config;
@@ -12,6 +12,7 @@ mod hits;
 mod metrics;
 mod note;
 mod open;
+mod reject;
 mod rules;
 mod text;
 
@@ -34,6 +35,7 @@ pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{
     BY_HAND, Block, DENIED, EVENTS, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject,
 };
+pub use reject::Answers;
 pub use rules::{Action, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
 
@@ -58,6 +60,8 @@ pub struct FirewallState {
     pub hits: Counters<u32>,
     /// What rules with `log` decided on, and who met a limit: one entry for each rule and source within a minute.
     pub events: Map<Subject, Event>,
+    /// Flows answered for a rule that rejects, by link, in the current second. Best `local`: nobody else needs it.
+    pub answers: Map<u8, Answers>,
     /// Packets whose source was not blocked for want of room.
     pub blocks_without_room: Counter,
     /// Packets that were not noted for want of room.
@@ -157,6 +161,7 @@ impl NetworkFunction for Firewall {
             blocked: builder.table("blocked", config.blocked_max, &HELD_S),
             hits: builder.counters("hits", 2 * rules_max),
             events: builder.table("events", config.events_max, &config::EVENT_IDLE),
+            answers: builder.table("answers", reject::LINKS, &reject::IDLE),
             blocks_without_room: builder.counter("blocks_without_room"),
             events_without_room: builder.counter("events_without_room"),
         }

@@ -144,7 +144,7 @@ impl Event {
         }
         let (event, outcome) = match action {
             Some(Action::Allow) => (&ALLOWED, Outcome::Passed),
-            Some(Action::Drop | Action::Block(_)) => (&DENIED, Outcome::Dropped),
+            Some(Action::Drop | Action::Reject | Action::Block(_)) => (&DENIED, Outcome::Dropped),
             None => (&DENIED, Outcome::Unknown),
         };
         Notice {

@@ -6,7 +6,7 @@ use asterism_function::{Act, Ask, Host, Late, Reason, Room, Tally, Verdict};
 use asterism_tracking::{Flow, NoRoom, Opening};
 
 use super::note::{BY_HAND, Block, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject};
-use super::rules::{Action, Query, Rule};
+use super::rules::{Action, Query, Rule, destination_of};
 use super::{Firewall, FirewallState, metrics};
 
 /// What is written whatever a rule decides.
@@ -31,7 +31,7 @@ impl Firewall {
         opening: &Opening,
     ) -> Result<Verdict, Late> {
         let (source, source_port) = opening.source();
-        let (destination, destination_port) = opening.destination();
+        let (destination, destination_port) = destination_of(&opening.flow, opening.direction);
         let (action, rule) = self.config.rules.decide(&Query {
             link: opening.link,
             protocol: opening.flow.protocol().0,
@@ -45,7 +45,7 @@ impl Firewall {
                 Ok(admission) => Ok(admission),
                 Err(none) => return Self::without_room(ask, opening, none),
             },
-            Action::Drop | Action::Block(_) => {
+            Action::Drop | Action::Reject | Action::Block(_) => {
                 Err(self.tracker.refuse(&ask, opening, Reason::Denied)?)
             }
         };
@@ -55,14 +55,22 @@ impl Firewall {
                 let block = Block::new(ask.now(), seconds, number_of(rule));
                 Some((ask.blocked.room_for(source)?, block))
             }
-            Action::Allow | Action::Drop => None,
+            Action::Allow | Action::Drop | Action::Reject => None,
         };
+        let answer = match action {
+            Action::Reject => self.answer(&ask, opening.link)?,
+            _ => None,
+        };
+        let port = ask.port();
         let mut act = ask.act()?;
         notes.write(&mut act);
         if let Some((room, block)) = block
             && !act.blocked.put(room, block)
         {
             act.blocks_without_room.add(1);
+        }
+        if let Some(answer) = answer {
+            answer.send(&mut act, port);
         }
         Ok(match admission {
             Ok(admission) => admission.pass(&mut act),

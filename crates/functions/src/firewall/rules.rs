@@ -6,8 +6,8 @@
 //! halving and intersects the five sets, a word at a time: the first bit is the first rule that matches (Lakshman and
 //! Stiliadis, SIGCOMM 1998). Equal sets are kept once.
 
-use asterism_function::Host;
-use asterism_tracking::Link;
+use asterism_function::{Host, IpPrefix, Protocol};
+use asterism_tracking::{Direction, Flow, Link};
 use std::collections::BTreeMap;
 
 /// Rules at most.
@@ -22,6 +22,8 @@ pub enum Action {
     Allow,
     /// It is dropped.
     Drop,
+    /// It is dropped, and its sender gets an answer: a reset for TCP, an ICMP error for all else.
+    Reject,
     /// It is dropped, and so is everything from its source for so many seconds.
     Block(u32),
 }
@@ -43,6 +45,8 @@ pub struct Rule {
     pub destinations: Vec<(Host, Host)>,
     /// Destination ports, first and last.
     pub destination_ports: Vec<(u16, u16)>,
+    /// Types of ICMP queries, of a rule about ICMP or ICMPv6 alone.
+    pub icmp_types: Vec<u8>,
     /// Whether what it decides is noted, once a source and minute.
     pub logs: bool,
     /// What hits are counted under: rules that say the same have the same number, also after a reload.
@@ -66,8 +70,17 @@ pub struct Query {
     pub destination: Host,
     /// Its source port; 0 without ports.
     pub source_port: u16,
-    /// Its destination port; 0 without ports.
+    /// Its destination port; of an ICMP query its type, 0 of other protocols.
     pub destination_port: u16,
+}
+
+/// Address and port of the end that packets of a direction go to, as rules look at it: of an ICMP query its type stands in the
+/// place of the port.
+pub(super) fn destination_of(flow: &Flow, direction: Direction) -> (Host, u16) {
+    match flow.protocol() {
+        Protocol::ICMP | Protocol::ICMPV6 => flow.end(direction.reversed()),
+        _ => flow.endpoint(direction.reversed()),
+    }
 }
 
 /// Why rules cannot be compiled.
@@ -185,6 +198,17 @@ const fn kind(protocol: u8, link: Link) -> u16 {
     (protocol as u16) << 1 | matches!(link, Link::Outside) as u16
 }
 
+/// A range that holds nothing: of IPv4-mapped networks, as no packet has their addresses. Other empty lists are everything.
+pub(super) const NO_ADDRESS: (Host, Host) = (IpPrefix::IPV6_LAST.first(), IpPrefix::IPV6.first());
+
+impl Rule {
+    /// Whether one of its networks holds no address that a packet has: it is written in IPv4-mapped form.
+    #[must_use]
+    pub fn names_no_address(&self) -> bool {
+        self.sources.contains(&NO_ADDRESS) || self.destinations.contains(&NO_ADDRESS)
+    }
+}
+
 impl Rules {
     /// Compiles rules, of which the first that matches decides; `default` is what none does.
     ///
@@ -204,6 +228,7 @@ impl Rules {
                     + rule.destinations.len()
                     + rule.source_ports.len()
                     + rule.destination_ports.len()
+                    + rule.icmp_types.len()
             })
             .sum();
         if count > RANGES_MAX {
@@ -222,8 +247,17 @@ impl Rules {
                 .collect();
             Dimension::new(&ranges, 0, words, |last: u128| last.checked_add(1))
         };
-        let ports = |of: fn(&Rule) -> &Vec<(u16, u16)>| {
-            let ranges: Vec<Vec<(u16, u16)>> = rules.iter().map(|rule| of(rule).clone()).collect();
+        // Rules about types are about ICMP, and those about ports are not: both are one dimension.
+        let types = |rule: &Rule| -> Vec<(u16, u16)> {
+            let types = rule.icmp_types.iter().map(|&number| u16::from(number));
+            types.map(|number| (number, number)).collect()
+        };
+        let destination_ports = |rule: &Rule| match rule.icmp_types.is_empty() {
+            true => rule.destination_ports.clone(),
+            false => types(rule),
+        };
+        let ports = |of: &dyn Fn(&Rule) -> Vec<(u16, u16)>| {
+            let ranges: Vec<Vec<(u16, u16)>> = rules.iter().map(of).collect();
             Dimension::new(&ranges, 0, words, |last: u16| last.checked_add(1))
         };
         let mut actions: Vec<_> = rules
@@ -254,8 +288,8 @@ impl Rules {
                 addresses(|rule| &rule.destinations),
             ],
             ports: [
-                ports(|rule| &rule.source_ports),
-                ports(|rule| &rule.destination_ports),
+                ports(&|rule| rule.source_ports.clone()),
+                ports(&destination_ports),
             ],
             kinds: Dimension::new(&kinds, 0, words, |last: u16| last.checked_add(1)),
             words,
@@ -401,6 +435,7 @@ mod tests {
                         destinations,
                         source_ports,
                         destination_ports,
+                        icmp_types: vec![],
                         logs: false,
                         number: place,
                         line: place,
@@ -441,6 +476,7 @@ mod tests {
             source_ports: vec![(1, 1)],
             destinations: vec![],
             destination_ports: vec![],
+            icmp_types: vec![],
             logs: false,
             number: 0,
             line: 1,

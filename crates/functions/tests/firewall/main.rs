@@ -9,4 +9,5 @@ mod floods;
 mod hostile;
 mod metrics;
 mod packets;
+mod reject;
 mod waiting;

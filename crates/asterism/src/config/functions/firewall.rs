@@ -8,7 +8,7 @@ use asterism_function::Tick;
 use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
 
 use super::{
-    DROP, Described, FunctionSettings, ObjectKind, REPLICATED, ReadFile, Settings, Together,
+    DROP, Described, FunctionSettings, LOCAL, ObjectKind, REPLICATED, ReadFile, Settings, Together,
     absent, capacity, check_whole_seconds, delay, described, flow_capacity, object, placement,
     seconds,
 };
@@ -35,6 +35,8 @@ pub struct FirewallSettings {
     pub half_open_per_destination: u32,
     /// Half-open connections begun on a link.
     pub half_open_total: u32,
+    /// Answers of rules that reject, in a second.
+    pub answers_per_second: u16,
     /// How long a packet waits for what another host may have seen.
     pub settle: Duration,
     /// When flows end.
@@ -147,6 +149,12 @@ object!(
 );
 
 object!(
+    ANSWERS,
+    "function.firewall.state.answers",
+    "Flows answered in the current second for a rule that rejects, for each link.",
+    [placement(LOCAL), delay(), absent(DROP)]
+);
+object!(
     BLOCKS_WITHOUT_ROOM,
     "function.firewall.state.blocks_without_room",
     "Packets whose source a rule would have blocked, had `blocked` had room.",
@@ -171,6 +179,7 @@ pub(super) const FIREWALL: Described = Described {
         described("blocked", ObjectKind::Table, &BLOCKED),
         described("hits", ObjectKind::Counter, &HITS),
         described("events", ObjectKind::Table, &EVENTS),
+        described("answers", ObjectKind::Table, &ANSWERS),
         described(
             "blocks_without_room",
             ObjectKind::Counter,
@@ -231,6 +240,15 @@ static SETTINGS: Section = Section {
             },
             default: Default::Is("4_096"),
             meaning: "The same to one destination, over all sources: so that a flood of one server leaves room for connections to others. As much as `half_open_total`: destinations have no limit of their own.",
+        },
+        Field {
+            name: "reject_answers",
+            kind: Kind::Rate {
+                least: 0,
+                most: 65_535,
+            },
+            default: Default::Is("\"1000/s\""),
+            meaning: "The most answers to flows that a rule rejects, on each link and of each instance on its own; others are dropped without one.",
         },
         Field {
             name: "settle",
@@ -304,6 +322,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         half_open_per_source: u32::try_from(own).ok()?,
         half_open_per_destination: u32::try_from(to).ok()?,
         half_open_total: u32::try_from(all).ok()?,
+        answers_per_second: u16::try_from(values.rate("reject_answers")?).ok()?,
         settle: values.duration("settle")?,
         idle: FirewallIdleTimes {
             tcp_half_open: idle.duration("tcp_half_open")?,
@@ -361,7 +380,26 @@ impl FunctionSettings for FirewallSettings {
         let place = self.rules_place.clone();
         match read(&self.rules_file) {
             Ok((name, text)) => {
-                if let Err(mistakes) = self.read_rules(&name, &text) {
+                let read = self.read_rules(&name, &text);
+                if let (Ok(()), Some(rules)) = (&read, &self.rules) {
+                    let mut warnings = Report::new(&name, &text);
+                    for rule in rules.rules().iter().filter(|rule| rule.names_no_address()) {
+                        warnings.add(
+                            Diagnostic::warning(
+                                format!(
+                                    "the rule of line {} names an IPv4-mapped network, which holds no address",
+                                    rule.line
+                                ),
+                                line_of(&text, rule.line),
+                            )
+                            .help("write the network in IPv4's own form, such as 10.0.0.0/8"),
+                        );
+                    }
+                    if warnings.warnings() > 0 {
+                        report.others.push(warnings);
+                    }
+                }
+                if let Err(mistakes) = read {
                     report.others.push(mistakes);
                     report.add(
                         Diagnostic::error("the rule file has mistakes", place)
@@ -389,6 +427,15 @@ impl FunctionSettings for FirewallSettings {
     }
 }
 
+/// Where a line of a text is, counted from 1.
+fn line_of(text: &str, line: u32) -> core::ops::Range<usize> {
+    let ends = text.match_indices('\n').map(|(at, _)| at);
+    let mut starts = core::iter::once(0).chain(ends.map(|at| at + 1));
+    let start = starts.nth(line.saturating_sub(1) as usize).unwrap_or(0);
+    let end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+    start..end
+}
+
 /// The settings in the function's own words, with its own capacities.
 fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
     let seconds = |time: Duration| Tick::try_from(time.as_secs()).unwrap_or(Tick::MAX);
@@ -404,6 +451,7 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
         half_open_per_source: settings.half_open_per_source,
         half_open_per_destination: settings.half_open_per_destination,
         half_open_total: settings.half_open_total,
+        answers_per_second: settings.answers_per_second,
         settle_us: settings.settle.as_micros() as u32,
         idle: IdleTimes {
             tcp_half_open: seconds(settings.idle.tcp_half_open),

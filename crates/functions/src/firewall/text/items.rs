@@ -1,67 +1,94 @@
 //! What a rule file's words say: networks, ports and times, or what to write instead. Imports `flow`.
 
-use asterism_function::Host;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use asterism_function::{Host, IpPrefix, IpPrefixError};
+use core::net::Ipv4Addr;
 
-use super::BLOCK_SECONDS_MAX;
+use super::{BLOCK_SECONDS_MAX, hints};
+use crate::firewall::rules::NO_ADDRESS;
 
-/// The first and the last address of a network.
-pub(super) fn network(text: &str) -> Result<(Host, Host), (String, String)> {
-    let (address_text, length_text) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (text, None),
+/// The addresses of a network, none of an IPv4-mapped one, of its own IP version alone, as ranges.
+pub(super) fn network(text: &str) -> Result<Vec<(Host, Host)>, (String, String)> {
+    let error = match text.parse::<IpPrefix>() {
+        Ok(network) => return Ok(network.ranges().collect()),
+        Err(IpPrefixError::Mapped { .. }) => return Ok(vec![NO_ADDRESS]),
+        Err(error) => error,
     };
-    let Ok(address) = address_text.parse::<IpAddr>() else {
-        let wrong = format!("`{text}` is no network");
-        let instead = if text.chars().any(|letter| letter.is_ascii_digit()) {
-            "write an address or a prefix, such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
-                .to_owned()
-        } else {
-            format!("write `any`, a prefix such as 10.0.0.0/8, or `@{text}` for a set")
-        };
-        return Err((wrong, instead));
-    };
-    let longest: u32 = if address.is_ipv4() { 32 } else { 128 };
-    let length = match length_text {
-        None => longest,
-        Some(length) => match length.parse::<u32>() {
-            Ok(length) if length <= longest => length,
-            _ => {
-                return Err((
-                    format!("`/{length}` is no length of such a prefix"),
-                    format!(
-                        "write 0 to {longest}, such as {address_text}/{}",
-                        longest / 4 * 3
-                    ),
-                ));
-            }
-        },
-    };
-    let (first, last): (IpAddr, IpAddr) = match address {
-        IpAddr::V4(address) => {
-            let host = u32::MAX.checked_shr(length).unwrap_or(0);
-            let bits = address.to_bits();
-            let first = Ipv4Addr::from_bits(bits & !host);
-            (first.into(), Ipv4Addr::from_bits(bits | host).into())
-        }
-        IpAddr::V6(address) => {
-            let host = u128::MAX.checked_shr(length).unwrap_or(0);
-            let bits = address.to_bits();
-            let first = Ipv6Addr::from_bits(bits & !host);
-            (first.into(), Ipv6Addr::from_bits(bits | host).into())
-        }
-    };
-    if first != address {
-        return Err((
-            format!("`{text}` has bits behind its length"),
-            format!("write {first}/{length} for the network, or {address} for the one host"),
-        ));
+    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+    if let Some(mistake) = hints::network(text) {
+        return Err(mistake);
     }
-    Ok((first.into(), last.into()))
+    Err(match error {
+        IpPrefixError::Address => {
+            let instead = if text.chars().any(|letter| letter.is_ascii_digit()) {
+                "write an address or a prefix, such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
+                    .to_owned()
+            } else {
+                format!("write `any`, a prefix such as 10.0.0.0/8, or `@{text}` for a set")
+            };
+            (format!("`{text}` is no network"), instead)
+        }
+        IpPrefixError::Length { most } => (
+            format!("`/{length}` is no length of such a prefix"),
+            match of_mask(length) {
+                Some(length) => format!("write {address}/{length}"),
+                None => format!("write 0 to {most}, such as {address}/{}", most / 4 * 3),
+            },
+        ),
+        IpPrefixError::HostBits { network, host } => (
+            format!("`{text}` has bits behind its length"),
+            format!(
+                "write {network} for the network, or {} for the one host",
+                host.address()
+            ),
+        ),
+        IpPrefixError::Mapped { ipv4 } => (
+            format!("`{text}` holds no address that a packet has"),
+            format!("write {ipv4}"),
+        ),
+    })
+}
+
+/// The prefix length of an IPv4 mask such as 255.255.0.0.
+fn of_mask(text: &str) -> Option<u32> {
+    let mask = text.parse::<Ipv4Addr>().ok()?.to_bits();
+    (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| mask.leading_ones())
+}
+
+/// The number of a type of queries, which open flows; of ICMPv6 or ICMP.
+pub(super) fn icmp_type(text: &str, is_icmpv6: bool) -> Result<u8, (String, String)> {
+    let queries: &[(u8, &str)] = match is_icmpv6 {
+        true => &[(128, "echo-request")],
+        false => &[
+            (8, "echo-request"),
+            (13, "timestamp-request"),
+            (15, "information-request"),
+            (17, "address-mask-request"),
+        ],
+    };
+    let known = queries
+        .iter()
+        .find(|(number, name)| *name == text || text.parse() == Ok(*number));
+    if let Some((number, _)) = known {
+        return Ok(*number);
+    }
+    let which = match is_icmpv6 {
+        true => "write 128 or `echo-request`",
+        false => "write 8 or `echo-request`, 13, 15 or 17",
+    };
+    if text.parse::<u8>().is_err() && !text.ends_with("-reply") && !hints::is_icmp_error(text) {
+        return Err((format!("`{text}` is no type of a query"), which.to_owned()));
+    }
+    Err((
+        format!("no flow opens with ICMP of type `{text}`, so no rule is asked about it"),
+        format!("leave it out: errors and replies pass where the flow is known; {which}"),
+    ))
 }
 
 /// The first and the last port of a range.
 pub(super) fn port_range(text: &str) -> Result<(u16, u16), (String, String)> {
+    if let Some(mistake) = hints::port(text) {
+        return Err(mistake);
+    }
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let port = |text: &str| {
         text.parse::<u16>().map_err(|_| {
@@ -110,8 +137,11 @@ pub(super) fn seconds(text: &str) -> Result<u32, String> {
 /// The known word nearest to what was written, if it is near enough to be meant.
 pub(super) fn nearest<'k>(written: &str, known: &[&'k str]) -> Option<&'k str> {
     let written: Vec<char> = written.to_lowercase().chars().take(64).collect();
+    let could_be =
+        |word: &&&str| word.len().abs_diff(written.len()) <= word.len().max(written.len()) / 3;
     known
         .iter()
+        .filter(could_be)
         .map(|word| (distance(&written, word), *word))
         .filter(|(distance, word)| *distance <= word.len().max(written.len()) / 3)
         .min_by_key(|(distance, _)| *distance)

@@ -10,19 +10,21 @@
 //! default drop
 //! ```
 //!
-//! Reading never stops at the first mistake: all are told, each with its place and what to write instead.
+//! Reading never stops at the first mistake: all are told, each with its place and what to write instead. It stops where a bound is
+//! passed: sets may name sets, so a line may stand for twice as much as the one above it. `rule.rs` reads what a rule says, `items.rs`
+//! networks, ports and times, `hints.rs` has what to write instead of other programs' words.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use asterism_function::objects::hash;
-use asterism_function::{Host, Protocol};
+use asterism_function::Host;
 
-use super::note::RULES_FROM;
-use super::rules::{Action, Rule, Rules};
-use asterism_tracking::{Link, has_ports};
+use super::rules::{Action, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 
+mod hints;
 mod items;
+mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +34,10 @@ use items::{nearest, network, port_range, seconds};
 pub const RULE_FILE_BYTES_MAX: usize = 4 << 20;
 /// Mistakes told of one file at most.
 pub const MISTAKES_MAX: usize = 100;
+/// Names of sets that are compared with an unknown one at most, to say which was meant.
+const NAMES_COMPARED_MAX: usize = 256;
+/// What a file may begin with that editors on Windows write; also elsewhere it says nothing.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The longest block, in seconds: a week.
 const BLOCK_SECONDS_MAX: u64 = asterism_blocking::blocked::SECONDS_MAX as u64;
 
@@ -80,7 +86,7 @@ pub fn read(text: &str) -> Result<Rules, Vec<RuleMistake>> {
         if !words.is_empty() {
             reading.line(number as u32 + 1, &words);
         }
-        if reading.mistakes.len() >= MISTAKES_MAX {
+        if reading.mistakes.len() >= MISTAKES_MAX || reading.is_full {
             break;
         }
     }
@@ -93,7 +99,7 @@ pub fn read(text: &str) -> Result<Rules, Vec<RuleMistake>> {
                 last,
                 text.len()..text.len(),
                 too_many.to_string(),
-                "join rules by lists and sets, and networks by shorter prefixes".to_owned(),
+                TOO_MANY.to_owned(),
             ),
         }
     }
@@ -120,7 +126,7 @@ fn words(line: &str, at: usize) -> Vec<Word<'_>> {
     let mut start = None;
     for (place, letter) in line.char_indices().chain([(line.len(), ' ')]) {
         let stands_alone = matches!(letter, ',' | '=');
-        if stands_alone || letter.is_whitespace() {
+        if stands_alone || letter.is_whitespace() || letter == BYTE_ORDER_MARK {
             if let Some(start) = start.take() {
                 words.push(Word {
                     text: &line[start..place],
@@ -143,8 +149,8 @@ fn words(line: &str, at: usize) -> Vec<Word<'_>> {
 /// What a name stands for.
 #[derive(Clone, Debug)]
 enum Set {
-    Networks(Vec<(Host, Host)>),
-    Ports(Vec<(u16, u16)>),
+    Networks(Rc<Vec<(Host, Host)>>),
+    Ports(Rc<Vec<(u16, u16)>>),
     /// It was written wrongly, which has been told.
     Mistaken,
 }
@@ -155,14 +161,27 @@ struct Reading {
     rules: Vec<Rule>,
     default: Option<(Action, u32)>,
     mistakes: Vec<RuleMistake>,
+    /// Ranges of all rules, and of all sets, above the line that is read.
+    ranges: [usize; 2],
+    /// The same with what was read of the line.
+    ranges_with_line: usize,
+    /// More was written than is held: nothing further is read.
+    is_full: bool,
 }
 
+/// Places in [`Reading::ranges`].
+const OF_RULES: usize = 0;
+const OF_SETS: usize = 1;
+
 /// What a line can begin with.
-const BEGINNINGS: &[&str] = &["allow", "drop", "block", "set", "default"];
+const BEGINNINGS: &[&str] = &["allow", "drop", "reject", "block", "set", "default"];
 /// What can follow in a rule.
 const PARTS: &[&str] = &[
-    "tcp", "udp", "icmp", "icmpv6", "any", "protocol", "on", "from", "to", "port", "log",
+    "tcp", "udp", "icmp", "icmpv6", "any", "protocol", "type", "on", "from", "to", "port", "log",
 ];
+/// What to do about too many rules or ranges.
+const TOO_MANY: &str = "join rules by lists and sets, networks by shorter prefixes, and name a set in few others: its items count for each";
+
 /// An item of a list that was written wrongly, which has been told.
 struct Told;
 
@@ -178,6 +197,23 @@ impl Reading {
         }
     }
 
+    /// Counts ranges that an item stands for, before they are made.
+    fn count(&mut self, line: u32, item: Word<'_>, ranges: usize, of: usize) -> Result<(), Told> {
+        self.ranges_with_line += ranges;
+        if self.ranges_with_line <= RANGES_MAX {
+            return Ok(());
+        }
+        self.is_full = true;
+        let wrong = match of {
+            OF_RULES => TooMany::Ranges.to_string(),
+            _ => {
+                format!("more than {RANGES_MAX} prefixes and port ranges in all sets together")
+            }
+        };
+        self.mistake(line, item.span(), wrong, TOO_MANY.to_owned());
+        Err(Told)
+    }
+
     fn line(&mut self, line: u32, words: &[Word<'_>]) {
         let (first, rest) = (words[0], &words[1..]);
         match first.text {
@@ -185,6 +221,7 @@ impl Reading {
             "default" => self.default_line(line, first, rest),
             "allow" => self.rule(line, words, Action::Allow, rest),
             "drop" => self.rule(line, words, Action::Drop, rest),
+            "reject" => self.rule(line, words, Action::Reject, rest),
             "block" => match rest.first() {
                 Some(time) => match seconds(time.text) {
                     Ok(seconds) => self.rule(line, words, Action::Block(seconds), &rest[1..]),
@@ -203,18 +240,16 @@ impl Reading {
                 ),
             },
             other => {
-                let instead = match nearest(other, BEGINNINGS) {
-                    Some(word) => format!("did you mean `{word}`?"),
-                    None => {
-                        "begin with `allow`, `drop`, `block 10m`, `set` or `default`".to_owned()
+                let instead = match (hints::beginning(other), nearest(other, BEGINNINGS)) {
+                    (Some(hint), _) => hint.to_owned(),
+                    (None, Some(word)) => format!("did you mean `{word}`?"),
+                    (None, None) => {
+                        "begin with `allow`, `drop`, `reject`, `block 10m`, `set` or `default`"
+                            .to_owned()
                     }
                 };
-                self.mistake(
-                    line,
-                    first.span(),
-                    format!("`{other}` begins no rule"),
-                    instead,
-                );
+                let wrong = format!("`{other}` begins no rule");
+                self.mistake(line, first.span(), wrong, instead);
             }
         }
     }
@@ -223,13 +258,14 @@ impl Reading {
         let action = match rest {
             [word] if word.text == "allow" => Action::Allow,
             [word] if word.text == "drop" => Action::Drop,
+            [word] if word.text == "reject" => Action::Reject,
             _ => {
                 let span = rest.first().map_or(first.span(), Word::span);
                 return self.mistake(
                     line,
                     span,
                     "the default is one word".to_owned(),
-                    "write `default drop` or `default allow`".to_owned(),
+                    "write `default drop`, `default reject` or `default allow`".to_owned(),
                 );
             }
         };
@@ -274,7 +310,9 @@ impl Reading {
             let wrong = format!("line {earlier} has a set of this name");
             return self.mistake(line, name.span(), wrong, "give it another name".to_owned());
         }
+        self.ranges_with_line = self.ranges[OF_SETS];
         let set = self.set_items(line, items).unwrap_or(Set::Mistaken);
+        self.ranges[OF_SETS] = self.ranges_with_line;
         self.sets.insert(name.text.to_owned(), (set, line));
     }
 
@@ -298,9 +336,9 @@ impl Reading {
             None => looks_like_port(&items[0]),
         };
         Ok(if is_ports {
-            Set::Ports(self.ports(line, &items)?)
+            Set::Ports(Rc::new(self.ports(line, &items, OF_SETS)?))
         } else {
-            Set::Networks(self.networks(line, &items)?)
+            Set::Networks(Rc::new(self.networks(line, &items, OF_SETS)?))
         })
     }
 
@@ -347,7 +385,8 @@ impl Reading {
                 set => Ok(set.clone()),
             };
         }
-        let known: Vec<&str> = self.sets.keys().map(String::as_str).collect();
+        let known = self.sets.keys().map(String::as_str);
+        let known: Vec<&str> = known.take(NAMES_COMPARED_MAX).collect();
         let instead = match nearest(name, &known) {
             Some(known) => format!("did you mean `@{known}`?"),
             None => format!("write `set {name} = ...` on a line above"),
@@ -361,13 +400,24 @@ impl Reading {
         Err(Told)
     }
 
-    fn networks(&mut self, line: u32, items: &[Word<'_>]) -> Result<Vec<(Host, Host)>, Told> {
+    fn networks(
+        &mut self,
+        line: u32,
+        items: &[Word<'_>],
+        of: usize,
+    ) -> Result<Vec<(Host, Host)>, Told> {
         let mut networks = Vec::new();
         let mut good = true;
         for item in items {
+            if self.mistakes.len() >= MISTAKES_MAX {
+                return Err(Told);
+            }
             if item.text.starts_with('@') {
                 match self.named(line, *item) {
-                    Ok(Set::Networks(set)) => networks.extend(set),
+                    Ok(Set::Networks(set)) => {
+                        self.count(line, *item, set.len(), of)?;
+                        networks.extend_from_slice(&set);
+                    }
                     Ok(_) => {
                         good = false;
                         self.mistake(
@@ -382,7 +432,11 @@ impl Reading {
                 continue;
             }
             match network(item.text) {
-                Ok(range) => networks.push(range),
+                Ok(ranges) => {
+                    let before = networks.len();
+                    networks.extend(ranges);
+                    self.count(line, *item, networks.len() - before, of)?;
+                }
                 Err((wrong, instead)) => {
                     good = false;
                     let instead = if self.sets.contains_key(item.text) {
@@ -397,13 +451,19 @@ impl Reading {
         if good { Ok(networks) } else { Err(Told) }
     }
 
-    fn ports(&mut self, line: u32, items: &[Word<'_>]) -> Result<Vec<(u16, u16)>, Told> {
+    fn ports(&mut self, line: u32, items: &[Word<'_>], of: usize) -> Result<Vec<(u16, u16)>, Told> {
         let mut ports = Vec::new();
         let mut good = true;
         for item in items {
+            if self.mistakes.len() >= MISTAKES_MAX {
+                return Err(Told);
+            }
             if item.text.starts_with('@') {
                 match self.named(line, *item) {
-                    Ok(Set::Ports(set)) => ports.extend(set),
+                    Ok(Set::Ports(set)) => {
+                        self.count(line, *item, set.len(), of)?;
+                        ports.extend_from_slice(&set);
+                    }
                     Ok(_) => {
                         good = false;
                         self.mistake(
@@ -418,7 +478,10 @@ impl Reading {
                 continue;
             }
             match port_range(item.text) {
-                Ok(range) => ports.push(range),
+                Ok(range) => {
+                    self.count(line, *item, 1, of)?;
+                    ports.push(range);
+                }
                 Err((wrong, instead)) => {
                     good = false;
                     self.mistake(line, item.span(), wrong, instead);
@@ -426,242 +489,5 @@ impl Reading {
             }
         }
         if good { Ok(ports) } else { Err(Told) }
-    }
-
-    fn rule(&mut self, line: u32, words: &[Word<'_>], action: Action, rest: &[Word<'_>]) {
-        let said: Vec<&str> = words.iter().map(|word| word.text).collect();
-        let text = said.join(" ");
-        let mut rule = Rule {
-            action,
-            link: None,
-            protocols: Vec::new(),
-            sources: Vec::new(),
-            source_ports: Vec::new(),
-            destinations: Vec::new(),
-            destination_ports: Vec::new(),
-            logs: false,
-            number: (hash::bytes(text.as_bytes(), 0) as u32).max(RULES_FROM),
-            line,
-            text,
-        };
-        let before = self.mistakes.len();
-        if self.parts(&mut rule, rest).is_ok() && self.mistakes.len() == before {
-            self.contradictions(&rule, words);
-            if self.mistakes.len() == before {
-                self.rules.push(rule);
-            }
-        }
-    }
-
-    fn parts(&mut self, rule: &mut Rule, mut rest: &[Word<'_>]) -> Result<(), Told> {
-        let line = rule.line;
-        let mut seen: Vec<&str> = Vec::new();
-        let mut end = None;
-        while let Some((word, behind)) = rest.split_first() {
-            let kind = match word.text {
-                "tcp" | "udp" | "icmp" | "icmpv6" | "any" | "protocol" => "protocol",
-                "port" => end.map_or("port", |end| match end {
-                    "from" => "port of the source",
-                    _ => "port of the destination",
-                }),
-                other => other,
-            };
-            if seen.contains(&kind) {
-                self.mistake(
-                    line,
-                    word.span(),
-                    format!("`{}` says the {kind} a second time", word.text),
-                    "write one list with commas, or two rules".to_owned(),
-                );
-                return Err(Told);
-            }
-            seen.push(kind);
-            rest = match word.text {
-                "log" => {
-                    rule.logs = true;
-                    behind
-                }
-                "on" => self.link(rule, *word, behind)?,
-                "from" | "to" => {
-                    end = Some(word.text);
-                    let behind = self.behind(line, *word, behind)?;
-                    let (items, behind) = self.list(line, behind)?;
-                    if !matches!(&items[..], [one] if one.text == "any") {
-                        let networks = self.networks(line, &items)?;
-                        match word.text {
-                            "from" => rule.sources = networks,
-                            _ => rule.destinations = networks,
-                        }
-                    }
-                    behind
-                }
-                "port" => {
-                    let behind = self.behind(line, *word, behind)?;
-                    let (items, behind) = self.list(line, behind)?;
-                    let ports = self.ports(line, &items)?;
-                    match end {
-                        Some("from") => rule.source_ports = ports,
-                        Some(_) => rule.destination_ports = ports,
-                        None => {
-                            self.mistake(
-                                line,
-                                word.span(),
-                                "it is not said whose port".to_owned(),
-                                format!("write `to any port {}`", items[0].text),
-                            );
-                            return Err(Told);
-                        }
-                    }
-                    behind
-                }
-                "any" => behind,
-                "tcp" | "udp" | "icmp" | "icmpv6" | "protocol" => self.protocols(rule, rest)?,
-                other => {
-                    let instead = match nearest(other, PARTS) {
-                        Some(part) => format!("did you mean `{part}`?"),
-                        None => {
-                            "write what it is about: a protocol, `on`, `from`, `to`, `port` or `log`"
-                                .to_owned()
-                        }
-                    };
-                    let wrong = format!("`{other}` is no part of a rule");
-                    self.mistake(line, word.span(), wrong, instead);
-                    return Err(Told);
-                }
-            };
-        }
-        Ok(())
-    }
-
-    /// The words behind one that needs some.
-    fn behind<'w, 'a>(
-        &mut self,
-        line: u32,
-        word: Word<'a>,
-        behind: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
-        if !behind.is_empty() {
-            return Ok(behind);
-        }
-        let instead = match word.text {
-            "port" => "write a port, a range or a set, such as `port 80, 8000-8099`",
-            "on" => "write `on inside` or `on outside`",
-            _ => "write `any`, networks or a set, such as `from 10.0.0.0/8`",
-        };
-        let wrong = format!("nothing stands behind `{}`", word.text);
-        self.mistake(line, word.span(), wrong, instead.to_owned());
-        Err(Told)
-    }
-
-    fn link<'w, 'a>(
-        &mut self,
-        rule: &mut Rule,
-        on: Word<'a>,
-        behind: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
-        let behind = self.behind(rule.line, on, behind)?;
-        let word = behind[0];
-        rule.link = Some(match word.text {
-            "inside" => Link::Inside,
-            "outside" => Link::Outside,
-            other => {
-                let instead = match nearest(other, &["inside", "outside"]) {
-                    Some(link) => format!("did you mean `on {link}`?"),
-                    None => "write `on inside` or `on outside`: where the first packet comes in"
-                        .to_owned(),
-                };
-                let wrong = format!("`{other}` is no link");
-                self.mistake(rule.line, word.span(), wrong, instead);
-                return Err(Told);
-            }
-        });
-        Ok(&behind[1..])
-    }
-
-    fn protocols<'w, 'a>(
-        &mut self,
-        rule: &mut Rule,
-        words: &'w [Word<'a>],
-    ) -> Result<&'w [Word<'a>], Told> {
-        let numbered = words[0].text == "protocol";
-        let from = if numbered {
-            self.behind(rule.line, words[0], &words[1..])?
-        } else {
-            words
-        };
-        let (items, behind) = self.list(rule.line, from)?;
-        for item in items {
-            let number = match item.text {
-                "tcp" => Ok(Protocol::TCP.0),
-                "udp" => Ok(Protocol::UDP.0),
-                "icmp" => Ok(Protocol::ICMP.0),
-                "icmpv6" => Ok(Protocol::ICMPV6.0),
-                other => other.parse::<u8>(),
-            };
-            match number {
-                Ok(number) => rule.protocols.push(number),
-                Err(_) => {
-                    let names = ["tcp", "udp", "icmp", "icmpv6"];
-                    let instead = match nearest(item.text, &names) {
-                        Some(name) => format!("did you mean `{name}`?"),
-                        None => "write `tcp`, `udp`, `icmp`, `icmpv6` or a number such as \
-                                 `protocol 47`"
-                            .to_owned(),
-                    };
-                    let wrong = format!("`{}` is no protocol", item.text);
-                    self.mistake(rule.line, item.span(), wrong, instead);
-                    return Err(Told);
-                }
-            }
-        }
-        Ok(behind)
-    }
-
-    /// What of a rule could never match.
-    fn contradictions(&mut self, rule: &Rule, words: &[Word<'_>]) {
-        let span = words[0].at..words.last().map_or(words[0].at, |word| word.span().end);
-        let ports = !rule.source_ports.is_empty() || !rule.destination_ports.is_empty();
-        let some_have_none = rule.protocols.iter().any(|&protocol| !has_ports(protocol));
-        if ports && (rule.protocols.is_empty() || some_have_none) {
-            self.mistake(
-                rule.line,
-                span.clone(),
-                "only TCP and UDP have ports".to_owned(),
-                "write `tcp`, `udp` or `tcp, udp` in front, and other protocols in a rule of their \
-                 own"
-                .to_owned(),
-            );
-        }
-        let version = |ranges: &[(Host, Host)]| {
-            let mut versions = ranges.iter().map(|(first, _)| first.address().is_ipv4());
-            let first = versions.next()?;
-            versions.all(|version| version == first).then_some(first)
-        };
-        let (sources, destinations) = (version(&rule.sources), version(&rule.destinations));
-        if let (Some(a), Some(b)) = (sources, destinations)
-            && a != b
-        {
-            self.mistake(
-                rule.line,
-                span.clone(),
-                "no packet goes from one IP version to the other".to_owned(),
-                "write one rule for IPv4 and one for IPv6".to_owned(),
-            );
-        }
-        for (protocol, needs_ipv4) in [(Protocol::ICMP, true), (Protocol::ICMPV6, false)] {
-            if rule.protocols == [protocol.0]
-                && sources
-                    .or(destinations)
-                    .is_some_and(|ipv4| ipv4 != needs_ipv4)
-            {
-                let other = if needs_ipv4 { "icmpv6" } else { "icmp" };
-                self.mistake(
-                    rule.line,
-                    span.clone(),
-                    format!("`{protocol}` is of the other IP version"),
-                    format!("write `{other}`"),
-                );
-            }
-        }
     }
 }
