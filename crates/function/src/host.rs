@@ -6,6 +6,9 @@ use asterism_packet::Packet;
 use asterism_state::{BadBytes, Key, Reader, Wire, Writer, hash, layout};
 
 /// An address of either IP version in two words; IPv4 is held in its mapped form (RFC 4291 §2.5.5.2).
+///
+/// No IPv6 packet has such an address: the parse refuses it ([`Malformed::MappedAddress`](crate::Malformed)), so the two versions
+/// never meet in a key. Ranges of addresses are made by [`IpPrefix`](crate::IpPrefix), which leaves IPv4's place out of IPv6's ranges.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Host {
     high: u64,
@@ -36,6 +39,13 @@ impl Host {
         (self.high as u128) << 64 | self.low as u128
     }
 
+    pub(crate) const fn from_bits(bits: u128) -> Self {
+        Self {
+            high: (bits >> 64) as u64,
+            low: bits as u64,
+        }
+    }
+
     /// The address.
     #[must_use]
     pub fn address(self) -> IpAddr {
@@ -64,8 +74,10 @@ impl Host {
         (self.high, self.low)
     }
 
+    /// Whether it is an IPv4 address.
     #[inline(always)]
-    const fn is_ipv4(self) -> bool {
+    #[must_use]
+    pub const fn is_ipv4(self) -> bool {
         self.high == 0 && self.low >> 32 == MAPPED >> 32
     }
 }
@@ -83,11 +95,7 @@ impl From<Ipv4Addr> for Host {
 impl From<Ipv6Addr> for Host {
     #[inline(always)]
     fn from(address: Ipv6Addr) -> Self {
-        let bits = address.to_bits();
-        Self {
-            high: (bits >> 64) as u64,
-            low: bits as u64,
-        }
+        Self::from_bits(address.to_bits())
     }
 }
 
@@ -129,10 +137,18 @@ impl Wire for Host {
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         match input.u8()? {
             4 => Ok(Ipv4Addr::from_bits(input.address()?).into()),
-            6 => Ok(Self {
-                high: input.u64()?,
-                low: input.u64()?,
-            }),
+            6 => {
+                let host = Self {
+                    high: input.u64()?,
+                    low: input.u64()?,
+                };
+                // An IPv4 address has one form on the wire.
+                if host.is_ipv4() {
+                    Err(BadBytes)
+                } else {
+                    Ok(host)
+                }
+            }
             _ => Err(BadBytes),
         }
     }
@@ -171,6 +187,16 @@ mod tests {
             assert_eq!(host.to_string(), text.replace("::ffff:", ""));
             assert_eq!(format!("{host:?}"), host.to_string(), "as it is sought");
         }
+    }
+
+    #[test]
+    fn an_ipv4_address_has_one_form_on_the_wire() {
+        let mut bytes = Vec::new();
+        let mut out = Writer::new(&mut bytes, &[]);
+        out.u8(6);
+        out.u64(0);
+        out.u64(MAPPED | 1);
+        assert_eq!(Host::decode(&mut Reader::new(&bytes, &[])), Err(BadBytes));
     }
 
     #[test]

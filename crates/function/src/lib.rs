@@ -17,6 +17,7 @@ mod function;
 mod host;
 pub mod notice;
 mod own;
+mod prefix;
 mod reason;
 pub mod records;
 pub mod testkit;
@@ -45,6 +46,7 @@ pub use own::{
     CHAIN_METRICS_MAX, MetricKind, OWN_METRICS_MAX, OWN_REASONS_MAX, OwnEvent, OwnMetric,
     OwnReason, check_own,
 };
+pub use prefix::{IpPrefix, IpPrefixError, IpPrefixSet};
 pub use reason::Reason;
 // Traits have the names of their derives, which here are those that name this crate.
 pub use traits::*;

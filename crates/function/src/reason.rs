@@ -45,6 +45,7 @@ reasons! {
     TransportTooShort "transport-too-short" "A whole packet ends inside its transport header.";
     BadTcpOffset "bad-tcp-offset" "The TCP data offset is below 20 bytes or beyond the packet.";
     BadUdpLength "bad-udp-length" "The UDP length is below 8 bytes or beyond the packet.";
+    MappedAddress "mapped-address" "An IPv6 packet whose source or destination is an IPv4 address in its mapped form (`::ffff:0:0/96`), which is no address of packets (RFC 6890).";
     NotForUs "not-for-us" "The frame's destination is no address of this port.";
     UnsupportedProtocol "unsupported-protocol" "The function does not handle this kind of packet.";
     TtlExceeded "ttl-exceeded" "The packet's time to live ended here; the sender was told by ICMP where that is allowed.";
@@ -151,6 +152,7 @@ impl From<Malformed> for Reason {
             Malformed::TransportTooShort => Self::TransportTooShort,
             Malformed::TcpDataOffset => Self::BadTcpOffset,
             Malformed::UdpLength => Self::BadUdpLength,
+            Malformed::MappedAddress => Self::MappedAddress,
         }
     }
 }

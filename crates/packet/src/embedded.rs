@@ -7,7 +7,7 @@ use crate::checksum::{Change, Sum};
 use crate::endpoint::{Endpoint, Flow4, Protocol};
 use crate::layout::{self, Fragment, Network, Transport};
 use crate::packet::Packet;
-use crate::parse::Extensions;
+use crate::parse::{Extensions, has_mapped_address};
 use crate::transport::IcmpKind;
 
 /// Of the embedded transport header, the bytes that an error must quote (RFC 792); with fewer it counts as absent.
@@ -137,7 +137,7 @@ impl Embedded {
     fn parse6(frame: &[u8], network_at: usize, limit: usize) -> Option<Embedded> {
         let quoted = frame.get(..limit)?;
         let header = layout::array::<40>(quoted, network_at)?;
-        if header[0] >> 4 != 6 {
+        if header[0] >> 4 != 6 || has_mapped_address(header) {
             return None;
         }
         let payload_length = usize::from(u16::from_be_bytes([header[4], header[5]]));

@@ -31,11 +31,14 @@ pub enum Malformed {
     TcpDataOffset,
     /// The UDP length is below 8 bytes or beyond the packet.
     UdpLength,
+    /// The source or destination of an IPv6 packet is an IPv4-mapped address, `::ffff:0:0/96`, which no packet may have
+    /// (RFC 6890, table 20).
+    MappedAddress,
 }
 
 impl Malformed {
-    /// Every reason, in the order of the layers.
-    pub const ALL: [Malformed; 13] = [
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Malformed; 14] = [
         Malformed::LinkTooShort,
         Malformed::NetworkTooShort,
         Malformed::Version,
@@ -49,6 +52,7 @@ impl Malformed {
         Malformed::TransportTooShort,
         Malformed::TcpDataOffset,
         Malformed::UdpLength,
+        Malformed::MappedAddress,
     ];
 
     /// The reason in words, for a counter's legend.
@@ -68,6 +72,7 @@ impl Malformed {
             Malformed::TransportTooShort => "packet ends inside the transport header",
             Malformed::TcpDataOffset => "bad TCP data offset",
             Malformed::UdpLength => "bad UDP length",
+            Malformed::MappedAddress => "IPv4-mapped address in an IPv6 header",
         }
     }
 }

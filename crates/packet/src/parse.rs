@@ -270,6 +270,9 @@ fn ipv6(frame: &[u8], network_at: usize, vlan_tags: u8) -> Result<Layout, Malfor
     if header[0] >> 4 != 6 {
         return Err(Malformed::Version);
     }
+    if has_mapped_address(header) {
+        return Err(Malformed::MappedAddress);
+    }
     let end = network_at + 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let packet = frame.get(..end).ok_or(Malformed::LengthBeyondFrame)?;
     let extensions = Extensions::walk(packet, network_at + 40, header[6])?;
@@ -310,6 +313,13 @@ fn ipv6(frame: &[u8], network_at: usize, vlan_tags: u8) -> Result<Layout, Malfor
         upper,
         vlan_tags,
     ))
+}
+
+/// Whether the source or destination in an IPv6 header is an IPv4-mapped address (RFC 4291 §2.5.5.2). Packets have none: a
+/// function that keeps addresses of both versions in 128 bits would take one for IPv4's.
+pub(crate) fn has_mapped_address(header: &[u8; 40]) -> bool {
+    const MAPPED: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    header[8..24].starts_with(MAPPED) || header[24..].starts_with(MAPPED)
 }
 
 /// What the extension headers of an IPv6 packet lead to.

@@ -243,6 +243,20 @@ fn each_damage_has_its_reason() {
     assert_eq!(with("tcp4", &[(46, 0xf0)]), Err(Malformed::TcpDataOffset));
     assert_eq!(with("udp4_padded", &[(39, 7)]), Err(Malformed::UdpLength));
     assert_eq!(with("udp4_padded", &[(39, 200)]), Err(Malformed::UdpLength));
+    for name in ["tcp6", "udp6_extensions", "icmp6_echo"] {
+        for at in [22, 38] {
+            let mapped = |bits: u8| [(at + 10, bits), (at + 11, 0xff)];
+            let mut changes: Vec<(usize, u8)> = (at..at + 10).map(|at| (at, 0)).collect();
+            changes.extend(mapped(0xff));
+            assert_eq!(
+                with(name, &changes),
+                Err(Malformed::MappedAddress),
+                "{name} {at}"
+            );
+            changes.extend(mapped(0xfe));
+            assert!(with(name, &changes).is_ok(), "{name} {at}: another prefix");
+        }
+    }
     let mut frame = corpus("tcp4");
     for at in 14..34 {
         for bit in 0..8 {

@@ -288,7 +288,12 @@ fn explain(
         return Ok(false);
     };
     match (reason, oracle.transport) {
-        (Malformed::FragmentBeyondDatagram | Malformed::TooManyExtensions, _) => Ok(false),
+        (
+            Malformed::FragmentBeyondDatagram
+            | Malformed::TooManyExtensions
+            | Malformed::MappedAddress,
+            _,
+        ) => Ok(false),
         // Zero, "as long as the packet", belongs to IPv6 jumbograms only (RFC 2675).
         (Malformed::UdpLength, Some(TransportSlice::Udp(udp))) if udp.length() == 0 => Ok(false),
         _ => Err(format!(

@@ -4,6 +4,7 @@ use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;
 use core::time::Duration;
 
+use asterism_function::IpPrefix;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
@@ -60,6 +61,8 @@ pub enum Kind {
     Device,
     /// An IPv4 network.
     Prefix,
+    /// A network of either IP version, or an address of one.
+    IpPrefix,
     /// An interface's address with the length of its link's prefix.
     Interface,
     /// An Ethernet address.
@@ -144,6 +147,7 @@ pub enum Value {
     Endpoint(SocketAddrV4),
     Socket(SocketAddr),
     Prefix(Prefix),
+    IpPrefix(IpPrefix),
     Interface(Prefix),
     Mac([u8; 6]),
     Ports(Ports),
@@ -261,6 +265,7 @@ impl Kind {
             Kind::Socket => network::socket(text).map(Value::Socket),
             Kind::Device => network::device(text).map(Value::Text),
             Kind::Prefix => network::prefix(text).map(Value::Prefix),
+            Kind::IpPrefix => network::ip_prefix(text).map(Value::IpPrefix),
             Kind::Interface => network::interface(text).map(Value::Interface),
             Kind::Mac => network::mac(text).map(Value::Mac),
             Kind::Ports => network::ports(text).map(Value::Ports),
@@ -298,6 +303,7 @@ impl Kind {
             Kind::Socket => "IP address and port".into(),
             Kind::Device => "network interface".into(),
             Kind::Prefix => "IPv4 prefix".into(),
+            Kind::IpPrefix => "IPv4 or IPv6 prefix, or address".into(),
             Kind::Interface => "IPv4 address and prefix length".into(),
             Kind::Mac => "Ethernet address".into(),
             Kind::Ports => "port range".into(),
@@ -344,6 +350,7 @@ impl Kind {
             | Kind::Endpoint
             | Kind::Socket
             | Kind::Prefix
+            | Kind::IpPrefix
             | Kind::Interface
             | Kind::Mac
             | Kind::Choice { .. }
@@ -376,6 +383,7 @@ impl Kind {
             Kind::Socket => "an address and a port in quotes, such as \"192.0.2.1:7400\" or \"[2001:db8::1]:7400\"".into(),
             Kind::Device => "an interface's name in quotes, such as \"eth1\"".into(),
             Kind::Prefix => "a network in quotes, such as \"10.0.0.0/8\"".into(),
+            Kind::IpPrefix => "a network or an address in quotes, such as \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"".into(),
             Kind::Interface => "an address with the length of its link's prefix in quotes, such as \"192.0.2.1/30\"".into(),
             Kind::Mac => "an Ethernet address in quotes, such as \"02:00:00:00:00:01\"".into(),
             Kind::Ports => "the first and the last port in quotes, such as \"1024-65535\"".into(),

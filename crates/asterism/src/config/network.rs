@@ -2,6 +2,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use asterism_function::{IpPrefix, IpPrefixError};
+
 use super::value::Mistake;
 
 /// An IPv4 network: an address and how many of its leading bits count.
@@ -146,6 +148,13 @@ pub fn socket(text: &str) -> Result<SocketAddr, Mistake> {
             )
         }
     })?;
+    if parsed.ip().to_canonical() != parsed.ip() {
+        let canonical = SocketAddr::new(parsed.ip().to_canonical(), parsed.port());
+        return Err(Mistake::new(
+            "this is an IPv4 address in its IPv6 form",
+            format!("write \"{canonical}\""),
+        ));
+    }
     if parsed.port() == 0 {
         return Err(Mistake::new(
             "port 0 is no port",
@@ -217,6 +226,42 @@ pub fn prefix(text: &str) -> Result<Prefix, Mistake> {
         ));
     }
     Ok(Prefix { address, length })
+}
+
+/// A network of either IP version, or an address of one: `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.7`. It holds no address of the other
+/// version.
+///
+/// # Errors
+/// Anything else; IPv4 addresses in their IPv6 form and bits beyond the length are told apart.
+pub fn ip_prefix(text: &str) -> Result<IpPrefix, Mistake> {
+    text.parse().map_err(|error| match error {
+        IpPrefixError::Address => {
+            let host = text.split_once('/').map_or(text, |(host, _)| host);
+            let wrong = match address(host) {
+                Err(mistake) if mistake.wrong.contains("name") => mistake.wrong,
+                _ => "this is no address and no network".to_owned(),
+            };
+            Mistake::new(
+                wrong,
+                "write one such as \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"",
+            )
+        }
+        IpPrefixError::Length { most } => Mistake::new(
+            "this is not a prefix length",
+            format!("write a number from 0 to {most} after the slash"),
+        ),
+        IpPrefixError::HostBits { network, host } => Mistake::new(
+            "there are bits set beyond the prefix length",
+            format!(
+                "write \"{network}\" for the network, or \"{}\" for the address",
+                host.address()
+            ),
+        ),
+        IpPrefixError::Mapped { ipv4 } => Mistake::new(
+            "no packet has an IPv4 address in this form",
+            format!("write \"{ipv4}\""),
+        ),
+    })
 }
 
 /// An interface's address with the length of its link's prefix: `192.0.2.1/30`.
@@ -405,6 +450,7 @@ mod tests {
             ("host-a:7400", "name"),
             ("192.0.2.1:70000", "not an address"),
             ("[::1]", "not an address"),
+            ("[::ffff:192.0.2.1]:7400", "IPv6 form"),
         ] {
             let mistake = socket(bad).unwrap_err();
             assert!(mistake.wrong.contains(why), "{bad}: {mistake:?}");
@@ -412,6 +458,30 @@ mod tests {
         assert!(device("eth1").is_ok() && device("br-lan.100").is_ok());
         for bad in ["", "..", "a/b", "a b", "eth0:1", "a-name-of-16-byte"] {
             assert!(device(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn prefixes_of_either_version() {
+        for text in ["10.0.0.0/8", "2001:db8::/32", "::/0", "192.0.2.7", "::1"] {
+            assert!(ip_prefix(text).unwrap().to_string().starts_with(text));
+        }
+        for (text, said) in [
+            ("::ffff:10.0.0.0/104", "write \"10.0.0.0/8\""),
+            (
+                "10.0.0.1/8",
+                "\"10.0.0.0/8\" for the network, or \"10.0.0.1\"",
+            ),
+            ("2001:db8::/129", "0 to 128"),
+            ("10.0.0.0/33", "0 to 32"),
+            ("resolver.example", "this is a name"),
+            ("10.0.0", "no address"),
+        ] {
+            let Mistake { wrong, instead } = ip_prefix(text).unwrap_err();
+            assert!(
+                format!("{wrong}; {instead}").contains(said),
+                "{text}: {wrong}; {instead}"
+            );
         }
     }
 

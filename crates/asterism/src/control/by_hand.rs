@@ -64,6 +64,10 @@ fn address(text: &str) -> Result<IpAddr, String> {
         Ok(address) if address.is_multicast() => {
             Err(format!("no packet is from a multicast address: {instead}"))
         }
+        Ok(address) if address.to_canonical() != address => Err(format!(
+            "no packet has an IPv4 address in this form: write {}",
+            address.to_canonical()
+        )),
         Ok(address) => Ok(address),
         Err(_) if text.contains('/') => Err(format!(
             "one address is blocked at a time: {instead}; for a network write a rule of a firewall, such as `drop any from {text}`"
@@ -208,6 +212,7 @@ mod tests {
             ("", "no address: write"),
             ("224.0.0.1", "multicast"),
             ("ff02::1", "multicast"),
+            ("::ffff:192.0.2.7", "write 192.0.2.7"),
         ] {
             let why = address(text).unwrap_err();
             assert!(why.contains(said), "{text}: {why}");

@@ -73,7 +73,7 @@ pub fn block(
             "seconds is {seconds}: it must be 1 to {SECONDS_MAX}"
         ));
     }
-    let host = Host::from(source);
+    let host = host_of(source)?;
     let mut done = BlockingDocument {
         source: host.to_string(),
         blocked: Vec::new(),
@@ -120,6 +120,17 @@ pub fn block(
     Ok(done)
 }
 
+/// The source that an operator names.
+fn host_of(source: IpAddr) -> Result<Host, String> {
+    let canonical = source.to_canonical();
+    match canonical == source {
+        true => Ok(Host::from(source)),
+        false => Err(format!(
+            "source is {source}, which no packet has: write {canonical}"
+        )),
+    }
+}
+
 /// Lifts what blocks a source, and connections with it, at all functions that block, or at one of them, and says so in the log.
 ///
 /// # Errors
@@ -129,7 +140,7 @@ pub fn unblock(
     source: IpAddr,
     function: Option<&str>,
 ) -> Result<UnblockingDocument, String> {
-    let host = Host::from(source);
+    let host = host_of(source)?;
     let mut done = UnblockingDocument {
         source: host.to_string(),
         lifted: Vec::new(),

@@ -17,7 +17,7 @@ use asterism_function::{
 use crate::monitor::Flow;
 use crate::mutant::{self, Mutant};
 
-pub use tenant::{Network, TENANTS_MAX, Tenants, TooManyTenants};
+pub use tenant::{TENANTS_MAX, Tenants, TooManyTenants};
 
 /// What instances of a limiter share.
 #[state]

@@ -1,34 +1,33 @@
 //! Whose a packet is: tenants are lists of networks. Imports flows; knows no state.
 
-use asterism_function::Host;
-use core::net::IpAddr;
-
 use asterism_function::objects::hash;
+use asterism_function::{Host, IpPrefix};
 
 use crate::monitor::Flow;
 
 /// Tenants at most.
 pub const TENANTS_MAX: usize = 1 << 12;
 
-/// A network of either IP version. An IPv4 network's length counts its own 32 bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Network {
-    /// An address in it.
-    pub address: IpAddr,
-    /// How many leading bits count; more than the address has are taken as all.
-    pub length: u8,
-}
-
 /// There are more than [`TENANTS_MAX`] tenants; nothing was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyTenants;
 
-/// Networks as 128 bits, IPv4 mapped (RFC 4291 §2.5.5.2), with their tenants.
+/// Networks with their tenants. A network holds addresses of its own IP version alone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tenants {
     count: u32,
-    /// For each length that occurs, the longest first: the networks, sorted.
-    by_length: Vec<(u8, Vec<(u128, u16)>)>,
+    /// The longest networks first.
+    by_length: Vec<Networks>,
+}
+
+/// The networks of one IP version and length.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Networks {
+    is_ipv4: bool,
+    /// Leading bits of [`Host::to_bits`] that count.
+    bits: u8,
+    /// First addresses with their tenants, sorted.
+    tenants: Vec<(u128, u16)>,
 }
 
 impl Tenants {
@@ -38,7 +37,7 @@ impl Tenants {
     /// # Errors
     /// [`TooManyTenants`].
     pub fn new<'a>(
-        tenants: impl IntoIterator<Item = &'a [Network]>,
+        tenants: impl IntoIterator<Item = &'a [IpPrefix]>,
     ) -> Result<Self, TooManyTenants> {
         let mut made = Self::default();
         for networks in tenants {
@@ -52,24 +51,28 @@ impl Tenants {
             }
         }
         made.by_length
-            .sort_by_key(|(length, _)| core::cmp::Reverse(*length));
+            .sort_by_key(|networks| core::cmp::Reverse(networks.bits));
         Ok(made)
     }
 
-    fn add(&mut self, network: Network, number: u16) {
-        let length = match network.address {
-            IpAddr::V4(_) => 96 + network.length.min(32),
-            IpAddr::V6(_) => network.length.min(128),
-        };
-        let bits = bits(network.address.into()) & mask(length);
-        let place = self.by_length.iter().position(|(of, _)| *of == length);
+    fn add(&mut self, network: IpPrefix, number: u16) {
+        let of = (network.is_ipv4(), network.key_bits());
+        let place = self
+            .by_length
+            .iter()
+            .position(|networks| (networks.is_ipv4, networks.bits) == of);
         let place = place.unwrap_or_else(|| {
-            self.by_length.push((length, Vec::new()));
+            self.by_length.push(Networks {
+                is_ipv4: of.0,
+                bits: of.1,
+                tenants: Vec::new(),
+            });
             self.by_length.len() - 1
         });
-        let networks = &mut self.by_length[place].1;
-        if let Err(at) = networks.binary_search_by_key(&bits, |(network, _)| *network) {
-            networks.insert(at, (bits, number));
+        let first = network.first().to_bits();
+        let tenants = &mut self.by_length[place].tenants;
+        if let Err(at) = tenants.binary_search_by_key(&first, |(network, _)| *network) {
+            tenants.insert(at, (first, number));
         }
     }
 
@@ -83,11 +86,15 @@ impl Tenants {
     #[inline]
     #[must_use]
     pub fn of_host(&self, host: Host) -> Option<u16> {
-        let address = bits(host);
-        self.by_length.iter().find_map(|(length, networks)| {
-            let network = address & mask(*length);
-            let at = networks.binary_search_by_key(&network, |(network, _)| *network);
-            at.ok().map(|at| networks[at].1)
+        let address = host.to_bits();
+        self.by_length.iter().find_map(|networks| {
+            if networks.is_ipv4 != host.is_ipv4() {
+                return None;
+            }
+            let network = address & mask(networks.bits);
+            let tenants = &networks.tenants;
+            let at = tenants.binary_search_by_key(&network, |(network, _)| *network);
+            at.ok().map(|at| tenants[at].1)
         })
     }
 
@@ -101,21 +108,15 @@ impl Tenants {
 
     /// A number that differs when the tenants do.
     pub(super) fn digest(&self) -> u64 {
-        let networks = self
-            .by_length
-            .iter()
-            .flat_map(|(length, networks)| networks.iter().map(move |network| (*length, network)));
-        networks.fold(self.count.into(), |sum, (length, (network, tenant))| {
+        let networks = self.by_length.iter().flat_map(|networks| {
+            let tenants = networks.tenants.iter();
+            tenants.map(|tenant| (networks.bits, tenant))
+        });
+        networks.fold(self.count.into(), |sum, (bits, (network, tenant))| {
             let high = hash::words((network >> 64) as u64, *network as u64, sum);
-            hash::words(high, u64::from(*tenant) << 8 | u64::from(length), sum)
+            hash::words(high, u64::from(*tenant) << 8 | u64::from(bits), sum)
         })
     }
-}
-
-#[inline(always)]
-fn bits(host: Host) -> u128 {
-    let (high, low) = host.words();
-    u128::from(high) << 64 | u128::from(low)
 }
 
 #[inline(always)]
@@ -129,13 +130,10 @@ const fn mask(length: u8) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::IpAddr;
 
-    fn network(text: &str) -> Network {
-        let (address, length) = text.split_once('/').unwrap();
-        Network {
-            address: address.parse().unwrap(),
-            length: length.parse().unwrap(),
-        }
+    fn network(text: &str) -> IpPrefix {
+        text.parse().unwrap()
     }
 
     #[test]
@@ -163,6 +161,10 @@ mod tests {
         let everybody = Tenants::new(everybody.iter().map(Vec::as_slice)).unwrap();
         let of = |address: &str| everybody.of_host(address.parse::<IpAddr>().unwrap().into());
         assert_eq!((of("1.2.3.4"), of("::1")), (Some(0), None), "IPv4 alone");
+        let everybody6 = [vec![network("::/0")]];
+        let everybody6 = Tenants::new(everybody6.iter().map(Vec::as_slice)).unwrap();
+        let of = |address: &str| everybody6.of_host(address.parse::<IpAddr>().unwrap().into());
+        assert_eq!((of("1.2.3.4"), of("::1")), (None, Some(0)), "IPv6 alone");
         assert_ne!(tenants.digest(), everybody.digest());
         let many = vec![Vec::new(); TENANTS_MAX + 1];
         assert_eq!(

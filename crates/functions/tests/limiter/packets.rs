@@ -1,7 +1,7 @@
 //! Packets made by hand.
 
+use asterism_function::IpPrefix;
 use asterism_function::build::{self, Header4};
-use asterism_functions::limiter::Network;
 
 /// An address by its last two bytes.
 pub(crate) fn host(number: u16) -> core::net::Ipv4Addr {
@@ -9,11 +9,8 @@ pub(crate) fn host(number: u16) -> core::net::Ipv4Addr {
 }
 
 /// The /24 that an address lies in.
-pub(crate) fn network(number: u16) -> Network {
-    Network {
-        address: host(number).into(),
-        length: 24,
-    }
+pub(crate) fn network(number: u16) -> IpPrefix {
+    IpPrefix::new(host(number & 0xff00).into(), 24).expect("a network")
 }
 
 /// A UDP datagram of an IP packet of `bytes` bytes, 28 at least.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asterism_function::build::Segment;
-use asterism_function::{Endpoint, Packet, Protocol, Spending, TcpFlags, TokenRate};
-use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
+use asterism_function::{Endpoint, IpPrefix, Packet, Protocol, Spending, TcpFlags, TokenRate};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
 use asterism_placement::Time;
 
 use super::drive::World;
@@ -151,13 +151,9 @@ impl World for Limited {
         };
         let [sources, destinations, tenants] = self.rates.map(|rates| limit(rates?[0]));
         let own = self.rates[2].into_iter().flat_map(|rates| (0..).zip(rates));
-        let networks: [_; ENDS] = from_fn(|number| {
-            [Network {
-                address: address(1, number).into(),
-                length: 32,
-            }]
-        });
-        let networks = networks.iter().map(<[Network; 1]>::as_slice);
+        let networks: [_; ENDS] =
+            from_fn(|number| [IpPrefix::new(address(1, number).into(), 32).expect("an address")]);
+        let networks = networks.iter().map(<[IpPrefix; 1]>::as_slice);
         Limiter::new(LimiterConfig {
             from: From::Inside,
             spending: self.spending,

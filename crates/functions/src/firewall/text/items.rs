@@ -1,63 +1,44 @@
 //! What a rule file's words say: networks, ports and times, or what to write instead. Imports `flow`.
 
-use asterism_function::Host;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use asterism_function::{Host, IpPrefix, IpPrefixError};
 
 use super::BLOCK_SECONDS_MAX;
 
-/// The first and the last address of a network.
-pub(super) fn network(text: &str) -> Result<(Host, Host), (String, String)> {
-    let (address_text, length_text) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (text, None),
+/// The addresses of a network, of its own IP version alone, as ranges.
+pub(super) fn network(
+    text: &str,
+) -> Result<impl Iterator<Item = (Host, Host)> + use<>, (String, String)> {
+    let error = match text.parse::<IpPrefix>() {
+        Ok(network) => return Ok(network.ranges()),
+        Err(error) => error,
     };
-    let Ok(address) = address_text.parse::<IpAddr>() else {
-        let wrong = format!("`{text}` is no network");
-        let instead = if text.chars().any(|letter| letter.is_ascii_digit()) {
-            "write an address or a prefix, such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
-                .to_owned()
-        } else {
-            format!("write `any`, a prefix such as 10.0.0.0/8, or `@{text}` for a set")
-        };
-        return Err((wrong, instead));
-    };
-    let longest: u32 = if address.is_ipv4() { 32 } else { 128 };
-    let length = match length_text {
-        None => longest,
-        Some(length) => match length.parse::<u32>() {
-            Ok(length) if length <= longest => length,
-            _ => {
-                return Err((
-                    format!("`/{length}` is no length of such a prefix"),
-                    format!(
-                        "write 0 to {longest}, such as {address_text}/{}",
-                        longest / 4 * 3
-                    ),
-                ));
-            }
-        },
-    };
-    let (first, last): (IpAddr, IpAddr) = match address {
-        IpAddr::V4(address) => {
-            let host = u32::MAX.checked_shr(length).unwrap_or(0);
-            let bits = address.to_bits();
-            let first = Ipv4Addr::from_bits(bits & !host);
-            (first.into(), Ipv4Addr::from_bits(bits | host).into())
+    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+    Err(match error {
+        IpPrefixError::Address => {
+            let instead = if text.chars().any(|letter| letter.is_ascii_digit()) {
+                "write an address or a prefix, such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
+                    .to_owned()
+            } else {
+                format!("write `any`, a prefix such as 10.0.0.0/8, or `@{text}` for a set")
+            };
+            (format!("`{text}` is no network"), instead)
         }
-        IpAddr::V6(address) => {
-            let host = u128::MAX.checked_shr(length).unwrap_or(0);
-            let bits = address.to_bits();
-            let first = Ipv6Addr::from_bits(bits & !host);
-            (first.into(), Ipv6Addr::from_bits(bits | host).into())
-        }
-    };
-    if first != address {
-        return Err((
+        IpPrefixError::Length { most } => (
+            format!("`/{length}` is no length of such a prefix"),
+            format!("write 0 to {most}, such as {address}/{}", most / 4 * 3),
+        ),
+        IpPrefixError::HostBits { network, host } => (
             format!("`{text}` has bits behind its length"),
-            format!("write {first}/{length} for the network, or {address} for the one host"),
-        ));
-    }
-    Ok((first.into(), last.into()))
+            format!(
+                "write {network} for the network, or {} for the one host",
+                host.address()
+            ),
+        ),
+        IpPrefixError::Mapped { ipv4 } => (
+            format!("`{text}` is IPv4 in a form that no packet has"),
+            format!("write {ipv4}"),
+        ),
+    })
 }
 
 /// The first and the last port of a range.

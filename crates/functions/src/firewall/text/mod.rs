@@ -382,7 +382,7 @@ impl Reading {
                 continue;
             }
             match network(item.text) {
-                Ok(range) => networks.push(range),
+                Ok(ranges) => networks.extend(ranges),
                 Err((wrong, instead)) => {
                     good = false;
                     let instead = if self.sets.contains_key(item.text) {

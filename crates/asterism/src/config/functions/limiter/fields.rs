@@ -163,11 +163,11 @@ static TENANT: Section = Section {
         Field {
             name: "networks",
             kind: Kind::List {
-                of: &Kind::Prefix,
+                of: &Kind::IpPrefix,
                 most: 1_024,
             },
             default: Default::Required("[\"10.1.0.0/16\"]"),
-            meaning: "Its networks; of several that hold an address the longest decides.",
+            meaning: "Its networks, of IPv4 and IPv6; of several that hold an address the longest decides.",
         },
         rate(OF_ALL),
         burst(OF_ALL),

@@ -3,14 +3,14 @@
 mod fields;
 
 use core::ops::Range;
+use std::collections::BTreeMap;
 
-use asterism_function::{Spending, TokenRate};
-use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Network, Tenants, Unit};
+use asterism_function::{IpPrefix, Spending, TokenRate};
+use asterism_functions::limiter::{From, Limit, Limiter, LimiterConfig, Tenants, Unit};
 
 use super::{FunctionSettings, Settings};
 use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::{NamedValues, Value};
-use crate::config::network::Prefix;
 use crate::config::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::config::section::Values;
 use crate::config::value::show_count;
@@ -40,7 +40,7 @@ pub struct TenantSettings {
     /// Its name.
     pub name: String,
     /// Its networks.
-    pub networks: Vec<Prefix>,
+    pub networks: Vec<IpPrefix>,
     /// What it may send: its own, or what tenants have that say nothing.
     pub limit: LimitSettings,
     /// Its burst is its own.
@@ -185,22 +185,22 @@ fn read_tenants(
     let unit = rest
         .as_ref()
         .map_or(Some("bytes"), |rest| rest.choice("unit"));
-    let mut seen: Vec<(Prefix, Range<usize>)> = Vec::new();
+    let mut seen: BTreeMap<IpPrefix, Range<usize>> = BTreeMap::new();
     let mut read = Vec::with_capacity(tenants.len());
     for NamedValues { name, values, .. } in tenants {
         let mut networks = Vec::new();
         for (value, at) in values.list("networks")? {
-            let Value::Prefix(prefix) = value else {
+            let Value::IpPrefix(prefix) = value else {
                 continue;
             };
-            if let Some((_, first)) = seen.iter().find(|(other, _)| *other == prefix) {
+            if let Some(first) = seen.get(&prefix) {
                 report.add(
                     Diagnostic::error(format!("{prefix} is listed twice"), at.clone())
                         .also(first.clone(), "it is listed here")
                         .help("leave it to one tenant"),
                 );
             }
-            seen.push((prefix, at));
+            seen.entry(prefix).or_insert(at);
             networks.push(prefix);
         }
         let whose = |field: &str| match values.place(field) {
@@ -379,14 +379,7 @@ fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
         },
         rate: rate(limit),
     };
-    let network = |prefix: &Prefix| Network {
-        address: prefix.address.into(),
-        length: prefix.length,
-    };
     let tenants = || settings.tenants.iter();
-    let networks: Vec<Vec<Network>> = tenants()
-        .map(|tenant| tenant.networks.iter().map(network).collect())
-        .collect();
     Ok(LimiterConfig {
         from: match settings.from {
             "inside" => From::Inside,
@@ -407,7 +400,7 @@ fn config(settings: &LimiterSettings) -> Result<LimiterConfig, String> {
             .zip(tenants())
             .map(|(number, tenant)| (number, rate(&tenant.limit)))
             .collect(),
-        tenants: Tenants::new(networks.iter().map(Vec::as_slice))
+        tenants: Tenants::new(tenants().map(|tenant| tenant.networks.as_slice()))
             .map_err(|_| "the limiter cannot be made: it has too many tenants".to_owned())?,
         ..LimiterConfig::default()
     })
