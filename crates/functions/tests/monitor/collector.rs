@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use asterism_functions::ipfix::Export;
-use asterism_functions::monitor::{Exporter, Flow, FlowRecord, MonitorConfig, Span};
+use asterism_functions::monitor::{Exporter, Flow, FlowRecord, MonitorConfig, Observed, Span};
 
 use crate::capture::{Counts, captures, read, run};
 use crate::nfcapd::Collector;
@@ -21,24 +21,25 @@ fn record(line: &str) -> Option<FlowRecord> {
     }
     let address = |at: usize| field[at].parse::<core::net::IpAddr>().expect(line);
     let number = |at: usize| field[at].parse::<u64>().expect(line);
-    Some(FlowRecord {
-        flow: Flow {
-            source: address(1).into(),
-            destination: address(2).into(),
-            source_port: number(3) as u16,
-            // Of ICMP it is shown as type and code.
-            destination_port: field[4].parse().unwrap_or(0),
-            protocol: match field[0] {
-                "TCP" => 6,
-                "UDP" => 17,
-                "ICMP" => 1,
-                "ICMP6" => 58,
-                "IGMP" => 2,
-                other => other.parse().expect(line),
-            },
+    let flow = Flow {
+        source: address(1).into(),
+        destination: address(2).into(),
+        source_port: number(3) as u16,
+        // Of ICMP it is shown as type and code.
+        destination_port: field[4].parse().unwrap_or(0),
+        protocol: match field[0] {
+            "TCP" => 6,
+            "UDP" => 17,
+            "ICMP" => 1,
+            "ICMP6" => 58,
+            "IGMP" => 2,
+            other => other.parse().expect(line),
         },
+    };
+    Some(FlowRecord {
         packets: number(5),
         bytes: number(6),
+        ..FlowRecord::of(Observed::of_flow(flow))
     })
 }
 
@@ -88,9 +89,9 @@ fn collected(test: &str, export: Export, path: &Path) -> Option<(Collector, Coun
     let send = |message: &[u8]| collector.send(message);
     for (flow, (packets, bytes)) in &counts {
         let record = FlowRecord {
-            flow: *flow,
             packets: *packets,
             bytes: *bytes,
+            ..FlowRecord::of(Observed::of_flow(*flow))
         };
         exporter.add(&record, span, 1_700_000_110, send);
     }
