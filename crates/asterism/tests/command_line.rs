@@ -308,7 +308,7 @@ fn paced_capture(path: &Path, stamp_ms: impl Fn(u64) -> u64) {
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
         bytes.extend(word.to_le_bytes());
     }
-    for number in 0..3_000 {
+    for number in 0..600 {
         let stamp = stamp_ms(number);
         let lengths = [frame.len() as u32; 2];
         for word in [(stamp / 1_000) as u32, (stamp % 1_000) as u32 * 1_000]
@@ -354,16 +354,16 @@ fn a_clock_that_is_set_back_in_a_capture_stops_no_time() {
         let input = capture.to_str().unwrap();
         let (end, stdout, stderr) = run(&["replay", &config, "--in", input]);
         assert_eq!(end, End::Done, "{case}: {stderr}");
-        assert!(stdout.contains("3,000 left"), "{case}: {stdout}");
+        assert!(stdout.contains("600 left"), "{case}: {stdout}");
         let says = stdout.contains("the capture's clock stepped back once, by 3");
         assert_eq!(says, steps > 0, "{case}: {stdout}");
         let json = ["--format", "json", "replay", &config, "--in", input];
         let (_, stdout, _) = run(&json);
         let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-        assert_eq!(document["packets_left"], 3_000, "{case}");
+        assert_eq!(document["packets_left"], 600, "{case}");
         assert_eq!(document["clock_steps_back"], steps, "{case}");
         let seconds = document["seconds"].as_f64().unwrap();
-        assert!((595.0..620.0).contains(&seconds), "{case}: {seconds} s");
+        assert!((118.0..140.0).contains(&seconds), "{case}: {seconds} s");
     }
 }
 

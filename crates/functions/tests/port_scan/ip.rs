@@ -20,7 +20,7 @@ pub(crate) fn ip(
     let mut bytes = vec![0; 14 + 20];
     bytes[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
     bytes[16..18].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
-    let fragment = u16::from(more) << 13 | offset / 8;
+    let fragment = (u16::from(more) << 13) | (offset / 8);
     bytes[20..22].copy_from_slice(&fragment.to_be_bytes());
     bytes[22..24].copy_from_slice(&[ttl, protocol]);
     bytes[26..30].copy_from_slice(&host(from).octets());
