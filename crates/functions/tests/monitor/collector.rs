@@ -107,3 +107,61 @@ fn sums(records: Vec<FlowRecord>) -> Counts {
     }
     sums
 }
+
+/// Type and code of ICMP of both versions and the VLAN, as the collector shows them; and templates that it can read after a start.
+#[test]
+fn a_real_collector_has_type_and_code_of_icmp_and_the_vlan() {
+    let test = "a_real_collector_has_type_and_code_of_icmp_and_the_vlan";
+    for export in [Export::Ipfix, Export::NetFlow9] {
+        let Some(collector) = Collector::start(test) else {
+            return;
+        };
+        let mut exporter = Exporter::new(1).by(export);
+        let span = Span {
+            start_s: 1_700_000_040,
+            length_s: 60,
+        };
+        let four: core::net::IpAddr = [192, 0, 2, 1].into();
+        let six: core::net::IpAddr = core::net::Ipv6Addr::LOCALHOST.into();
+        let record = |host: core::net::IpAddr, protocol, icmp, vlan| FlowRecord {
+            packets: 1,
+            bytes: 84,
+            ..FlowRecord::of(Observed {
+                icmp,
+                vlan,
+                ..Observed::of_flow(Flow {
+                    source: host.into(),
+                    destination: host.into(),
+                    source_port: 0,
+                    destination_port: 0,
+                    protocol,
+                })
+            })
+        };
+        // A collector that was not there yet: what comes a minute later is decoded all the same.
+        exporter.add(&record(four, 1, 0x0800, 9), span, 1_700_000_110, |_| false);
+        exporter.finish(1_700_000_110, |_| true);
+        let send = |message: &[u8]| collector.send(message);
+        for one in [
+            record(four, 1, 0x0301, 7),
+            record(four, 1, 0x0800, 4_094),
+            record(six, 58, 0x0104, 0),
+        ] {
+            exporter.add(&one, span, 1_700_000_170, send);
+        }
+        exporter.finish(1_700_000_170, send);
+        let text = collector.shown(&["-N", "-o", "fmt:%pr,%dp,%svln"]);
+        let mut lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(|line: &String| !line.is_empty())
+            .collect();
+        lines.sort();
+        // This nfdump reads element 139 from IPFIX alone.
+        let of_icmpv6 = match export {
+            Export::Ipfix => "58,1.4,0",
+            Export::NetFlow9 => "58,0.0,0",
+        };
+        assert_eq!(lines, ["1,3.1,7", "1,8.0,4094", of_icmpv6], "{export:?}");
+    }
+}
