@@ -397,6 +397,76 @@ fn a_refused_configuration_replays_nothing() {
     }
 }
 
+/// A capture of a datagram each 200 ms from one source, whose clock shows `stamp_ms`.
+fn paced_capture(path: &Path, stamp_ms: impl Fn(u64) -> u64) {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.extend([
+        0x45, 0, 0, 29, 0, 1, 0, 0, 64, 17, 0xae, 0xbf, 10, 0, 0, 7, 192, 0, 2, 9,
+    ]);
+    frame.extend([0x13, 0x88, 0, 53, 0, 9, 0, 0, 0x78]);
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for number in 0..600 {
+        let stamp = stamp_ms(number);
+        let lengths = [frame.len() as u32; 2];
+        for word in [(stamp / 1_000) as u32, (stamp % 1_000) as u32 * 1_000]
+            .into_iter()
+            .chain(lengths)
+        {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(&frame);
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_clock_that_is_set_back_in_a_capture_stops_no_time() {
+    let limiter = "[cluster]\nmembers = [\"a\"]\n[function.limiter]\nfrom = \"inside\"\n\
+                   sources = { unit = \"packets\", rate = 10, burst = 20 }\n";
+    let (folder, config) = with_config(limiter);
+    let capture = folder.path().join("steps.pcap");
+    let start = 1_700_000_000_000;
+    let hour = 3_600_000;
+    type Stamp = fn(u64, u64, u64) -> u64;
+    let cases: [(&str, Stamp, u64); 4] = [
+        ("in order", |start, _, number| start + number * 200, 0),
+        (
+            "set back by an hour",
+            |start, hour, number| start + number * 200 - if number < 300 { 0 } else { hour },
+            1,
+        ),
+        (
+            "the first stamp is late",
+            |start, hour, number| start + number * 200 + if number == 0 { hour } else { 0 },
+            1,
+        ),
+        (
+            "two clocks that alternate",
+            |start, hour, number| start + number * 200 - number % 2 * hour,
+            1,
+        ),
+    ];
+    for (case, stamp, steps) in cases {
+        paced_capture(&capture, |number| stamp(start, hour, number));
+        let input = capture.to_str().unwrap();
+        let (end, stdout, stderr) = run(&["replay", &config, "--in", input]);
+        assert_eq!(end, End::Done, "{case}: {stderr}");
+        assert!(stdout.contains("600 left"), "{case}: {stdout}");
+        let says = stdout.contains("the capture's clock stepped back once, by 3");
+        assert_eq!(says, steps > 0, "{case}: {stdout}");
+        let json = ["--format", "json", "replay", &config, "--in", input];
+        let (_, stdout, _) = run(&json);
+        let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(document["packets_left"], 600, "{case}");
+        assert_eq!(document["clock_steps_back"], steps, "{case}");
+        let seconds = document["seconds"].as_f64().unwrap();
+        assert!((118.0..140.0).contains(&seconds), "{case}: {seconds} s");
+    }
+}
+
 #[test]
 fn a_replay_is_the_same_each_time() {
     let (_folder, config) = with_config(PASS);

@@ -1,6 +1,6 @@
 //! What one packet says about whose probes. Imports `trail` and `asterism_function`; reads the packet, knows no state.
 
-use asterism_function::{Host, IcmpKind, Packet, TcpFlags, Transport};
+use asterism_function::{Fragment, Host, IcmpKind, Network, Packet, TcpFlags, Transport};
 
 use crate::trail::{Class, Methods, Prober};
 
@@ -9,8 +9,14 @@ use crate::trail::{Class, Methods, Prober};
 pub enum What {
     /// The prober probes.
     Probe(Methods),
-    /// A UDP datagram: a probe, unless the other one probed first and this answers it.
+    /// A TCP segment whose ports are known and whose flags are not: a first fragment that ends before them, as `nmap -f` sends.
+    Named,
+    /// The part of such a segment that has its flags, which only a probe has. Its ports are in another fragment.
+    Flagged(Methods),
+    /// A UDP datagram or a packet of another IP protocol: a probe, unless the other one probed first and this answers it.
     Datagram,
+    /// The datagram's hop limit ran out at a router: it was to find the path, as those of `traceroute` are.
+    Expired,
     /// The other one accepts.
     Accepted,
     /// The other one acknowledges or sends, as in a conversation.
@@ -36,9 +42,9 @@ pub struct Clue {
     pub class: Class,
     /// The probed host.
     pub target: Host,
-    /// The probed port; 0 for ICMP.
+    /// The probed port; 0 for ICMP, and the protocol's number for [`Class::Ip`].
     pub port: u16,
-    /// The prober's port; 0 for ICMP.
+    /// The prober's port, likewise.
     pub from: u16,
     /// What happened.
     pub what: What,
@@ -62,7 +68,7 @@ impl Clue {
         let ports = (flow.source_port, flow.destination_port);
         match packet.layout().transport() {
             Transport::Tcp => Some((source, Self::of_tcp(packet, source, destination, ports))),
-            Transport::Udp => Some((source, Self::of_udp(source, destination, ports))),
+            Transport::Udp => Some((source, Self::of_udp(packet, source, destination, ports))),
             _ => None,
         }
     }
@@ -74,14 +80,15 @@ impl Clue {
         let (source, destination) = Host::ends(packet)?;
         let clue = match (packet.layout().transport(), packet.ports()) {
             (Transport::Tcp, Some(ports)) => Self::of_tcp(packet, source, destination, ports),
-            (Transport::Udp, Some(ports)) => Self::of_udp(source, destination, ports),
+            (Transport::Udp, Some(ports)) => Self::of_udp(packet, source, destination, ports),
             (Transport::Icmp | Transport::Icmpv6, _) => Self::of_icmp(packet, source, destination),
-            _ => None,
+            _ => Self::of_no_transport(packet, source, destination),
         };
         Some((source, clue))
     }
 
-    /// The key of the trail that it is about.
+    /// The key of the trail that it is about, where each address is a source of its own: see
+    /// [`Sources::one`](crate::Sources::one).
     #[inline(always)]
     #[must_use]
     pub const fn prober(&self) -> Prober {
@@ -110,9 +117,21 @@ impl Clue {
         packet: &Packet<'_>,
         source: Host,
         destination: Host,
-        (source_port, destination_port): (u16, u16),
+        ports: (u16, u16),
     ) -> Option<Self> {
         let flags = packet.tcp_flags()?;
+        let is_zero = packet.tcp_sequence() == Some(0);
+        Self::of_segment((flags, is_zero), source, destination, ports)
+    }
+
+    /// Of a segment's flags, and whether its sequence number is 0.
+    #[inline(always)]
+    fn of_segment(
+        (flags, is_zero): (TcpFlags, bool),
+        source: Host,
+        destination: Host,
+        (source_port, destination_port): (u16, u16),
+    ) -> Option<Self> {
         let forth = |what| Self {
             prober: source,
             class: Class::Tcp,
@@ -145,9 +164,7 @@ impl Clue {
                 (true, false, true) => back(What::Accepted),
                 (true, false, false) => forth(What::Probe(Methods::SYN)),
                 // RFC 9293 §3.5.2: a segment without ACK that finds no connection is reset with sequence number 0.
-                (false, true, true) if packet.tcp_sequence() == Some(0) => {
-                    back(What::Refused { reporter: source })
-                }
+                (false, true, true) if is_zero => back(What::Refused { reporter: source }),
                 (false, true, with_ack) if from_service => back(What::Reset {
                     answers_ack: !with_ack,
                 }),
@@ -160,11 +177,18 @@ impl Clue {
 
     #[inline(always)]
     fn of_udp(
+        packet: &Packet<'_>,
         source: Host,
         destination: Host,
         (source_port, destination_port): (u16, u16),
     ) -> Option<Self> {
         if destination.is_group() {
+            return None;
+        }
+        // What looks for a path and may end before its target is no probe of a port, whether routers answer or not.
+        if destination_port >= PATH_PORTS_FROM
+            && packet.ttl().is_some_and(|limit| limit <= PATH_HOPS_MAX)
+        {
             return None;
         }
         // From a system port to another one: an answer, whoever saw the question.
@@ -207,32 +231,102 @@ impl Clue {
                 what: What::Probe(Methods::PING),
             });
         }
-        // Destination unreachable, but for the code that asks for smaller packets.
-        let unreachable = if is_icmpv6 {
-            icmp_type == 1
-        } else {
-            icmp_type == 3 && code != 4
+        // Destination unreachable, but for the code that asks for smaller packets; of ICMPv6 also that the next header is unknown.
+        let is_refusal = match is_icmpv6 {
+            true => icmp_type == 1 || (icmp_type, code) == (4, 1),
+            false => icmp_type == 3 && code != 4,
         };
-        if !unreachable {
+        let is_expiry = code == 0 && icmp_type == if is_icmpv6 { 3 } else { 11 };
+        if !is_refusal && !is_expiry {
             return None;
         }
         let embedded = packet.embedded()?;
-        let (from, port) = embedded.ports()?;
-        let class = match embedded.protocol().0 {
-            6 => Class::Tcp,
-            17 => Class::Udp,
-            _ => return None,
+        let protocol = embedded.protocol().0;
+        let (class, (from, port)) = match protocol {
+            6 => (Class::Tcp, embedded.ports()?),
+            17 => (Class::Udp, embedded.ports()?),
+            1 | 58 => return None,
+            _ => (Class::Ip, (protocol.into(), protocol.into())),
         };
+        if is_expiry && class != Class::Udp {
+            return None;
+        }
         Some(Self {
             prober: embedded.source().into(),
             class,
             target: embedded.destination().into(),
             port,
             from,
-            what: What::Refused { reporter: source },
+            what: match is_refusal {
+                true => What::Refused { reporter: source },
+                false => What::Expired,
+            },
         })
     }
+
+    /// Of a packet without a transport header that is known and whole: other IP protocols, and TCP in fragments that cut its header.
+    #[inline]
+    fn of_no_transport(packet: &Packet<'_>, source: Host, destination: Host) -> Option<Self> {
+        let layout = packet.layout();
+        if destination.is_group() {
+            return None;
+        }
+        let bytes = packet.bytes().get(..layout.end())?;
+        let payload = bytes.get(layout.transport_offset()..)?;
+        let forth = |class, (from, port), what| Self {
+            prober: source,
+            class,
+            target: destination,
+            port,
+            from,
+            what,
+        };
+        let own = if layout.network() == Network::Ipv6 {
+            58
+        } else {
+            1
+        };
+        match (layout.protocol(), layout.fragment()) {
+            (6, Fragment::First) => {
+                let ports = payload.first_chunk::<4>()?;
+                let ports = (
+                    u16::from_be_bytes([ports[0], ports[1]]),
+                    u16::from_be_bytes([ports[2], ports[3]]),
+                );
+                let Some(flags) = payload.get(FLAGS_AT) else {
+                    return Some(forth(Class::Tcp, ports, What::Named));
+                };
+                let is_zero = payload[4..8] == [0; 4];
+                Self::of_segment((TcpFlags(*flags), is_zero), source, destination, ports)
+            }
+            (6, Fragment::Later) => {
+                let offset = usize::from(packet.fragment_offset()?);
+                let flags = TcpFlags(*payload.get(FLAGS_AT.checked_sub(offset)?)?);
+                if flags.intersects(TcpFlags::RST | TcpFlags::ACK) {
+                    return None;
+                }
+                let methods = match flags.contains(TcpFlags::SYN) {
+                    true => Methods::SYN,
+                    false => without_ack(flags),
+                };
+                Some(forth(Class::Tcp, (0, 0), What::Flagged(methods)))
+            }
+            (6 | 17, _) | (_, Fragment::Later) => None,
+            (protocol, _) if protocol == own => None,
+            (protocol, _) => {
+                let number = protocol.into();
+                Some(forth(Class::Ip, (number, number), What::Datagram))
+            }
+        }
+    }
 }
+
+/// Where a TCP header has its flags.
+const FLAGS_AT: usize = 13;
+/// Ports of datagrams that look for a path: `traceroute` begins at 33,434, `mtr` at 33,000.
+const PATH_PORTS_FROM: u16 = 33_000;
+/// Hops that such a datagram has left at most: tools stop after 30. Systems send others with 64 or more, of which no path takes so many.
+const PATH_HOPS_MAX: u8 = 30;
 
 #[inline]
 fn without_ack(flags: TcpFlags) -> Methods {

@@ -59,12 +59,13 @@
 //! assert_eq!(passed.count(), 6);
 //! ```
 //!
-//! Layer 3c; imports `asterism_function` alone. Read first: `trail.rs`, then `clue.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
+//! Layer 3c; imports `asterism_function` alone. Read first: `trail.rs`, then `clue.rs`, `sources.rs` and `scan.rs`; `handshakes.rs` before `flood.rs`.
 
 pub mod clue;
 pub mod flood;
 pub mod mutant;
 pub mod scan;
+pub mod sources;
 pub mod trail;
 pub mod volume;
 
@@ -78,6 +79,7 @@ pub use clue::{Clue, What};
 pub use flood::{FloodPolicy, Floods, SeesFloods};
 pub use handshakes::{Flood, Handshakes, Sample, Service};
 pub use scan::{Lesson, Scans, Trails};
+pub use sources::Sources;
 pub use trail::{Class, Finding, Methods, Prober, Shape, Thresholds, Trail};
 pub use volume::{MeasuresVolume, Traffic, VolumePolicy, Watch};
 

@@ -4,23 +4,25 @@
 //! Nobody needs to see both directions: the probe may teach one instance, and its answer another.
 
 use asterism_function::objects::TableAct;
-use asterism_function::{Ask, At, Builder, Late, Map, Room, Single, State, Tick};
+use asterism_function::{Ask, Builder, Late, Map, Room, Single, State, Tick};
 
 use crate::bits::{host_bit, port_bit};
 use crate::clue::{Clue, What};
 use crate::mutant::{self, Mutant};
+use crate::sources::Sources;
 use crate::trail::{Class, Finding, Marks, Methods, Prober, Set, Thresholds, Trail};
 
 /// What each source probed lately: see [`Scans::table`].
 pub type Trails = Map<Prober, Trail>;
 
-type Known = At<Single<Prober>, Trail>;
-
 /// How scans are found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scans {
     window_s: Tick,
     thresholds: Thresholds,
+    /// Of UDP, if its scans are looked for.
+    udp: Option<Thresholds>,
+    sources: Sources,
 }
 
 impl Scans {
@@ -29,14 +31,48 @@ impl Scans {
     pub fn new(window_s: Tick, thresholds: Thresholds) -> Self {
         Self {
             window_s: window_s.max(1),
-            thresholds: Thresholds {
-                ports: thresholds.ports.max(1),
-                hosts: thresholds.hosts.max(1),
-            },
+            thresholds: thresholds.bounded(),
+            udp: Some(Thresholds::UDP),
+            sources: Sources::default(),
         }
     }
 
-    /// The table `trails`: up to three for each source that is active within two windows, some 200 bytes each; at most `trails_max` over
+    /// The same with other thresholds for UDP than [`Thresholds::UDP`], or without looking for scans by UDP.
+    #[must_use]
+    pub fn with_udp(self, thresholds: Option<Thresholds>) -> Self {
+        let udp = thresholds.map(Thresholds::bounded);
+        Self { udp, ..self }
+    }
+
+    /// The same with what sources are one, and which of them leave no evidence.
+    #[must_use]
+    pub fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// What sources are one, and which leave no evidence.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Whose trail a clue is about.
+    #[inline(always)]
+    fn prober(&self, clue: &Clue) -> Prober {
+        Prober {
+            host: self.sources.one(clue.prober),
+            class: clue.class,
+        }
+    }
+
+    /// Whether the prober is exempt and its trail is not its own alone, so that it may leave no evidence against others.
+    #[inline]
+    fn is_exempt_among_others(&self, clue: &Clue) -> bool {
+        self.sources.one(clue.prober) != clue.prober && self.sources.is_exempt(clue.prober)
+    }
+
+    /// The table `trails`: up to four for each source that is active within two windows, some 200 bytes each; at most `trails_max` over
     /// the whole cluster.
     #[must_use]
     pub fn table(&self, builder: &Builder, trails_max: u32) -> Trails {
@@ -59,13 +95,17 @@ impl Scans {
         trails: &Trails,
         clue: &Clue,
     ) -> Result<bool, Late> {
+        if clue.class == Class::Udp && self.udp.is_none() {
+            return Ok(false);
+        }
         let epoch = self.epoch(ask);
-        let own = trails.get(&clue.prober());
+        let own = trails.get(&self.prober(clue));
         match clue.what {
             What::Engaged => Ok(own?.is_some_and(|known| {
                 let trail = &known.value;
                 let (host, port) = (host_bit(ask, clue.target), port_bit(ask, clue.port));
-                trail.knows(epoch, Set::PortsProbed, port)
+                (trail.knows(epoch, Set::PortsProbed, port)
+                    || trail.knows(epoch, Set::PortsNamed, port))
                     && !(trail.has(epoch, Set::HostsEngaged, host)
                         && trail.has(epoch, Set::PortsAnswered, port))
             })),
@@ -88,19 +128,22 @@ impl Scans {
                             && trail.has(epoch, Set::PORTS_USED, port_bit(ask, clue.from))
                     })
                 });
-                let answer = trails.get(&clue.answered().prober()).map(|known| {
+                let answer = trails.get(&self.prober(&clue.answered())).map(|known| {
                     known.map(|known| {
                         let trail = &known.value;
                         let (host, port) = (host_bit(ask, clue.prober), port_bit(ask, clue.from));
-                        let is_answer = is_answered(trail, epoch, host, port_bit(ask, clue.port));
+                        let to = port_bit(ask, clue.port);
+                        let is_answer = is_answered(trail, epoch, host, to);
                         let is_known = trail.has(epoch, Set::HostsAccepted, host)
+                            && trail.has(epoch, Set::HostsProbed, host)
+                            && trail.has(epoch, Set::PORTS_USED, to)
                             && trail.has(epoch, Set::PortsAnswered, port);
-                        (is_answer, is_known)
+                        (is_answer, is_known, converses(trail, epoch, host))
                     })
                 });
                 Ok(match ask.all((probe, answer))? {
-                    (_, Some((true, is_known))) => !is_known,
-                    (is_known, _) => !is_known,
+                    (_, Some((true, is_known, _))) => !is_known,
+                    (is_known, other) => !is_known || matches!(other, Some((_, _, true))),
                 })
             }
             _ => own.map(|_| true),
@@ -114,53 +157,70 @@ impl Scans {
         trails: &Trails,
         clue: &Clue,
     ) -> Result<Lesson, Late> {
-        let own = trails.get(&clue.prober());
+        let own = trails.get(&self.prober(clue));
+        let epoch = self.epoch(ask);
+        let mut converses_too = None;
         let (clue, known) = match clue.what {
             What::Datagram => {
-                let (own, other) = ask.all((own, trails.get(&clue.answered().prober())))?;
-                self.answering(ask, *clue, own, other)
+                let answer = clue.answered();
+                let (own, other) = ask.all((own, trails.get(&self.prober(&answer))))?;
+                let host = host_bit(ask, clue.prober);
+                match &other {
+                    Some(at) if is_answered(&at.value, epoch, host, port_bit(ask, clue.port)) => {
+                        (answer, other)
+                    }
+                    Some(at)
+                        if converses(&at.value, epoch, host)
+                            && self.prober(&answer) != self.prober(clue) =>
+                    {
+                        let marks = Marks::default().with(Set::HostsAccepted, host);
+                        let trail = at.value.marked(epoch, &marks);
+                        let room = trails.room_at(other, self.prober(&answer))?;
+                        converses_too = Some((room, trail));
+                        (*clue, own)
+                    }
+                    _ => (*clue, own),
+                }
             }
             _ => (*clue, own?),
         };
-        let epoch = self.epoch(ask);
-        let only_clears = matches!(clue.what, What::Accepted | What::Engaged);
-        let marks = match marks(ask, epoch, &clue, known.as_ref().map(|known| &known.value)) {
-            Some(marks) if !(mutant::active(Mutant::AcceptedIgnored) && only_clears) => marks,
-            _ => return Ok(Lesson::default()),
+        let only_clears = matches!(clue.what, What::Accepted | What::Engaged | What::Expired);
+        let trail = known.as_ref().map(|known| &known.value);
+        let marks = match self.is_exempt_among_others(&clue) && !only_clears {
+            true => exempt_marks(ask, epoch, &clue, trail),
+            false => marks(ask, epoch, &clue, trail),
+        };
+        let ignored = mutant::active(Mutant::AcceptedIgnored) && only_clears;
+        let Some(marks) = marks.filter(|_| !ignored) else {
+            return Ok(Lesson {
+                converses: converses_too,
+                ..Lesson::default()
+            });
         };
         let trail = known
             .map_or_else(Trail::default, |known| known.value)
             .marked(epoch, &marks);
         let changed = match known {
             Some(known) if known.value == trail => None,
-            _ => Some((trails.room_at(known, clue.prober())?, trail)),
+            _ => Some((trails.room_at(known, self.prober(&clue))?, trail)),
         };
         let judged = match mutant::active(Mutant::ProbeJudgedAlone) {
             true => Trail::default().marked(epoch, &marks),
             false => trail,
         };
-        let finding = match only_clears {
-            true => None,
-            false => judged.judge(clue.class, epoch, self.thresholds),
+        let thresholds = match clue.class {
+            Class::Udp => self.udp,
+            _ => Some(self.thresholds),
         };
-        Ok(Lesson { finding, changed })
-    }
-
-    /// A UDP datagram turned into the answer that it is, if the other end probed first.
-    fn answering<S: State>(
-        &self,
-        ask: &Ask<'_, S>,
-        clue: Clue,
-        own: Option<Known>,
-        other: Option<Known>,
-    ) -> (Clue, Option<Known>) {
-        if let Some(at) = &other {
-            let (host, port) = (host_bit(ask, clue.prober), port_bit(ask, clue.port));
-            if is_answered(&at.value, self.epoch(ask), host, port) {
-                return (clue.answered(), other);
-            }
-        }
-        (clue, own)
+        let finding = match (only_clears, thresholds) {
+            (false, Some(thresholds)) => judged.judge(clue.class, epoch, thresholds),
+            _ => None,
+        };
+        Ok(Lesson {
+            finding,
+            changed,
+            converses: converses_too,
+        })
     }
 }
 
@@ -170,14 +230,18 @@ impl Scans {
 pub struct Lesson {
     /// The scan that the trail of the clue's prober amounts to, if it does. Said again of each further probe while it lasts.
     pub finding: Option<Finding>,
-    changed: Option<(Room<Prober, Trail>, Trail)>,
+    changed: Option<Change>,
+    /// What the trail of who was sent to gets: that the other one sends, too.
+    converses: Option<Change>,
 }
+
+type Change = (Room<Prober, Trail>, Trail);
 
 impl Lesson {
     /// Writes it. How many trails there was no room for.
     #[inline(never)]
     pub fn write(self, trails: &mut TableAct<'_, Single<Prober>, Trail>) -> u64 {
-        crate::write(trails, self.changed)
+        crate::write(trails, self.changed) + crate::write(trails, self.converses)
     }
 }
 
@@ -188,6 +252,32 @@ fn is_answered(trail: &Trail, epoch: u32, host: u64, to: u64) -> bool {
     trail.knows(epoch, Set::HostsProbed, host) && trail.knows(epoch, Set::PORTS_USED, to)
 }
 
+/// Whether a trail's source sent something to a host that was not known to send anything itself. One that does converses, whatever the
+/// ports are: peers of VXLAN send from ports that nobody sends to.
+#[inline(always)]
+fn converses(trail: &Trail, epoch: u32, host: u64) -> bool {
+    trail.knows(epoch, Set::HostsProbed, host) && !trail.has(epoch, Set::HostsAccepted, host)
+}
+
+/// [`marks`] of an exempt source in a trail that others share: what comes to its ports is an answer, and nothing is evidence.
+fn exempt_marks<S: State>(
+    ask: &Ask<'_, S>,
+    epoch: u32,
+    clue: &Clue,
+    known: Option<&Trail>,
+) -> Option<Marks> {
+    if clue.what != What::Datagram {
+        return None;
+    }
+    let host = host_bit(ask, clue.target);
+    let marks = Marks::default()
+        .with(Set::HostsProbed, host)
+        .with(Set::HostsAccepted, host)
+        .with(Set::PORTS_USED, port_bit(ask, clue.from));
+    let is_news = known.is_none_or(|trail| !trail.holds(epoch, &marks));
+    is_news.then_some(marks)
+}
+
 /// The sets that a clue adds to; `None` if it adds nothing to what is known.
 fn marks<S: State>(
     ask: &Ask<'_, S>,
@@ -196,11 +286,11 @@ fn marks<S: State>(
     known: Option<&Trail>,
 ) -> Option<Marks> {
     let inserts = match clue.what {
-        What::Probe(_) | What::Datagram => true,
+        What::Probe(_) | What::Datagram | What::Named | What::Flagged(_) => true,
         // The SYN may have gone through another instance, and its trail not be here yet.
         What::Accepted => clue.class == Class::Tcp,
         What::Reset { answers_ack } => answers_ack,
-        What::Engaged | What::Refused { .. } => false,
+        What::Engaged | What::Refused { .. } | What::Expired => false,
     };
     if known.is_none() && !inserts {
         return None;
@@ -213,34 +303,75 @@ fn marks<S: State>(
             let marks = Marks::by(methods).with(Set::HostsProbed, host);
             match clue.class {
                 Class::Icmp => marks,
-                Class::Tcp | Class::Udp => marks.with(Set::PortsProbed, port),
+                _ => marks.with(Set::PortsProbed, port),
             }
         }
-        What::Datagram => Marks::by(Methods::UDP)
+        What::Named => Marks::default()
             .with(Set::HostsProbed, host)
-            .with(Set::PortsProbed, port)
-            .with(Set::PORTS_USED, port_bit(ask, clue.from)),
-        What::Accepted => Marks::default()
+            .with(Set::PortsNamed, port),
+        What::Flagged(methods) => Marks::by(methods | Methods::FRAGMENTS),
+        What::Datagram => {
+            let marks = Marks::by(match clue.class {
+                Class::Ip => Methods::PROTOCOLS,
+                _ => Methods::UDP,
+            });
+            let marks = marks
+                .with(Set::HostsProbed, host)
+                .with(Set::PortsProbed, port)
+                .with(Set::PORTS_USED, port_bit(ask, clue.from));
+            // What was answered once is remembered for as long as either side goes on.
+            let answered = [(Set::PortsAnswered, port), (Set::HostsAccepted, host)];
+            answered
+                .into_iter()
+                .filter(|(set, bits)| knows(*set, *bits))
+                .fold(marks, |marks, (set, bits)| marks.with(set, bits))
+        }
+        What::Accepted => {
+            let marks = Marks::default()
+                .with(Set::HostsAccepted, host)
+                .with(Set::PortsAnswered, port);
+            let used = port_bit(ask, clue.from);
+            // The same from the other side.
+            match known {
+                Some(trail)
+                    if clue.class.is_of_datagrams() && is_answered(trail, epoch, host, used) =>
+                {
+                    marks
+                        .with(Set::HostsProbed, host)
+                        .with(Set::PORTS_USED, used)
+                }
+                _ => marks,
+            }
+        }
+        // Each datagram of such a search has a port of its own.
+        What::Expired if knows(Set::PortsProbed, port) => Marks::default()
             .with(Set::HostsAccepted, host)
             .with(Set::PortsAnswered, port),
+        What::Expired => return None,
         // Only what was probed: else a server's clients would fill its sets and hide what it probes itself.
         What::Engaged => {
             let asked = probed(host) || knows(Set::HostsReset, host);
-            if !asked || !knows(Set::PortsProbed, port) {
+            if !asked || !(knows(Set::PortsProbed, port) || knows(Set::PortsNamed, port)) {
                 return None;
             }
             Marks::default()
                 .with(Set::HostsEngaged, host)
                 .with(Set::PortsAnswered, port)
         }
-        What::Refused { .. } if probed(host) => Marks::default().with(Set::HostsRefused, host),
-        // A translator on the way quotes another address than was probed.
         What::Refused { reporter } => {
-            let reporter = host_bit(ask, reporter);
-            if !probed(reporter) {
+            // A translator on the way quotes another address than was probed.
+            let refusing = match probed(host) {
+                true => host,
+                false => host_bit(ask, reporter),
+            };
+            if !probed(refusing) {
                 return None;
             }
-            Marks::default().with(Set::HostsRefused, reporter)
+            let marks = Marks::default().with(Set::HostsRefused, refusing);
+            match clue.class.is_of_datagrams() && knows(Set::PortsProbed, port) {
+                true => marks.with(Set::PORTS_REFUSED, port),
+                false => marks,
+            }
         }
         What::Reset { answers_ack } => {
             let marks = Marks::default().with(Set::HostsReset, host);
@@ -257,7 +388,7 @@ fn marks<S: State>(
     };
     // What others saw may have made a scan of it meanwhile: a probe is judged even if it adds nothing. Not so a datagram, of which a
     // quiet flow has many.
-    let is_judged = matches!(clue.what, What::Probe(_));
+    let is_judged = matches!(clue.what, What::Probe(_) | What::Named | What::Flagged(_));
     let is_news = is_judged || known.is_none_or(|trail| !trail.holds(epoch, &marks));
     is_news.then_some(marks)
 }

@@ -7,7 +7,7 @@ use asterism_function::{BadBytes, Host, Key, Reader, Value, Wire, Writer, layout
 
 use crate::bits::estimate;
 
-/// What kind of probing a trail is about: one source has up to three trails.
+/// What kind of probing a trail is about: one source has up to four trails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 #[repr(u8)]
 pub enum Class {
@@ -17,6 +17,8 @@ pub enum Class {
     Udp = 1,
     /// ICMP and ICMPv6 queries.
     Icmp = 2,
+    /// Unsolicited packets of other IP protocols. Their numbers stand where others have ports.
+    Ip = 3,
 }
 
 /// Whose trail of which class.
@@ -37,7 +39,7 @@ impl Key for Prober {
 
 /// The ways of probing that were seen, a set: for the operator, not for the decision.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Wire)]
-pub struct Methods(pub u8);
+pub struct Methods(pub u16);
 
 impl Methods {
     /// TCP SYN: half-open or connecting scans.
@@ -54,8 +56,22 @@ impl Methods {
     pub const UDP: Self = Self(32);
     /// ICMP queries.
     pub const PING: Self = Self(64);
+    /// Packets of IP protocols that are in little use.
+    pub const PROTOCOLS: Self = Self(128);
+    /// TCP in fragments too small for its header, besides what its flags say.
+    pub const FRAGMENTS: Self = Self(256);
 
-    const NAMES: [&'static str; 7] = ["syn", "fin", "null", "xmas", "ack", "udp", "ping"];
+    const NAMES: [&'static str; 9] = [
+        "syn",
+        "fin",
+        "null",
+        "xmas",
+        "ack",
+        "udp",
+        "ping",
+        "protocols",
+        "fragments",
+    ];
 
     /// Whether all of `other` are among them.
     #[must_use]
@@ -73,6 +89,13 @@ impl Methods {
     }
 }
 
+impl core::ops::BitOr for Methods {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 impl core::ops::BitOrAssign for Methods {
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
@@ -80,7 +103,7 @@ impl core::ops::BitOrAssign for Methods {
 }
 
 /// The sets of one window. Each set is a word; the place of a set is its number on the wire.
-pub(crate) const SETS: usize = 7;
+pub(crate) const SETS: usize = 8;
 
 /// A set of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,14 +121,27 @@ pub(crate) enum Set {
     HostsEngaged,
     /// Hosts that said no: RST to a SYN, ICMP unreachable.
     HostsRefused,
-    /// Hosts that reset, or were reset by the source, outside a refusal. Says nothing if they engaged. In a UDP trail
+    /// Hosts that reset, or were reset by the source, outside a refusal. Says nothing if they engaged. In trails of datagrams
     /// [`Set::PORTS_USED`].
     HostsReset,
+    /// Ports that a first fragment named whose segment's flags are elsewhere: probed, if any of the source's segments in such fragments
+    /// is a probe. In trails of datagrams [`Set::PORTS_REFUSED`].
+    PortsNamed,
 }
 
 impl Set {
-    /// The source's own ports: what comes to them is an answer. UDP trails only, which have no use for resets.
+    /// The source's own ports: what comes to them is an answer. Trails of datagrams only, which have no use for resets.
     pub(crate) const PORTS_USED: Self = Self::HostsReset;
+    /// Ports that some host refused. Trails of datagrams only, which have no use for flags.
+    pub(crate) const PORTS_REFUSED: Self = Self::PortsNamed;
+}
+
+impl Class {
+    /// Whether its probes are datagrams: an answer is told from a probe by who sent first.
+    #[inline(always)]
+    pub(crate) const fn is_of_datagrams(self) -> bool {
+        matches!(self, Self::Udp | Self::Ip)
+    }
 }
 
 /// The bits to be set in the current window, one word for each set.
@@ -133,7 +169,7 @@ impl Marks {
     }
 }
 
-/// A source's trail: what it probed lately, and what became of that. 120 bytes.
+/// A source's trail: what it probed lately, and what became of that. 136 bytes.
 ///
 /// Joining: the trail is a function from window numbers to sets, cut to the largest number and the one before; the
 /// join takes the union and cuts again. It commutes, associates and is idempotent, whatever the members' clocks say.
@@ -173,7 +209,7 @@ pub enum Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
     /// Distinct ports without any answer that make a port scan, provided that they are three times as many as the hosts that gave none.
-    /// At most some 200 can be told apart.
+    /// At most some 200 can be told apart. Of datagrams only ports that refused count in full: see [`Thresholds::UDP`].
     pub ports: u16,
     /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as the unanswered ports, and no
     /// fewer than the hosts that the source converses with. One that has kept silent for a window counts half, one that may yet answer a
@@ -181,10 +217,33 @@ pub struct Thresholds {
     pub hosts: u16,
 }
 
+impl Thresholds {
+    /// Of UDP. Silence says little there: a stream is sent to ports that never answer, several for each receiver. So a silent port counts
+    /// half, and an eighth where every host that was sent to has sent something itself; each for as many hosts as there are, and not at all
+    /// once a window has passed and datagrams still come. Of hosts one that refused counts in full and a silent one an eighth.
+    pub const UDP: Self = Self {
+        ports: 10,
+        hosts: 5,
+    };
+
+    /// None is 0.
+    pub(crate) fn bounded(self) -> Self {
+        Self {
+            ports: self.ports.max(1),
+            hosts: self.hosts.max(1),
+        }
+    }
+}
+
 /// Weights of a host that refused, of one that kept silent for a window, and of one that may yet answer.
-const REFUSED: u32 = 4;
-const SILENT: u32 = 2;
-const PENDING: u32 = 1;
+const REFUSED: u32 = 8;
+const SILENT: u32 = 4;
+const PENDING: u32 = 2;
+/// The same of a host that is sent datagrams, and keeps silent.
+const SILENT_DATAGRAMS: u32 = 1;
+/// Of ports that are sent datagrams, how many silent ones count as one that refused; and where all hosts sent something, too.
+const SILENT_PORTS: u32 = 2;
+const SILENT_PORTS_CONVERSING: u32 = 8;
 /// Ports must outnumber hosts by this factor, or hosts ports: a source that probes as many hosts as ports talks to
 /// peers that each chose a port of their own. Of such peers chance makes the estimates differ by up to two and a half.
 const CONCENTRATION: u32 = 3;
@@ -267,12 +326,57 @@ impl Trail {
         thresholds: Thresholds,
     ) -> Option<Finding> {
         self.advance(epoch);
+        let hosts = self.hosts(class);
+        let ports = match class.is_of_datagrams() {
+            true => self.judge_datagrams(&hosts, thresholds),
+            false => {
+                let named = match self.methods.contains(Methods::FRAGMENTS) {
+                    true => self.set(Set::PortsNamed),
+                    false => 0,
+                };
+                let probed = self.set(Set::PortsProbed) | named;
+                let ports = estimate(probed & !self.set(Set::PortsAnswered));
+                let is_scan = ports >= thresholds.ports
+                    && u32::from(ports) >= CONCENTRATION * u32::from(hosts.unanswered);
+                (ports, is_scan)
+            }
+        };
+        let (ports, is_scan) = ports;
+        let is_sweep = || {
+            let factor = match class {
+                Class::Tcp if hosts.unanswered <= FEW_HOSTS => CONCENTRATION_FEW,
+                Class::Tcp => CONCENTRATION,
+                Class::Udp => CONCENTRATION_UDP,
+                Class::Icmp => 0,
+                // Peers of one protocol are no sweep.
+                Class::Ip => return false,
+            };
+            hosts.weight >= REFUSED * u32::from(thresholds.hosts)
+                && u32::from(hosts.unanswered) >= factor * u32::from(ports)
+                && hosts.unanswered >= hosts.conversing
+        };
+        let shape = match is_scan {
+            true => Shape::Ports,
+            false if is_sweep() => Shape::Hosts,
+            false => return None,
+        };
+        Some(Finding {
+            shape,
+            ports,
+            hosts: hosts.unanswered,
+            methods: self.methods,
+        })
+    }
+
+    /// What became of the hosts that were probed.
+    #[inline]
+    fn hosts(&self, class: Class) -> Hosts {
         let probed = self.set(Set::HostsProbed);
+        let accepted = self.set(Set::HostsAccepted);
         let engaged = self.set(Set::HostsEngaged);
-        let reset = if class == Class::Tcp {
-            self.set(Set::HostsReset) & !engaged
-        } else {
-            0
+        let reset = match class {
+            Class::Tcp => self.set(Set::HostsReset) & !engaged,
+            _ => 0,
         };
         let refused = match class {
             // One address has no business pinging many, whether they answer or not.
@@ -280,45 +384,70 @@ impl Trail {
             // A reset of a host that was not probed is weaker: an ACK probe's, or an old connection's.
             _ => self.set(Set::HostsRefused) | reset & probed,
         };
-        let open = (probed & !engaged & !self.set(Set::HostsAccepted) | reset) & !refused;
-        let silent = open & self.windows[1][Set::HostsProbed as usize];
-        let pending = open & !silent;
-        let ports = estimate(self.set(Set::PortsProbed) & !self.set(Set::PortsAnswered));
-        let hosts = estimate(refused | open);
-        if ports >= thresholds.ports && u32::from(ports) >= CONCENTRATION * u32::from(hosts) {
-            return Some(Finding {
-                shape: Shape::Ports,
-                ports,
-                hosts,
-                methods: self.methods,
-            });
-        }
+        let open = (probed & !engaged & !accepted | reset) & !refused;
+        let [now, before] = [0, 1].map(|place| self.windows[place][Set::HostsProbed as usize]);
+        let (open, silent, weights) = match class.is_of_datagrams() {
+            // Who is sent to in both windows gets a stream.
+            true => {
+                let open = open & !(now & before);
+                (open, 0, (SILENT_DATAGRAMS, SILENT_DATAGRAMS))
+            }
+            false => (open, open & before, (SILENT, PENDING)),
+        };
+        let unanswered = estimate(refused | open);
         let bits = (refused | open).count_ones();
         let weight = REFUSED * refused.count_ones()
-            + SILENT * silent.count_ones()
-            + PENDING * pending.count_ones();
-        // The weight of the set bits, scaled to the hosts that they stand for.
-        let weight = weight * u32::from(hosts) / bits.max(1);
-        let factor = match class {
-            Class::Tcp if hosts <= FEW_HOSTS => CONCENTRATION_FEW,
-            Class::Tcp => CONCENTRATION,
-            Class::Udp => CONCENTRATION_UDP,
-            Class::Icmp => 0,
-        };
-        let concentrated = u32::from(hosts) >= factor * u32::from(ports);
-        if weight >= REFUSED * u32::from(thresholds.hosts)
-            && concentrated
-            && hosts >= estimate(engaged)
-        {
-            return Some(Finding {
-                shape: Shape::Hosts,
-                ports,
-                hosts,
-                methods: self.methods,
-            });
+            + weights.0 * silent.count_ones()
+            + weights.1 * (open & !silent).count_ones();
+        Hosts {
+            unanswered,
+            // The weight of the set bits, scaled to the hosts that they stand for.
+            weight: weight * u32::from(unanswered) / bits.max(1),
+            refused: estimate(refused),
+            probed: estimate(probed),
+            conversing: match class.is_of_datagrams() {
+                true => estimate(accepted),
+                false => estimate(engaged),
+            },
+            all_converse: probed & !accepted == 0,
         }
-        None
     }
+
+    /// How many ports gave datagrams no answer, and whether they are a scan.
+    #[inline]
+    fn judge_datagrams(&self, hosts: &Hosts, thresholds: Thresholds) -> (u16, bool) {
+        let [now, before] = [0, 1].map(|place| self.windows[place][Set::PortsProbed as usize]);
+        // A port that is sent to in both windows gets a stream, whatever becomes of it.
+        let unanswered = (now ^ before) & !self.set(Set::PortsAnswered);
+        let refused = estimate(unanswered & self.set(Set::PORTS_REFUSED));
+        let silent = estimate(unanswered & !self.set(Set::PORTS_REFUSED));
+        let is_refused = refused >= thresholds.ports
+            && u32::from(refused) >= CONCENTRATION * u32::from(hosts.refused);
+        let factor = match hosts.all_converse {
+            true => SILENT_PORTS_CONVERSING,
+            false => SILENT_PORTS,
+        };
+        let weight = factor * u32::from(refused) + u32::from(silent);
+        let least = factor * u32::from(thresholds.ports) * u32::from(hosts.probed.max(1));
+        (
+            refused.saturating_add(silent).min(300),
+            is_refused || weight >= least,
+        )
+    }
+}
+
+/// What became of the hosts that a trail's source probed, estimated.
+struct Hosts {
+    /// Hosts that refused or kept silent.
+    unanswered: u16,
+    /// What they weigh: [`REFUSED`] for each that refused.
+    weight: u32,
+    refused: u16,
+    probed: u16,
+    /// Hosts that the source converses with.
+    conversing: u16,
+    /// Whether each host that was probed sent something itself.
+    all_converse: bool,
 }
 
 impl Value for Trail {
@@ -342,11 +471,11 @@ impl Value for Trail {
 
 /// Window number, methods, a bit for each set that is not empty, those sets.
 impl Wire for Trail {
-    const LAYOUT: u64 = layout::by_hand("port-scan trail", 1);
+    const LAYOUT: u64 = layout::by_hand("port-scan trail", 2);
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.varint(self.epoch.into());
-        out.u8(self.methods.0);
+        out.u16(self.methods.0);
         let present = self
             .windows
             .iter()
@@ -363,11 +492,8 @@ impl Wire for Trail {
     #[inline]
     fn decode(input: &mut Reader<'_>) -> Result<Self, BadBytes> {
         let epoch = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
-        let methods = Methods(input.u8()?);
+        let methods = Methods(input.u16()?);
         let present = input.u16()?;
-        if present >> (2 * SETS) != 0 {
-            return Err(BadBytes);
-        }
         let mut windows = [[0; SETS]; 2];
         for (place, set) in windows.iter_mut().flatten().enumerate() {
             if present >> place & 1 == 1 {
@@ -395,7 +521,7 @@ mod tests {
         }
         Trail {
             epoch: (number(50) % 5) as u32,
-            methods: Methods(number(51) as u8),
+            methods: Methods(number(51) as u16),
             windows,
         }
     }
@@ -430,11 +556,6 @@ mod tests {
                 );
             }
         }
-        assert_eq!(
-            Trail::decode(&mut Reader::new(&[0, 0, 0, 0x40], &[])),
-            Err(BadBytes),
-            "there is no fifteenth set"
-        );
     }
 
     #[test]

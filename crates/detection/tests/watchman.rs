@@ -7,7 +7,7 @@ use asterism_detection::{
     Clue, Flood, FloodPolicy, Floods, Handshakes, Prober, Sample, Scans, Service, Thresholds,
     Traffic, Trail, VolumePolicy, Watch, flood, measures_volume, sees_floods, volume,
 };
-use asterism_function::build::{Header4, Segment, tcp4};
+use asterism_function::build::{Header4, Segment, tcp4, udp4};
 use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
 use asterism_function::{
     Ask, Builder, Counter, Counters, Late, Map, NetworkFunction, PortNumber, Reason, TcpFlags,
@@ -202,6 +202,43 @@ fn a_sweep_is_found_by_what_was_refused_and_a_client_of_many_services_is_let_be(
     kit.advance(180);
     let later = kit.packet(IN, &syn((8, 40_000), (2_000, 22)));
     assert_eq!(later.verdict, FORWARD, "it is forgotten");
+}
+
+fn udp(from: (u32, u16), to: (u32, u16)) -> Vec<u8> {
+    let ends = Header4::between(address(from.0), address(to.0));
+    let mut frame = vec![0; 64];
+    let length = udp4(&ends, from.1, to.1, b"x", &mut frame).unwrap();
+    frame.truncate(length);
+    frame
+}
+
+#[test]
+fn silent_ports_say_less_of_a_host_that_sends_and_streams_say_nothing() {
+    let stopped = |kit: &mut Testkit<Watchman>, ports: u16| {
+        let probe = |port: &u16| {
+            let probe = udp((1, 40_000), (2, 2_000 + port));
+            kit.packet(IN, &probe).verdict != FORWARD
+        };
+        (0..ports).filter(probe).count()
+    };
+    assert_eq!(stopped(&mut Testkit::new(watchman()), 16), 0);
+    assert!(stopped(&mut Testkit::new(watchman()), 40) >= 15);
+    let mut kit = Testkit::new(watchman());
+    kit.packet(IN, &udp((1, 40_000), (2, 2_000)));
+    kit.packet(PortNumber(1), &udp((2, 9_000), (1, 9_000)));
+    assert_eq!(stopped(&mut kit, 40), 0, "the host sends, too");
+    // Only what adds to a full trail is judged.
+    assert!(stopped(&mut kit, 200) >= 5);
+    let mut kit = Testkit::new(watchman());
+    kit.packet(PortNumber(1), &udp((2, 9_000), (1, 9_000)));
+    kit.packet(IN, &udp((1, 40_000), (2, 2_000)));
+    kit.packet(PortNumber(1), &udp((2, 9_001), (1, 9_000)));
+    assert_eq!(stopped(&mut kit, 40), 0, "whoever sends first");
+    let mut kit = Testkit::new(watchman());
+    for _ in 0..300 {
+        assert_eq!(stopped(&mut kit, 16), 0);
+        kit.advance(7);
+    }
 }
 
 #[test]

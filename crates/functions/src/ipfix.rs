@@ -9,6 +9,9 @@
 pub const MESSAGE_BYTES_MAX: usize = 1_400;
 /// Messages between two that carry templates, which a collector that starts later needs (RFC 7011 §8.4).
 pub const TEMPLATE_EVERY: u32 = 16;
+/// Seconds after which templates are sent again, by the first message from then on: as long as intervals may be, so that with few messages
+/// each one carries them.
+pub const TEMPLATE_EVERY_S: u64 = 20;
 /// Bytes of a message's header of IPFIX (RFC 7011 §3.1), and of a set's.
 pub const HEADER: usize = 16;
 /// See [`HEADER`].
@@ -80,6 +83,10 @@ pub struct Messages {
     /// Data records sent before.
     sequence: u32,
     messages: u32,
+    /// When templates were sent last and how many messages were sent since; `None`: they are due.
+    templates_sent: Option<(u64, u32)>,
+    /// Whether the message that waits carries templates.
+    has_templates: bool,
     waiting: Vec<u8>,
     set: u16,
     records: u32,
@@ -96,6 +103,8 @@ impl Messages {
             templates,
             sequence: 0,
             messages: 0,
+            templates_sent: None,
+            has_templates: false,
             waiting: Vec::with_capacity(MESSAGE_BYTES_MAX),
             set: 0,
             records: 0,
@@ -116,13 +125,14 @@ impl Messages {
         self.sequence
     }
 
-    /// Takes a record of a template, which `write` appends; `send` is given a message each time that one is full. `now_s` is the
-    /// time of the export since 1970.
+    /// Takes a record of a template, which `write` appends; `send` is given a message each time that one is full, and says whether it
+    /// was sent: after one that was not the next carries templates, since the collector may have been started again. `now_s` is the time
+    /// of the export since 1970.
     pub fn add(
         &mut self,
         template: &Template,
         now_s: u64,
-        mut send: impl FnMut(&[u8]),
+        mut send: impl FnMut(&[u8]) -> bool,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let fill = FILL - 1;
@@ -131,7 +141,7 @@ impl Messages {
             self.finish(now_s, &mut send);
         }
         if self.records == 0 {
-            self.begin(template.number);
+            self.begin(template.number, now_s);
         }
         let before = self.waiting.len();
         write(&mut self.waiting);
@@ -144,7 +154,7 @@ impl Messages {
     }
 
     /// Sends what waits for a full message.
-    pub fn finish(&mut self, now_s: u64, mut send: impl FnMut(&[u8])) {
+    pub fn finish(&mut self, now_s: u64, mut send: impl FnMut(&[u8]) -> bool) {
         if self.records == 0 {
             return;
         }
@@ -162,7 +172,7 @@ impl Messages {
                 self.waiting[4..8].copy_from_slice(&seconds);
             }
             Export::NetFlow9 => {
-                let templates = match self.has_templates() {
+                let templates = match self.has_templates {
                     true => self.templates.len() as u16,
                     false => 0,
                 };
@@ -173,21 +183,29 @@ impl Messages {
                 self.waiting[8..12].copy_from_slice(&seconds);
             }
         }
-        send(&self.waiting);
+        let is_sent = send(&self.waiting);
+        self.templates_sent = match (is_sent, self.has_templates, self.templates_sent) {
+            (false, _, _) => None,
+            (true, true, _) => Some((now_s, 1)),
+            (true, false, sent) => sent.map(|(at, messages)| (at, messages.saturating_add(1))),
+        };
         self.sequence = self.sequence.wrapping_add(self.records);
         self.messages = self.messages.wrapping_add(1);
         self.records = 0;
         self.waiting.clear();
     }
 
-    fn has_templates(&self) -> bool {
-        self.messages.is_multiple_of(TEMPLATE_EVERY)
+    /// Whether templates are due, also where the host's date was changed.
+    fn are_templates_due(&self, now_s: u64) -> bool {
+        self.templates_sent.is_none_or(|(at, messages)| {
+            messages >= TEMPLATE_EVERY || now_s.abs_diff(at) >= TEMPLATE_EVERY_S
+        })
     }
 
     /// Where the data set begins.
     fn set_at(&self) -> usize {
         self.export.header()
-            + if self.has_templates() {
+            + if self.has_templates {
                 self.template_set_bytes()
             } else {
                 0
@@ -200,7 +218,8 @@ impl Messages {
         SET_HEADER + 4 * self.templates.len() + 4 * elements.sum::<usize>()
     }
 
-    fn begin(&mut self, set: u16) {
+    fn begin(&mut self, set: u16, now_s: u64) {
+        self.has_templates = self.are_templates_due(now_s);
         self.waiting.clear();
         self.set = set;
         self.waiting.extend(self.export.version().to_be_bytes());
@@ -212,7 +231,7 @@ impl Messages {
         self.waiting.resize(self.waiting.len() + blank, 0);
         self.waiting.extend(number.to_be_bytes());
         self.waiting.extend(self.domain.to_be_bytes());
-        if self.has_templates() {
+        if self.has_templates {
             self.waiting.extend(self.export.templates().to_be_bytes());
             let bytes = self.template_set_bytes() as u16;
             self.waiting.extend(bytes.to_be_bytes());
@@ -233,4 +252,62 @@ impl Messages {
 
 fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEMPLATES: &[Template] = &[Template {
+        number: 256,
+        elements: &[(8, 4)],
+    }];
+
+    /// Whether the message of each of these times carries templates; those at `refused` are not sent.
+    fn with_templates(times: &[u64], refused: &[usize]) -> Vec<bool> {
+        let mut messages = Messages::new(1, TEMPLATES);
+        let mut carried = Vec::new();
+        for (place, &now_s) in times.iter().enumerate() {
+            messages.add(
+                &TEMPLATES[0],
+                now_s,
+                |_| panic!("it is not full"),
+                |out| out.extend([0; 4]),
+            );
+            messages.finish(now_s, |message| {
+                carried.push(message[HEADER..HEADER + 2] == [0, 2]);
+                !refused.contains(&place)
+            });
+        }
+        carried
+    }
+
+    #[test]
+    fn templates_are_repeated_by_count_and_by_time() {
+        let busy: Vec<u64> = vec![9; 40];
+        let carried = with_templates(&busy, &[]);
+        let places: Vec<usize> = (0..40).filter(|&place| carried[place]).collect();
+        assert_eq!(places, [0, 16, 32]);
+        // An export each minute: a collector that is started again needs no minute more.
+        let slow: Vec<u64> = (0..10).map(|number| 1_000 + 60 * number).collect();
+        assert_eq!(with_templates(&slow, &[]), [true; 10]);
+        let steady: Vec<u64> = (0..10).map(|number| 1_000 + 5 * number).collect();
+        let carried = with_templates(&steady, &[]);
+        let places: Vec<usize> = (0..10).filter(|&place| carried[place]).collect();
+        assert_eq!(places, [0, 4, 8]);
+        // The date is set back by an hour.
+        assert_eq!(
+            with_templates(&[9_000, 9_001, 5_400, 5_401], &[]),
+            [true, false, true, false]
+        );
+    }
+
+    #[test]
+    fn templates_follow_a_message_that_was_refused() {
+        let carried = with_templates(&[9; 8], &[0, 3, 4]);
+        assert_eq!(
+            carried,
+            [true, true, false, false, true, true, false, false]
+        );
+    }
 }

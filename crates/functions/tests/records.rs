@@ -126,7 +126,7 @@ fn records_are_what_they_were() {
         ),
         (
             "port-scan alert",
-            value::<port_scan::Alert>(&with(&["01020304", HOST, "bb01 0700 0900 11"])),
+            value::<port_scan::Alert>(&with(&["01020304", HOST, "bb01", HOST, "0700 0900 1100"])),
         ),
         (
             "port-scan block",
@@ -142,7 +142,7 @@ fn records_are_what_they_were() {
         ),
         (
             "port-scan trail",
-            value::<port_scan::Trail>("8601 11 0300 0102030405060708 1112131415161718"),
+            value::<port_scan::Trail>("8601 1100 0300 0102030405060708 1112131415161718"),
         ),
         (
             "port-scan service",
@@ -212,6 +212,10 @@ fn records_are_what_they_were() {
             value::<monitor::Alarm>("01020304 05060708"),
         ),
         ("monitor flow", key::<monitor::Flow>(&flow)),
+        (
+            "monitor observed flow",
+            key::<monitor::Observed>(&with(&[&flow, "0700 0103 40"])),
+        ),
         (
             "nat event",
             wire::<nat::NatEvent>("02 01020304 05060708 090a0b0c 3930 11 0d0e0f10 0004 ff05"),

@@ -153,6 +153,22 @@ impl Packet<'_> {
         }
     }
 
+    /// The flags of fragmentation as IPFIX's `fragmentFlags` has them: 0x40, do not fragment; 0x20, more fragments follow; of IPv6 the
+    /// latter alone.
+    #[inline]
+    #[must_use]
+    pub fn fragment_flags(&self) -> Option<u8> {
+        match (self.layout.network(), self.layout.fragment()) {
+            (Network::Ipv4, _) => self.ipv4().map(|header| header[6] & 0xe0),
+            (Network::Ipv6, Fragment::Whole) => Some(0),
+            (Network::Ipv6, _) => {
+                let word = self.word(self.ipv6_fragment_header()? + 2)?;
+                Some(((word & 1) << 5) as u8)
+            }
+            _ => None,
+        }
+    }
+
     /// Offset of the fragment in its datagram in bytes, zero for a whole one.
     #[must_use]
     pub fn fragment_offset(&self) -> Option<u16> {

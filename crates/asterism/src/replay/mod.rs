@@ -1,8 +1,9 @@
 //! `asterism replay`: a capture through a function, on virtual time; what leaves goes to another capture.
 //!
-//! `direction.rs` says on which side of the function a packet of the capture belongs; `report.rs` what came of it. A program
-//! made by `asterism new` calls [`run`] with its own function.
+//! `direction.rs` says on which side of the function a packet of the capture belongs, `clock.rs` when it came; `report.rs` what came
+//! of it. A program made by `asterism new` calls [`run`] with its own function.
 
+mod clock;
 mod direction;
 mod eve;
 mod report;
@@ -27,6 +28,7 @@ use crate::output::Output;
 use crate::wiring;
 use crate::{check, config};
 
+use clock::CaptureClock;
 use eve::Lines;
 
 pub use direction::{BalancerDirection, Direction, FirstSpeaker, NatDirection, Side, outside_of};
@@ -290,6 +292,7 @@ pub fn run<F: NetworkFunction>(
     let mut replay = Replay {
         lines,
         first_ns: 0,
+        last: (0, fleet.now()),
         started: fleet.now(),
         fleet,
         flows: BTreeMap::new(),
@@ -299,8 +302,8 @@ pub fn run<F: NetworkFunction>(
     let mut bytes = Vec::new();
     let failure = loop {
         match inputs.next(&mut bytes) {
-            Ok(Some((packet, outside))) => {
-                replay.packet(plan, direction, packet, outside, &mut bytes);
+            Ok(Some(next)) => {
+                replay.packet(plan, direction, next, &mut bytes);
                 replay.write(&mut writer);
                 replay.look();
                 if replay.report.packets_read.is_multiple_of(PROGRESS_PACKETS) {
@@ -326,6 +329,10 @@ pub fn run<F: NetworkFunction>(
         .report
         .complete(&replay.fleet, &plan.cluster.members, replay.started);
     replay.report.flows = replay.flows.len() as u64;
+    (
+        replay.report.clock_steps_back,
+        replay.report.clock_step_seconds_most,
+    ) = inputs.steps_back();
     match (failure, lost) {
         (None, None) => Ok(replay.report),
         (None, Some(error)) => Err(ReplayError::Alerts(error, Box::new(replay.report))),
@@ -338,6 +345,8 @@ struct Replay<F: NetworkFunction> {
     fleet: Fleet<F>,
     /// The capture's time at the fleet's `started`.
     first_ns: u64,
+    /// The capture's own time of the last packet, and the fleet's.
+    last: (u64, Time),
     started: Time,
     /// What was cut out of gaps so far.
     shortened: Duration,
@@ -351,15 +360,15 @@ impl<F: NetworkFunction> Replay<F> {
         &mut self,
         plan: &Plan,
         direction: &mut dyn Direction<F>,
-        packet: CapturedPacket,
-        outside: bool,
+        next: Next,
         bytes: &mut [u8],
     ) {
         if self.report.packets_read == 0 {
-            self.first_ns = packet.timestamp_ns;
+            self.first_ns = next.time_ns;
         }
         self.report.packets_read += 1;
-        self.wait_for(plan, packet.timestamp_ns);
+        self.wait_for(plan, next.time_ns);
+        self.last = (next.stamp_ns, self.fleet.now());
         let (flow, number) = self.count_flow(bytes);
         let hosts = self.fleet.hosts() as u64;
         let lanes = plan.instances as u64;
@@ -370,7 +379,7 @@ impl<F: NetworkFunction> Replay<F> {
         };
         let host = (turn % hosts) as usize;
         let lane = (turn / hosts % lanes) as usize;
-        let side = if outside {
+        let side = if next.is_outside {
             Side::From(wiring::OUTSIDE)
         } else {
             let states = self
@@ -399,9 +408,9 @@ impl<F: NetworkFunction> Replay<F> {
         self.report.packets_refused += 1;
     }
 
-    /// Moves the clock to a packet's time. Time never goes back, and long gaps are shortened.
-    fn wait_for(&mut self, plan: &Plan, timestamp_ns: u64) {
-        let since_first = Duration::from_nanos(timestamp_ns.saturating_sub(self.first_ns));
+    /// Moves the clock to a packet's time. Long gaps are shortened.
+    fn wait_for(&mut self, plan: &Plan, time_ns: u64) {
+        let since_first = Duration::from_nanos(time_ns.saturating_sub(self.first_ns));
         let due = self.started + since_first.saturating_sub(self.shortened);
         let gap =
             Duration::from_micros(due.as_micros().saturating_sub(self.fleet.now().as_micros()));
@@ -416,8 +425,9 @@ impl<F: NetworkFunction> Replay<F> {
     /// Writes the alerts that there are by now.
     fn look(&mut self) {
         if let Some(lines) = &mut self.lines {
-            let since = self.fleet.now() - self.started + self.shortened;
-            let at_us = self.first_ns / 1_000 + u64::try_from(since.as_micros()).unwrap_or(0);
+            let (stamp_ns, then) = self.last;
+            let since = self.fleet.now() - then;
+            let at_us = stamp_ns / 1_000 + u64::try_from(since.as_micros()).unwrap_or(0);
             lines.look(&self.fleet, at_us);
         }
     }
@@ -478,40 +488,61 @@ struct Inputs {
     failure: Option<CaptureError>,
 }
 
+/// A packet that is next.
+#[derive(Clone, Copy)]
+struct Next {
+    /// Its time stamp in the capture.
+    stamp_ns: u64,
+    /// When it came: see [`CaptureClock`].
+    time_ns: u64,
+    /// Whether it is of the second capture.
+    is_outside: bool,
+}
+
 /// A capture with its next packet.
 struct Ahead {
     reader: CaptureReader,
-    next: Option<CapturedPacket>,
+    clock: CaptureClock,
+    next: Option<Next>,
     bytes: Vec<u8>,
+    is_outside: bool,
 }
 
 impl Ahead {
-    fn open(path: &Path) -> Result<Ahead, CaptureError> {
+    fn open(path: &Path, plan: &Plan, is_outside: bool) -> Result<Ahead, CaptureError> {
         Ok(Ahead {
             reader: CaptureReader::open(path)?,
+            clock: CaptureClock::new(plan.gap_max),
             next: None,
             bytes: Vec::new(),
+            is_outside,
         })
     }
 
     fn read(&mut self, failure: &mut Option<CaptureError>) {
-        self.next = self.reader.next(&mut self.bytes).unwrap_or_else(|error| {
+        let packet = self.reader.next(&mut self.bytes).unwrap_or_else(|error| {
             failure.get_or_insert(error);
             None
+        });
+        self.next = packet.map(|CapturedPacket { timestamp_ns, .. }| Next {
+            stamp_ns: timestamp_ns,
+            time_ns: self.clock.time_of(timestamp_ns),
+            is_outside: self.is_outside,
         });
     }
 
     fn time(&self) -> u64 {
-        self.next.map_or(u64::MAX, |packet| packet.timestamp_ns)
+        self.next.map_or(u64::MAX, |next| next.time_ns)
     }
 }
 
 impl Inputs {
     fn open(plan: &Plan) -> Result<Inputs, CaptureError> {
-        let outside = plan.input_outside.as_deref().map(Ahead::open).transpose()?;
+        let outside = plan.input_outside.as_deref();
+        let outside = outside.map(|path| Ahead::open(path, plan, true));
         let mut inputs = Inputs {
-            inside: Ahead::open(&plan.input)?,
-            outside,
+            inside: Ahead::open(&plan.input, plan, false)?,
+            outside: outside.transpose()?,
             failure: None,
         };
         inputs.inside.read(&mut inputs.failure);
@@ -521,24 +552,34 @@ impl Inputs {
         Ok(inputs)
     }
 
-    /// The next packet by time, and whether it is one of the second capture. An error comes after all packets.
-    fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<(CapturedPacket, bool)>, CaptureError> {
+    /// The next packet by time. An error comes after all packets.
+    fn next(&mut self, into: &mut Vec<u8>) -> Result<Option<Next>, CaptureError> {
         let outside = self
             .outside
             .as_mut()
             .filter(|outside| outside.next.is_some());
-        let (ahead, from_outside) = match outside {
+        let ahead = match outside {
             Some(outside) if self.inside.next.is_none() || outside.time() < self.inside.time() => {
-                (outside, true)
+                outside
             }
-            _ => (&mut self.inside, false),
+            _ => &mut self.inside,
         };
-        let Some(packet) = ahead.next.take() else {
+        let Some(next) = ahead.next.take() else {
             return self.failure.take().map_or(Ok(None), Err);
         };
         core::mem::swap(into, &mut ahead.bytes);
         ahead.read(&mut self.failure);
-        Ok(Some((packet, from_outside)))
+        Ok(Some(next))
+    }
+
+    /// How often the clocks of the captures stepped back, and the longest step in seconds.
+    fn steps_back(&self) -> (u64, f64) {
+        let clocks = [Some(&self.inside), self.outside.as_ref()];
+        let clocks = clocks.into_iter().flatten().map(|ahead| &ahead.clock);
+        clocks.fold((0, 0.0), |(count, most), clock| {
+            let step = clock.step_most.as_secs_f64();
+            (count + clock.steps_back, f64::max(most, step))
+        })
     }
 }
 

@@ -40,6 +40,10 @@ pub struct ReplayReport {
     pub seconds: f64,
     /// Gaps of the capture that were shortened.
     pub gaps_shortened: u64,
+    /// How often the captures' clocks stepped back: time went on from there.
+    pub clock_steps_back: u64,
+    /// The longest of these steps in seconds.
+    pub clock_step_seconds_most: f64,
     /// Whether every host had what all others wrote in the end.
     pub quiet: bool,
     /// Whether the hosts then agreed on the shared state.
@@ -163,6 +167,16 @@ impl ReplayReport {
             text.push_str(&format!(
                 "  {} long gaps were shortened (see --gap-max)\n",
                 show_count(self.gaps_shortened)
+            ));
+        }
+        if self.clock_steps_back > 0 {
+            let times = match self.clock_steps_back {
+                1 => "once".to_owned(),
+                steps => format!("{} times", show_count(steps)),
+            };
+            text.push_str(&format!(
+                "  the capture's clock stepped back {times}, by {:.1} s at most; time went on from there\n",
+                self.clock_step_seconds_most
             ));
         }
         text.push('\n');

@@ -33,12 +33,13 @@ impl Collector {
         })
     }
 
-    /// Sends a message, or counts it as lost: a collector that does not listen, or a queue that is full.
-    pub(super) fn send(&mut self, message: &[u8], sent: &AtomicU64, lost: &AtomicU64) {
+    /// Sends a message, or counts it as lost: a collector that does not listen, or a queue that is full. Whether it was sent.
+    pub(super) fn send(&mut self, message: &[u8], sent: &AtomicU64, lost: &AtomicU64) -> bool {
         let is_sent = self.socket.send(message).is_ok();
         let count = if is_sent { sent } else { lost };
         count.fetch_add(1, Ordering::Relaxed);
         self.lost += u64::from(!is_sent);
+        is_sent
     }
 
     /// Counts what was refused since the last message was sent: else the next one would tell. For the end.

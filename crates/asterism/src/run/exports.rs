@@ -130,7 +130,7 @@ impl Exports {
         let (collector, exporter) = (&mut self.collector, &mut self.exporter);
         read_records(part, |record: FlowRecord| {
             exporter.add(&record, span, now_s, |message| {
-                collector.send(message, &exported.messages, &exported.lost);
+                collector.send(message, &exported.messages, &exported.lost)
             });
             exported.records.fetch_add(1, Ordering::Relaxed);
         });
@@ -139,7 +139,7 @@ impl Exports {
     fn finish(&mut self, now_s: u64, exported: &Exported) -> u64 {
         let collector = &mut self.collector;
         self.exporter.finish(now_s, |message| {
-            collector.send(message, &exported.messages, &exported.lost);
+            collector.send(message, &exported.messages, &exported.lost)
         });
         exported.intervals.fetch_add(1, Ordering::Relaxed);
         self.collector.take_lost()

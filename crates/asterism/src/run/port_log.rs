@@ -206,9 +206,8 @@ impl PortLog {
             }
         }
         if let Some(collector) = &mut self.collector {
-            let mut send = |message: &[u8]| {
-                collector.send(message, &counts.messages, &counts.messages_lost);
-            };
+            let mut send =
+                |message: &[u8]| collector.send(message, &counts.messages, &counts.messages_lost);
             for event in events {
                 self.exporter.add(event, now_s, &mut send);
             }

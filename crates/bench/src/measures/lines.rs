@@ -166,6 +166,7 @@ const PORT_SCAN: &[Source] = &[
             "notices",
             "blocks",
             "of_scan",
+            "of_prefix",
             "of_volume",
             "of_flood"
         ]
@@ -337,6 +338,7 @@ const DETECTION: &[Source] = &[
     source!("detection/src/", "lib.rs", Library),
     source!("detection/src/", "mutant.rs", Library),
     source!("detection/src/", "scan.rs", Path),
+    source!("detection/src/", "sources.rs", Path),
     source!("detection/src/", "trail.rs", Path),
     source!("detection/src/", "volume.rs", Path),
 ];

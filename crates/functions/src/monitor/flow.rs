@@ -60,6 +60,58 @@ impl Flow {
     }
 }
 
+/// A flow as it is exported: packets of one flow that differ in what else a collector is told are counted apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
+pub struct Observed {
+    /// The flow.
+    pub flow: Flow,
+    /// The VLAN of the outermost tag, or 0.
+    pub vlan: u16,
+    /// Type and code of ICMP or ICMPv6, in the upper and the lower byte; 0 of other protocols and of fragments without them.
+    pub icmp: u16,
+    /// As IPFIX has them: see [`Packet::fragment_flags`].
+    pub fragment_flags: u8,
+}
+
+impl Observed {
+    /// Untagged packets of a flow, of which nothing else is known.
+    #[must_use]
+    pub const fn of_flow(flow: Flow) -> Self {
+        Self {
+            flow,
+            vlan: 0,
+            icmp: 0,
+            fragment_flags: 0,
+        }
+    }
+
+    /// What a packet of a flow is counted as.
+    #[inline(always)]
+    pub fn of(packet: &Packet<'_>, flow: Flow) -> Self {
+        let icmp = match flow.protocol {
+            1 | 58 => packet.icmp_type().zip(packet.icmp_code()),
+            _ => None,
+        };
+        Self {
+            flow,
+            vlan: packet.vlan_id().unwrap_or(0),
+            icmp: icmp.map_or(0, |(icmp_type, code)| u16::from_be_bytes([icmp_type, code])),
+            fragment_flags: packet.fragment_flags().unwrap_or(0),
+        }
+    }
+}
+
+impl Key for Observed {
+    #[inline(always)]
+    fn hash(&self, seed: u64) -> u64 {
+        let others = u64::from(self.fragment_flags) << 32
+            | u64::from(self.vlan) << 16
+            | u64::from(self.icmp);
+        self.flow
+            .hash(seed ^ others.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
 impl Key for Flow {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
@@ -87,7 +139,7 @@ impl core::fmt::Display for Flow {
 mod tests {
     use super::*;
     use asterism_function::build::{self, Header4, Segment};
-    use asterism_function::{BadBytes, Reader, TcpFlags, Writer};
+    use asterism_function::{BadBytes, Layout, Reader, TcpFlags, Writer};
 
     #[test]
     fn only_tcp_and_udp_have_ports() {
@@ -119,6 +171,40 @@ mod tests {
         assert_eq!(packet.icmp_identifier(), Some(0x0909));
         let flow = Flow::of(&packet).expect("a flow");
         assert_eq!((flow.source_port, flow.destination_port), (0, 0));
+    }
+
+    #[test]
+    fn vlan_type_and_code_of_icmp_and_fragments_are_told_apart() {
+        let header = Header4::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let observed = |frame: &mut [u8]| {
+            let packet = Packet::parse(frame).expect("a packet");
+            let observed = Observed::of(&packet, Flow::of(&packet).expect("a flow"));
+            (observed.vlan, observed.icmp, observed.fragment_flags)
+        };
+        let mut bytes = [0; 128];
+        let length = build::icmp4(&header, 3, 1, [0; 4], b"", &mut bytes).expect("it fits");
+        assert_eq!(observed(&mut bytes[..length]), (0, 0x0301, 0x40));
+        let tagged = [&bytes[..12], &[0x81, 0, 0x60, 7], &bytes[12..length]].concat();
+        assert_eq!(observed(&mut tagged.clone()), (7, 0x0301, 0x40));
+        // Fragments of a datagram: the first, and the last.
+        for (at, flags) in [(0x2000u16, 0x20), (0x0001, 0)] {
+            let more = Header4 {
+                dont_fragment: false,
+                ..header
+            };
+            let length = build::udp4(&more, 7, 53, b"payload!", &mut bytes).expect("it fits");
+            bytes[20..22].copy_from_slice(&at.to_be_bytes());
+            let layout = Layout::parse_unverified(&bytes[..length]).expect("a packet");
+            let packet = Packet::with_layout(&mut bytes[..length], layout);
+            assert_eq!(packet.fragment_flags(), Some(flags));
+        }
+        let mut six = [0; 14 + 40 + 8 + 8];
+        six[12..14].copy_from_slice(&[0x86, 0xdd]);
+        six[14..22].copy_from_slice(&[0x60, 0, 0, 0, 0, 16, 44, 64]);
+        six[54..62].copy_from_slice(&[17, 0, 0, 9, 0, 0, 0, 1]);
+        assert_eq!(observed(&mut six), (0, 0, 0x20), "more follow");
+        six[57] = 8;
+        assert_eq!(observed(&mut six), (0, 0, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use asterism_function::{Tick, Wire};
 
-use super::Flow;
+use super::{Flow, Observed};
 pub use crate::ipfix::MESSAGE_BYTES_MAX;
 use crate::ipfix::{Export, Messages, Template};
 
@@ -14,14 +14,41 @@ use crate::ipfix::{Export, Messages, Template};
 pub struct FlowRecord {
     /// The flow.
     pub flow: Flow,
+    /// Its VLAN, or 0.
+    pub vlan: u16,
+    /// Type and code of ICMP: see [`Observed::icmp`].
+    pub icmp: u16,
+    /// Its flags of fragmentation: see [`Observed::fragment_flags`].
+    pub fragment_flags: u8,
     /// Its packets.
     pub packets: u64,
     /// Bytes of its IP packets, headers included, as `octetDeltaCount` wants them.
     pub bytes: u64,
 }
 
-/// Information elements: the addresses of either version; ports, protocol, octets and packets since the last report, start and end
-/// in milliseconds.
+impl FlowRecord {
+    /// A record without packets.
+    #[must_use]
+    pub const fn of(observed: Observed) -> Self {
+        let Observed {
+            flow,
+            vlan,
+            icmp,
+            fragment_flags,
+        } = observed;
+        Self {
+            flow,
+            vlan,
+            icmp,
+            fragment_flags,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+}
+
+/// Information elements: the addresses of either version; ports, protocol, type and code of ICMP, VLAN, flags of fragmentation, octets and
+/// packets since the last report, start and end in milliseconds.
 const TEMPLATE_4: Template = Template {
     number: 256,
     elements: &[
@@ -30,6 +57,9 @@ const TEMPLATE_4: Template = Template {
         (7, 2),
         (11, 2),
         (4, 1),
+        (32, 2),
+        (58, 2),
+        (197, 1),
         (1, 8),
         (2, 8),
         (152, 8),
@@ -44,6 +74,9 @@ const TEMPLATE_6: Template = Template {
         (7, 2),
         (11, 2),
         (4, 1),
+        (139, 2),
+        (58, 2),
+        (197, 1),
         (1, 8),
         (2, 8),
         (152, 8),
@@ -85,7 +118,13 @@ impl Exporter {
 
     /// Takes a record of an interval; `send` is given a message each time that one is full. `now_s` is the time of the
     /// export since 1970.
-    pub fn add(&mut self, record: &FlowRecord, span: Span, now_s: u64, send: impl FnMut(&[u8])) {
+    pub fn add(
+        &mut self,
+        record: &FlowRecord,
+        span: Span,
+        now_s: u64,
+        send: impl FnMut(&[u8]) -> bool,
+    ) {
         let flow = &record.flow;
         let is_ipv4 = flow.is_ipv4();
         let template = if is_ipv4 { TEMPLATE_4 } else { TEMPLATE_6 };
@@ -100,6 +139,9 @@ impl Exporter {
             out.extend(flow.source_port.to_be_bytes());
             out.extend(flow.destination_port.to_be_bytes());
             out.push(flow.protocol);
+            out.extend(record.icmp.to_be_bytes());
+            out.extend(record.vlan.to_be_bytes());
+            out.push(record.fragment_flags);
             out.extend(record.bytes.to_be_bytes());
             out.extend(record.packets.to_be_bytes());
             let end_s = span.start_s.saturating_add(span.length_s.into());
@@ -113,7 +155,7 @@ impl Exporter {
     }
 
     /// Sends what waits for a full message.
-    pub fn finish(&mut self, now_s: u64, send: impl FnMut(&[u8])) {
+    pub fn finish(&mut self, now_s: u64, send: impl FnMut(&[u8]) -> bool) {
         self.0.finish(now_s, send);
     }
 }
@@ -129,16 +171,17 @@ mod tests {
         } else {
             core::net::Ipv4Addr::from_bits(0x0a00_0000 | number).into()
         };
+        let flow = Flow {
+            source: host,
+            destination: host,
+            source_port: 1,
+            destination_port: 2,
+            protocol: 6,
+        };
         FlowRecord {
-            flow: Flow {
-                source: host,
-                destination: host,
-                source_port: 1,
-                destination_port: 2,
-                protocol: 6,
-            },
             packets: u64::from(number),
             bytes: 1_000,
+            ..FlowRecord::of(Observed::of_flow(flow))
         }
     }
 
@@ -158,9 +201,13 @@ mod tests {
         for number in 0..2_000 {
             exporter.add(&record(number, number % 100 < 30), span, 9, |message| {
                 messages.push(message.to_vec());
+                true
             });
         }
-        exporter.finish(9, |message| messages.push(message.to_vec()));
+        exporter.finish(9, |message| {
+            messages.push(message.to_vec());
+            true
+        });
         exporter.finish(9, |_| panic!("nothing waits"));
         let mut records = 0;
         for (place, message) in messages.iter().enumerate() {

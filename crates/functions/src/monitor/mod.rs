@@ -31,7 +31,7 @@ use crate::mutant::{self, Mutant};
 pub use alarm::{Alarm, Degree, EVENTS, Suspect};
 pub use config::MonitorConfig;
 pub use duty::{Before, Duty, EXPORT_S, GRACE_S, SILENCE_S};
-pub use flow::Flow;
+pub use flow::{Flow, Observed};
 pub use ipfix::{Exporter, FlowRecord, MESSAGE_BYTES_MAX, Span};
 pub use look::{AlarmRecord, CellRecord, HeavyRecord, LinkRecord, Look, NodeRecord, Summary};
 pub use sizes::FlowSizes;
@@ -48,9 +48,9 @@ pub struct MonitorState {
     /// Hosts whose degree is too high.
     pub alarms: Map<Suspect, Alarm>,
     /// Packets of each flow, by intervals.
-    pub flow_packets: WindowedCounters<Flow>,
+    pub flow_packets: WindowedCounters<Observed>,
     /// Bytes of each flow, by intervals.
-    pub flow_bytes: WindowedCounters<Flow>,
+    pub flow_bytes: WindowedCounters<Observed>,
     /// Packets of each cell of the sketch of flow sizes, by intervals.
     pub sizes: WindowedCounters<u16>,
     /// The heaviest flows by bytes.
@@ -127,11 +127,11 @@ impl MonitorState {
         mut each: impl FnMut(FlowRecord),
     ) -> Option<u32> {
         self.flow_packets
-            .for_each_at(tick, (cursor, count), |flow, packets| {
+            .for_each_at(tick, (cursor, count), |observed, packets| {
                 each(FlowRecord {
-                    flow: *flow,
                     packets,
-                    bytes: self.flow_bytes.sum_at(flow, tick),
+                    bytes: self.flow_bytes.sum_at(observed, tick),
+                    ..FlowRecord::of(*observed)
                 });
             })
     }
@@ -226,13 +226,14 @@ impl NetworkFunction for Monitor {
         let of_ipv6 = if flow.is_ipv4() { 0 } else { IPV6 };
         let protocol = u16::from(flow.protocol) | of_ipv6;
         let cell = cell(&ask, &flow, self.config.cells);
+        let observed = Observed::of(ask.packet(), flow);
         let protocols = ask.all((
             ask.protocols.find(&protocol),
             ask.protocols.find(&(protocol | BYTES)),
         ));
         let flows = ask.all((
-            ask.flow_packets.find(&flow),
-            ask.flow_bytes.find(&flow),
+            ask.flow_packets.find(&observed),
+            ask.flow_bytes.find(&observed),
             ask.sizes.find(&cell),
         ));
         let links = ask.all((

@@ -63,7 +63,7 @@ impl EventExporter {
     }
 
     /// Takes an event; `send` is given a message each time that one is full. `now_s` is the time of the export since 1970.
-    pub fn add(&mut self, event: &NatEvent, now_s: u64, send: impl FnMut(&[u8])) {
+    pub fn add(&mut self, event: &NatEvent, now_s: u64, send: impl FnMut(&[u8]) -> bool) {
         let is_of_block = event.kind.is_of_block();
         let template = if is_of_block { BLOCK } else { BINDING };
         self.0.add(&template, now_s, send, |out| {
@@ -85,7 +85,7 @@ impl EventExporter {
     }
 
     /// Sends what waits for a full message.
-    pub fn finish(&mut self, now_s: u64, send: impl FnMut(&[u8])) {
+    pub fn finish(&mut self, now_s: u64, send: impl FnMut(&[u8]) -> bool) {
         self.0.finish(now_s, send);
     }
 }

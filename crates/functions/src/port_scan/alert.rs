@@ -7,7 +7,7 @@ use asterism_function::{
     Writer, layout,
 };
 
-use super::{Class, Flood, Methods, PortScan, PortScanState, Response, Service, Shape, Watch};
+use super::{Class, Flood, Methods, PortScan, PortScanState, Service, Shape, Watch};
 use crate::events::{DENIAL, SCAN, event};
 use asterism_blocking::blocked::{self, BlockedRecord};
 use asterism_blocking::by_hand::{self, BY_HAND, Block, Change};
@@ -17,17 +17,25 @@ const TCP_HOSTS: OwnEvent = event(2, "TCP host sweep", SCAN, 3);
 const UDP_PORTS: OwnEvent = event(3, "UDP port scan", SCAN, 3);
 const UDP_HOSTS: OwnEvent = event(4, "UDP host sweep", SCAN, 3);
 const ICMP_HOSTS: OwnEvent = event(5, "ICMP sweep", SCAN, 3);
+const IP_PROTOCOLS: OwnEvent = event(6, "IP protocol scan", SCAN, 3);
 const VOLUME: OwnEvent = event(10, "Destination port over its volume", DENIAL, 2);
 const FLOOD: OwnEvent = event(11, "SYN flood", DENIAL, 1);
 /// What the detector finds.
-pub const EVENTS: [OwnEvent; 7] = [
-    TCP_PORTS, TCP_HOSTS, UDP_PORTS, UDP_HOSTS, ICMP_HOSTS, VOLUME, FLOOD,
+pub const EVENTS: [OwnEvent; 8] = [
+    TCP_PORTS,
+    TCP_HOSTS,
+    UDP_PORTS,
+    UDP_HOSTS,
+    ICMP_HOSTS,
+    IP_PROTOCOLS,
+    VOLUME,
+    FLOOD,
 ];
 
 /// What an alert is about: there is one for each source, class and shape.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Subject {
-    /// Who scans.
+    /// Who scans: of IPv6 the first address of its prefix (`PortScanConfig::ipv6_prefix`).
     pub source: Host,
     /// By which protocol.
     pub class: Class,
@@ -45,12 +53,13 @@ impl Subject {
             (Class::Udp, Shape::Ports) => "UDP port scan",
             (Class::Udp, Shape::Hosts) => "UDP host sweep",
             (Class::Icmp, _) => "ICMP sweep",
+            (Class::Ip, _) => "IP protocol scan",
         }
     }
 }
 
 impl Wire for Subject {
-    const LAYOUT: u64 = layout::by_hand("port-scan subject", 1);
+    const LAYOUT: u64 = layout::by_hand("port-scan subject", 2);
     fn encode(&self, out: &mut Writer<'_>) {
         self.source.encode(out);
         out.u8((self.class as u8) << 1 | self.shape as u8);
@@ -64,6 +73,8 @@ impl Wire for Subject {
             3 => (Class::Udp, Shape::Hosts),
             4 => (Class::Icmp, Shape::Ports),
             5 => (Class::Icmp, Shape::Hosts),
+            6 => (Class::Ip, Shape::Ports),
+            7 => (Class::Ip, Shape::Hosts),
             _ => return Err(BadBytes),
         };
         Ok(Self {
@@ -86,8 +97,10 @@ impl Key for Subject {
 pub struct Alert {
     /// When it was first found.
     pub first: Tick,
-    /// Host and port of the probe that it was found by; the port is 0 for ICMP.
+    /// Host and port of the probe that it was found by; the port is 0 for ICMP, and the protocol's number for IP protocols.
     pub target: (Host, u16),
+    /// Who sent that probe: an address of the source.
+    pub by: Host,
     /// Distinct ports without an answer within two windows, estimated; 300 stands for more than can be told. Brought
     /// up to date each time that a count has doubled.
     pub ports: u16,
@@ -100,8 +113,9 @@ pub struct Alert {
 impl Value for Alert {
     const JOINS: bool = true;
     fn join(&mut self, other: &Self) {
-        if (other.first, other.target) < (self.first, self.target) {
-            (self.first, self.target) = (other.first, other.target);
+        let found = |alert: &Self| (alert.first, alert.target, alert.by);
+        if found(other) < found(self) {
+            (self.first, self.target, self.by) = found(other);
         }
         self.ports = self.ports.max(other.ports);
         self.hosts = self.hosts.max(other.hosts);
@@ -151,6 +165,7 @@ impl PortScan {
 
     /// A part of who is blocked: sources, then ports. Where to go on.
     pub(super) fn blocks(
+        &self,
         state: &PortScanState,
         (cursor, count): (u32, u32),
         out: &mut Vec<u8>,
@@ -164,10 +179,9 @@ impl PortScan {
                         destination: End::default(),
                         until: block.until,
                         by: match block.is_by_hand() {
-                            true => BY_HAND,
-                            false => "it scanned",
-                        }
-                        .to_owned(),
+                            true => BY_HAND.to_owned(),
+                            false => format!("it scanned{}", self.of_prefix(row.0)),
+                        },
                     };
                     blocked::write(&record, out);
                 });
@@ -191,16 +205,27 @@ impl PortScan {
         more.map(|next| next + WATCHED_FROM)
     }
 
-    /// Blocks a source by hand, or lifts its block, whoever began it. Its trails stay: if it goes on it is blocked again.
+    /// Blocks a source by hand, or lifts its block, whoever began it, and that of its prefix. Its trails stay: if it goes on it is blocked
+    /// again.
     #[cold]
     #[inline(never)]
-    pub(super) fn told(ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
+    pub(super) fn told(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
         let Some((source, seconds)) = by_hand::of_source(ask.packet().bytes()) else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
         let block = seconds.map(|seconds| Block::by_hand(ask.now(), seconds));
-        let change = Change::new(&ask.blocked, source, block)?;
-        Ok(change.write(&mut ask.act()?.blocked))
+        let one = self.scans.sources().one(source);
+        let of_prefix = match (block, one == source) {
+            (None, false) => ask.blocked.get(&one).map(|at| {
+                let found = at.filter(|at| !at.value.is_by_hand());
+                found.map_or(Change::None, Change::Remove)
+            }),
+            _ => Ok(Change::None),
+        };
+        let (of_prefix, change) = ask.all((of_prefix, Change::new(&ask.blocked, source, block)))?;
+        let mut act = ask.act()?;
+        of_prefix.write(&mut act.blocked);
+        Ok(change.write(&mut act.blocked))
     }
 
     fn of_scan(&self, subject: &Subject, alert: &Alert, member: u16) -> Notice {
@@ -210,34 +235,52 @@ impl PortScan {
             (Class::Udp, Shape::Ports) => UDP_PORTS,
             (Class::Udp, Shape::Hosts) => UDP_HOSTS,
             (Class::Icmp, _) => ICMP_HOSTS,
+            (Class::Ip, _) => IP_PROTOCOLS,
         };
         let (target, port) = alert.target;
         let protocol = match (subject.class, subject.source.address().is_ipv4()) {
-            (Class::Tcp, _) => Protocol::TCP,
-            (Class::Udp, _) => Protocol::UDP,
-            (Class::Icmp, true) => Protocol::ICMP,
-            (Class::Icmp, false) => Protocol::ICMPV6,
+            (Class::Tcp, _) => Some(Protocol::TCP),
+            (Class::Udp, _) => Some(Protocol::UDP),
+            (Class::Icmp, true) => Some(Protocol::ICMP),
+            (Class::Icmp, false) => Some(Protocol::ICMPV6),
+            // Many of them.
+            (Class::Ip, _) => None,
+        };
+        let what = match subject.class {
+            Class::Ip => "protocols",
+            _ => "ports",
         };
         let methods: Vec<_> = alert.methods.names().collect();
         Notice {
             first: Some(alert.first),
-            source: End::host(subject.source),
+            source: End::host(alert.by),
             destination: match subject.class {
-                Class::Icmp => End::host(target),
+                Class::Icmp | Class::Ip => End::host(target),
                 _ => End::endpoint((target, port)),
             },
-            protocol: Some(protocol.0),
-            outcome: match self.config().response {
-                Response::Detect => Outcome::Passed,
-                Response::Block { .. } => Outcome::Dropped,
+            protocol: protocol.map(|protocol| protocol.0),
+            outcome: match self.block_s(subject.class) {
+                None => Outcome::Passed,
+                Some(_) => Outcome::Dropped,
             },
             detail: format!(
-                "ports without an answer: {}; hosts silent or refusing: {}; by {}",
+                "{what} without an answer: {}; hosts silent or refusing: {}; by {}{}",
                 alert.ports,
                 alert.hosts,
-                methods.join(" ")
+                methods.join(" "),
+                self.of_prefix(subject.source)
             ),
             ..Notice::of(&event, member)
+        }
+    }
+
+    /// Which addresses the source is, where they are several.
+    fn of_prefix(&self, source: Host) -> String {
+        match self.config().ipv6_prefix {
+            length if length < 128 && source.address().is_ipv6() => {
+                format!("; from addresses of {source}/{length}")
+            }
+            _ => String::new(),
         }
     }
 
@@ -301,9 +344,10 @@ mod tests {
                 core::net::Ipv4Addr::from_bits(number(draw, 8, 2) as u32).into(),
                 number(draw, 9, 2) as u16,
             ),
+            by: core::net::Ipv4Addr::from_bits(number(draw, 10, 2) as u32).into(),
             ports: number(draw, 1, 5) as u16,
             hosts: number(draw, 2, 5) as u16,
-            methods: Methods(number(draw, 3, 128) as u8),
+            methods: Methods(number(draw, 3, 512) as u16),
         };
         for draw in 0..2_000 {
             let draws = [draw, draw + 10_000, draw + 20_000];
@@ -328,13 +372,14 @@ mod tests {
         back(Alert {
             first: 7,
             target: (core::net::Ipv6Addr::LOCALHOST.into(), 443),
+            by: core::net::Ipv4Addr::LOCALHOST.into(),
             ports: 300,
             hosts: 2,
             methods: Methods::ACK,
         });
         back(Block::found(u32::MAX));
         back(Block::by_hand(7, 600));
-        for class in [Class::Tcp, Class::Udp, Class::Icmp] {
+        for class in [Class::Tcp, Class::Udp, Class::Icmp, Class::Ip] {
             for shape in [Shape::Ports, Shape::Hosts] {
                 back(Subject {
                     source: core::net::Ipv6Addr::LOCALHOST.into(),
@@ -344,7 +389,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Subject::decode(&mut Reader::new(&[4, 255, 1, 2, 3, 4, 6], &[])),
+            Subject::decode(&mut Reader::new(&[4, 255, 1, 2, 3, 4, 8], &[])),
             Err(BadBytes)
         );
     }

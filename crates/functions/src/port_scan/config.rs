@@ -1,9 +1,8 @@
-//! What an operator chooses. Imports `asterism_detection` and addresses.
+//! What an operator chooses. Imports `asterism_detection`.
 
-use core::net::IpAddr;
-
-use asterism_detection::{FloodPolicy, VolumePolicy};
-use asterism_function::Tick;
+use asterism_detection::sources::IPV6_PREFIX;
+use asterism_detection::{FloodPolicy, Thresholds, VolumePolicy};
+use asterism_function::{IpPrefix, Tick};
 
 /// What is done about a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +26,8 @@ pub struct PortScanConfig {
     /// Seconds of a window; evidence counts in the current one and the one before, so a scan slower than
     /// `ports` probes in this time is not found. Default 60; 0 is taken as 1.
     pub window_s: Tick,
-    /// Distinct ports without any answer that make a port scan, provided that they are three times as many as the
-    /// hosts that gave none. Default 7: nobody's clients miss seven services of one host, and the shortest scan worth
+    /// Distinct TCP ports without any answer that make a port scan, provided that they are three times as many as the
+    /// hosts that gave none; and distinct IP protocols that were refused. Default 7: nobody's clients miss seven services of one host, and the shortest scan worth
     /// the name has ten probes. At most some 200 can be told apart.
     pub ports: u16,
     /// Distinct hosts that refused which make a sweep, provided that they are two to four times as many as the
@@ -37,13 +36,20 @@ pub struct PortScanConfig {
     /// eighteen hosts within a round trip is let be. Default 5. Pinged hosts count in full, whether they answer or
     /// not.
     pub hosts: u16,
+    /// How much it takes by UDP, if scans by UDP are looked for. Default: [`Thresholds::UDP`].
+    pub udp: Option<Thresholds>,
+    /// Whether a scan by UDP has the response that others have; else it only raises an alert. Default: it has.
+    pub udp_blocks: bool,
+    /// Bits of an IPv6 address that are one source's: its evidence and its block are of all addresses that begin with them, since a host
+    /// chooses its addresses within its link's prefix. Default 64; 128 tells all addresses apart.
+    pub ipv6_prefix: u8,
     /// Sources that never raise an alert: monitoring, resolvers, name servers. Their handshakes are part of no flood.
-    pub exempt: Vec<IpAddr>,
+    pub exempt: Vec<IpPrefix>,
     /// The volume policy, if there is one. Default: none.
     pub volume: Option<VolumePolicy>,
     /// What makes a SYN flood, if they are looked for. Default: [`FloodPolicy::default`].
     pub flood: Option<FloodPolicy>,
-    /// Trails at most, over the whole cluster: up to three for each source that is active within two windows, some
+    /// Trails at most, over the whole cluster: up to four for each source that is active within two windows, some
     /// 200 bytes each. Default 65,536. When they run out, probes of new sources are counted as unrecorded.
     pub trails_max: u32,
     /// Samples of handshakes at most, over the whole cluster: up to three for each service that gets a quarter of a flood in SYNs,
@@ -62,6 +68,9 @@ impl Default for PortScanConfig {
             window_s: 60,
             ports: 7,
             hosts: 5,
+            udp: Some(Thresholds::UDP),
+            udp_blocks: true,
+            ipv6_prefix: IPV6_PREFIX,
             exempt: Vec::new(),
             volume: None,
             flood: Some(FloodPolicy::default()),

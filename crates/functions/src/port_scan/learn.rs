@@ -2,8 +2,8 @@
 //!
 //! Off the path of quiet flows: only packets come here that may add to a trail.
 
-use asterism_detection::{Clue, Finding, Traffic};
-use asterism_function::{Ask, Host, Late, Reason, Room, Verdict};
+use asterism_detection::{Class, Clue, Finding, Traffic};
+use asterism_function::{Ask, Host, Late, Reason, Room, Tick, Verdict};
 
 use super::{Alert, Block, PortScan, PortScanState, Response, Subject, forward};
 
@@ -24,9 +24,8 @@ impl PortScan {
             }
             _ => None,
         };
-        let blocks = consequence.is_some()
-            && clue.prober == source
-            && self.config.response != Response::Detect;
+        let blocks =
+            consequence.is_some() && clue.prober == source && self.block_s(clue.class).is_some();
         let step = match &self.floods {
             Some(floods) if !blocks => floods.step(&ask, &clue, |host| self.is_exempt(host))?,
             _ => None,
@@ -66,17 +65,17 @@ impl PortScan {
         clue: &Clue,
         finding: &Finding,
     ) -> Result<Consequence, Late> {
-        let now = ask.now();
+        let (now, source) = (ask.now(), self.scans.sources().one(clue.prober));
         let subject = Subject {
-            source: clue.prober,
+            source,
             class: clue.class,
             shape: finding.shape,
         };
-        let (alert, blocked) =
-            ask.all((ask.alerts.room_for(subject), ask.blocked.get(&clue.prober)))?;
+        let (alert, blocked) = ask.all((ask.alerts.room_for(subject), ask.blocked.get(&source)))?;
         let found = Alert {
             first: now,
             target: (clue.target, clue.port),
+            by: clue.prober,
             ports: finding.ports,
             hosts: finding.hosts,
             methods: finding.methods,
@@ -85,11 +84,11 @@ impl PortScan {
             found.ports >= known.ports.saturating_mul(2).max(1)
                 || found.hosts >= known.hosts.saturating_mul(2).max(1)
         });
-        let block = match (self.config.response, blocked) {
-            (Response::Detect, _) => None,
-            (Response::Block { .. }, Some(at)) if now < at.value.until => None,
-            (Response::Block { block_s }, at) => {
-                let room = ask.blocked.room_at(at, clue.prober)?;
+        let block = match (self.block_s(clue.class), blocked) {
+            (None, _) => None,
+            (Some(_), Some(at)) if now < at.value.until => None,
+            (Some(block_s), at) => {
+                let room = ask.blocked.room_at(at, source)?;
                 Some((room, Block::found(now.saturating_add(block_s))))
             }
         };
@@ -97,6 +96,16 @@ impl PortScan {
             alert: is_news.then_some((alert, found)),
             block,
         })
+    }
+
+    /// For how long the source of such a scan is blocked, if it is.
+    pub(super) fn block_s(&self, class: Class) -> Option<Tick> {
+        match self.config.response {
+            Response::Block { block_s } if class != Class::Udp || self.config.udp_blocks => {
+                Some(block_s)
+            }
+            _ => None,
+        }
     }
 }
 

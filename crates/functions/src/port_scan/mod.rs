@@ -6,7 +6,7 @@
 //! knows after the lag (`learn.rs`: an alert and a block), in which order a packet is asked about (this file), and what is told
 //! of it all (`alert.rs`, `metrics.rs`).
 //!
-//! Not seen: probes slower than a window allows; probes in fragments too small for a transport header; ACK probes
+//! Not seen: probes slower than a window allows; ACK probes
 //! whose source port is below the probed one; probes of as many ports as hosts, one each, which look like a
 //! peer-to-peer client's (see `PortScanConfig::ports` and `hosts`).
 
@@ -15,7 +15,7 @@ mod config;
 mod learn;
 mod metrics;
 
-use asterism_detection::{Clue, Floods, Scans, Thresholds, Traffic, flood, volume};
+use asterism_detection::{Clue, Floods, Scans, Sources, Traffic, flood, volume};
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
@@ -26,8 +26,8 @@ use asterism_function::{
 pub use alert::{Alert, EVENTS, Subject};
 pub use asterism_blocking::by_hand::Block;
 pub use asterism_detection::{
-    Class, Flood, FloodPolicy, Handshakes, Methods, Prober, Sample, Service, Shape, Trail,
-    VolumePolicy, Watch,
+    Class, Flood, FloodPolicy, Handshakes, Methods, Prober, Sample, Service, Shape, Thresholds,
+    Trail, VolumePolicy, Watch,
 };
 pub use asterism_function::Host;
 pub use config::{PortScanConfig, Response};
@@ -103,8 +103,6 @@ pub struct PortScan {
     config: PortScanConfig,
     scans: Scans,
     floods: Option<Floods>,
-    /// In order.
-    exempt: Vec<Host>,
 }
 
 impl PortScan {
@@ -116,17 +114,13 @@ impl PortScan {
             ports: config.ports,
             hosts: config.hosts,
         };
-        let mut exempt: Vec<Host> = config
-            .exempt
-            .iter()
-            .map(|&address| address.into())
-            .collect();
-        exempt.sort_unstable();
+        let sources = Sources::new(config.ipv6_prefix, config.exempt.iter().copied());
         Self {
             floods: config.flood.map(Floods::new),
-            scans: Scans::new(config.window_s, thresholds),
+            scans: Scans::new(config.window_s, thresholds)
+                .with_udp(config.udp)
+                .with_sources(sources),
             config,
-            exempt,
         }
     }
 
@@ -141,7 +135,7 @@ impl PortScan {
     fn uncommon(&self, ask: Ask<'_, PortScanState>) -> Result<Verdict, Late> {
         match Clue::of_uncommon(ask.packet()) {
             Some((source, clue)) => self.handle(ask, source, clue),
-            None if ask.port() == CONTROL => Self::told(ask),
+            None if ask.port() == CONTROL => self.told(ask),
             None => Ok(Verdict::Forward(forward(&ask))),
         }
     }
@@ -220,18 +214,25 @@ impl PortScan {
         Ok(Verdict::Forward(out))
     }
 
-    /// Whether the packet's source is blocked. Who was exempted since is not, whatever others still hold against him, but by hand.
+    /// Whether the packet's source is blocked, or all addresses of its prefix. Who was exempted since is not, whatever others still hold
+    /// against him, but by hand; and by hand each address is blocked alone.
     #[inline(always)]
     fn is_blocked(&self, ask: &Ask<'_, PortScanState>, source: &Host) -> Result<bool, Late> {
-        let block = ask.blocked.get(source)?;
-        Ok(block.is_some_and(|block| {
+        let one = self.scans.sources().one(*source);
+        let own = ask.blocked.get(source);
+        let (own, of_all) = match one == *source {
+            true => (own?, None),
+            false => ask.all((own, ask.blocked.get(&one)))?,
+        };
+        let of_all = of_all.filter(|block| !block.value.is_by_hand());
+        Ok(own.into_iter().chain(of_all).any(|block| {
             ask.now() < block.value.until && (block.value.is_by_hand() || !self.is_exempt(source))
         }))
     }
 
     /// Whether a source never raises an alert.
     fn is_exempt(&self, source: &Host) -> bool {
-        self.exempt.binary_search(source).is_ok()
+        self.scans.sources().is_exempt(*source)
     }
 }
 
@@ -287,7 +288,7 @@ impl NetworkFunction for PortScan {
     ) -> Option<u32> {
         match question {
             notice::QUESTION => self.notices(state, range, out),
-            BLOCKED_QUESTION => Self::blocks(state, range, out),
+            BLOCKED_QUESTION => self.blocks(state, range, out),
             _ => None,
         }
     }
@@ -310,12 +311,9 @@ impl NetworkFunction for PortScan {
             .volume
             .map_or(u64::from(u32::MAX) + 1, |volume| volume.window_s.into());
         let flood = self.floods.as_ref().map_or(0, Floods::schema);
-        // The last number stands for how alerts are written.
-        hash::words(
-            hash::words(self.config.window_s.into(), volume_s, 1),
-            flood,
-            1,
-        )
+        // Trails are of these sources. The last number stands for how alerts are written.
+        let sources = u64::from(self.config.ipv6_prefix) << 32 | u64::from(self.config.window_s);
+        hash::words(hash::words(sources, volume_s, 1), flood, 2)
     }
 }
 

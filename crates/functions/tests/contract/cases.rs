@@ -344,6 +344,18 @@ pub(crate) fn balancer() -> Contract<Balancer> {
 }
 
 pub(crate) fn port_scan() -> Contract<PortScan> {
+    /// The frame as a packet of another protocol over IPv4.
+    fn of_protocol(protocol: u8, mut frame: Vec<u8>) -> Vec<u8> {
+        frame[23] = protocol;
+        frame[24..26].fill(0);
+        let words = frame[14..34].chunks(2);
+        let sum: u32 = words
+            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+            .sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    }
     fn steps() -> Vec<Step> {
         let mut steps = Vec::new();
         for number in 0..30u16 {
@@ -362,6 +374,11 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
                 now(IN, made::udp((3, number), (4, 5_353), &[0; 1_000])),
                 now(IN, made::udp((9, 4_000), (300, 2_000 + number), b"x")),
                 now(IN, made::udp((10, 4_000), (301 + number, 161), b"x")),
+                now(IN, made::udp((10, 4_000), (401 + number, 161), b"x")),
+                now(
+                    IN,
+                    of_protocol(100 + number as u8, made::udp((11, 1), (12, 1), b"")),
+                ),
                 now(IN, made::ping(5, number)),
                 now(IN, made::syn6(6, (7, number))),
             ]);
@@ -408,6 +425,7 @@ pub(crate) fn port_scan() -> Contract<PortScan> {
             (port_scan::EVENTS[4], ByPackets),
             (port_scan::EVENTS[5], ByPackets),
             (port_scan::EVENTS[6], ByPackets),
+            (port_scan::EVENTS[7], ByPackets),
         ],
         keeps: &[("volume", SUMS), ("syns", CELLS), ("unrecorded", SUMS)],
         shares: None,

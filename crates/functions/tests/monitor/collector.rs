@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use asterism_functions::ipfix::Export;
-use asterism_functions::monitor::{Exporter, Flow, FlowRecord, MonitorConfig, Span};
+use asterism_functions::monitor::{Exporter, Flow, FlowRecord, MonitorConfig, Observed, Span};
 
 use crate::capture::{Counts, captures, read, run};
 use crate::nfcapd::Collector;
@@ -21,24 +21,25 @@ fn record(line: &str) -> Option<FlowRecord> {
     }
     let address = |at: usize| field[at].parse::<core::net::IpAddr>().expect(line);
     let number = |at: usize| field[at].parse::<u64>().expect(line);
-    Some(FlowRecord {
-        flow: Flow {
-            source: address(1).into(),
-            destination: address(2).into(),
-            source_port: number(3) as u16,
-            // Of ICMP it is shown as type and code.
-            destination_port: field[4].parse().unwrap_or(0),
-            protocol: match field[0] {
-                "TCP" => 6,
-                "UDP" => 17,
-                "ICMP" => 1,
-                "ICMP6" => 58,
-                "IGMP" => 2,
-                other => other.parse().expect(line),
-            },
+    let flow = Flow {
+        source: address(1).into(),
+        destination: address(2).into(),
+        source_port: number(3) as u16,
+        // Of ICMP it is shown as type and code.
+        destination_port: field[4].parse().unwrap_or(0),
+        protocol: match field[0] {
+            "TCP" => 6,
+            "UDP" => 17,
+            "ICMP" => 1,
+            "ICMP6" => 58,
+            "IGMP" => 2,
+            other => other.parse().expect(line),
         },
+    };
+    Some(FlowRecord {
         packets: number(5),
         bytes: number(6),
+        ..FlowRecord::of(Observed::of_flow(flow))
     })
 }
 
@@ -88,9 +89,9 @@ fn collected(test: &str, export: Export, path: &Path) -> Option<(Collector, Coun
     let send = |message: &[u8]| collector.send(message);
     for (flow, (packets, bytes)) in &counts {
         let record = FlowRecord {
-            flow: *flow,
             packets: *packets,
             bytes: *bytes,
+            ..FlowRecord::of(Observed::of_flow(*flow))
         };
         exporter.add(&record, span, 1_700_000_110, send);
     }
@@ -105,4 +106,62 @@ fn sums(records: Vec<FlowRecord>) -> Counts {
         *count = (count.0 + record.packets, count.1 + record.bytes);
     }
     sums
+}
+
+/// Type and code of ICMP of both versions and the VLAN, as the collector shows them; and templates that it can read after a start.
+#[test]
+fn a_real_collector_has_type_and_code_of_icmp_and_the_vlan() {
+    let test = "a_real_collector_has_type_and_code_of_icmp_and_the_vlan";
+    for export in [Export::Ipfix, Export::NetFlow9] {
+        let Some(collector) = Collector::start(test) else {
+            return;
+        };
+        let mut exporter = Exporter::new(1).by(export);
+        let span = Span {
+            start_s: 1_700_000_040,
+            length_s: 60,
+        };
+        let four: core::net::IpAddr = [192, 0, 2, 1].into();
+        let six: core::net::IpAddr = core::net::Ipv6Addr::LOCALHOST.into();
+        let record = |host: core::net::IpAddr, protocol, icmp, vlan| FlowRecord {
+            packets: 1,
+            bytes: 84,
+            ..FlowRecord::of(Observed {
+                icmp,
+                vlan,
+                ..Observed::of_flow(Flow {
+                    source: host.into(),
+                    destination: host.into(),
+                    source_port: 0,
+                    destination_port: 0,
+                    protocol,
+                })
+            })
+        };
+        // A collector that was not there yet: what comes a minute later is decoded all the same.
+        exporter.add(&record(four, 1, 0x0800, 9), span, 1_700_000_110, |_| false);
+        exporter.finish(1_700_000_110, |_| true);
+        let send = |message: &[u8]| collector.send(message);
+        for one in [
+            record(four, 1, 0x0301, 7),
+            record(four, 1, 0x0800, 4_094),
+            record(six, 58, 0x0104, 0),
+        ] {
+            exporter.add(&one, span, 1_700_000_170, send);
+        }
+        exporter.finish(1_700_000_170, send);
+        let text = collector.shown(&["-N", "-o", "fmt:%pr,%dp,%svln"]);
+        let mut lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(|line: &String| !line.is_empty())
+            .collect();
+        lines.sort();
+        // This nfdump reads element 139 from IPFIX alone.
+        let of_icmpv6 = match export {
+            Export::Ipfix => "58,1.4,0",
+            Export::NetFlow9 => "58,0.0,0",
+        };
+        assert_eq!(lines, ["1,3.1,7", "1,8.0,4094", of_icmpv6], "{export:?}");
+    }
 }

@@ -166,9 +166,7 @@ fn a_real_collector_sums_what_two_exporters_sent_to_what_passed() {
     let (cluster, exports, truth) = deal(Some(0));
     let last = (cluster.tick() - GRACE_S) / 60 - 1;
     let mut senders = [Exporter::new(1), Exporter::new(2), Exporter::new(3)];
-    let send = |message: &[u8]| {
-        collector.send(message);
-    };
+    let send = |message: &[u8]| collector.send(message);
     let now_s = 1_700_000_400;
     for (interval, host, record) in &exports.done {
         let span = Span {

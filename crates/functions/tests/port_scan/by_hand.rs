@@ -9,6 +9,7 @@ use asterism_function::testkit::{ClusterKit, Testkit, late_everywhere};
 use asterism_function::{CONTROL, NetworkFunction, PortNumber, Reason, Tick, Verdict};
 use asterism_functions::port_scan::{PortScan, PortScanConfig, Response};
 
+use crate::ip::alone;
 use crate::packets::{host, ping, syn, syn6};
 
 const IN: PortNumber = PortNumber(0);
@@ -55,7 +56,7 @@ fn told(function: &PortScan, kit: &Testkit<PortScan>) -> Vec<BlockedRecord> {
 fn who_is_blocked_by_hand_is_by_all_for_the_asked_time() {
     for response in [Response::Detect, Response::Block { block_s: BLOCK_S }] {
         let function = PortScan::new(PortScanConfig {
-            exempt: vec![host(SCANNER).into()],
+            exempt: vec![alone(host(SCANNER))],
             ..scan(response).config().clone()
         });
         let mut cluster = ClusterKit::new(function, 3, 7);

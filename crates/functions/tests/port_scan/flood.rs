@@ -6,6 +6,7 @@ use asterism_function::{NetworkFunction, PortNumber, TcpFlags, Verdict};
 use asterism_functions::port_scan::{Flood, FloodPolicy, PortScan, PortScanConfig, Service};
 
 use crate::capture::{detect, read, traces};
+use crate::ip::alone;
 use crate::packets::{host, syn, syn6, tcp};
 
 const FORWARD: Verdict = Verdict::Forward(PortNumber(1));
@@ -264,7 +265,7 @@ fn what_looks_like_a_flood_and_is_none() {
 #[test]
 fn exempt_sources_are_part_of_no_flood_and_without_a_policy_there_is_none() {
     let exempt = PortScanConfig {
-        exempt: vec![host(1).into()],
+        exempt: vec![alone(host(1))],
         ..detect()
     };
     let without = PortScanConfig {

@@ -10,6 +10,7 @@ use asterism_functions::port_scan::{
 };
 
 use crate::capture::{detect, names, read, run, traces};
+use crate::ip::alone;
 
 /// A line of `scan-labels.csv`.
 pub(crate) struct Label {
@@ -127,7 +128,7 @@ fn an_exempt_scanner_raises_no_alarm() {
     };
     for label in labels(&traces) {
         let exempt = PortScanConfig {
-            exempt: label.scanner.into_iter().collect(),
+            exempt: label.scanner.into_iter().map(alone).collect(),
             ..PortScanConfig::default()
         };
         assert_eq!(

@@ -3,8 +3,11 @@
 mod by_hand;
 mod capture;
 mod cluster;
+mod evasions;
 mod flood;
 mod hostile;
+mod innocents;
+mod ip;
 mod labelled;
 mod metrics;
 mod ordinary;

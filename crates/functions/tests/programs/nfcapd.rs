@@ -62,9 +62,10 @@ impl Collector {
     }
 
     /// Sends it a message. A burst that the receiver's buffer does not hold is lost, as with every exporter over UDP.
-    pub(crate) fn send(&self, message: &[u8]) {
+    pub(crate) fn send(&self, message: &[u8]) -> bool {
         self.socket.send(message).expect("the collector listens");
         std::thread::park_timeout(Duration::from_micros(200));
+        true
     }
 
     /// Ends it; what `nfdump` shows of all that it has, as these arguments say.

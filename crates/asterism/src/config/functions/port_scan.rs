@@ -1,11 +1,10 @@
 //! The settings of the port-scan detector.
 
-use core::net::Ipv4Addr;
 use core::time::Duration;
 
-use asterism_function::Tick;
+use asterism_function::{IpPrefix, Tick};
 use asterism_functions::port_scan::{
-    FloodPolicy, PortScan, PortScanConfig, Response, VolumePolicy,
+    FloodPolicy, PortScan, PortScanConfig, Response, Thresholds, VolumePolicy,
 };
 
 use super::{
@@ -29,12 +28,27 @@ pub struct PortScanSettings {
     pub ports: u16,
     /// Hosts that refused that make a sweep.
     pub hosts: u16,
+    /// What makes a scan by UDP, and what is done about one; `None`: they are not looked for.
+    pub udp: Option<UdpScans>,
+    /// Bits of an IPv6 address that are one source's.
+    pub ipv6_prefix: u8,
     /// Sources that never raise an alert.
-    pub exempt: Vec<Ipv4Addr>,
+    pub exempt: Vec<IpPrefix>,
     /// The volume policy.
     pub volume: Option<Volume>,
     /// What makes a SYN flood, if they are looked for.
     pub flood: Option<Flooded>,
+}
+
+/// What makes a scan by UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpScans {
+    /// Whether its source is blocked, where sources of other scans are.
+    pub blocks: bool,
+    /// Ports that refused that make a port scan.
+    pub ports: u16,
+    /// Hosts that refused that make a sweep.
+    pub hosts: u16,
 }
 
 /// A service with so many handshakes that are not completed is flooded.
@@ -60,7 +74,7 @@ pub struct Volume {
 object!(
     TRAILS,
     "function.port-scan.state.trails",
-    "What each source probed lately; up to three entries a source.",
+    "What each source probed lately; up to four entries a source.",
     [
         placement(REPLICATED),
         delay(),
@@ -186,7 +200,7 @@ static SETTINGS: Section = Section {
                 most: 200,
             },
             default: Default::Is("7"),
-            meaning: "Distinct ports without any answer that make a port scan.",
+            meaning: "Distinct TCP ports without any answer that make a port scan, or IP protocols that were refused.",
         },
         Field {
             name: "hosts",
@@ -198,9 +212,24 @@ static SETTINGS: Section = Section {
             meaning: "Distinct hosts that refused that make a sweep.",
         },
         Field {
+            name: "udp",
+            kind: Kind::Table(&UDP),
+            default: Default::Unset("the defaults of its fields"),
+            meaning: "Finds scans by UDP, where silence says little: streams and lost clients are silent, too.",
+        },
+        Field {
+            name: "ipv6_prefix",
+            kind: Kind::Count {
+                least: 1,
+                most: 128,
+            },
+            default: Default::Is("64"),
+            meaning: "Bits of an IPv6 address that are one source's: its evidence and its block are of all addresses that begin with them. 128 tells all addresses apart.",
+        },
+        Field {
             name: "exempt",
             kind: Kind::List {
-                of: &Kind::Address,
+                of: &Kind::IpPrefix,
                 most: 1024,
             },
             default: Default::Is("[]"),
@@ -217,6 +246,53 @@ static SETTINGS: Section = Section {
             kind: Kind::Table(&FLOOD),
             default: Default::Unset("the defaults of its fields"),
             meaning: "Finds services that get too many SYNs. Nothing is dropped for it, as sources of a flood are forged.",
+        },
+    ],
+};
+
+static UDP: Section = Section {
+    path: "function.port-scan.udp",
+    meaning: "Finds scans by UDP.",
+    fields: &[
+        Field {
+            name: "response",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "block",
+                        meaning: "As other scans: the response of the function.",
+                    },
+                    Word {
+                        word: "detect",
+                        meaning: "An alert is raised; every packet passes.",
+                    },
+                    Word {
+                        word: "off",
+                        meaning: "Scans by UDP are not looked for.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"block\""),
+            meaning: "What is done about a scan by UDP.",
+        },
+        Field {
+            name: "ports",
+            kind: Kind::Count {
+                least: 1,
+                most: 100,
+            },
+            default: Default::Is("10"),
+            meaning: "Distinct ports that refused that make a port scan. One that keeps silent counts half, and an eighth where the host sends, too.",
+        },
+        Field {
+            name: "hosts",
+            kind: Kind::Count {
+                least: 1,
+                most: 200,
+            },
+            default: Default::Is("5"),
+            meaning: "Distinct hosts that refused that make a sweep. One that keeps silent counts an eighth.",
         },
     ],
 };
@@ -322,8 +398,8 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     let list = values.list("exempt")?.into_iter();
     let exempt = list
         .filter_map(|(value, _)| {
-            if let Value::Address(address) = value {
-                Some(address)
+            if let Value::IpPrefix(prefix) = value {
+                Some(prefix)
             } else {
                 None
             }
@@ -338,6 +414,11 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         window: values.duration("window")?,
         ports: u16::try_from(values.count("ports")?).ok()?,
         hosts: u16::try_from(values.count("hosts")?).ok()?,
+        udp: match values.table("udp") {
+            None => Some(UdpScans::default()),
+            Some(udp) => udp_scans(&udp)?,
+        },
+        ipv6_prefix: u8::try_from(values.count("ipv6_prefix")?).ok()?,
         exempt,
         volume: match volume {
             None => None,
@@ -360,6 +441,27 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     }))
 }
 
+/// What was chosen of UDP; `None` of the inner option: its scans are not looked for.
+fn udp_scans(udp: &Values) -> Option<Option<UdpScans>> {
+    let response = udp.choice("response")?;
+    let scans = UdpScans {
+        blocks: response == "block",
+        ports: u16::try_from(udp.count("ports")?).ok()?,
+        hosts: u16::try_from(udp.count("hosts")?).ok()?,
+    };
+    Some((response != "off").then_some(scans))
+}
+
+impl core::default::Default for UdpScans {
+    fn default() -> Self {
+        Self {
+            blocks: true,
+            ports: Thresholds::UDP.ports,
+            hosts: Thresholds::UDP.hosts,
+        }
+    }
+}
+
 impl core::default::Default for Flooded {
     fn default() -> Self {
         let policy = FloodPolicy::default();
@@ -372,7 +474,7 @@ impl core::default::Default for Flooded {
 
 impl FunctionSettings for PortScanSettings {
     type Function = PortScan;
-    const CHANGEABLE: &'static [&'static str] = &["ports", "hosts", "exempt"];
+    const CHANGEABLE: &'static [&'static str] = &["ports", "hosts", "udp", "exempt"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<PortScan, String> {
         let of = |name| objects::capacity(objects, name);
@@ -389,6 +491,7 @@ impl FunctionSettings for PortScanSettings {
         let with_thresholds = Self {
             ports: wanted.ports,
             hosts: wanted.hosts,
+            udp: wanted.udp,
             exempt: wanted.exempt.clone(),
             ..self.clone()
         };
@@ -396,6 +499,7 @@ impl FunctionSettings for PortScanSettings {
             [
                 ("ports", self.ports != wanted.ports),
                 ("hosts", self.hosts != wanted.hosts),
+                ("udp", self.udp != wanted.udp),
                 ("exempt", self.exempt != wanted.exempt),
             ]
             .into_iter()
@@ -438,11 +542,13 @@ fn config(settings: &PortScanSettings) -> PortScanConfig {
         window_s: seconds(settings.window),
         ports: settings.ports,
         hosts: settings.hosts,
-        exempt: settings
-            .exempt
-            .iter()
-            .map(|address| (*address).into())
-            .collect(),
+        udp: settings.udp.map(|udp| Thresholds {
+            ports: udp.ports,
+            hosts: udp.hosts,
+        }),
+        udp_blocks: settings.udp.is_some_and(|udp| udp.blocks),
+        ipv6_prefix: settings.ipv6_prefix,
+        exempt: settings.exempt.clone(),
         volume: settings.volume.map(|volume| VolumePolicy {
             bits: volume.bits,
             window_s: seconds(volume.window),
@@ -475,7 +581,9 @@ mod tests {
     fn thresholds_and_exempt_sources_may_change_while_it_runs_and_nothing_else() {
         let now = read("ports = 7");
         assert_eq!(now.change_to(&read("# a comment\n")), Some(Vec::new()));
-        let wanted = read("ports = 9\nhosts = 8\nexempt = [\"192.0.2.9\"]");
+        let wanted = read(
+            "ports = 9\nhosts = 8\nudp = { response = \"off\" }\nexempt = [\"192.0.2.9\", \"2001:db8::/32\"]",
+        );
         let changed = now.change_to(&wanted).expect("they can change");
         assert_eq!(changed, PortScanSettings::CHANGEABLE);
         assert_eq!(
@@ -484,6 +592,7 @@ mod tests {
         );
         for other in [
             "window = \"2m\"",
+            "ipv6_prefix = 56",
             "response = \"detect\"",
             "block = \"1m\"",
             "flood = { handshakes = 600 }",
@@ -492,5 +601,33 @@ mod tests {
             let wanted = read(&format!("ports = 9\n{other}"));
             assert_eq!(now.change_to(&wanted), None, "{other}");
         }
+    }
+    #[test]
+    fn udp_has_thresholds_and_a_switch_of_its_own() {
+        let config = |fields: &str| config(&read(fields));
+        let default = config("");
+        assert_eq!(
+            (default.udp, default.udp_blocks),
+            (Some(Thresholds::UDP), true)
+        );
+        assert_eq!(config("udp = { response = \"off\" }").udp, None);
+        let detect = config("udp = { response = \"detect\", ports = 20 }");
+        let thresholds = Thresholds {
+            ports: 20,
+            hosts: 5,
+        };
+        assert_eq!((detect.udp, detect.udp_blocks), (Some(thresholds), false));
+    }
+
+    #[test]
+    fn prefixes_of_both_versions_are_exempt() {
+        let settings = read("exempt = [\"192.0.2.9\", \"10.0.0.0/8\", \"2001:db8::/32\", \"::1\"]");
+        let shown: Vec<_> = settings.exempt.iter().map(ToString::to_string).collect();
+        assert_eq!(shown.len(), 4);
+        let text = "[function.port-scan]\nexempt = [\"::ffff:10.0.0.0/104\", \"10.0.0.1/8\"]";
+        let (config, report) = Config::read("test.toml", text);
+        assert!(config.is_none());
+        let said = report.render(false);
+        assert!(said.contains("10.0.0.0/8"), "{said}");
     }
 }
