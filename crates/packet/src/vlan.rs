@@ -115,7 +115,10 @@ mod tests {
         ] {
             let vlan = Vlan::new(outer, inner);
             assert_eq!(Vlan::from_bits(vlan.to_bits()), vlan, "{text}");
-            assert_eq!((vlan.ids(), vlan.to_string()), ((outer, inner), text.into()));
+            assert_eq!(
+                (vlan.ids(), vlan.to_string()),
+                ((outer, inner), text.into())
+            );
             assert!(vlan.to_bits() >> Vlan::BITS == 0);
         }
         assert_eq!(Vlan::new(0, 20), Vlan::new(20, 0), "a priority tag is none");
@@ -137,6 +140,9 @@ mod tests {
         assert_eq!(frame(&[[0x81, 0, 0xe0, 10]]), Ok(Vlan::new(10, 0)));
         let stacked = [[0x88, 0xa8, 0x10, 10], [0x81, 0, 0, 20]];
         assert_eq!(frame(&stacked), Ok(Vlan::new(10, 20)));
-        assert_eq!(frame(&[[0x81, 0, 0, 10], [0x81, 0, 0, 20]]), frame(&stacked));
+        assert_eq!(
+            frame(&[[0x81, 0, 0, 10], [0x81, 0, 0, 20]]),
+            frame(&stacked)
+        );
     }
 }
