@@ -10,7 +10,9 @@ use clap_complete::Shell;
 
 use crate::config::functions::Functions;
 use crate::control::client::Which;
-use crate::control::{Ask, audit, backends, blocked, by_hand, commands, digests, rules, traffic};
+use crate::control::{
+    Ask, audit, backends, blocked, by_hand, commands, digests, flows, rules, traffic,
+};
 use crate::output::Output;
 use crate::{
     check, decrypt, demo, epochs, key_file, keys, lab, replay, run as host, scaffold, scenario,
@@ -21,7 +23,8 @@ Exit codes:
   0  done; what was to be shown holds
   1  it ran, and what was to be shown does not hold (demo, test), packets were lost on the way (replay), nothing was opened
      (decrypt), the host could not start or go on (run), there is no such entry (state get), a host did not take the epoch
-     (epoch --hand), or somebody was not blocked, nobody was, or still is (block, unblock)
+     (epoch --hand), somebody was not blocked, nobody was, or still is (block, unblock), or no
+     flow was ended, or one is known still, or again (flows end)
   2  the command line is wrong
   3  the configuration is refused; every mistake is listed
   4  a file could not be read or written, or no host answers
@@ -121,6 +124,9 @@ pub enum Command {
     Block(by_hand::BlockArguments),
     /// Lift the block of a source before its time, whoever began it, at all hosts
     Unblock(by_hand::UnblockArguments),
+    /// End flows that a running host's firewall knows, on all hosts
+    #[command(subcommand)]
+    Flows(flows::FlowsCommand),
     /// Show a firewall's rules, and on how many new flows each decided, over all hosts
     Rules(rules::RulesArguments),
     /// Show what the hosts of a cluster see of traffic: the heaviest flows, who talks to whom, what each protocol carries
@@ -231,6 +237,7 @@ pub(crate) fn run_with(
         Command::Blocked(arguments) => blocked::blocked(&arguments, &mut output),
         Command::Block(arguments) => by_hand::block(&arguments, &mut output),
         Command::Unblock(arguments) => by_hand::unblock(&arguments, &mut output),
+        Command::Flows(command) => flows::flows(&command, &mut output),
         Command::Rules(arguments) => rules::rules(&arguments, &mut output),
         Command::Traffic(arguments) => traffic::traffic(&arguments, &mut output),
         Command::Drain(which) => commands::tell(&which, &Ask::Drain, &mut output),

@@ -29,6 +29,7 @@ use crate::run::blocked::blocks;
 use crate::run::board::{COUNTS, InstanceSnapshot};
 use crate::run::caches::Caches;
 use crate::run::exports::Exported;
+use crate::run::flows;
 use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
@@ -70,6 +71,8 @@ pub struct View {
     pub firewall: Option<Asked>,
     /// Each function that blocks, by its name.
     pub blocking: Vec<(String, Asked)>,
+    /// Each firewall, by its name.
+    pub firewalls: Vec<(String, Asked)>,
 }
 
 /// What a host is called, and what belongs to it.
@@ -164,6 +167,7 @@ impl View {
                 matches!(settings, Settings::Firewall(_))
             }),
             blocking: Asked::each(&config.function, blocks),
+            firewalls: flows::firewalls(&config.function),
         }
     }
 

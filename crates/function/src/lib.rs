@@ -26,7 +26,7 @@ pub use ask::{Act, AllAnswers, Ask};
 pub use asterism_packet::{
     Arp, ArpOperation, Changes4, Cut, Embedded, End, Endpoint, Flow4, FlowKey, Forwarding4,
     Fragment, IcmpKind, Layout, MacAddress, Malformed, Network, Packet, Plain4, Protocol, TcpFlags,
-    Transport, build, checksum,
+    Transport, Vlan, build, checksum,
 };
 pub use asterism_state as objects;
 pub use asterism_state::{

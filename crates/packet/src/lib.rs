@@ -33,6 +33,7 @@ mod packet;
 mod parse;
 mod plain;
 mod transport;
+mod vlan;
 
 pub use arp::{Arp, ArpOperation};
 pub use cut::Cut;
@@ -45,3 +46,4 @@ pub use malformed::Malformed;
 pub use packet::Packet;
 pub use plain::{Changes4, End, Forwarding4, Plain4};
 pub use transport::{IcmpKind, TcpFlags};
+pub use vlan::Vlan;

@@ -5,7 +5,8 @@ use core::net::IpAddr;
 
 use asterism_function::objects::hash;
 use asterism_function::{
-    Embedded, Fragment, Host, IcmpKind, Key, Network, Packet, PortNumber, Protocol, Transport, Wire,
+    Embedded, Fragment, Host, IcmpKind, Key, Network, Packet, PortNumber, Protocol, Transport,
+    Vlan, Wire,
 };
 
 /// Which way a packet of a flow goes.
@@ -55,13 +56,26 @@ impl Link {
 ///
 /// Of TCP and UDP the first end is the smaller one by address and port. Of ICMP it is the one that asks, so that two hosts
 /// that ping each other with one identifier have two flows; the ports are the identifier and the query's type. Of other
-/// protocols there are no ports. On the wire 15 bytes of IPv4, 39 of IPv6.
+/// protocols there are no ports. The same addresses and ports on two VLANs are two flows.
+///
+/// 40 bytes; on the wire 15 bytes of IPv4 and 39 of IPv6, with a VLAN tag up to two more, with two tags up to four.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub struct Flow {
     first: Host,
     second: Host,
     ports: [u16; 2],
-    protocol: u8,
+    /// The VLAN's number above eight bits of protocol.
+    #[wire(varint)]
+    kind: u32,
+}
+
+/// Bits of a protocol's number, above which a VLAN's stands.
+const PROTOCOL_BITS: u32 = 8;
+
+/// A VLAN and a protocol in one number: a small one, and so a byte on the wire, without a tag.
+#[inline(always)]
+pub(crate) const fn kind_of(vlan: Vlan, protocol: u8) -> u32 {
+    vlan.to_bits() << PROTOCOL_BITS | protocol as u32
 }
 
 impl Flow {
@@ -70,7 +84,7 @@ impl Flow {
     fn symmetric(
         (source, source_port): (Host, u16),
         (destination, destination_port): (Host, u16),
-        protocol: u8,
+        kind: u32,
     ) -> (Self, Direction) {
         if (source, source_port) <= (destination, destination_port) {
             let ports = [source_port, destination_port];
@@ -78,7 +92,7 @@ impl Flow {
                 first: source,
                 second: destination,
                 ports,
-                protocol,
+                kind,
             };
             (flow, Direction::Forth)
         } else {
@@ -87,7 +101,7 @@ impl Flow {
                 first: destination,
                 second: source,
                 ports,
-                protocol,
+                kind,
             };
             (flow, Direction::Back)
         }
@@ -97,9 +111,9 @@ impl Flow {
         (source, destination): (Host, Host),
         identifier: u16,
         icmp_type: u8,
-        protocol: u8,
+        kind: u32,
     ) -> Option<(Self, Direction)> {
-        let version6 = protocol == Protocol::ICMPV6.0;
+        let version6 = kind as u8 == Protocol::ICMPV6.0;
         let (query, direction) = match (version6, icmp_type) {
             (false, 8 | 13 | 15 | 17) | (true, 128) => (icmp_type, Direction::Forth),
             (false, 0) => (8, Direction::Back),
@@ -115,7 +129,7 @@ impl Flow {
             first,
             second,
             ports,
-            protocol,
+            kind,
         };
         Some((flow, direction))
     }
@@ -124,7 +138,14 @@ impl Flow {
     #[inline]
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
-        Protocol(self.protocol)
+        Protocol(self.kind as u8)
+    }
+
+    /// Its VLAN, where the [`Tracker`](crate::Tracker) tells VLANs apart.
+    #[inline]
+    #[must_use]
+    pub const fn vlan(&self) -> Vlan {
+        Vlan::from_bits(self.kind >> PROTOCOL_BITS)
     }
 
     /// Address and port of the end that sends packets of a direction.
@@ -142,7 +163,8 @@ impl Flow {
     #[must_use]
     pub const fn endpoint(&self, direction: Direction) -> (Host, u16) {
         let (host, port) = self.end(direction);
-        (host, if has_ports(self.protocol) { port } else { 0 })
+        let has_ports = has_ports(self.protocol().0);
+        (host, if has_ports { port } else { 0 })
     }
 }
 
@@ -165,6 +187,10 @@ impl core::fmt::Debug for Flow {
                 write!(formatter, "{protocol} {first} and {second}")
             }
             _ => write!(formatter, "protocol {protocol} {first} and {second}"),
+        }?;
+        match self.vlan() {
+            Vlan::NONE => Ok(()),
+            vlan => write!(formatter, " vlan {vlan}"),
         }
     }
 }
@@ -173,7 +199,7 @@ impl Key for Flow {
     #[inline(always)]
     fn hash(&self, seed: u64) -> u64 {
         let [a, b] = self.ports;
-        let rest = u64::from(self.protocol) << 32 | u64::from(a) << 16 | u64::from(b);
+        let rest = u64::from(self.kind) << 32 | u64::from(a) << 16 | u64::from(b);
         let (first, second) = (self.first.words(), self.second.words());
         let upper = hash::words(first.0, second.0, seed);
         hash::words(first.1 ^ rest.rotate_left(20), second.1, upper)
@@ -209,22 +235,22 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What a packet is. Reads headers only.
+    /// What a packet on a VLAN is. Reads headers only.
     #[inline(always)]
-    pub(crate) fn of(packet: &Packet<'_>) -> Self {
+    pub(crate) fn of(packet: &Packet<'_>, vlan: Vlan) -> Self {
         let layout = packet.layout();
         if let (Transport::Tcp | Transport::Udp, Some((source, destination)), Some((from, to))) =
             (layout.transport(), Host::ends(packet), packet.ports())
         {
-            let (flow, direction) =
-                Flow::symmetric((source, from), (destination, to), layout.protocol());
+            let kind = kind_of(vlan, layout.protocol());
+            let (flow, direction) = Flow::symmetric((source, from), (destination, to), kind);
             return Self::Opens(flow, direction);
         }
-        Self::of_uncommon(packet)
+        Self::of_uncommon(packet, vlan)
     }
 
     #[inline(never)]
-    fn of_uncommon(packet: &Packet<'_>) -> Self {
+    fn of_uncommon(packet: &Packet<'_>, vlan: Vlan) -> Self {
         let layout = packet.layout();
         match layout.network() {
             Network::Arp => return Self::Link,
@@ -247,17 +273,18 @@ impl Kind {
             if needs_header && layout.fragment() == Fragment::First {
                 return Self::TinyFragment;
             }
-            let (flow, direction) = Flow::symmetric((ends.0, 0), (ends.1, 0), protocol);
+            let kind = kind_of(vlan, protocol);
+            let (flow, direction) = Flow::symmetric((ends.0, 0), (ends.1, 0), kind);
             return Self::Opens(flow, direction);
         };
         if layout.transport() == Transport::Icmpv6 && serves_the_link(icmp_type) {
             return Self::Link;
         }
         match packet.icmp_kind() {
-            Some(IcmpKind::Error) => Self::Error(error_about(packet, ends.1)),
+            Some(IcmpKind::Error) => Self::Error(error_about(packet, vlan, ends.1)),
             Some(IcmpKind::Query | IcmpKind::Reply) => {
                 let identifier = packet.icmp_identifier().unwrap_or(0);
-                match Flow::of_query(ends, identifier, icmp_type, protocol) {
+                match Flow::of_query(ends, identifier, icmp_type, kind_of(vlan, protocol)) {
                     Some((flow, Direction::Forth)) => Self::Opens(flow, Direction::Forth),
                     Some((flow, Direction::Back)) => Self::Answers(flow, Direction::Back),
                     None => Self::UnknownIcmp,
@@ -273,11 +300,14 @@ const fn serves_the_link(icmpv6_type: u8) -> bool {
     matches!(icmpv6_type, 130..=137 | 143)
 }
 
-/// The flow that an error is about: only where the error goes to the source of the packet inside (RFC 5508 §4.2), whose
-/// header is intact.
-fn error_about(packet: &Packet<'_>, destination: Host) -> Option<Flow> {
+/// The flow that an error is about: only where the error goes to the source of the packet inside (RFC 5508 §4.2).
+///
+/// Whether the checksum in the quoted header holds does not matter: routers quote headers whose TTL they have lowered already, and
+/// none asks of a firewall to drop their errors (RFC 5508 REQ-3 is for translators, which rewrite the header). What of it names
+/// the flow is judged like any packet's addresses and ports.
+fn error_about(packet: &Packet<'_>, vlan: Vlan, destination: Host) -> Option<Flow> {
     let embedded = packet.embedded()?;
-    if Host::from(embedded.source()) != destination || !embedded.header_checksum_valid() {
+    if Host::from(embedded.source()) != destination {
         return None;
     }
     let source = Host::from(embedded.source());
@@ -286,18 +316,19 @@ fn error_about(packet: &Packet<'_>, destination: Host) -> Option<Flow> {
         return None;
     }
     let protocol = embedded.protocol();
+    let kind = kind_of(vlan, protocol.0);
     match (protocol, embedded.ports()) {
         (Protocol::TCP | Protocol::UDP, Some((from, to))) => {
-            Some(Flow::symmetric((source, from), (target, to), protocol.0).0)
+            Some(Flow::symmetric((source, from), (target, to), kind).0)
         }
         (Protocol::TCP | Protocol::UDP, None) => None,
         (Protocol::ICMP | Protocol::ICMPV6, ports) => {
             let (identifier, _) = ports?;
             let icmp_type = embedded_icmp_type(packet, &embedded)?;
             let ends = (source, target);
-            Flow::of_query(ends, identifier, icmp_type, protocol.0).map(|(flow, _)| flow)
+            Flow::of_query(ends, identifier, icmp_type, kind).map(|(flow, _)| flow)
         }
-        _ => Some(Flow::symmetric((source, 0), (target, 0), protocol.0).0),
+        _ => Some(Flow::symmetric((source, 0), (target, 0), kind).0),
     }
 }
 
@@ -333,20 +364,35 @@ mod tests {
         ];
         for (a, b) in ends {
             let (a, b) = (Host::from(a), Host::from(b));
-            let (there, forth) = Flow::symmetric((a, 7), (b, 80), 6);
-            let (back, reverse) = Flow::symmetric((b, 80), (a, 7), 6);
-            assert_eq!((there, forth), (back, reverse.reversed()));
-            assert_eq!(there.hash(5), back.hash(5));
-            let mut bytes = Vec::new();
-            there.encode(&mut Writer::new(&mut bytes, &[]));
-            assert_eq!(Flow::decode(&mut Reader::new(&bytes, &[])), Ok(there));
-            for length in 0..bytes.len() {
-                assert_eq!(
-                    Flow::decode(&mut Reader::new(&bytes[..length], &[])),
-                    Err(BadBytes)
-                );
+            let mut seen = Vec::new();
+            for (vlan, more) in [
+                (Vlan::NONE, 0),
+                (Vlan::new(10, 0), 1),
+                (Vlan::new(4_095, 0), 2),
+                (Vlan::new(4_095, 4_095), 4),
+            ] {
+                let kind = kind_of(vlan, 6);
+                let (there, forth) = Flow::symmetric((a, 7), (b, 80), kind);
+                let (back, reverse) = Flow::symmetric((b, 80), (a, 7), kind);
+                assert_eq!((there, forth), (back, reverse.reversed()));
+                assert_eq!(there.hash(5), back.hash(5));
+                assert_eq!((there.vlan(), there.protocol()), (vlan, Protocol::TCP));
+                assert!(!seen.contains(&there), "VLANs have flows of their own");
+                seen.push(there);
+                let mut bytes = Vec::new();
+                there.encode(&mut Writer::new(&mut bytes, &[]));
+                let hosts = if a.address().is_ipv4() { 12 } else { 34 };
+                assert_eq!(bytes.len(), hosts + 5 + more);
+                assert_eq!(Flow::decode(&mut Reader::new(&bytes, &[])), Ok(there));
+                for length in 0..bytes.len() {
+                    assert_eq!(
+                        Flow::decode(&mut Reader::new(&bytes[..length], &[])),
+                        Err(BadBytes)
+                    );
+                }
             }
         }
+        assert_eq!(size_of::<Flow>(), 40, "a VLAN has its place");
     }
 
     #[test]

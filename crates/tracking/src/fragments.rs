@@ -7,8 +7,10 @@
 use asterism_function::objects::TableAct;
 use asterism_function::{
     Ask, At, Builder, Fragment, Host, Key, Late, Map, Packet, Protocol, Reason, Single, State,
-    Tick, Vacancy, Wire,
+    Tick, Vacancy, Vlan, Wire,
 };
+
+use crate::flow::kind_of;
 
 /// Fragmented datagrams whose first fragment passed.
 pub type Fragments = Map<Datagram, ()>;
@@ -33,14 +35,15 @@ pub struct Datagram {
     source: Host,
     destination: Host,
     identification: u32,
-    /// 0 of IPv6, whose later fragments may name another one.
-    protocol: u8,
+    /// The VLAN's number above the protocol's, which is 0 of IPv6: later fragments may name another one there.
+    #[wire(varint)]
+    kind: u32,
 }
 
 impl Datagram {
-    /// The datagram of a fragment; `None` if the packet is none.
+    /// The datagram of a fragment on a VLAN; `None` if the packet is none.
     #[must_use]
-    pub fn of(packet: &Packet<'_>) -> Option<Self> {
+    pub fn of(packet: &Packet<'_>, vlan: Vlan) -> Option<Self> {
         let (source, destination) = Host::ends(packet)?;
         let (identification, protocol) = match packet.ipv4_identification() {
             Some(identification) => (identification.into(), packet.layout().protocol()),
@@ -50,7 +53,7 @@ impl Datagram {
             source,
             destination,
             identification,
-            protocol,
+            kind: kind_of(vlan, protocol),
         })
     }
 }
@@ -61,14 +64,14 @@ impl Datagram {
 pub struct FirstFragment(Option<(Datagram, Vacancy)>);
 
 impl FirstFragment {
-    /// Of a packet that may pass; without room its later fragments will be dropped.
+    /// Of a packet that may pass, on a VLAN; without room its later fragments will be dropped.
     #[inline]
-    pub fn of(packet: &Packet<'_>, fragments: &Fragments) -> Result<Self, Late> {
+    pub fn of(packet: &Packet<'_>, vlan: Vlan, fragments: &Fragments) -> Result<Self, Late> {
         if packet.layout().fragment() != Fragment::First {
             return Ok(Self(None));
         }
         let vacancy = fragments.vacancy()?;
-        Ok(Self(Datagram::of(packet).zip(vacancy)))
+        Ok(Self(Datagram::of(packet, vlan).zip(vacancy)))
     }
 
     /// The packet passes.
@@ -80,10 +83,11 @@ impl FirstFragment {
     }
 }
 
-/// The datagram of a fragment without a transport header, to be touched when that passes; `Err`: why it does not. It waits, parked, for a
+/// The datagram of a fragment on a VLAN without a transport header, to be touched when that passes; `Err`: why it does not. It waits, parked, for a
 /// first fragment that it may have overtaken.
 pub fn later_fragment<S: State>(
     ask: &Ask<'_, S>,
+    vlan: Vlan,
     fragments: &Fragments,
 ) -> Result<Result<At<Single<Datagram>, ()>, Reason>, Late> {
     let packet = ask.packet();
@@ -91,7 +95,7 @@ pub fn later_fragment<S: State>(
     if is_tcp && packet.fragment_offset() < Some(TCP_HEADER_BYTES) {
         return Ok(Err(Reason::FragmentTiny));
     }
-    let Some(datagram) = Datagram::of(packet) else {
+    let Some(datagram) = Datagram::of(packet, vlan) else {
         return Ok(Err(Reason::FragmentUnmatched));
     };
     if let Some(known) = fragments.get(&datagram)? {

@@ -7,7 +7,7 @@ use crate::fragments::FirstFragment;
 use crate::half_open::Tallies;
 use crate::state::Tracks;
 use crate::track::Track;
-use crate::tracker::{Tracker, across};
+use crate::tracker::{Known, Tracker, across};
 
 /// A packet that would open a flow: whether it may is for the function to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub struct Opening {
     pub link: Link,
     /// What is known of the flow with it.
     pub track: Track,
+    /// The flow is known, and goes on if the packet passes.
+    within: Option<Known>,
 }
 
 impl Opening {
@@ -31,6 +33,16 @@ impl Opening {
             direction,
             link,
             track: Track::default(),
+            within: None,
+        }
+    }
+
+    /// Of a SYN with other numbers that would pass to a connection which is known.
+    pub(crate) fn within(self, known: Known, track: Track) -> Self {
+        Self {
+            track,
+            within: Some(known),
+            ..self
         }
     }
 
@@ -78,41 +90,33 @@ impl NoRoom {
 #[derive(Debug)]
 #[must_use = "a flow opens when it is written"]
 pub struct Admission {
-    flow: Flow,
+    place: Place,
     track: Track,
-    vacancy: Vacancy,
     first: FirstFragment,
     tallies: Option<Tallies>,
     out: PortNumber,
 }
 
-impl Admission {
-    /// `None`: the table is full.
-    #[inline]
-    pub(crate) fn of<S: Tracks>(
-        ask: &Ask<'_, S>,
-        flow: Flow,
-        track: Track,
-        tallies: Option<Tallies>,
-    ) -> Result<Option<Self>, Late> {
-        let tracked = ask.tracked();
-        let first = FirstFragment::of(ask.packet(), tracked.fragments)?;
-        let vacancy = tracked.flows.vacancy()?;
-        Ok(vacancy.map(|vacancy| Self {
-            flow,
-            track,
-            vacancy,
-            first,
-            tallies,
-            out: across(ask),
-        }))
-    }
+/// Where a flow is written.
+#[derive(Debug)]
+enum Place {
+    /// It begins.
+    New(Vacancy, Flow),
+    /// It is known, and goes on.
+    Known(Known),
+}
 
+impl Admission {
     /// Opens the flow: its packet goes on by the other link.
     #[inline]
     pub fn pass<S: Tracks>(self, act: &mut Act<'_, S>) -> Verdict {
         let act = S::tracked_act(act);
-        act.flows.insert(self.vacancy, self.flow, self.track);
+        match self.place {
+            Place::New(vacancy, flow) => {
+                act.flows.insert(vacancy, flow, self.track);
+            }
+            Place::Known(known) => act.flows.update(&known, self.track),
+        }
         if let (Some(tallies), Some(half_open)) = (&self.tallies, act.half_open) {
             tallies.write(half_open);
         }
@@ -122,6 +126,33 @@ impl Admission {
 }
 
 impl Tracker {
+    /// Room for a flow that begins, or in which one that is known goes on; `None`: the table is full.
+    #[inline]
+    pub(crate) fn admission<S: Tracks>(
+        &self,
+        ask: &Ask<'_, S>,
+        (flow, within): (Flow, Option<Known>),
+        track: Track,
+        tallies: Option<Tallies>,
+    ) -> Result<Option<Admission>, Late> {
+        let (packet, tracked) = (ask.packet(), ask.tracked());
+        let first = FirstFragment::of(packet, self.vlan(packet), tracked.fragments)?;
+        let place = match within {
+            Some(known) => Some(Place::Known(known)),
+            None => {
+                let vacancy = tracked.flows.vacancy()?;
+                vacancy.map(|vacancy| Place::New(vacancy, flow))
+            }
+        };
+        Ok(place.map(|place| Admission {
+            place,
+            track,
+            first,
+            tallies,
+            out: across(ask),
+        }))
+    }
+
     /// Room for a flow that the function lets open; `Err`: there is none. Late where one of the objects is.
     #[inline]
     pub fn admits<S: Tracks>(
@@ -139,7 +170,8 @@ impl Tracker {
             }
             _ => None,
         };
-        let admission = Admission::of(ask, opening.flow, opening.track, tallies)?;
+        let of = (opening.flow, opening.within);
+        let admission = self.admission(ask, of, opening.track, tallies)?;
         Ok(admission.ok_or(NoRoom::Flows))
     }
 
@@ -159,7 +191,7 @@ impl Tracker {
         reason: Reason,
     ) -> Result<Verdict, Late> {
         // A SYN answers nothing.
-        if !opening.track.is_half_open() {
+        if !opening.track.is_half_open() && opening.within.is_none() {
             self.settle(ask)?;
         }
         Ok(Verdict::Drop(reason))

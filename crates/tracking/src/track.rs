@@ -17,6 +17,17 @@ use asterism_function::{
 
 pub(crate) use judge::Judged;
 
+/// Which segments may begin a TCP connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begins {
+    /// A SYN.
+    Syn,
+    /// And what acknowledges, without SYN, FIN or RST.
+    Acknowledging,
+    /// And a SYN-ACK or a FIN: all but a reset.
+    Anything,
+}
+
 use crate::flow::{Direction, Link};
 use crate::segment::{Class, SCALE_MAX, Segment};
 
@@ -82,7 +93,7 @@ impl Track {
     pub(crate) fn opened(
         packet: &Packet<'_>,
         (direction, link): (Direction, Link),
-        picks_up: bool,
+        begins: Begins,
     ) -> Result<Self, Reason> {
         let mut track = Self {
             kind: match packet.layout().transport() {
@@ -103,8 +114,14 @@ impl Track {
         };
         match segment.class() {
             Class::Syn => Ok(track.with_syn(&segment, SYN, direction)),
-            Class::Ack if picks_up => Ok(track.with(&segment, ACK, direction)),
+            Class::Ack if begins != Begins::Syn => Ok(track.with(&segment, ACK, direction)),
             Class::Invalid => Err(Reason::BadTcpFlags),
+            Class::SynAck if begins == Begins::Anything => {
+                Ok(track.with_syn(&segment, SYN_ACK | ACK, direction))
+            }
+            Class::FinAck if begins == Begins::Anything => {
+                Ok(track.with(&segment, FIN | ACK, direction))
+            }
             _ => Err(Reason::NoConnection),
         }
     }
@@ -125,17 +142,24 @@ impl Track {
                 self.sent[at] = end + step(self.window(direction.reversed()));
             }
         }
-        if bits & RST == 0 {
-            let own = self.seen >> (BACK_SHIFT * direction as u32);
-            bits |= own << GOES_ON_SHIFT & GOES_ON;
-        }
-        self.set(bits, direction);
+        self = self.with_bits(bits, direction);
         let scale = match (self.scales[at], self.scales[direction.reversed() as usize]) {
             (WITHOUT_SCALE, _) | (_, WITHOUT_SCALE) => 0,
             (0, _) => SCALE_MAX,
             (scale, _) => scale - WITH_SCALE,
         };
         self.offer(u32::from(segment.window) << scale, direction);
+        self
+    }
+
+    /// With these bits of a segment without SYN.
+    #[inline(always)]
+    fn with_bits(mut self, mut bits: u16, direction: Direction) -> Self {
+        if bits & RST == 0 {
+            let own = self.seen >> (BACK_SHIFT * direction as u32);
+            bits |= own << GOES_ON_SHIFT & GOES_ON;
+        }
+        self.set(bits, direction);
         self
     }
 
@@ -189,10 +213,19 @@ impl Track {
         self.seen & both == both
     }
 
-    /// Whether the end that did not open the flow has agreed to it, or nobody saw how it began.
+    /// Whether the end that did not open the flow has agreed to it, as its opener says if nobody saw the answer, or nobody saw how it
+    /// began.
     #[inline(always)]
     fn is_answered(&self) -> bool {
-        self.either(SYN_ACK) || self.is_picked_up()
+        self.either(SYN_ACK) || self.is_picked_up() || self.is_one_sided()
+    }
+
+    /// Whether its opener acknowledged an answer that nobody saw, where a path may show one direction alone.
+    #[inline]
+    fn is_one_sided(&self) -> bool {
+        const SAID: u16 = OPENED | SYN | ACK;
+        !self.either(SYN_ACK)
+            && (self.has(SAID, Direction::Forth) || self.has(SAID, Direction::Back))
     }
 
     #[inline(always)]
@@ -209,11 +242,19 @@ impl Track {
         self.either(RST) && !(spoke(0) && spoke(BACK_SHIFT))
     }
 
-    /// Whether a TCP connection was reset, or finished both ways.
+    /// Whether a TCP connection was reset, or finished both ways; finished at all, if one direction alone was seen.
     #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.kind == Kind::Tcp && (self.is_reset() || self.both(FIN))
+        self.kind == Kind::Tcp
+            && (self.is_reset() || self.both(FIN) || self.either(FIN) && self.is_of_one_direction())
+    }
+
+    /// Whether nothing was seen of one direction.
+    #[inline]
+    const fn is_of_one_direction(&self) -> bool {
+        const SPOKEN: u16 = SYN | SYN_ACK | ACK | FIN | RST;
+        self.seen & SPOKEN == 0 || self.seen >> BACK_SHIFT & SPOKEN == 0
     }
 
     /// Whether an end was reset and did not go on.

@@ -1,14 +1,16 @@
 //! What becomes of a packet: passes, is dropped, or would open a flow. Imports `asterism_function` and what lies beside it.
 
-use asterism_function::{Ask, At, Fragment, Late, PortNumber, Reason, Single, State, Verdict};
+use asterism_function::{
+    Ask, At, Fragment, Late, Packet, PortNumber, Reason, Single, State, Verdict, Vlan,
+};
 
 use crate::flow::{Direction, Flow, Kind, Link};
 use crate::fragments::{FirstFragment, later_fragment};
 use crate::half_open::Limits;
 use crate::mutant::{self, Mutant};
-use crate::opening::{Admission, Opening};
+use crate::opening::Opening;
 use crate::state::Tracks;
-use crate::track::{Judged, Track};
+use crate::track::{Begins, Judged, Track};
 
 /// Tracks connections between two links: what comes in by either of two ports leaves by the other one, ports 0 and 1 being such a pair,
 /// and 2 and 3.
@@ -20,6 +22,12 @@ pub struct Tracker {
     /// TCP connections whose beginning was not seen go on if they may begin: for starting a function in a network that has some. No limit
     /// counts those.
     pub picks_up: bool,
+    /// Paths may show one direction of a TCP connection alone: what it sends passes without the other one's half of the handshake, and
+    /// sequence numbers do not count. Connections whose beginning was not seen go on if they may begin, as with `picks_up`. Who
+    /// knows addresses and ports can send into a connection, reset it, and hold a place in the table for hours.
+    pub asymmetric: bool,
+    /// The same addresses and ports on two VLANs are two flows. Not where a path has another VLAN for each direction.
+    pub per_vlan: bool,
     /// Microseconds that a packet waits for what another instance may have seen, before it is dropped for fitting no flow. 0 where there
     /// are no other instances.
     pub settle_us: u32,
@@ -31,6 +39,8 @@ impl Default for Tracker {
     fn default() -> Self {
         Self {
             picks_up: false,
+            asymmetric: false,
+            per_vlan: true,
             settle_us: 20_000,
             limits: Limits::default(),
         }
@@ -38,7 +48,7 @@ impl Default for Tracker {
 }
 
 /// A flow that was found.
-type Known = At<Single<Flow>, Track>;
+pub(crate) type Known = At<Single<Flow>, Track>;
 
 /// The port that a packet leaves by.
 #[inline(always)]
@@ -60,7 +70,7 @@ impl Tracker {
         link: Link,
         opens: impl FnOnce(Ask<'a, S>, &Opening) -> Result<Verdict, Late>,
     ) -> Result<Verdict, Late> {
-        let kind = Kind::of(ask.packet());
+        let kind = Kind::of(ask.packet(), self.vlan(ask.packet()));
         let (Kind::Opens(flow, direction) | Kind::Answers(flow, direction)) = kind else {
             return self.uncommon(ask, kind);
         };
@@ -70,11 +80,37 @@ impl Tracker {
                 _ => self.refuse_unknown(&ask, Reason::NoConnection),
             };
         };
-        match known.value.judge(ask.packet(), direction, link) {
+        let judged = match self.asymmetric {
+            false => known.value.judge(ask.packet(), direction, link),
+            true => known.value.judge_one_sided(ask.packet(), direction, link),
+        };
+        let opening = || Opening::new(known.row.0, direction, link);
+        match judged {
             Judged::Passes(track) => self.known(ask, &known, track, direction),
-            Judged::Anew(track) => Self::anew(ask, known.row.0, track),
-            Judged::Opens => self.opening(ask, Opening::new(known.row.0, direction, link), opens),
+            Judged::Anew(track) => self.anew(ask, known.row.0, track),
+            Judged::Opens => self.opening(ask, opening(), opens),
+            Judged::Reopens(track) => opens(ask, &opening().within(known, track)),
+            Judged::Unanswered => self.unanswered(ask, opening(), opens),
             Judged::Refused(reason) => self.refuse_known(&ask, &known, direction, reason),
+        }
+    }
+
+    /// The VLAN that names a packet's flow.
+    #[inline(always)]
+    pub(crate) fn vlan(&self, packet: &Packet<'_>) -> Vlan {
+        match packet.vlan() {
+            Vlan::NONE => Vlan::NONE,
+            vlan if self.per_vlan => vlan,
+            _ => Vlan::NONE,
+        }
+    }
+
+    /// Which segments may begin a TCP connection.
+    fn begins(&self) -> Begins {
+        match (self.asymmetric, self.picks_up) {
+            (true, _) => Begins::Anything,
+            (false, true) => Begins::Acknowledging,
+            (false, false) => Begins::Syn,
         }
     }
 
@@ -106,7 +142,8 @@ impl Tracker {
         direction: Direction,
     ) -> Result<Verdict, Late> {
         let tracked = ask.tracked();
-        let first = FirstFragment::of(ask.packet(), tracked.fragments)?;
+        let packet = ask.packet();
+        let first = FirstFragment::of(packet, self.vlan(packet), tracked.fragments)?;
         let was_half_open = known.value.is_half_open();
         let tallies = match tracked.half_open {
             Some(half_open) if known.value.is_settled_by(ask.packet(), direction, &track) => {
@@ -137,8 +174,8 @@ impl Tracker {
     /// A connection that both ends have begun anew in the place of one that is known.
     #[cold]
     #[inline(never)]
-    fn anew<S: Tracks>(ask: Ask<'_, S>, flow: Flow, track: Track) -> Result<Verdict, Late> {
-        let Some(admission) = Admission::of(&ask, flow, track, None)? else {
+    fn anew<S: Tracks>(&self, ask: Ask<'_, S>, flow: Flow, track: Track) -> Result<Verdict, Late> {
+        let Some(admission) = self.admission(&ask, (flow, None), track, None)? else {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
         Ok(admission.pass(&mut ask.act()?))
@@ -153,11 +190,27 @@ impl Tracker {
         opens: impl FnOnce(Ask<'a, S>, &Opening) -> Result<Verdict, Late>,
     ) -> Result<Verdict, Late> {
         let way = (opening.direction, opening.link);
-        match Track::opened(ask.packet(), way, self.picks_up) {
+        match Track::opened(ask.packet(), way, self.begins()) {
             Ok(track) => opening.track = track,
             Err(reason) => return self.refuse_unknown(&ask, reason),
         }
         opens(ask, &opening)
+    }
+
+    /// What the opener says behind its SYN, of which no answer was seen: another instance may have. Else it is picked up like a connection
+    /// whose beginning nobody saw, where those are.
+    #[inline(never)]
+    fn unanswered<'a, S: Tracks>(
+        &self,
+        ask: Ask<'a, S>,
+        opening: Opening,
+        opens: impl FnOnce(Ask<'a, S>, &Opening) -> Result<Verdict, Late>,
+    ) -> Result<Verdict, Late> {
+        self.settle(&ask)?;
+        match self.picks_up {
+            true => self.opening(ask, opening, opens),
+            false => Ok(Verdict::Drop(Reason::NoConnection)),
+        }
     }
 
     /// Packets that are of no flow by themselves.
@@ -173,17 +226,20 @@ impl Tracker {
                 if tracked.flows.get(&flow)?.is_none() {
                     return self.refuse_unknown(&ask, Reason::IcmpUnmatched);
                 }
-                let first = FirstFragment::of(ask.packet(), tracked.fragments)?;
+                let packet = ask.packet();
+                let first = FirstFragment::of(packet, self.vlan(packet), tracked.fragments)?;
                 let mut act = ask.act()?;
                 first.write(S::tracked_act(&mut act).fragments);
             }
-            Kind::LaterFragment => match later_fragment(&ask, tracked.fragments)? {
-                Ok(known) => {
-                    let mut act = ask.act()?;
-                    S::tracked_act(&mut act).fragments.touch(&known);
+            Kind::LaterFragment => {
+                match later_fragment(&ask, self.vlan(ask.packet()), tracked.fragments)? {
+                    Ok(known) => {
+                        let mut act = ask.act()?;
+                        S::tracked_act(&mut act).fragments.touch(&known);
+                    }
+                    Err(reason) => return Ok(Verdict::Drop(reason)),
                 }
-                Err(reason) => return Ok(Verdict::Drop(reason)),
-            },
+            }
             Kind::TinyFragment => return Ok(Verdict::Drop(Reason::FragmentTiny)),
             Kind::UnknownIcmp | Kind::Foreign | Kind::Opens(..) | Kind::Answers(..) => {
                 return Ok(Verdict::Drop(Reason::UnsupportedProtocol));

@@ -86,6 +86,8 @@ const INSIDE: PortNumber = PortNumber(0);
 const OUTSIDE: PortNumber = PortNumber(1);
 const ALONE: Tracker = Tracker {
     picks_up: false,
+    asymmetric: false,
+    per_vlan: true,
     settle_us: 0,
     limits: Limits {
         per_source: 3,

@@ -347,6 +347,9 @@ fn read_document(
             promises::check_bulk(of, ports.as_deref(), values, report);
         }
     }
+    if let Some(function) = &mut function {
+        function.settings.shared_by(sharing);
+    }
     if let Some(function) = &function {
         let keep_alive = cluster.as_ref().map(|cluster| cluster.channel.keep_alive);
         let channel = cluster_values

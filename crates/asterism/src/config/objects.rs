@@ -96,6 +96,14 @@ pub struct Sharing {
     pub instances: usize,
 }
 
+impl Sharing {
+    /// Whether more than one instance has the state: else nobody else can have seen anything.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        self.members > 1 || self.instances > 1
+    }
+}
+
 /// Reads the table `state` of a function. `None` if anything in it is wrong.
 pub(super) fn read(
     function: &Described,

@@ -19,6 +19,7 @@ use crate::run::backends;
 use crate::run::blocked;
 use crate::run::by_hand;
 use crate::run::caches;
+use crate::run::flows;
 use crate::run::journal::Event;
 use crate::run::requests::{Request, Sought};
 use crate::run::rules;
@@ -196,6 +197,9 @@ impl Desk {
                 source,
                 function.as_deref(),
             )?),
+            Ask::EndFlows { filter, function } => {
+                in_json(&flows::end(self.host()?, &filter, function.as_deref())?)
+            }
             Ask::Rules => in_json(&rules::look(self.view()?)?),
             Ask::Traffic(wanted) => in_json(&traffic::look(self.view()?, wanted)?),
         }

@@ -13,6 +13,7 @@ pub mod client;
 pub mod commands;
 pub mod desk;
 pub mod digests;
+pub mod flows;
 pub mod place;
 pub mod rules;
 pub mod server;
@@ -25,6 +26,7 @@ use std::net::IpAddr;
 use asterism_orchestrator::epochs::{EPOCH_BYTES_MAX, Refusal};
 use serde::{Deserialize, Serialize};
 
+use crate::run::flows::FlowFilter;
 use crate::run::traffic::Wanted;
 
 /// Bytes of a request at most, its end included.
@@ -93,6 +95,14 @@ pub enum Ask {
     Unblock {
         /// The source.
         source: IpAddr,
+        /// At this function or stage only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<String>,
+    },
+    /// To end flows that a firewall knows.
+    EndFlows {
+        /// Which.
+        filter: FlowFilter,
         /// At this function or stage only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         function: Option<String>,

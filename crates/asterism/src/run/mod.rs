@@ -4,7 +4,7 @@
 //! metrics; the main thread (`service.rs`) starts them, listens for signals, writes the log (`journal.rs`) and ends them in
 //! order. `board.rs` is what instances show of themselves, `saved.rs` the state's file, `notify.rs` the service manager,
 //! `reload.rs` what can change while the host runs, `health.rs` what it checks, `caches/` how it fetches and serves digests of web
-//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of whom functions block, `by_hand.rs` how somebody is blocked and unblocked by hand, `backends.rs` of a
+//! caches, `traffic.rs` what it tells of the traffic that a monitor watches, `rules.rs` of a firewall's rules, `blocked.rs` of whom functions block, `by_hand.rs` how somebody is blocked and unblocked by hand, `flows.rs` how flows end before their time, `backends.rs` of a
 //! balancer's backends, `epochs.rs` how it learns of epochs, `keys.rs` of keys, `surroundings.rs` what the machine gives. Read first: `service.rs`. Imports every layer below.
 
 pub mod backends;
@@ -16,6 +16,7 @@ pub(crate) mod collector;
 mod epochs;
 pub mod eve;
 pub mod exports;
+pub mod flows;
 mod health;
 pub mod journal;
 mod keys;

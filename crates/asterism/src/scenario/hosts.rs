@@ -9,7 +9,9 @@ use std::time::Duration;
 use asterism_engine::Instance;
 use asterism_function::NetworkFunction;
 use asterism_function::notice::{Notice, questions};
+use asterism_function::records::read_records;
 use asterism_functions::balancer::{CONTROL, Finding};
+use asterism_functions::firewall::{FLOWS_QUESTION, KnownFlow};
 use asterism_placement::{Incarnation, Time};
 
 use super::checked;
@@ -19,8 +21,10 @@ use crate::check;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{Config, Purpose};
 use crate::eve::line::Author;
+use crate::run::flows;
 use crate::run::reload::{self, Copies, Written};
 use crate::run::requests::has_word;
+use crate::view::Asked;
 
 /// Entries that one look at a table shows, and alerts that one question tells.
 const PART: u32 = 1_024;
@@ -221,7 +225,35 @@ impl<F: NetworkFunction> World<'_, F> {
                 }
             }
         }
+        let firewalls = flows::ending_on_reload(&wanted.function);
         (self.config, self.text) = (wanted, text);
+        for host in self.asked(None) {
+            for (_, asked) in &firewalls {
+                self.end_denied(step, host, *asked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As a host does that has taken up other rules.
+    fn end_denied(&mut self, step: &Step, host: usize, asked: Asked) -> Result<(), Diagnostic> {
+        let instance = &self.fleet.cluster().members()[host].instances[0];
+        let (mut meant, mut cursor) = (Vec::new(), Some(0));
+        while let Some(from) = cursor {
+            let mut part = Vec::new();
+            let question = asked.question(FLOWS_QUESTION);
+            let (function, state) = (instance.function(), instance.state());
+            cursor = function.report(state, question, (from, PART), &mut part);
+            read_records(&part, |known: KnownFlow| {
+                flows::collect(&flows::DENIED, &known, &mut meant);
+            });
+        }
+        for frame in flows::frames(&meant) {
+            if !self.fleet.inject(host, 0, asked.control(), &frame) {
+                let why = format!("{} ends no flows now", self.name(host));
+                return Err(self.failure(step, why));
+            }
+        }
         Ok(())
     }
 

@@ -51,14 +51,14 @@ impl Asked {
     }
 
     /// The question as it is put to the function.
-    fn question(self, question: u32) -> u32 {
+    pub(crate) fn question(self, question: u32) -> u32 {
         self.stage
             .and_then(|stage| Chain::question(stage, question))
             .unwrap_or(question)
     }
 
     /// By which port it is told something.
-    fn control(self) -> PortNumber {
+    pub(crate) fn control(self) -> PortNumber {
         self.stage.and_then(Chain::control).unwrap_or(CONTROL)
     }
 }

@@ -8,6 +8,7 @@ mod caches;
 mod epochs;
 mod eve;
 mod exports;
+mod flows;
 mod handed;
 mod host;
 mod keys;

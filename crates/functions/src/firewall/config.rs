@@ -16,6 +16,10 @@ pub struct FirewallConfig {
     /// TCP connections whose beginning was not seen go on if the rules let them begin: for starting a firewall in a
     /// network that has some.
     pub picks_up: bool,
+    /// Paths may show one direction of a TCP connection alone ([`Tracker::asymmetric`]).
+    pub asymmetric: bool,
+    /// The same addresses and ports on two VLANs are two flows ([`Tracker::per_vlan`]).
+    pub per_vlan: bool,
     /// Half-open TCP connections that one source may have begun within the last minute, over all instances.
     pub half_open_per_source: u32,
     /// Half-open TCP connections to one destination begun within the last minute, over all sources and instances; as many as
@@ -51,6 +55,8 @@ impl Default for FirewallConfig {
     fn default() -> Self {
         let Tracker {
             picks_up,
+            asymmetric,
+            per_vlan,
             settle_us,
             limits,
         } = Tracker::default();
@@ -58,6 +64,8 @@ impl Default for FirewallConfig {
             rules: Rules::default(),
             idle: IdleTimes::DEFAULT,
             picks_up,
+            asymmetric,
+            per_vlan,
             half_open_per_source: limits.per_source,
             half_open_per_destination: limits.per_destination,
             half_open_total: limits.per_link,

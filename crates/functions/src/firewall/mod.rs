@@ -4,10 +4,11 @@
 //!
 //! Packets leave by the other port as they came in. What belongs to a flow is the [`Tracker`]'s to know (`asterism_tracking`, read it
 //! first), and so are the limits against floods. This file holds the state and the order in which a packet is asked; `open.rs` has new
-//! flows, `reject.rs` answers to those that are rejected, `note.rs` what is written of them; `rules.rs` and `text.rs` are the rules, `hits.rs` tells how often each decided, `metrics.rs`
-//! what programs see.
+//! flows, `reject.rs` answers to those that are rejected, `note.rs` what is written of them; `rules.rs` and `text.rs` are the rules,
+//! `hits.rs` tells how often each decided, `ends.rs` ends flows before their time, `metrics.rs` is what programs see.
 
 mod config;
+mod ends;
 mod hits;
 mod metrics;
 mod note;
@@ -31,6 +32,7 @@ use asterism_blocking::blocked::{BLOCKED_QUESTION, HELD_S};
 pub use asterism_function::Host;
 pub use asterism_tracking::{Datagram, Direction, Flow, IdleTimes, Link, Track};
 pub use config::FirewallConfig;
+pub use ends::{ENDED_AT_ONCE_MAX, FLOWS_QUESTION, KnownFlow, end_frame};
 pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{
     BY_HAND, Block, DENIED, EVENTS, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject,
@@ -108,6 +110,8 @@ impl Firewall {
     pub fn new(config: FirewallConfig) -> Self {
         let tracker = Tracker {
             picks_up: config.picks_up,
+            asymmetric: config.asymmetric,
+            per_vlan: config.per_vlan,
             settle_us: config.settle_us,
             limits: Limits {
                 per_source: config.half_open_per_source,
@@ -183,7 +187,7 @@ impl NetworkFunction for Firewall {
     }
 
     /// What rules with `log` decided on and limits refused, as [`Notice::read_all`](notice::Notice::read_all) reads it; how often
-    /// each rule decided, as [`RuleHits`]; who is blocked, as [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
+    /// each rule decided, as [`RuleHits`]; which flows are known, as [`KnownFlow`]; who is blocked, as [`BlockedRecord`](asterism_blocking::blocked::BlockedRecord).
     fn report(
         &self,
         state: &FirewallState,
@@ -193,6 +197,9 @@ impl NetworkFunction for Firewall {
     ) -> Option<u32> {
         if question == HITS_QUESTION {
             return self.report_hits(state, range, out);
+        }
+        if question == FLOWS_QUESTION {
+            return self.report_flows(state, range, out);
         }
         if question == BLOCKED_QUESTION {
             return self.report_blocked(state, range, out);
@@ -219,7 +226,7 @@ impl NetworkFunction for Firewall {
         state.measure(values);
     }
 
-    /// Rules are left out: hosts may have different ones for as long as a change takes.
+    /// Rules are left out, and what of a connection must be seen: hosts may have different ones for as long as a change takes.
     fn schema(&self) -> u64 {
         let config = &self.config;
         let mut bytes = Vec::new();
@@ -234,6 +241,7 @@ impl NetworkFunction for Firewall {
         for number in config.idle.classes().iter().chain(&counts) {
             bytes.extend(number.to_be_bytes());
         }
+        bytes.push(config.per_vlan.into());
         hash::bytes(&bytes, 0x4649_5245_5741_4C02)
     }
 }

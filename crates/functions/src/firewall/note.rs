@@ -1,7 +1,7 @@
 //! What a firewall writes beside flows: blocked sources and noted events. Imports `rules`.
 
 use asterism_function::notice::{End, Notice, Outcome};
-use asterism_function::{Host, Key, OwnEvent, Tick, Value, Wire};
+use asterism_function::{Host, Key, OwnEvent, Tick, Value, Vlan, Wire};
 use asterism_tracking::{Direction, Flow, Link, has_ports};
 
 use super::rules::Action;
@@ -150,7 +150,10 @@ impl Event {
         Notice {
             outcome,
             flow: Some(self.flow.hash(0)),
-            detail: format!("rule of line {}", self.line),
+            detail: match self.flow.vlan() {
+                Vlan::NONE => format!("rule of line {}", self.line),
+                vlan => format!("rule of line {}, VLAN {vlan}", self.line),
+            },
             ..known(event)
         }
     }

@@ -99,12 +99,12 @@ impl Firewall {
         Ok(Verdict::Drop(none.reason()))
     }
 
-    /// Blocks a source by hand, or lifts its block, whichever rule began it.
+    /// What the control side has it do: block a source, lift its block, whichever rule began it, or end flows.
     #[cold]
     #[inline(never)]
     pub(super) fn told(ask: Ask<'_, FirewallState>) -> Result<Verdict, Late> {
         let Some((source, seconds)) = by_hand::of_source(ask.packet().bytes()) else {
-            return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
+            return Self::end(ask);
         };
         let block = seconds.map(|seconds| Block::new(ask.now(), seconds, BY_HAND));
         let change = by_hand::Change::new(&ask.blocked, source, block)?;

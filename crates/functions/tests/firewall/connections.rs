@@ -253,6 +253,15 @@ fn errors_about_a_flow_pass_and_others_do_not() {
         |packet: &[u8]| frame(|out| build::icmp_unreachable(packet, host(2_000_009), 1, out));
     let known = tcp(CLIENT, SERVER, ACK, (1_001, 9_001), 500);
     passes(&mut kit, OUTSIDE, &about(&known));
+    // Quoted with the TTL that it had left, under the checksum of another one: as Linux, the error passes.
+    let mut stale = known.clone();
+    stale[22] -= 1;
+    passes(&mut kit, OUTSIDE, &about(&stale));
+    passes(
+        &mut kit,
+        OUTSIDE,
+        &about(&[&known[..24], &[0, 0], &known[26..]].concat()),
+    );
     let unknown = tcp((5, 40_001), SERVER, ACK, (1, 1), 9);
     drops(&mut kit, OUTSIDE, &about(&unknown), Reason::IcmpUnmatched);
     // To another host than the one that sent what it is about.

@@ -25,6 +25,11 @@ pub(crate) enum Judged {
     Passes(Track),
     /// It would begin the flow anew: the rules decide.
     Opens,
+    /// A SYN with other numbers, of which the other end decides whether it begins the flow anew (this is known with it): if the rules let
+    /// it pass.
+    Reopens(Track),
+    /// The opener acknowledges what nobody was seen to say.
+    Unanswered,
     /// Both ends have begun the flow anew, and this is all that is known of it.
     Anew(Track),
     /// It belongs to no flow, or does not fit it.
@@ -71,8 +76,9 @@ impl Track {
                     // The same once more, perhaps without the data that it had (RFC 7413 §4.1.3).
                     unchanged
                 } else if self.is_answered() {
-                    // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4).
-                    Judged::Passes(self.with_other_syn(segment, (direction, link)))
+                    // The other end answers for itself (RFC 9293 §3.10.7.4, RFC 5961 §4). What lets it begin a connection are the
+                    // rules now, not those that let the one begin which is known.
+                    Judged::Reopens(self.with_other_syn(segment, (direction, link)))
                 } else {
                     Judged::Opens
                 }
@@ -125,8 +131,48 @@ impl Track {
             Class::FinAck if self.is_answered() => {
                 self.in_connection(segment, FIN | ACK, direction)
             }
-            Class::Ack | Class::FinAck => Judged::Refused(Reason::NoConnection),
+            Class::Ack | Class::FinAck => Judged::Unanswered,
         }
+    }
+
+    /// The same where a path may show one direction alone: control bits count, numbers do not but for those of SYNs.
+    #[inline(never)]
+    pub(crate) fn judge_one_sided(
+        &self,
+        packet: &Packet<'_>,
+        direction: Direction,
+        link: Link,
+    ) -> Judged {
+        if self.kind != Kind::Tcp {
+            return self.judge(packet, direction, link);
+        }
+        let Some(segment) = Segment::of(packet) else {
+            return Judged::Refused(Reason::BadTcpFlags);
+        };
+        let bits = match segment.class() {
+            Class::Invalid => return Judged::Refused(Reason::BadTcpFlags),
+            _ if self.is_refused() => return Judged::Opens,
+            Class::Syn | Class::SynAck if self.is_over() => return Judged::Opens,
+            Class::Syn if self.is_answered() || self.has(OPENED, direction) => {
+                let end = segment.sequence.wrapping_add(segment.size());
+                let before = (self.sent[direction as usize] as u32).wrapping_sub(end);
+                return if self.has(SYN, direction) && before <= SYN_DATA_MAX {
+                    Judged::Passes(*self)
+                } else if self.is_answered() {
+                    Judged::Reopens(*self)
+                } else {
+                    Judged::Opens
+                };
+            }
+            Class::Syn => return Judged::Passes(self.with_syn(&segment, SYN, direction)),
+            Class::SynAck => {
+                return Judged::Passes(self.with_syn(&segment, SYN_ACK | ACK, direction));
+            }
+            Class::Rst => RST,
+            Class::FinAck => FIN | ACK,
+            Class::Ack => ACK,
+        };
+        Judged::Passes(self.with_bits(bits, direction))
     }
 
     /// Whether a packet that was refused may pass once others have told what they saw.

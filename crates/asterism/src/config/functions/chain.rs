@@ -8,7 +8,7 @@ use asterism_function::{NetworkFunction, State};
 
 use super::{FunctionSettings, Outside, ReadFile, Settings, WithFunction};
 use crate::config::diagnostic::Report;
-use crate::config::objects::ObjectChoice;
+use crate::config::objects::{ObjectChoice, Sharing};
 use crate::config::value::show_duration;
 use crate::replay::{Direction, FirstSpeaker, Side};
 
@@ -92,6 +92,12 @@ impl FunctionSettings for ChainSettings {
     fn words(&self) -> String {
         let stages: Vec<_> = self.stages.iter().map(StageSettings::words).collect();
         stages.join("\n            then ")
+    }
+
+    fn shared_by(&mut self, sharing: Sharing) {
+        for stage in &mut self.stages {
+            stage.settings.shared_by(sharing);
+        }
     }
 
     fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report) {

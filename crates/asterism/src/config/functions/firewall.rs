@@ -13,8 +13,8 @@ use super::{
     seconds,
 };
 use crate::config::diagnostic::{Diagnostic, Report};
-use crate::config::kind::Kind;
-use crate::config::objects::{self, ObjectChoice, Placement};
+use crate::config::kind::{Kind, Word};
+use crate::config::objects::{self, ObjectChoice, Placement, Sharing};
 use crate::config::section::{Default, Field, Section, Values};
 use crate::config::value::show_count;
 
@@ -37,6 +37,12 @@ pub struct FirewallSettings {
     pub half_open_total: u32,
     /// Answers of rules that reject, in a second.
     pub answers_per_second: u16,
+    /// Whether paths may show one direction of a connection alone.
+    pub asymmetric: bool,
+    /// Whether a flow is of its VLAN.
+    pub per_vlan: bool,
+    /// Whether flows that new rules deny end when those are taken up.
+    pub ends_denied: bool,
     /// How long a packet waits for what another host may have seen.
     pub settle: Duration,
     /// When flows end.
@@ -215,6 +221,36 @@ static SETTINGS: Section = Section {
             meaning: "Whether connections whose beginning was not seen go on where a rule would let them begin: for the first minutes of a firewall in a network that has some.",
         },
         Field {
+            name: "asymmetric",
+            kind: Kind::Flag,
+            default: Default::Is("false"),
+            meaning: "Whether paths may show one direction of a TCP connection alone: what it sends passes without an answer, connections whose beginning was not seen go on as with `pick_up`, and sequence numbers are not checked. Costs safety: see the firewall's page.",
+        },
+        Field {
+            name: "per_vlan",
+            kind: Kind::Flag,
+            default: Default::Is("true"),
+            meaning: "Whether the same addresses and ports on two VLANs are two flows; `false` where the two directions of a path have different VLANs.",
+        },
+        Field {
+            name: "on_reload",
+            kind: Kind::Choice {
+                allowed: &[
+                    Word {
+                        word: "keep",
+                        meaning: "Flows that are known go on, also those that the new rules deny.",
+                    },
+                    Word {
+                        word: "end-denied",
+                        meaning: "Flows that the new rules deny end, on all hosts.",
+                    },
+                ],
+                refused: &[],
+            },
+            default: Default::Is("\"keep\""),
+            meaning: "What becomes of known flows when changed rules are taken up. It may change with them.",
+        },
+        Field {
             name: "half_open_per_source",
             kind: Kind::Count {
                 least: 1,
@@ -319,6 +355,9 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         rules_place: values.span_of("rules"),
         rules: None,
         picks_up: values.flag("pick_up")?,
+        asymmetric: values.flag("asymmetric")?,
+        per_vlan: values.flag("per_vlan")?,
+        ends_denied: values.choice("on_reload")? == "end-denied",
         half_open_per_source: u32::try_from(own).ok()?,
         half_open_per_destination: u32::try_from(to).ok()?,
         half_open_total: u32::try_from(all).ok()?,
@@ -338,7 +377,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
 
 impl FunctionSettings for FirewallSettings {
     type Function = Firewall;
-    const CHANGEABLE: &'static [&'static str] = &["rules"];
+    const CHANGEABLE: &'static [&'static str] = &["rules", "on_reload"];
 
     fn function(&self, objects: &[ObjectChoice]) -> Result<Firewall, String> {
         let of = |name| objects::capacity(objects, name);
@@ -370,6 +409,12 @@ impl FunctionSettings for FirewallSettings {
             ),
             show_count(self.half_open_total.into())
         )
+    }
+
+    fn shared_by(&mut self, sharing: Sharing) {
+        if !sharing.is_shared() {
+            self.settle = Duration::ZERO;
+        }
     }
 
     fn why_not_passed_by(&self) -> Option<&'static str> {
@@ -418,11 +463,16 @@ impl FunctionSettings for FirewallSettings {
             rules: None,
             rules_file: PathBuf::new(),
             rules_place: 0..0,
+            ends_denied: false,
             ..settings.clone()
         };
         (without(self) == without(wanted)).then(|| {
-            let changed = (self.rules != wanted.rules).then(|| "rules".to_owned());
-            changed.into_iter().collect()
+            let changes = [
+                ("rules", self.rules != wanted.rules),
+                ("on_reload", self.ends_denied != wanted.ends_denied),
+            ];
+            let changed = changes.iter().filter(|(_, is_changed)| *is_changed);
+            changed.map(|(field, _)| (*field).to_owned()).collect()
         })
     }
 }
@@ -448,6 +498,8 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, String> {
     Ok(FirewallConfig {
         rules,
         picks_up: settings.picks_up,
+        asymmetric: settings.asymmetric,
+        per_vlan: settings.per_vlan,
         half_open_per_source: settings.half_open_per_source,
         half_open_per_destination: settings.half_open_per_destination,
         half_open_total: settings.half_open_total,
@@ -484,6 +536,28 @@ mod tests {
         assert!(settings.function(&function.objects).is_err());
         settings.read_rules("none.rules", "default drop").unwrap();
         let made = settings.function(&function.objects).unwrap();
-        assert_eq!(*made.config(), FirewallConfig::default());
+        let alone = FirewallConfig {
+            settle_us: 0,
+            ..FirewallConfig::default()
+        };
+        assert_eq!(*made.config(), alone);
+    }
+
+    #[test]
+    fn a_packet_waits_for_other_instances_only_where_there_are_some() {
+        let settle = |rest: &str| {
+            let text = format!("{rest}\n[function.firewall]\nrules = \"none.rules\"");
+            let (config, report) = Config::read("test.toml", &text);
+            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
+            match config.function.settings {
+                Settings::Firewall(settings) => settings.settle,
+                _ => panic!("a firewall"),
+            }
+        };
+        let wait = Duration::from_millis(20);
+        assert_eq!(settle(""), Duration::ZERO);
+        assert_eq!(settle("[cluster]\nmembers = [\"a\"]"), Duration::ZERO);
+        assert_eq!(settle("[cluster]\nmembers = [\"a\", \"b\"]"), wait);
+        assert_eq!(settle("[host]\ninstances = 2"), wait);
     }
 }

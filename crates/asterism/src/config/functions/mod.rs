@@ -89,6 +89,13 @@ macro_rules! functions {
                     Settings::Outside(settings) => settings.on_real_links(is_written),
                 }
             }
+            pub(super) fn shared_by(&mut self, sharing: Sharing) {
+                match self {
+                    $(Settings::$kind(settings) => settings.shared_by(sharing),)*
+                    Settings::Chain(settings) => settings.shared_by(sharing),
+                    Settings::Outside(settings) => settings.shared_by(sharing),
+                }
+            }
             pub(super) fn why_not_passed_by(&self) -> Option<&'static str> {
                 match self {
                     $(Settings::$kind(settings) => settings.why_not_passed_by(),)*
@@ -248,6 +255,9 @@ pub trait FunctionSettings: Clone + Debug + PartialEq {
     /// Defaults that serve captures may be others between real interfaces. `is_written` tells whether a table of the
     /// function's has a field in the file.
     fn on_real_links(&mut self, _is_written: &dyn Fn(&str, &str) -> bool) {}
+
+    /// Takes up how many instances share the state.
+    fn shared_by(&mut self, _: Sharing) {}
 
     /// Reads the files that the settings name. Mistakes go to the report.
     fn read_files(&mut self, _: &ReadFile<'_>, _: &mut Report) {}

@@ -68,6 +68,9 @@ impl Outside {
     pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
         self.0.on_real_links(is_written);
     }
+    pub(super) fn shared_by(&mut self, sharing: Sharing) {
+        self.0.shared_by(sharing);
+    }
     pub(super) fn why_not_passed_by(&self) -> Option<&'static str> {
         self.0.why_not_passed_by()
     }
@@ -155,6 +158,7 @@ trait AnySettings: Debug + Send + Sync {
     fn is_same(&self, other: &dyn AnySettings) -> bool;
     fn words(&self) -> String;
     fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool);
+    fn shared_by(&mut self, sharing: Sharing);
     fn why_not_passed_by(&self) -> Option<&'static str>;
     fn read_files(&mut self, read: &ReadFile<'_>, report: &mut Report);
     fn change_to(&self, wanted: &dyn AnySettings) -> Option<Vec<String>>;
@@ -201,6 +205,9 @@ impl<S: OutsideFunction> AnySettings for S {
     }
     fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
         FunctionSettings::on_real_links(self, is_written);
+    }
+    fn shared_by(&mut self, sharing: Sharing) {
+        FunctionSettings::shared_by(self, sharing);
     }
     fn why_not_passed_by(&self) -> Option<&'static str> {
         FunctionSettings::why_not_passed_by(self)

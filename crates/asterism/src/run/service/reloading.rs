@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Service;
 use crate::config::{Config, Idle};
+use crate::run::flows;
 use crate::run::journal::Event;
 use crate::run::reload::{self, Written};
 use crate::run::requests::Request;
@@ -68,9 +69,11 @@ impl Service<'_, '_> {
             self.check_backends()?;
         }
         self.read_keys_anew();
-        if let Some(taken) = taken
-            && !self.is_taken_up(&taken)
-        {
+        let is_taken_up = taken.as_ref().map(|taken| self.is_taken_up(taken));
+        if is_taken_up.is_some() {
+            self.end_denied();
+        }
+        if is_taken_up == Some(false) {
             self.log(
                 &Event::warning("reload-slow")
                     .effect("an instance has not yet gone on with what was reloaded; it does before its next requests")
@@ -82,6 +85,26 @@ impl Service<'_, '_> {
         } else {
             changes.join(", ")
         })
+    }
+
+    /// Ends flows that the new rules deny, where that is chosen, beside the main thread: there may be many.
+    fn end_denied(&mut self) {
+        let firewalls = flows::ending_on_reload(&self.config.function);
+        if firewalls.is_empty() {
+            return;
+        }
+        let (view, events) = (self.view.clone(), self.teller.events.clone());
+        let begun = std::thread::Builder::new()
+            .name("flows-end".into())
+            .spawn(move || flows::end_denied(&view, &events, &firewalls));
+        if let Err(error) = begun {
+            self.log(
+                &Event::warning("flows-not-ended")
+                    .with("why", error)
+                    .effect("flows that the new rules deny may go on")
+                    .cure("`asterism flows end --denied`"),
+            );
+        }
     }
 
     /// Has all instances go on with the function that is wanted. Each says once that it does.

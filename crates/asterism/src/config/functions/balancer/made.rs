@@ -1,5 +1,7 @@
 //! From a balancer's settings to the balancer.
 
+use core::time::Duration;
+
 use asterism_function::{Endpoint, MacAddress};
 use asterism_functions::balancer::{self, Balancer, BalancerConfig};
 use asterism_functions::nat::{self, IdleTimes, Route, Side};
@@ -7,7 +9,7 @@ use asterism_functions::nat::{self, IdleTimes, Route, Side};
 use super::{BalancerMode, BalancerSettings, Check, Service};
 use crate::config::functions::FunctionSettings;
 use crate::config::functions::nat::made::{protocol, seconds};
-use crate::config::objects::{ObjectChoice, capacity};
+use crate::config::objects::{ObjectChoice, Sharing, capacity};
 use crate::replay::{BalancerDirection, Direction};
 use crate::wiring::{INSIDE, OUTSIDE};
 
@@ -27,6 +29,12 @@ impl FunctionSettings for BalancerSettings {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             format!("the balancer cannot be made: {}", faults.join("; "))
         })
+    }
+
+    fn shared_by(&mut self, sharing: Sharing) {
+        if !sharing.is_shared() {
+            self.known_wait = Duration::ZERO;
+        }
     }
 
     fn words(&self) -> String {
