@@ -4,6 +4,7 @@
 //! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
 
 mod documents;
+pub(crate) mod health;
 mod own;
 mod reports;
 mod stages;
@@ -37,6 +38,7 @@ pub use documents::{
     ChannelDocument, EndedDocument, InstanceDocument, MissingKeyDocument, ObjectDocument,
     PeerDocument, PortDocument, StatusDocument, VersionsDocument,
 };
+pub use health::HealthDocument;
 pub use own::Own;
 pub use reports::Asked;
 pub use stages::StageDocument;
@@ -366,6 +368,7 @@ impl View {
                 ),
             },
             peers: self.peers(&channel),
+            health: health::items(&channel, &|member| self.name(member)),
             sites: SitesDocument::new(&channel, &self.names),
             audit: AuditDocument::new(&channel, &self.names),
             log_lines_suppressed: self.suppressed(),
@@ -376,11 +379,13 @@ impl View {
         }
     }
 
+    fn name(&self, member: MemberId) -> String {
+        let place = usize::from(member.0).wrapping_sub(1);
+        self.names.members.get(place).cloned().unwrap_or_default()
+    }
+
     fn ended(&self, life: &Ended) -> EndedDocument {
-        let name = |member: MemberId| {
-            let place = usize::from(member.0).wrapping_sub(1);
-            self.names.members.get(place).cloned().unwrap_or_default()
-        };
+        let name = |member| self.name(member);
         EndedDocument {
             name: name(life.member),
             incarnation: format!("{:016x}", life.incarnation.0),
@@ -419,12 +424,11 @@ impl View {
         others
             .map(|member| {
                 let progress = &member.progress;
-                let place = usize::from(progress.member.0).wrapping_sub(1);
                 let age = |time: asterism_placement::Time| {
                     channel.at.as_micros().saturating_sub(time.as_micros())
                 };
                 PeerDocument {
-                    name: self.names.members.get(place).cloned().unwrap_or_default(),
+                    name: self.name(progress.member),
                     member: progress.member.0,
                     address: member.traffic.map(|traffic| traffic.address),
                     admitted: member.admitted.is_some(),
@@ -434,6 +438,8 @@ impl View {
                     lags_us: progress.lags_since.map(age),
                     takes_part: progress.standing != Standing::Out,
                     heard_us_ago: progress.heard.map(age),
+                    receives_us_ago: progress.receives_until.map(age),
+                    fault: member.fault.map(|(fault, _)| fault.label().to_owned()),
                     round_trip_us: (progress.round_trip.samples > 0)
                         .then_some(progress.round_trip.average.as_micros() as u64),
                     congested: progress.round_trip.congested,

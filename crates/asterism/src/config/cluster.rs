@@ -20,9 +20,18 @@ use core::net::SocketAddr;
 const IP_UDP_BYTES: usize = 28;
 /// Bytes that an IPv6 header has more.
 const IPV6_BYTES_MORE: usize = 20;
-/// The least MTU: the longest group with every header.
-pub(super) const MTU_MIN: u64 =
-    (replicated::PAYLOAD_BYTES_MIN + HEADER_BYTES + TAG_BYTES + IP_UDP_BYTES) as u64;
+/// The least MTU: that of IPv6 (RFC 8200 section 5). The longest group with every header fits it, whatever the addresses' family and
+/// with relays between sites.
+pub(super) const MTU_MIN: u64 = 1_280;
+const _: () = assert!(
+    replicated::PAYLOAD_BYTES_MIN
+        + HEADER_BYTES
+        + TAG_BYTES
+        + FRAME_BYTES
+        + IP_UDP_BYTES
+        + IPV6_BYTES_MORE
+        <= MTU_MIN as usize
+);
 /// The greatest MTU.
 pub(super) const MTU_LIMIT: u64 =
     (replicated::PAYLOAD_BYTES_LIMIT + HEADER_BYTES + TAG_BYTES + IP_UDP_BYTES) as u64;
@@ -210,7 +219,6 @@ pub(super) fn cluster(values: &Values, purpose: Purpose, report: &mut Report) ->
     let addresses = addresses(values, &members, report)?;
     let sites = sites(values, &members, report);
     let channel = channel(&values.table("channel")?, report);
-    check_mtu(values, &members, &addresses, report);
     check_port_lease(values, members.len(), report);
     // Datagrams of a scenario's hosts never leave the process.
     let needs_key = purpose != Purpose::Scenario && members.len() > 1;
@@ -462,46 +470,6 @@ fn sites(values: &Values, members: &[(String, Range<usize>)], report: &mut Repor
         found.push(site);
     }
     found
-}
-
-/// Refuses an MTU above the bound that leaves no room for what these members' datagrams have more than others.
-fn check_mtu(
-    values: &Values,
-    members: &[(String, Range<usize>)],
-    addresses: &[Option<SocketAddr>],
-    report: &mut Report,
-) {
-    let Some(channel) = values.table("channel") else {
-        return;
-    };
-    let tables = values.named("member").unwrap_or_default();
-    let site = tables.iter().find(|table| {
-        let is_member = members.iter().any(|(name, _)| *name == table.name);
-        is_member && table.values.text("site").is_some()
-    });
-    let is_v6 = addresses.iter().flatten().any(SocketAddr::is_ipv6);
-    let mut room = MTU_MIN;
-    let mut what = Vec::new();
-    if site.is_some() {
-        room += FRAME_BYTES as u64;
-        what.push("what relays add");
-    }
-    if is_v6 {
-        room += IPV6_BYTES_MORE as u64;
-        what.push("an IPv6 header");
-    }
-    let too_small = channel
-        .size("mtu")
-        .filter(|mtu| (MTU_MIN..room).contains(mtu));
-    let Some(mtu) = too_small else { return };
-    let mut error = Diagnostic::error(
-        format!("an MTU of {mtu} has no room for {}", what.join(" and ")),
-        channel.span_of("mtu"),
-    );
-    if let Some(site) = site {
-        error = error.also(site.values.span_of("site"), "members have sites");
-    }
-    report.add(error.help(format!("write at least mtu = \"{room}B\"")));
 }
 
 /// The multicast group, if it is one that the members' addresses can use.

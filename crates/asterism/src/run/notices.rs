@@ -1,13 +1,14 @@
 //! What the state channel tells, as events of the log: each with its effect and a cure.
 
 use asterism_engine::ChannelEvent;
-use asterism_engine::transport::{Notice, TransportEvent};
+use asterism_engine::transport::{Notice, PeerFault, TransportEvent};
 use asterism_placement::MemberId;
 use asterism_placement::seal::Event as SealEvent;
 
 use super::journal::Event;
 use crate::config::Cluster;
 use crate::control::audit::parts_of;
+use crate::view::health::words;
 
 /// A notice as an event of the log; `None` if the log need not have it.
 #[must_use]
@@ -127,10 +128,24 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             | TransportEvent::ReceiveOffloadRefused { .. }),
         ) => Event::info("channel-adapts").effect(event),
         Notice::Transport(event) => Event::warning("channel").effect(event),
-        Notice::Stuck { member, .. } => Event::warning("member-stuck")
+        Notice::Fault { member, fault } => {
+            let (effect, cure) = words(fault, &name(*member), &name);
+            let event = match fault {
+                PeerFault::Left => Event::info("member-silent"),
+                fault if fault.is_silence() => Event::warning("member-silent"),
+                PeerFault::Deaf => Event::warning("member-deaf"),
+                _ => Event::warning("member-stuck"),
+            };
+            event
+                .with("member", name(*member))
+                .with("fault", fault.label())
+                .effect(effect)
+                .cure(cure)
+        }
+        Notice::FaultOver { member, fault } => Event::info("member-well")
             .with("member", name(*member))
-            .effect(notice)
-            .cure("see that its packet loops run, and that the MTUs between the hosts are alike"),
+            .with("fault", fault.label())
+            .effect("the fault with it is over"),
         Notice::NotPinned { processor, errno } => Event::warning("core-not-taken")
             .with("core", processor)
             .effect(format!(

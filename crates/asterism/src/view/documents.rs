@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use asterism_placement::seal::Versions;
 use serde::{Deserialize, Serialize};
 
-use super::StageDocument;
+use super::{HealthDocument, StageDocument};
 use crate::control::audit::AuditDocument;
 use crate::control::sites::SitesDocument;
 use crate::lines::LinesDocument;
@@ -43,6 +43,9 @@ pub struct StatusDocument {
     pub channel: ChannelDocument,
     /// The other members.
     pub peers: Vec<PeerDocument>,
+    /// What needs a look.
+    #[serde(default)]
+    pub health: Vec<HealthDocument>,
     /// The sites, where members have some.
     pub sites: SitesDocument,
     /// Whether its state is that of the others.
@@ -220,6 +223,12 @@ pub struct PeerDocument {
     pub takes_part: bool,
     /// When it was last heard.
     pub heard_us_ago: Option<u64>,
+    /// How long ago this host sent the last message that it says it received.
+    #[serde(default)]
+    pub receives_us_ago: Option<u64>,
+    /// The fault that there is with it; see [`StatusDocument::health`].
+    #[serde(default)]
+    pub fault: Option<String>,
     /// The average round trip to it.
     pub round_trip_us: Option<u64>,
     /// Whether the path to it is congested, by its round trips.

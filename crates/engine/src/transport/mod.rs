@@ -18,6 +18,7 @@ mod snapshot;
 mod sources;
 mod statistics;
 mod udp;
+mod watch;
 
 pub use config::{
     BANDWIDTH_BITS_MAX, BANDWIDTH_BITS_MIN, BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, MulticastConfig,
@@ -25,8 +26,9 @@ pub use config::{
 };
 pub use outbound::SEND_QUEUE_DATAGRAMS_MAX;
 pub use pace::PACE_BURST;
-pub use run::{Bell, EVENTS_MAX, Notice, STUCK_AFTER, StateChannelThread, Stopped, spawn};
+pub use run::{Bell, EVENTS_MAX, Notice, StateChannelThread, Stopped, spawn};
 pub use snapshot::{ChannelSnapshot, MemberSnapshot, Snapshots, ThreadTally};
 pub use sources::STRANGERS_MAX;
 pub use statistics::{PeerTraffic, TransportEvent, TransportState, TransportStatistics};
 pub use udp::{DATAGRAM_BYTES_MIN, UdpTransport};
+pub use watch::{PEER_SILENT_AFTER, PeerFault};

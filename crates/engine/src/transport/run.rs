@@ -16,11 +16,10 @@ use super::kernel;
 use super::snapshot::{ChannelSnapshot, Publisher, Snapshots, ThreadTally};
 use super::statistics::TransportEvent;
 use super::udp::UdpTransport;
+use super::watch::{PeerFault, Watch};
 use crate::channel::{ChannelEvent, StateChannel};
 use crate::clock::MonotonicClock;
 
-/// How long a member that is heard may acknowledge nothing of what waits for it before that is told.
-pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// Events kept for a reader at most; more are counted in [`ThreadTally::events_lost`].
 pub const EVENTS_MAX: usize = 1_024;
 /// Rosters and rings of keys that wait to be put in force at most.
@@ -39,16 +38,19 @@ pub enum Notice {
     Channel(ChannelEvent),
     /// Of the transport.
     Transport(TransportEvent),
-    /// A member is heard, but has acknowledged nothing for [`STUCK_AFTER`] although there is more: its instances
-    /// stand still, or long datagrams do not reach it because an interface between has a smaller MTU than
-    /// this end's and does not say so. Said again each time that long passes.
-    Stuck {
+    /// There is a fault with a member for [`PEER_SILENT_AFTER`](super::PEER_SILENT_AFTER) now, or another one than before.
+    Fault {
         /// The member.
         member: MemberId,
-        /// The last group that it acknowledged.
-        acknowledged: u64,
-        /// The last there is.
-        head: u64,
+        /// The fault.
+        fault: PeerFault,
+    },
+    /// The fault with a member is over.
+    FaultOver {
+        /// The member.
+        member: MemberId,
+        /// The fault.
+        fault: PeerFault,
     },
     /// A roster was not put in force.
     NotInstalled {
@@ -71,14 +73,10 @@ impl core::fmt::Display for Notice {
         match self {
             Self::Channel(event) => write!(formatter, "{event:?}"),
             Self::Transport(event) => event.fmt(formatter),
-            Self::Stuck {
-                member,
-                acknowledged,
-                head,
-            } => write!(
-                formatter,
-                "{member} is heard but acknowledges nothing beyond group {acknowledged} of {head}: its instances stand still, or an interface on the way has a smaller MTU than this one and drops long datagrams; compare the MTUs of the segment"
-            ),
+            Self::Fault { member, fault } => write!(formatter, "{member}: {}", fault.label()),
+            Self::FaultOver { member, fault } => {
+                write!(formatter, "{member}: {} is over", fault.label())
+            }
             Self::NotInstalled { epoch, why } => {
                 write!(formatter, "epoch {} is not in force: {why}", epoch.0)
             }
@@ -207,7 +205,8 @@ pub fn spawn(
     let (sender, events) = sync_channel(EVENTS_MAX);
     let (orders, handed_in) = sync_channel(ORDERS_MAX);
     channel.announce_keys();
-    let first = ChannelSnapshot::take(now, &channel, &transport, ThreadTally::default());
+    let seen = (&channel, &transport, &Watch::default());
+    let first = ChannelSnapshot::take(now, seen, ThreadTally::default());
     let publisher = Publisher::new(first);
     let snapshots = publisher.snapshots();
     let turner = Turner {
@@ -223,7 +222,7 @@ pub fn spawn(
         publisher,
         tally: ThreadTally::default(),
         publish_at: Time::ZERO,
-        acknowledged: Vec::new(),
+        watch: Watch::default(),
     };
     let thread = std::thread::Builder::new()
         .name("state-channel".into())
@@ -329,8 +328,7 @@ struct Turner {
     tally: ThreadTally,
     /// When the next snapshot is due.
     publish_at: Time,
-    /// Of each member: what it last acknowledged, and since when that is so.
-    acknowledged: Vec<(u64, Time)>,
+    watch: Watch,
 }
 
 impl Turner {
@@ -357,8 +355,8 @@ impl Turner {
             }
             if now >= self.publish_at {
                 self.publish_at = now + self.run.snapshot_interval;
+                self.look_for_faults(now);
                 self.publish(now);
-                self.look_for_stuck(now);
             }
             if stop_at.is_none() && self.stop.load(Ordering::Acquire) {
                 stop_at = Some(now + self.run.flush_max);
@@ -469,37 +467,17 @@ impl Turner {
 
     fn publish(&mut self, now: Time) {
         self.tally.processor_time = kernel::thread_time();
-        self.publisher
-            .publish(now, &self.channel, &self.transport, self.tally);
+        let seen = (&self.channel, &self.transport, &self.watch);
+        self.publisher.publish(now, seen, self.tally);
     }
 
-    fn look_for_stuck(&mut self, now: Time) {
-        let replicator = self.channel.replicator();
-        let (own, head) = (replicator.config().member, replicator.head());
-        let members = replicator.progress().members();
-        self.acknowledged.resize(members.len(), (0, now));
-        let mut stuck = None;
-        for (known, member) in self.acknowledged.iter_mut().zip(members) {
-            let is_heard = member
-                .heard
-                .is_some_and(|heard| now.since(heard) < STUCK_AFTER);
-            if member.member == own
-                || member.acknowledged != known.0
-                || member.acknowledged >= head
-                || !is_heard
-            {
-                *known = (member.acknowledged, now);
-            } else if now.since(known.1) >= STUCK_AFTER && stuck.is_none() {
-                known.1 = now;
-                stuck = Some(Notice::Stuck {
-                    member: member.member,
-                    acknowledged: member.acknowledged,
-                    head,
-                });
-            }
-        }
-        if let Some(notice) = stuck {
-            self.tell(notice);
+    fn look_for_faults(&mut self, now: Time) {
+        for change in self.watch.look(now, &self.channel, &self.transport) {
+            let (member, fault) = (change.member, change.fault);
+            self.tell(match change.is_over {
+                true => Notice::FaultOver { member, fault },
+                false => Notice::Fault { member, fault },
+            });
         }
     }
 

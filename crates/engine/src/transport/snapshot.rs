@@ -15,7 +15,11 @@ use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
 use super::udp::UdpTransport;
+use super::watch::{PeerFault, Watch};
 use crate::channel::{ChannelTally, StateChannel};
+
+/// What a snapshot is made of.
+type Seen<'a> = (&'a StateChannel, &'a UdpTransport, &'a Watch);
 
 /// What a state channel's thread counted of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub struct MemberSnapshot {
     pub without_key: WithoutKey,
     /// Its datagrams. `None` for this host itself and for members without an address.
     pub traffic: Option<PeerTraffic>,
+    /// The fault that there is with it, and since when.
+    pub fault: Option<(PeerFault, Time)>,
 }
 
 impl MemberSnapshot {
@@ -154,12 +160,8 @@ impl AuditSnapshot {
 }
 
 impl ChannelSnapshot {
-    pub(super) fn take(
-        at: Time,
-        channel: &StateChannel,
-        transport: &UdpTransport,
-        thread: ThreadTally,
-    ) -> Self {
+    pub(super) fn take(at: Time, seen: Seen<'_>, thread: ThreadTally) -> Self {
+        let (channel, transport, _) = seen;
         let mut snapshot = Self {
             at,
             member: channel.secure().member(),
@@ -189,17 +191,11 @@ impl ChannelSnapshot {
             is_quiet: false,
             thread,
         };
-        snapshot.fill(at, channel, transport, thread);
+        snapshot.fill(at, seen, thread);
         snapshot
     }
 
-    fn fill(
-        &mut self,
-        at: Time,
-        channel: &StateChannel,
-        transport: &UdpTransport,
-        thread: ThreadTally,
-    ) {
+    fn fill(&mut self, at: Time, (channel, transport, watch): Seen<'_>, thread: ThreadTally) {
         let (secure, replicator) = (channel.secure(), channel.replicator());
         self.at = at;
         self.transport = transport.statistics();
@@ -245,6 +241,7 @@ impl ChannelSnapshot {
                 .iter()
                 .find(|peer| peer.member == member.member)
                 .copied(),
+            fault: watch.fault(member.member),
         });
         self.members.extend(members);
     }
@@ -287,18 +284,12 @@ impl Publisher {
         self.published.clone()
     }
 
-    pub(super) fn publish(
-        &mut self,
-        at: Time,
-        channel: &StateChannel,
-        transport: &UdpTransport,
-        thread: ThreadTally,
-    ) {
+    pub(super) fn publish(&mut self, at: Time, seen: Seen<'_>, thread: ThreadTally) {
         match Arc::get_mut(&mut self.spare) {
-            Some(spare) => spare.fill(at, channel, transport, thread),
+            Some(spare) => spare.fill(at, seen, thread),
             // Somebody still reads it.
             None => {
-                self.spare = Arc::new(ChannelSnapshot::take(at, channel, transport, thread));
+                self.spare = Arc::new(ChannelSnapshot::take(at, seen, thread));
             }
         }
         // The reference is kept until the swap, which gives back the one that was published.

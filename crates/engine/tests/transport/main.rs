@@ -10,5 +10,6 @@ mod loopback;
 mod namespaces;
 mod relay;
 mod rotation;
+mod silence;
 mod sites;
 mod sockets;

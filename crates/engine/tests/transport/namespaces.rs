@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use asterism_engine::transport::{Notice, RunConfig, TransportEvent, UdpConfig};
+use asterism_engine::transport::{Notice, PeerFault, RunConfig, TransportEvent, UdpConfig};
 use asterism_lab::{Cable, Lab, Node, permitted};
 use asterism_placement::MemberId;
 
-use crate::hosts::{Host, exercise, meet};
+use crate::hosts::{Host, exercise, host_config, meet};
 
 /// Whether the tests of this file can run; says so if not.
 fn may_run() -> bool {
@@ -161,74 +161,117 @@ fn a_member_without_multicast_gets_unicast() {
     assert_eq!(hosts[2].snapshot().transport.multicast_sent, 0);
 }
 
-/// Two hosts with a router between them whose second link has that MTU.
+/// Two hosts with two routers between them, of which the link in the middle has that MTU.
 fn routed(lab: &Lab, middle_mtu: u32) -> (Vec<Node>, Vec<Host>) {
-    let router = lab.node("router").unwrap();
-    router.sysctl("net/ipv4/ip_forward", "1").unwrap();
-    // Hosts far enough apart that the narrow link is nobody's own: host - router - second router - host.
-    let second = lab.node("second").unwrap();
-    second.sysctl("net/ipv4/ip_forward", "1").unwrap();
-    let mut nodes = vec![lab.node("host0").unwrap(), lab.node("host1").unwrap()];
+    routed_by(lab, middle_mtu, V4_NETS, 1_472)
+}
+
+/// The networks of the routed hosts: the left one's, the right one's, and between the routers.
+const V4_NETS: [&str; 3] = ["10.1.0.", "10.2.0.", "10.3.0."];
+const V6_NETS: [&str; 3] = ["fd01::", "fd02::", "fd03::"];
+
+fn routed_by(
+    lab: &Lab,
+    middle_mtu: u32,
+    [left, right, middle]: [&str; 3],
+    datagram_bytes_max: usize,
+) -> (Vec<Node>, Vec<Host>) {
+    let is_v6 = left.contains(':');
+    let length = if is_v6 { 64 } else { 24 };
+    let nodes = ["host0", "host1", "router", "second"].map(|name| lab.node(name).unwrap());
+    let [host0, host1, router, second] = &nodes;
     let narrow = Cable {
         mtu_bytes: middle_mtu,
         ..Cable::default()
     };
-    lab.cable((&nodes[0], "eth0"), (&router, "left"), &Cable::default())
-        .unwrap();
-    lab.cable((&router, "right"), (&second, "left"), &narrow)
-        .unwrap();
-    lab.cable((&second, "right"), (&nodes[1], "eth0"), &Cable::default())
-        .unwrap();
-    let add = |node: &Node, commands: &[&str]| {
-        node.ip(commands).unwrap();
+    // Hosts far enough apart that the narrow link is nobody's own: host - router - second router - host.
+    for (one, other, cable) in [
+        ((host0, "eth0"), (router, "left"), &Cable::default()),
+        ((router, "right"), (second, "left"), &narrow),
+        ((second, "right"), (host1, "eth0"), &Cable::default()),
+    ] {
+        lab.cable(one, other, cable).unwrap();
+        for (node, interface) in [one, other].into_iter().filter(|_| is_v6) {
+            let name = format!("net/ipv6/conf/{interface}/disable_ipv6");
+            node.sysctl(&name, "0").unwrap();
+        }
+    }
+    let forwarding = match is_v6 {
+        true => "net/ipv6/conf/all/forwarding",
+        false => "net/ipv4/ip_forward",
     };
-    add(
-        &nodes[0],
-        &[
-            "address add 10.1.0.1/24 dev eth0",
-            "route add default via 10.1.0.254",
-        ],
-    );
-    add(
-        &nodes[1],
-        &[
-            "address add 10.2.0.1/24 dev eth0",
-            "route add default via 10.2.0.254",
-        ],
-    );
-    add(
-        &router,
-        &[
-            "address add 10.1.0.254/24 dev left",
-            "address add 10.3.0.1/24 dev right",
-            "route add 10.2.0.0/24 via 10.3.0.2",
-        ],
-    );
-    add(
-        &second,
-        &[
-            "address add 10.2.0.254/24 dev right",
-            "address add 10.3.0.2/24 dev left",
-            "route add 10.1.0.0/24 via 10.3.0.1",
-        ],
-    );
-    let at: [SocketAddr; 2] = [
-        "10.1.0.1:4747".parse().unwrap(),
-        "10.2.0.1:4747".parse().unwrap(),
-    ];
+    for node in [router, second] {
+        node.sysctl(forwarding, "1").unwrap();
+    }
+    let flag = if is_v6 { "nodad" } else { "" };
+    let add = |node: &Node, at: &str, interface: &str| {
+        node.ip(&[format!("address add {at}/{length} dev {interface} {flag}")])
+            .unwrap();
+    };
+    let (a, b) = (format!("{left}1"), format!("{right}1"));
+    let (gate_a, gate_b) = (format!("{left}99"), format!("{right}99"));
+    let (first_hop, second_hop) = (format!("{middle}1"), format!("{middle}2"));
+    add(host0, &a, "eth0");
+    add(router, &gate_a, "left");
+    add(router, &first_hop, "right");
+    add(second, &second_hop, "left");
+    add(second, &gate_b, "right");
+    add(host1, &b, "eth0");
+    for (node, to, by) in [
+        (host0, "default", &gate_a),
+        (host1, "default", &gate_b),
+        (router, &*b, &second_hop),
+        (second, &*a, &first_hop),
+    ] {
+        node.ip(&[format!("route add {to} via {by}")]).unwrap();
+    }
+    let at = [a, b].map(|ip| SocketAddr::new(ip.parse().unwrap(), 4747));
     let hosts = (0..2u16)
         .map(|number| {
-            let other = 1 - number;
-            let udp = UdpConfig::new(
-                at[usize::from(number)],
-                [(MemberId(other), at[usize::from(other)])],
-            );
-            start(&nodes[usize::from(number)], number, 2, &udp)
+            let (own, other) = (usize::from(number), 1 - number);
+            let udp = UdpConfig::new(at[own], [(MemberId(other), at[1 - own])]);
+            let mut config = host_config(number, 2);
+            config.datagram_bytes_max = datagram_bytes_max;
+            nodes[own]
+                .enter(|| Host::start_as(config, &udp, RunConfig::default()))
+                .unwrap()
         })
         .collect();
     // The routers live as long as somebody holds them.
-    nodes.extend([router, second]);
-    (nodes, hosts)
+    (nodes.into(), hosts)
+}
+
+#[test]
+fn links_of_1280_bytes_carry_every_datagram_whole() {
+    if !may_run() {
+        return;
+    }
+    for (nets, headers) in [(V4_NETS, 28), (V6_NETS, 48)] {
+        // Configured so: no datagram is longer.
+        let lab = Lab::new().unwrap();
+        let (_nodes, hosts) = routed_by(&lab, 1_280, nets, 1_280 - headers);
+        exercise(&hosts, 6_000, 0);
+        for host in &hosts {
+            let traffic = host.snapshot().transport;
+            assert_eq!((traffic.fragmented_sent, traffic.too_long), (0, 0));
+        }
+        // Found out.
+        let lab = Lab::new().unwrap();
+        let (_nodes, hosts) = routed_by(&lab, 1_280, nets, 1_472);
+        let done = exercise_until_told(&hosts, 1_280);
+        for host in &hosts {
+            let snapshot = host.snapshot();
+            assert_eq!(snapshot.state.datagram_bytes_max, 1_280 - headers);
+        }
+        // What was cut for the wider path before it was known may go in fragments; what follows goes whole.
+        let before: Vec<_> = hosts.iter().map(|host| host.snapshot().transport).collect();
+        exercise(&hosts, 2_000, done);
+        for (host, before) in hosts.iter().zip(before) {
+            let after = host.snapshot().transport;
+            assert_eq!(after.fragmented_sent, before.fragmented_sent);
+            assert_eq!(after.too_long, before.too_long);
+        }
+    }
 }
 
 /// Exercises hosts until each has sent a datagram that the path did not take, and was told its MTU: while they keep up with
@@ -386,9 +429,11 @@ fn an_interface_that_swallows_long_datagrams_is_told() {
     let is_told = |notice: &Notice| {
         matches!(
             notice,
-            Notice::Stuck {
+            Notice::Fault {
                 member: MemberId(1),
-                ..
+                fault: PeerFault::LongLost {
+                    datagram_bytes: 1_300..
+                },
             }
         )
     };
@@ -401,6 +446,11 @@ fn an_interface_that_swallows_long_datagrams_is_told() {
             .count()
             < 4
     );
+    let other = hosts[1].snapshot().members[0].fault;
+    assert_eq!(other, None, "the other end misses nothing");
     lines(&nodes[1], &["link set dev eth0 mtu 1500".into()]);
     crate::hosts::converge(&hosts, 20_200, 20_200);
+    wait_until("it is over", || {
+        hosts[0].snapshot().members[1].fault.is_none()
+    });
 }

@@ -37,6 +37,8 @@ pub(crate) struct Relay {
     recorded: mpsc::Receiver<(usize, usize, Vec<u8>)>,
     sockets: Vec<Vec<Option<UdpSocket>>>,
     hosts: Vec<SocketAddr>,
+    /// By sender and receiver: whether nothing passes.
+    cut: Vec<Vec<Arc<AtomicBool>>>,
 }
 
 /// Datagrams recorded at most.
@@ -73,6 +75,8 @@ impl Relay {
         let counts = Arc::new(Counts::default());
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
+        let open = || (0..hosts.len()).map(|_| Arc::default()).collect();
+        let cut: Vec<Vec<Arc<AtomicBool>>> = (0..hosts.len()).map(|_| open()).collect();
         let copy = |socket: &Option<UdpSocket>| socket.as_ref().unwrap().try_clone().unwrap();
         for (from, row) in sockets.iter().enumerate() {
             for (to, input) in row.iter().enumerate() {
@@ -90,6 +94,7 @@ impl Relay {
                     counts: counts.clone(),
                     record: record.clone(),
                     stop: stop.clone(),
+                    cut: cut[from][to].clone(),
                 };
                 threads.push(std::thread::spawn(move || way.run()));
             }
@@ -102,7 +107,13 @@ impl Relay {
             recorded,
             sockets,
             hosts: hosts.to_vec(),
+            cut,
         }
+    }
+
+    /// Has nothing pass from one host to another, or all again.
+    pub(crate) fn cut(&self, from: usize, to: usize, is_cut: bool) {
+        self.cut[from][to].store(is_cut, Ordering::Relaxed);
     }
 
     /// Where host `from` believes host `to` to be.
@@ -143,6 +154,7 @@ struct Way {
     counts: Arc<Counts>,
     record: mpsc::SyncSender<(usize, usize, Vec<u8>)>,
     stop: Arc<AtomicBool>,
+    cut: Arc<AtomicBool>,
 }
 
 impl Way {
@@ -156,7 +168,8 @@ impl Way {
                     self.counts.arrived.fetch_add(1, Ordering::Relaxed);
                     let bytes = &buffer[..length];
                     let _ = self.record.try_send((self.from, self.to, bytes.to_vec()));
-                    if self.random.chance(self.conditions.loss) {
+                    let is_cut = self.cut.load(Ordering::Relaxed);
+                    if is_cut || self.random.chance(self.conditions.loss) {
                         self.counts.dropped.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }

@@ -4,15 +4,26 @@ use core::fmt;
 use core::time::Duration;
 
 use super::sites::{SITES_MAX, SiteId, SitesConfig};
-use super::wire::{RUNS_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL};
+use super::wire::{
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, RUNS_MAX, SEQUENCE_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL,
+    varint_bytes,
+};
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 /// The longest operation group, in bytes: a group never spans two datagrams.
-pub const GROUP_BYTES_MAX: usize = 1_200;
+pub const GROUP_BYTES_MAX: usize = 1_100;
 /// The most members of a cluster.
 pub const MEMBERS_MAX: usize = 64;
-/// The least [`Config::payload_bytes_max`]: the longest group, alone, with every header at its longest.
-pub const PAYLOAD_BYTES_MIN: usize = 1_280;
+/// The least [`Config::payload_bytes_max`]: the longest group, alone, with every header at its longest. With what sealing, relays, UDP
+/// and IPv6 put around it, it fits the least MTU that a link with IPv6 has (1,280 bytes, RFC 8200 section 5).
+pub const PAYLOAD_BYTES_MIN: usize = 1_174;
+const _: () = assert!(
+    HEADER_BYTES_MAX + FRAME_BYTES_MAX + SEQUENCE_BYTES_MAX + GROUP_LENGTH_BYTES + GROUP_BYTES_MAX
+        <= PAYLOAD_BYTES_MIN
+);
+/// The most bytes of a sequence, and of a group's length.
+const SEQUENCE_BYTES_MAX: usize = varint_bytes(SEQUENCE_MAX);
+const GROUP_LENGTH_BYTES: usize = varint_bytes(GROUP_BYTES_MAX as u64);
 /// The greatest [`Config::payload_bytes_max`].
 pub const PAYLOAD_BYTES_LIMIT: usize = 60_000;
 /// The greatest [`Config::log_groups_max`], [`Config::reorder_groups_max`] and [`Config::unapplied_groups_max`].

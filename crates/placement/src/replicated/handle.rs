@@ -132,6 +132,7 @@ impl Replicator {
         let mut has_records = false;
         self.take_sender(now, incarnation, seat, header);
         let echoed = self.take_echo(now, seat, header);
+        self.take_echoes_of_others(now, seat, header);
         let mut acknowledges = false;
         let mut held_there = Vec::new();
         for frame in *frames {
@@ -289,7 +290,9 @@ impl Replicator {
             if counts && !sample.is_zero() {
                 peer.round_trip.judge(now, self.config.congested_above);
             }
-            self.progress.members[index].round_trip = peer.round_trip;
+            let progress = &mut self.progress.members[index];
+            progress.round_trip = peer.round_trip;
+            progress.receives_until = Some(echo.timestamp);
         }
         echo.timestamp + (echo.held - echo.held / CLOCK_DRIFT_PARTS)
     }

@@ -196,6 +196,8 @@ impl Replicator {
                 let peer = &mut self.peers[seat];
                 let member = peer.member;
                 if !core::mem::replace(&mut peer.leaving, true) {
+                    let index = self.index(seat);
+                    self.progress.members[index].leaving = true;
                     self.push_event(member, Event::Leaving { member });
                 }
             }

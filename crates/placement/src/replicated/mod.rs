@@ -30,6 +30,7 @@ mod marks;
 mod membership;
 mod peer;
 mod progress;
+mod reachability;
 mod refused;
 mod repairs;
 mod replicator;
@@ -52,6 +53,7 @@ pub use config::{
 pub use counters::Counters;
 pub use handle::fuzz_handle;
 pub use progress::{Lag, MemberProgress, Progress, RoundTrip, Standing};
+pub use reachability::Lacking;
 pub use refused::Refused;
 pub use replicator::Replicator;
 pub use roster::{InstallError, Roster};

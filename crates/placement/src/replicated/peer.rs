@@ -31,6 +31,8 @@ pub(super) struct Peer {
     pub(super) timestamp: Option<(Time, Time)>,
     /// The latest of the own timestamps that it echoed.
     pub(super) echoed: Time,
+    /// When what it says of other members was read last.
+    pub(super) echoes_read: Option<Time>,
     /// The head that it named first once it had heard what was sent after the last part of an image came here.
     pub(super) head_since_image: Option<u64>,
     /// When groups were sent for the first time of which no echo came yet.
@@ -96,6 +98,7 @@ impl Peer {
             heard: None,
             timestamp: None,
             echoed: Time::ZERO,
+            echoes_read: None,
             head_since_image: None,
             unechoed: Unechoed::default(),
             round_trip: RoundTrip::default(),

@@ -72,6 +72,12 @@ pub struct MemberProgress {
     pub behind_since: Option<Time>,
     /// When it was last heard.
     pub heard: Option<Time>,
+    /// When this member sent the latest message that it says it received, by the clock here.
+    pub receives_until: Option<Time>,
+    /// Which other member received something of it last, as that member says, and when, by the clock here.
+    pub heard_elsewhere: Option<(MemberId, Time)>,
+    /// It said that it commits nothing more and leaves.
+    pub leaving: bool,
     /// Round trips to it.
     pub round_trip: RoundTrip,
     /// Whether the log or an image serves it.

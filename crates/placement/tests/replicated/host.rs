@@ -39,7 +39,7 @@ pub(crate) fn group(origin: u16, sequence: u64, out: &mut Vec<u8>) {
     let length = 10
         + (sequence * 31 + u64::from(origin)) % 40
         + if sequence.is_multiple_of(50) {
-            1_100
+            1_050
         } else {
             0
         };

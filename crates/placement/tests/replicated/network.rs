@@ -1,6 +1,7 @@
 //! A network and its faults, drawn from one seed.
 
 use asterism_placement::Time;
+use asterism_placement::replicated::PAYLOAD_BYTES_MIN;
 
 pub(crate) use crate::random::Random;
 
@@ -83,7 +84,7 @@ impl Schedule {
             log_groups_max: [16, 48, 400][random.below(3) as usize],
             reorder_groups_max: [64, 128][random.below(2) as usize],
             unapplied_groups_max: [8, 40, 1_000][random.below(3) as usize],
-            payload_bytes_max: [1_280, 1_400][random.below(2) as usize],
+            payload_bytes_max: [PAYLOAD_BYTES_MIN, 1_400][random.below(2) as usize],
             acknowledge_delay_us: [500, 2_000][random.below(2) as usize],
             lookahead_us: [0, 0, 500][random.below(3) as usize],
             apply_budget: [1, 5, 100][random.below(3) as usize],

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use asterism_placement::replicated::{
-    Config, Deliver, Destination, Event, ImageKind, Refused, Replicator, Roster, Standing,
-    SubmitError,
+    Config, Deliver, Destination, Event, GROUP_BYTES_MAX, ImageKind, PAYLOAD_BYTES_MIN, Refused,
+    Replicator, Roster, Standing, SubmitError,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -299,16 +299,19 @@ fn what_was_under_way_while_a_host_stood_still_tells_nothing_of_the_path() {
 pub(crate) fn a_full_message_goes_again_under_a_longer_header() -> Result<(), String> {
     let mut few = Few::new(2, |config| {
         config.epoch = Epoch(127);
-        config.payload_bytes_max = 1_280;
+        config.payload_bytes_max = PAYLOAD_BYTES_MIN;
         config.log_groups_max = 8;
     });
     few.run_for(Duration::from_millis(25), |_, _, _| false);
     // 13 bytes of header and room for 5 before the records, then both groups with their lengths: it is full.
-    few.submit(A, 1, 1_200);
-    few.submit(A, 1, 59);
+    few.submit(A, 1, GROUP_BYTES_MAX);
+    few.submit(A, 1, 53);
     few.sent.clear();
     few.run_for(Duration::from_micros(10), |_, _, _| true);
-    let full = few.sent.iter().any(|sent| sent.1 == A && sent.3 == 1_279);
+    let full = few
+        .sent
+        .iter()
+        .any(|sent| sent.1 == A && sent.3 == PAYLOAD_BYTES_MIN - 1);
     assert!(full, "{:?}", few.sent);
     let roster = Roster {
         epoch: Epoch(128),
@@ -425,7 +428,7 @@ fn an_idle_cluster_only_keeps_alive() {
 #[test]
 fn sixty_four_members_fit_the_shortest_message() {
     let mut few = Few::new(64, |config| {
-        config.payload_bytes_max = 1_280;
+        config.payload_bytes_max = PAYLOAD_BYTES_MIN;
         config.log_groups_max = 256;
         config.log_bytes_max = 64 << 10;
         config.reorder_groups_max = 64;
@@ -539,7 +542,7 @@ fn a_log_that_is_not_polled_pushes_back_and_drops_nobody() {
         Err(SubmitError::NotConsecutive { expected: 9 })
     );
     assert_eq!(
-        node.submit(Time::ZERO, 9, &[0; 1_201]),
+        node.submit(Time::ZERO, 9, &[0; GROUP_BYTES_MAX + 1]),
         Err(SubmitError::BadLength)
     );
     assert_eq!(node.counters().laggards, 0);

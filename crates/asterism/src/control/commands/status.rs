@@ -26,6 +26,16 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         "member {}, incarnation {}, epoch {}, state channel at {}, shape {}\n",
         status.member, status.incarnation, status.epoch, status.channel.address, status.shape
     ));
+    for item in &status.health {
+        text.push_str(&format!(
+            "needs a look: {} {} for {}: {}; {}\n",
+            item.member,
+            item.item,
+            span(item.for_us),
+            item.effect,
+            item.cure
+        ));
+    }
     if !status.joined {
         text.push_str("joins: it reads no packets before it has what the others have\n");
     }
@@ -160,6 +170,9 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     for peer in &status.peers {
         let state = match peer {
             peer if !peer.takes_part => "takes no part",
+            PeerDocument {
+                fault: Some(fault), ..
+            } => fault,
             peer if peer.unreachable => "unreachable",
             peer if !peer.admitted || !peer.welcomes => "not joined",
             peer if peer.laggard => "lags",
@@ -168,10 +181,11 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         };
         let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
         text.push_str(&format!(
-            "  {:12} {state}, heard {} ago{}, round trip {}, behind {} groups ({}), {} unacknowledged\n",
+            "  {:12} {state}, heard {} ago{}, receives what was sent {} ago, round trip {}, behind {} groups ({}), {} unacknowledged\n",
             peer.name,
             time(peer.heard_us_ago),
             key_text(peer),
+            time(peer.receives_us_ago),
             time(peer.round_trip_us),
             peer.behind_groups,
             span(peer.behind_us),

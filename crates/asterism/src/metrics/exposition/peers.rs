@@ -1,6 +1,6 @@
 //! Metrics of the other members and of sites. Imports the page.
 
-use asterism_engine::transport::ChannelSnapshot;
+use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::Time;
 use asterism_placement::replicated::{SiteState, Standing};
 
@@ -81,6 +81,15 @@ pub(super) fn peers(page: &mut Page, view: &View) {
         },
     );
     each(
+        "asterism_peer_receives_seconds",
+        "Time since this host sent the last message that it says it received; NaN if it never did.",
+        &|one| {
+            one.progress
+                .receives_until
+                .map_or_else(|| "NaN".to_owned(), |at| seconds(age(at)))
+        },
+    );
+    each(
         "asterism_peer_round_trip_seconds",
         "The average round trip to it; NaN if unknown.",
         &|one| match one.progress.round_trip.samples {
@@ -113,6 +122,19 @@ pub(super) fn peers(page: &mut Page, view: &View) {
                 .to_string()
         },
     );
+    let name = "asterism_peer_fault";
+    page.family(
+        name,
+        "gauge",
+        "Whether there is this fault with it: silence, one-way loss, or nothing acknowledged.",
+    );
+    for (peer, member) in &peers {
+        let known = member.fault.map(|(fault, _)| fault.label());
+        for label in PeerFault::LABELS {
+            let value = u8::from(known == Some(label));
+            page.sample(name, &[("peer", peer), ("fault", label)], value);
+        }
+    }
     let name = "asterism_peer_datagrams_without_key_total";
     page.family(
         name,

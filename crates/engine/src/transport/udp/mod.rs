@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-use asterism_placement::replicated::PAYLOAD_BYTES_MIN;
+use asterism_placement::replicated::{FRAME_BYTES, PAYLOAD_BYTES_MIN};
 use asterism_placement::seal::OVERHEAD_BYTES;
 use asterism_placement::{MemberId, Time};
 
@@ -26,8 +26,9 @@ use path::PATH_INTERVAL;
 use sockets::{failed, find_interface, open_group, open_own, set_buffer};
 
 /// Bytes of UDP payload below which a datagram's bound never goes, however narrow the path: the longest group
-/// must fit. On a narrower path long datagrams are fragmented.
-pub const DATAGRAM_BYTES_MIN: usize = PAYLOAD_BYTES_MIN + OVERHEAD_BYTES;
+/// must fit, in a relay's frame too. It fits a link of 1,280 bytes with IPv6. On a narrower path long datagrams are fragmented.
+pub const DATAGRAM_BYTES_MIN: usize = PAYLOAD_BYTES_MIN + OVERHEAD_BYTES + FRAME_BYTES;
+const _: () = assert!(DATAGRAM_BYTES_MIN + 40 + 8 <= 1_280);
 /// Receiving calls for each socket and turn at most, so that a flood leaves time to send.
 const RECEIVE_CALLS_PER_TURN: usize = 4;
 /// Returned datagrams read in a turn at most.

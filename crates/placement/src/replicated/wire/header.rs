@@ -98,6 +98,12 @@ impl<'a> Header<'a> {
         })
     }
 
+    /// All echoes of this message.
+    pub(crate) fn echoes(&self) -> impl Iterator<Item = Echo> + use<'a> {
+        let mut reader = Reader::new(self.echoes);
+        core::iter::from_fn(move || Echo::read(&mut reader))
+    }
+
     /// The echo of `member`'s own timestamp, if this message has one.
     pub(crate) fn echo_of(&self, member: MemberId) -> Option<Echo> {
         let mut reader = Reader::new(self.echoes);
