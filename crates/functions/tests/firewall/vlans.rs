@@ -28,6 +28,9 @@ fn tagged(frame: &[u8], ids: &[u16]) -> Vec<u8> {
 
 const VLANS: [&[u16]; 4] = [&[], &[10], &[20], &[10, 20]];
 
+/// A frame of a connection whose ends begin at these numbers, and the port at which it comes in.
+type Step = fn((u32, u32)) -> (PortNumber, Vec<u8>);
+
 /// Two connections, with numbers far from each other, on each VLAN and inside one: none is judged by another's numbers.
 #[test]
 fn each_vlan_has_its_own_connection_between_the_same_ends() {
@@ -36,7 +39,7 @@ fn each_vlan_has_its_own_connection_between_the_same_ends() {
         let far = place as u32 * 1_000_000_000;
         (1_000 + far, 500_000_000 + far)
     };
-    let steps: [fn((u32, u32)) -> (PortNumber, Vec<u8>); 5] = [
+    let steps: [Step; 5] = [
         |(a, _)| (INSIDE, tcp(CLIENT, SERVER, SYN, (a, 0), 0)),
         |(a, b)| (OUTSIDE, tcp(SERVER, CLIENT, SYN_ACK, (b, a + 1), 0)),
         |(a, b)| (INSIDE, tcp(CLIENT, SERVER, ACK, (a + 1, b + 1), 0)),
