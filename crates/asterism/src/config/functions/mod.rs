@@ -672,6 +672,8 @@ mod tests {
         let made = made.config();
         let own = BalancerConfig::new(made.clients, made.backends, made.services.clone());
         let kept = BalancerConfig {
+            // A host alone has no other to wait for.
+            known_wait_us: 0,
             routes: made.routes.clone(),
             neighbours: made.neighbours.clone(),
             ..own
