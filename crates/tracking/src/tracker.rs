@@ -90,7 +90,6 @@ impl Tracker {
             Judged::Anew(track) => self.anew(ask, known.row.0, track),
             Judged::Opens => self.opening(ask, opening(), opens),
             Judged::Reopens(track) => opens(ask, &opening().within(known, track)),
-            Judged::Unanswered => self.unanswered(ask, opening(), opens),
             Judged::Refused(reason) => self.refuse_known(&ask, &known, direction, reason),
         }
     }
@@ -195,22 +194,6 @@ impl Tracker {
             Err(reason) => return self.refuse_unknown(&ask, reason),
         }
         opens(ask, &opening)
-    }
-
-    /// What the opener says behind its SYN, of which no answer was seen: another instance may have. Else it is picked up like a connection
-    /// whose beginning nobody saw, where those are.
-    #[inline(never)]
-    fn unanswered<'a, S: Tracks>(
-        &self,
-        ask: Ask<'a, S>,
-        opening: Opening,
-        opens: impl FnOnce(Ask<'a, S>, &Opening) -> Result<Verdict, Late>,
-    ) -> Result<Verdict, Late> {
-        self.settle(&ask)?;
-        match self.picks_up {
-            true => self.opening(ask, opening, opens),
-            false => Ok(Verdict::Drop(Reason::NoConnection)),
-        }
     }
 
     /// Packets that are of no flow by themselves.

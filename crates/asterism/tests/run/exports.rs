@@ -9,7 +9,7 @@ use crate::host::{Cluster, outbound, wait};
 /// Bytes of a message's header, of its set of templates, of a set's header, and of a record of IPv4.
 const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
-const RECORD: usize = 45;
+const RECORD: usize = 50;
 
 /// What came: packets by exporter and source port, and how many records.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Collected {
                 if set == 256 {
                     for record in message[at + SET_HEADER..end].chunks_exact(RECORD) {
                         let port = u16::from_be_bytes([record[8], record[9]]);
-                        let packets = u64::from_be_bytes(record[21..29].try_into().unwrap());
+                        let packets = u64::from_be_bytes(record[26..34].try_into().unwrap());
                         *self.packets.entry((exporter, port)).or_default() += packets;
                         self.records += 1;
                     }

@@ -98,6 +98,7 @@ const BALANCER: &[Source] = &[
 
 const FIREWALL: &[Source] = &[
     source!("functions/src/firewall/", "config.rs", Configuration),
+    source!("functions/src/firewall/", "ends.rs", Control),
     source!("functions/src/firewall/", "hits.rs", Control),
     source!("functions/src/firewall/", "metrics.rs", Path, ["measure"]),
     source!(
@@ -110,6 +111,7 @@ const FIREWALL: &[Source] = &[
     ),
     source!("functions/src/firewall/", "note.rs", Path, ["notice"]),
     source!("functions/src/firewall/", "open.rs", Path),
+    source!("functions/src/firewall/", "reject.rs", Path),
     source!(
         "functions/src/firewall/",
         "rules.rs",

@@ -28,8 +28,6 @@ pub(crate) enum Judged {
     /// A SYN with other numbers, of which the other end decides whether it begins the flow anew (this is known with it): if the rules let
     /// it pass.
     Reopens(Track),
-    /// The opener acknowledges what nobody was seen to say.
-    Unanswered,
     /// Both ends have begun the flow anew, and this is all that is known of it.
     Anew(Track),
     /// It belongs to no flow, or does not fit it.
@@ -131,7 +129,7 @@ impl Track {
             Class::FinAck if self.is_answered() => {
                 self.in_connection(segment, FIN | ACK, direction)
             }
-            Class::Ack | Class::FinAck => Judged::Unanswered,
+            Class::Ack | Class::FinAck => Judged::Refused(Reason::NoConnection),
         }
     }
 
