@@ -205,6 +205,7 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
                     | Refusal::NotAdmitted
                     | Refusal::HandshakeBudget
                     | Refusal::StaleEcho
+                    | Refusal::StaleRetry
                     | Refusal::NotForUs
             );
             if count > 0 && !expected && !oracle.stranger_about {

@@ -190,7 +190,7 @@ impl SecureChannel {
     /// Takes a datagram, and opens it in place: `Some` with the sender and where the payload is, or `None` for a
     /// handshake, which asks for [`Self::poll_transmit`] and [`Self::poll_event`]. `from` is the caller's number for the
     /// address it came from, handed back in [`Destination::Source`]. An address keeps its number: below
-    /// [`STRANGER_SOURCES_FROM`] (or from [`RELAYED_SOURCES_FROM`] on) it is a configured one, which has budgets of its own.
+    /// [`super::STRANGER_SOURCES_FROM`] (or from [`super::RELAYED_SOURCES_FROM`] on) it is a configured one, which has budgets of its own.
     ///
     /// # Errors
     /// A [`Refusal`], which is counted. The datagram's bytes are then unspecified.
