@@ -122,7 +122,7 @@ for name, bits in pairs(BITS) do
 end
 declare(ProtoField.uint64, "image_acknowledge.bits", "Arrived beyond", base.HEX)
 list(ProtoField.bytes, {
-    { "salt", "Salt" }, { "sealed", "Sealed" }, { "tag", "Tag" }, { "handshake.nonce", "Nonce" },
+    { "salt", "Salt" }, { "sealed", "Sealed" }, { "tag", "Tag" }, { "handshake.nonce", "Nonce" }, { "handshake.terms", "Terms" },
     { "records.group", "Operation group" }, { "image.chunk", "Chunk" }, { "padding", "Padding" },
     { "skipped", "Unknown body" },
 })
@@ -608,7 +608,7 @@ local function dissect_handshake(buffer, at, stop, tree)
     local item = tree:add(fields["handshake.message"], buffer(at, stop - at))
     return guarded(item, function()
         local body = reader(buffer, at, stop)
-        if body:left() ~= 32 then
+        if body:left() < 32 then
             error({ "a handshake of " .. body:left() .. " bytes" })
         end
         local kind = HANDSHAKES[body:fixed(item, "handshake.kind", 1):uint()]
@@ -620,6 +620,13 @@ local function dissect_handshake(buffer, at, stop, tree)
         body:fixed(item, "handshake.to_session", 4)
         body:fixed(item, "handshake.to_incarnation", 8)
         body:fixed(item, "handshake.nonce", 16)
+        if body:left() > 0 then
+            if kind ~= "Echo" or body:left() < 24 then
+                error({ "a handshake of " .. 32 + body:left() .. " bytes" })
+            end
+            body:take(24, "terms")
+            body:fixed(item, "handshake.terms", body:left())
+        end
         return kind .. " to member " .. member
     end) or "malformed handshake"
 end

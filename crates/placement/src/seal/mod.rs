@@ -43,6 +43,7 @@ mod opener;
 mod recorded;
 mod refusal;
 mod sealer;
+mod terms;
 mod window;
 
 #[cfg(test)]
@@ -55,7 +56,7 @@ pub use fuzz::fuzz_open;
 pub use handshake::{
     CHALLENGE_LIFETIME_MS, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
     DUPLICATE_REPORT_INTERVAL_MS, EVENTS_WAITING_MAX, HELLO_INTERVAL_FIRST_MS,
-    HELLO_INTERVAL_MAX_MS, SILENCE_DEFAULT_MS, STRANGER_HANDSHAKES_BURST_MAX,
+    HELLO_INTERVAL_MAX_MS, OTHER_TERMS_SHOWN_MS, SILENCE_DEFAULT_MS, STRANGER_HANDSHAKES_BURST_MAX,
     STRANGER_HANDSHAKES_PER_SECOND_MAX, TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS,
     Versions,
 };
@@ -68,4 +69,5 @@ pub use recorded::{
 };
 pub use refusal::{Refusal, RefusalCounts};
 pub use sealer::{COUNTER_MAX, SealError, Sealer};
+pub use terms::{TERMS_TEXT_BYTES_MAX, Terms};
 pub use window::{ReplayWindow, WINDOW_COUNTERS};
