@@ -123,7 +123,7 @@ for name, bits in pairs(BITS) do
 end
 declare(ProtoField.uint64, "image_acknowledge.bits", "Arrived beyond", base.HEX)
 list(ProtoField.bytes, {
-    { "salt", "Salt" }, { "sealed", "Sealed" }, { "tag", "Tag" }, { "handshake.nonce", "Nonce" },
+    { "salt", "Salt" }, { "sealed", "Sealed" }, { "tag", "Tag" }, { "handshake.nonce", "Nonce" }, { "handshake.terms", "Terms" },
     { "handshake.cookie", "Cookie" }, { "retry.answers", "Answers the handshake with tag" }, { "retry.cookie", "Cookie" },
     { "records.group", "Operation group" }, { "image.chunk", "Chunk" }, { "padding", "Padding" },
     { "skipped", "Unknown body" },
@@ -610,7 +610,7 @@ local function dissect_handshake(buffer, at, stop, tree)
     local item = tree:add(fields["handshake.message"], buffer(at, stop - at))
     return guarded(item, function()
         local body = reader(buffer, at, stop)
-        if body:left() ~= 32 then
+        if body:left() < 32 then
             error({ "a handshake of " .. body:left() .. " bytes" })
         end
         local kind = HANDSHAKES[body:fixed(item, "handshake.kind", 1):uint()]
@@ -622,6 +622,13 @@ local function dissect_handshake(buffer, at, stop, tree)
         body:fixed(item, "handshake.to_session", 4)
         body:fixed(item, "handshake.to_incarnation", 8)
         body:fixed(item, "handshake.nonce", 16)
+        if body:left() > 0 then
+            if kind ~= "Echo" or body:left() < 24 then
+                error({ "a handshake of " .. 32 + body:left() .. " bytes" })
+            end
+            body:take(24, "terms")
+            body:fixed(item, "handshake.terms", body:left())
+        end
         return kind .. " to member " .. member
     end) or "malformed handshake"
 end
@@ -655,7 +662,7 @@ local function dissect_datagram(buffer, at, stop, root)
         tree:append_text("Retry")
         return who .. "Retry"
     end
-    if first >= 128 and stop - at == HANDSHAKE_BYTES + COOKIE_BYTES then
+    if first >= 128 and stop - at > HANDSHAKE_BYTES and (stop - at) % 32 == COOKIE_BYTES then
         stop = stop - COOKIE_BYTES
         tree:add(fields["handshake.cookie"], buffer(stop, COOKIE_BYTES))
         clear = reader(buffer, clear.at, stop)

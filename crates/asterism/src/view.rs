@@ -3,6 +3,7 @@
 //! Nothing here waits for a packet loop but [`View::ask`], which waits for an answer between two bursts for a bounded time.
 //! Imports `run/board.rs`, `run/worker.rs` and the engine's snapshots.
 
+mod differing;
 mod documents;
 pub(crate) mod health;
 mod own;
@@ -34,9 +35,10 @@ use crate::run::flows;
 use crate::run::port_log::PortCounts;
 use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
+pub use differing::differing;
 pub use documents::{
-    ChannelDocument, EndedDocument, InstanceDocument, MissingKeyDocument, ObjectDocument,
-    PeerDocument, PortDocument, StatusDocument, VersionsDocument,
+    ChannelDocument, DifferingSetting, EndedDocument, InstanceDocument, MissingKeyDocument,
+    ObjectDocument, PeerDocument, PortDocument, StatusDocument, VersionsDocument,
 };
 pub use health::HealthDocument;
 pub use own::Own;
@@ -331,6 +333,7 @@ impl View {
             shape: self.names.shape.clone(),
             epoch: channel.epoch.0,
             joined: channel.is_ready,
+            later_epoch: channel.later_epoch.map(|(_, epoch)| epoch.0),
             ended: channel
                 .ended
                 .iter()
@@ -452,6 +455,11 @@ impl View {
                     differing_keys: member
                         .accepts
                         .map_or_else(Vec::new, |keys| keys.differing(&channel.accepts).collect()),
+                    differing_settings: member
+                        .other_terms
+                        .as_ref()
+                        .zip(channel.terms.as_ref())
+                        .map_or_else(Vec::new, |(theirs, ours)| differing(ours, theirs)),
                     missing_key: member.without_key.last.map(|(id, at)| MissingKeyDocument {
                         id,
                         datagrams: member.without_key.datagrams,

@@ -57,6 +57,8 @@ pub enum ChannelEvent {
     Served(MemberId),
     /// An epoch is in force.
     Epoch(Epoch),
+    /// A member has a later epoch in force than this host, which grants nothing and soon handles no packets until it has that one.
+    LaterEpoch(MemberId, Epoch),
     /// It ended this life of a member.
     Ended(MemberId, Incarnation),
     /// All members have the same of that life.
@@ -132,6 +134,8 @@ pub struct StateChannel {
     told: Vec<(u64, u64, u64)>,
     /// Of which life of each member that was, by place.
     told_of: Vec<Option<OriginName>>,
+    /// The later epoch of a member that instances were last told of.
+    later_epoch: Option<Epoch>,
     /// Walks for laggards under way here.
     walks: Vec<Walk>,
     /// Walks whose end every instance must report.
@@ -196,6 +200,7 @@ impl StateChannel {
             round,
             told: vec![(0, 0, 0); members],
             told_of: vec![None; members],
+            later_epoch: None,
             walks: Vec::new(),
             images: Vec::new(),
             ended: Vec::new(),
@@ -299,6 +304,7 @@ impl StateChannel {
         while let Some(event) = self.secure.poll_event() {
             self.note(ChannelEvent::Secure(event));
         }
+        self.tell_later_epoch();
         self.audit(now);
         self.tell_progress();
         self.outlet.publish();

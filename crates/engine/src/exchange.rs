@@ -75,6 +75,8 @@ pub(crate) enum Down<'a> {
     Dealing { epoch: u32, bytes: &'a [u8] },
     /// An epoch: which lives it names, ten bytes each.
     Epoch { lives: &'a [u8] },
+    /// Whether another member has a later epoch in force than this host.
+    Outdated { is_outdated: bool },
     /// An epoch ended that life; all that was delivered of it came before this record.
     Ended { origin: OriginName },
     /// All members have the same of that life, and it is stable.
@@ -348,6 +350,9 @@ impl<'a> Down<'a> {
             Self::Ended { origin } => Head::new(8).origin(*origin).push(ring, &[]),
             Self::Closed { origin } => Head::new(9).origin(*origin).push(ring, &[]),
             Self::Ready => Head::new(10).push(ring, &[]),
+            Self::Outdated { is_outdated } => {
+                Head::new(13).and(&[u8::from(*is_outdated)]).push(ring, &[])
+            }
             Self::Dealing { epoch, bytes } => {
                 Head::new(12).and(&epoch.to_le_bytes()).push(ring, bytes)
             }
@@ -418,6 +423,9 @@ impl<'a> Down<'a> {
             12 => Self::Dealing {
                 epoch: fields.u32()?,
                 bytes: fields.0,
+            },
+            13 => Self::Outdated {
+                is_outdated: fields.take::<1>()?[0] != 0,
             },
             _ => return None,
         })
@@ -534,6 +542,7 @@ mod tests {
             Down::Ended { origin: name },
             Down::Closed { origin: name },
             Down::Ready,
+            Down::Outdated { is_outdated: true },
             Down::Audit {
                 ticket: 1 << 30,
                 object: 5,

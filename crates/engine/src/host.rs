@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism_placement::replicated::audit::Auditor;
 use asterism_placement::replicated::{Config as ReplicaConfig, FRAME_BYTES, Replicator};
 use asterism_placement::seal::{
-    ClusterKey, HEADER_BYTES, KeyRing, SecureChannel, SecureConfig, TAG_BYTES,
+    ClusterKey, HEADER_BYTES, KeyRing, SecureChannel, SecureConfig, TAG_BYTES, Terms,
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 use asterism_state::{Identity, OBJECTS_MAX, OriginName, Sequencer, Tick};
@@ -57,6 +57,8 @@ pub struct HostConfig {
     /// later it handles no packets, and later still the others may have what it held. The same on all hosts. Sane: 1 h. Bound:
     /// at least 1 s; zero: it grants for ever, and only who is known to be dead is inherited from.
     pub port_lease: Duration,
+    /// Further settings that hosts must share; a host with others is not admitted. `None`: nothing is compared.
+    pub terms: Option<Terms>,
     /// Bytes of the ring from each instance to the state channel. Sane: 1 MiB. Bound: at least 128 KiB; a chain reads no port while
     /// fewer than 72 KiB are free for each of its stages.
     pub up_ring_bytes: usize,
@@ -90,6 +92,7 @@ impl HostConfig {
             tick_at_zero: 1_000,
             audited_objects: 0,
             port_lease: Duration::ZERO,
+            terms: None,
             up_ring_bytes: 1 << 20,
             down_ring_bytes: 4 << 20,
             replica: ReplicaConfig::new(cluster, Epoch(1), member, incarnation, members.clone()),
@@ -168,6 +171,7 @@ pub fn host(
         config.members.clone(),
     );
     secure.epoch = config.epoch;
+    secure.terms = config.terms;
     secure.wire_version = config.replica.wire_newest;
     secure.silence = secure
         .silence

@@ -65,6 +65,10 @@ asterism_mutant::planted! {
     JoinsOutOfOrder,
     /// A newcomer's image is cut before all members keep what follows for it.
     CutBeforeConfirmed,
+    /// A later epoch in a peer's header is ignored (a restored image serves in the epoch that it was saved in).
+    LaterEpochIgnored,
+    /// Hosts whose lists of members differ admit each other (each deals ports by its own list: one port for two flows).
+    TermsNotCompared,
     /// A newcomer has joined once it has its image, of which some groups are a part (a session without its port: a copy that
     /// is of no one moment, as without the copy on write of a forked process).
     ReadyInMidGroup,

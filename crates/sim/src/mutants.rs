@@ -55,8 +55,11 @@ pub struct Verdict {
 
 /// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number, and two that only cost
 /// time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen,
-/// `.../replicated`, and `.../floods` those of forged handshakes). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 21] = [
+/// `.../replicated`, and `.../floods` those of forged handshakes), and two of admission, which need an image of a disk or another
+/// configuration (`placement/src/seal/tests`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
+const IN_THE_CORE: [placement::Mutant; 23] = [
+    placement::Mutant::LaterEpochIgnored,
+    placement::Mutant::TermsNotCompared,
     placement::Mutant::JoinsOutOfOrder,
     placement::Mutant::OneBudgetForAll,
     placement::Mutant::CookieUnasked,

@@ -25,6 +25,9 @@ const ENDED_MAX: usize = 256;
 const MEMBERS_MAX: usize = 64;
 /// By how much clocks of two hosts may differ in speed: one part in so many.
 const DRIFT_PARTS: u64 = 64;
+/// How long a host still handles packets after another member named a later epoch than its own (microseconds). The time is for
+/// whoever copies the epoch from host to host; no port is granted in it.
+const OUTDATED_SERVES_US: u64 = 5_000_000;
 /// What is waited besides, for turns that take long.
 const DRIFT_LEAST_US: u64 = 1_000_000;
 
@@ -62,6 +65,8 @@ pub(crate) struct Leasing {
     pub(crate) leases: RefCell<Leases>,
     /// Until when this host may grant.
     until_us: Cell<u64>,
+    /// Since when this host knows that others have a later epoch in force (microseconds); `u64::MAX`: it does not.
+    outdated_us: Cell<u64>,
     /// The longest that an entry of any table lives unused.
     quarantine: Cell<Tick>,
     /// The longest that an entry lives unused that has an item of a pool which names such entries.
@@ -85,6 +90,7 @@ impl Default for Leasing {
         Self {
             leases: RefCell::default(),
             until_us: Cell::new(u64::MAX),
+            outdated_us: Cell::new(u64::MAX),
             quarantine: Cell::new(0),
             held: Cell::new(0),
             undeclared_pools: Cell::new(0),
@@ -202,6 +208,12 @@ impl Leases {
             self.few_since_us = None;
         }
         self.version += 1;
+    }
+
+    /// Whether a life of a member has ended of which survivors may still have something that this instance lacks.
+    pub(crate) fn is_closing(&self, member: u16) -> bool {
+        let mut ended = self.ended.iter();
+        ended.any(|ended| ended.life.member == member && ended.closed_us.is_none())
     }
 
     /// All survivors have the same of a life that ended.
@@ -365,15 +377,33 @@ impl Context {
         self.leasing.until_us.set(until_us);
     }
 
+    /// Reports whether another member has a later epoch in force than this host. An old epoch may give this host ports that the later
+    /// one gives to others, so nothing is granted while that is so.
+    pub fn set_outdated(&self, is_outdated: bool) {
+        let outdated_us = &self.leasing.outdated_us;
+        outdated_us.set(match is_outdated {
+            true => outdated_us.get().min(self.now_us()),
+            false => u64::MAX,
+        });
+        self.leasing.leases.borrow_mut().version += 1;
+    }
+
+    /// Whether another member has a later epoch in force than this host.
+    pub fn is_outdated(&self) -> bool {
+        self.leasing.outdated_us.get() != u64::MAX
+    }
+
     /// Whether this host may grant from its leases.
     pub fn may_lease(&self) -> bool {
-        self.now_us() < self.leasing.until_us.get()
+        self.now_us() < self.leasing.until_us.get() && !self.is_outdated()
     }
 
     /// Whether this host may handle packets: no other can have been given what it granted.
     #[inline(always)]
     pub fn may_serve(&self) -> bool {
         let until_us = self.leasing.until_us.get();
-        until_us == u64::MAX || self.now_us() < until_us.saturating_add(self.quarantine_us())
+        let outdated_us = self.leasing.outdated_us.get();
+        (until_us == u64::MAX || self.now_us() < until_us.saturating_add(self.quarantine_us()))
+            && (outdated_us == u64::MAX || self.now_us() < outdated_us + OUTDATED_SERVES_US)
     }
 }

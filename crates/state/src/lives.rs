@@ -30,9 +30,13 @@ impl Context {
         let mut covered = self.covered_us.borrow_mut();
         for (place, until) in covered.iter_mut().enumerate() {
             let member = self.identity.members[place];
-            // Of a member that takes no part nothing is on its way once its life is closed; of one that does, what is.
-            if *until == u64::MAX && living.iter().any(|life| life.member == member) {
+            // Of a member that takes no part nothing is on its way once its life is closed, or if this instance never knew a life of it; of one
+            // that does, what is.
+            let takes_part = living.iter().any(|life| life.member == member);
+            if takes_part && *until == u64::MAX {
                 *until = 0;
+            } else if !takes_part && !living.is_empty() && !leases.is_closing(member) {
+                *until = u64::MAX;
             }
         }
     }

@@ -163,6 +163,28 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
     assert_eq!(ended.len(), 1, "and all are told");
 }
 
+/// Of a place that the first epoch which this instance knows leaves out nothing can be on its way, so nothing waits for it; of one whose life
+/// has ended under its eyes something may be, until the life is closed.
+#[test]
+fn nothing_waits_for_a_place_that_was_never_known() {
+    let survivor = host(name(0, 1));
+    assert!(!survivor.context.covers(None, 5));
+    survivor.context.set_living([name(0, 1)].into_iter());
+    assert!(survivor.context.covers(None, u64::MAX));
+    // It comes, and what it writes may be on its way.
+    survivor
+        .context
+        .set_living([name(0, 1), name(1, 1)].into_iter());
+    assert!(!survivor.context.covers(None, 5));
+    survivor.context.set_living([name(0, 1)].into_iter());
+    assert!(!survivor.context.covers(None, 5), "its life is not closed");
+    survivor.context.set_closed(name(1, 1));
+    assert!(survivor.context.covers(None, u64::MAX));
+    // The next epoch finds it closed.
+    survivor.context.set_living([name(0, 1)].into_iter());
+    assert!(survivor.context.covers(None, u64::MAX));
+}
+
 #[test]
 fn an_image_names_who_used_an_entry_last() {
     let (mut writer, mut user, mut newcomer) =

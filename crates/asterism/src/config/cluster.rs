@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use asterism_engine::HostConfig;
 use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, SiteId, SitesConfig};
-use asterism_placement::seal::{HEADER_BYTES, KeyRing, TAG_BYTES};
+use asterism_placement::seal::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 
 use super::Purpose;
@@ -170,6 +170,31 @@ impl Cluster {
         ClusterId(self.id().0 ^ shape as u32 ^ (shape >> 32) as u32)
     }
 
+    /// What hosts must have alike besides, so that it can be named where it is not: what shares are dealt by, and what decides who receives
+    /// what. `hash_seed` is that of the cluster's key.
+    #[must_use]
+    pub fn terms(&self, hash_seed: u64) -> Terms {
+        let channel = &self.channel;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let epochs = match &self.epochs {
+            Some(_) => "a file",
+            None => "none",
+        };
+        let mut text = format!(
+            "epochs = {epochs}\nmulticast = {}\nhash seed = {:08x}\n",
+            or_none(channel.multicast.map(|group| group.to_string())),
+            asterism_state::hash::word(hash_seed, 0x7E_4255) as u32,
+        );
+        if let Some(sites) = self.sites() {
+            let silent_after = sites.silent_after;
+            text.push_str(&format!("relay_silent_after = {silent_after:?}\n"));
+            text.push_str(&format!("site = {}\n", self.sites.join(", ")));
+        }
+        // The longest comes last: what does not fit is cut.
+        text.push_str(&format!("members = {}", self.members.join(", ")));
+        Terms::new(&text, channel.keep_alive, channel.silent_after)
+    }
+
     /// What a host of the cluster is told; `shape` as in [`Cluster::number`].
     #[must_use]
     pub fn host(
@@ -184,7 +209,9 @@ impl Cluster {
         let lease = self.port_lease.unwrap_or_default();
         let cluster = self.number(shape);
         let members = self.member_ids();
+        let keys = keys.into();
         HostConfig {
+            terms: Some(self.terms(asterism_engine::hash_seed(keys.sending()))),
             datagram_bytes_max: channel.mtu - self.headers_bytes(),
             port_lease: lease,
             replica: replicated::Config {

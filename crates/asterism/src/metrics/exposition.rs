@@ -434,7 +434,7 @@ fn channel(page: &mut Page, view: &View) {
         page.sample(name, &[("reason", reason)], value);
     }
     let (groups, bytes) = view.names.log;
-    let gauges: [(&str, &str, u64); 15] = [
+    let gauges: [(&str, &str, u64); 16] = [
         (
             "asterism_log_head",
             "The last group that this host wrote.",
@@ -499,6 +499,11 @@ fn channel(page: &mut Page, view: &View) {
             "asterism_epoch",
             "The epoch in force.",
             snapshot.epoch.0.into(),
+        ),
+        (
+            "asterism_later_epoch",
+            "A later epoch that another member has in force; 0: none.",
+            snapshot.later_epoch.map_or(0, |(_, epoch)| epoch.0.into()),
         ),
         (
             "asterism_joined",

@@ -62,7 +62,7 @@ impl Watch {
         })
     }
 
-    /// Begins the life that the file names, once it names one that was not used before; until then it waits, and takes what it is
+    /// Finds the life that the file names, once it names one that was not used before; until then it waits, and takes what it is
     /// handed.
     pub(super) fn begin_life(
         &mut self,
@@ -89,7 +89,6 @@ impl Watch {
                 // It may be half a copy still.
                 None => {}
                 Some(Life::Begins { life, joins }) => {
-                    Life::note_used(self.file.path(), &self.name, life).map_err(failed)?;
                     return Ok(Begun {
                         life,
                         joins,
@@ -116,6 +115,13 @@ impl Watch {
                 return Err("stopped before an epoch named this host".to_owned());
             }
         }
+    }
+
+    /// Notes that the life that was begun is used: before the first datagram that other members may receive, and not earlier, so that a
+    /// start that fails before leaves the life to the next one.
+    pub(super) fn note_used(&self, life: Incarnation) -> Result<(), String> {
+        Life::note_used(self.file.path(), &self.name, life)
+            .map_err(|error| format!("the host was not started: {error}"))
     }
 
     /// What the epoch that is known means to this host; nothing if none is.

@@ -166,11 +166,18 @@ impl Service<'_, '_> {
         let to = (collector, settings.protocol);
         let mut exports = Exports::new(to, interval_s, self.member, now)?;
         exports.stage = stage;
-        // Whoever is heard by now began before this host did.
-        exports.before = self.before(&[], 0);
         self.view.exports.is_on.store(true, Ordering::Relaxed);
         self.exports.flows = Some(exports);
         Ok(())
+    }
+
+    /// The host reads packets from now on: intervals begin, and members that were received by now began before this host did.
+    pub(super) fn date_exports(&mut self) {
+        let (now, before) = (self.tick(self.clock.now()), self.before(&[], 0));
+        if let Some(exports) = &mut self.exports.flows {
+            exports.duty = Duty::new(exports.interval_s, now);
+            exports.before = before;
+        }
     }
 
     /// The cluster's common seconds at a time of this host's clock: since 1970.

@@ -76,6 +76,11 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             Event::info("member-caught-up").with("member", name(*member))
         }
         Notice::Channel(ChannelEvent::Epoch(epoch)) => Event::info("epoch").with("epoch", epoch.0),
+        Notice::Channel(ChannelEvent::LaterEpoch(member, epoch)) => Event::warning("epoch-outdated")
+            .with("member", name(*member))
+            .with("epoch", epoch.0)
+            .effect("that member has a later epoch in force: this host grants no ports, and reads no packets from five seconds later on, until it has that epoch too")
+            .cure("copy the file of epochs to this host, or hand it over (`asterism epoch CONFIG --hand`)"),
         Notice::Channel(ChannelEvent::Ended(member, life)) => Event::info("life-ended")
             .with("member", name(*member))
             .with("incarnation", format!("{:016x}", life.0))

@@ -45,7 +45,7 @@ use crate::metrics;
 use crate::output::Output;
 use crate::view::{Own, View};
 use handing::Handed;
-use others::{EARLIER_LIFE, knows_earlier_life, others};
+use others::{EARLIER_LIFE, is_outvoted, knows_earlier_life, others};
 
 /// Events that wait to be written at most; more are left out.
 const EVENTS_MAX: usize = 256;
@@ -57,6 +57,9 @@ const LOOK_JOINING: Duration = Duration::from_millis(1);
 const LAST_WORD: Duration = Duration::from_millis(50);
 /// How many times `join_wait` a host takes at most to take over what others have.
 const JOIN_FACTOR: u32 = 10;
+/// How long a host that starts listens at least for a later epoch than its own, unless it receives all members: a handshake's round trip
+/// and a repetition. Less if `join_wait` is less.
+const LATER_EPOCH_WAIT: Duration = Duration::from_millis(250);
 /// How often accumulators are flushed, in microseconds: as often as a sleeping instance wakes.
 const FLUSH_US: u64 = 1_000;
 
@@ -78,6 +81,8 @@ pub struct Service<'a, 'o> {
     journal: Journal<'o>,
     manager: Manager,
     epochs: Option<Watch>,
+    /// The life that an epoch named; `None` without epochs.
+    begun: Option<Incarnation>,
     pub(super) keys: Option<keys::Watch>,
     pub(super) exports: Exporting,
     pub(super) eve: Option<Eve>,
@@ -90,6 +95,8 @@ pub struct Service<'a, 'o> {
     lives_refused: u64,
     /// Datagrams refused so far as those of another cluster, and when that was told last.
     strange: (u64, Option<Time>),
+    /// The same of datagrams refused because of settings that hosts must share.
+    other_settings: (u64, Option<Time>),
     /// Whether what ended fills the tables.
     room: room::Room,
     watched: Time,
@@ -223,7 +230,8 @@ impl Service<'_, '_> {
             flush_max: Duration::from_millis(200),
             ..RunConfig::default()
         };
-        let channel = transport::spawn(channel, &udp_config(&config, member)?, run, clock)
+        // Nothing is sent before all is open that a start may fail by.
+        let channel = transport::open(channel, &udp_config(&config, member)?, run, clock)
             .map_err(|error| format!("the host was not started: {error}"))?;
 
         let (event_sender, events) = sync_channel(EVENTS_MAX);
@@ -292,6 +300,7 @@ impl Service<'_, '_> {
             journal,
             manager,
             epochs,
+            begun: begun.map(|begun| begun.life),
             keys: keys::Watch::of(prepared),
             exports: Exporting::default(),
             eve: None,
@@ -301,6 +310,7 @@ impl Service<'_, '_> {
             stop_asked: false,
             lives_refused: 0,
             strange: (0, None),
+            other_settings: (0, None),
             room: room::Room::default(),
             watched: Time::ZERO,
             view,
@@ -320,13 +330,13 @@ impl Service<'_, '_> {
     // --- the life of a host
 
     fn live(&mut self) -> Result<(), Interrupted> {
+        self.open_all().map_err(Interrupted::Failed)?;
         self.manager.status("listening for other hosts");
         let cold = self.listen()?;
         let taken_up = self.take_up_state(cold)?;
         // Whatever may still keep this host from running comes before the file is put aside: the next start needs it.
-        self.begin_exports().map_err(Interrupted::Failed)?;
-        self.begin_eve().map_err(Interrupted::Failed)?;
         self.check_backends().map_err(Interrupted::Failed)?;
+        self.date_exports();
         if let Some(path) = taken_up {
             self.put_aside(&path);
         }
@@ -342,18 +352,56 @@ impl Service<'_, '_> {
         }
     }
 
+    /// Opens everything by which a start may fail, and then begins to speak to other hosts: from the first datagram on the life is used.
+    fn open_all(&mut self) -> Result<(), String> {
+        self.begin_exports()?;
+        self.begin_eve()?;
+        self.begin_serving()?;
+        if let (Some(epochs), Some(life)) = (&self.epochs, self.begun) {
+            epochs.note_used(life)?;
+        }
+        self.channel
+            .start()
+            .map_err(|error| format!("the host was not started: {error}"))
+    }
+
     /// Waits until everything is here that other hosts have. Tells whether nobody has anything.
     fn listen(&mut self) -> Result<bool, Interrupted> {
         if !self.channel.snapshot().is_ready {
             self.join()?;
             return Ok(false);
         }
-        let start = self.clock.now();
+        let mut start = self.clock.now();
         let wait = self.config.host.join_wait;
         let mut targets: Vec<(MemberId, u64)> = Vec::new();
+        let listed = self.config.cluster.members.len();
+        let mut stands_still = false;
         loop {
             self.look()?;
             let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
+            // Whatever an old epoch gives this host, a later one may have given to others: there is no time after which it goes on.
+            if let Some((_, later)) = snapshot.later_epoch {
+                if !core::mem::replace(&mut stands_still, true) {
+                    let waits = format!("waits for epoch {}, which others have in force", later.0);
+                    self.manager.status(&waits);
+                }
+                continue;
+            }
+            if is_outvoted(&snapshot) {
+                if !core::mem::replace(&mut stands_still, true) {
+                    self.manager
+                        .status("refused: other members have other settings of the cluster");
+                }
+                continue;
+            }
+            if core::mem::replace(&mut stands_still, false) {
+                self.manager.status("listening for other hosts");
+                (start, targets) = (now, Vec::new());
+            }
+            let is_early = now < start + wait.min(LATER_EPOCH_WAIT);
+            if self.begun.is_some() && targets.len() + 1 < listed && is_early {
+                continue;
+            }
             let members = others(&snapshot, self.member).count() + 1;
             for other in others(&snapshot, self.member).filter(|other| other.heard) {
                 if !targets.iter().any(|(member, _)| *member == other.member) {
@@ -448,8 +496,10 @@ impl Service<'_, '_> {
         self.watch_epochs();
         self.answer_handed();
         self.watch_keys();
-        self.watch_exports();
-        self.watch_eve();
+        if self.view.phase() != Phase::Listening {
+            self.watch_exports();
+            self.watch_eve();
+        }
         let refused = self
             .channel
             .snapshot()

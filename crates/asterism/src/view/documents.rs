@@ -52,6 +52,10 @@ pub struct StatusDocument {
     pub audit: AuditDocument,
     /// Whether it holds what the others hold.
     pub joined: bool,
+    /// A later epoch that another member has in force; absent while there is none. Until this host has it too it grants no ports, and soon
+    /// reads no packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub later_epoch: Option<u32>,
     /// Lives of members that an epoch ended, and that not all members have alike yet.
     pub ended: Vec<EndedDocument>,
     /// Lines that its log left out because there were too many of their kind.
@@ -247,8 +251,22 @@ pub struct PeerDocument {
     pub understands: Option<VersionsDocument>,
     /// The numbers under which it accepts another key than this host.
     pub differing_keys: Vec<u8>,
+    /// Settings that hosts must share and that it has otherwise, which is why it is not admitted: each with this host's value and its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differing_settings: Vec<DifferingSetting>,
     /// What came in its name under keys that this host does not have; strangers can cause it too.
     pub missing_key: Option<MissingKeyDocument>,
+}
+
+/// A setting that two hosts must share and have otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferingSetting {
+    /// Its name.
+    pub name: String,
+    /// This host's value.
+    pub ours: String,
+    /// The other's.
+    pub theirs: String,
 }
 
 /// The wire versions that a host understands: all from the oldest to the newest.

@@ -5,6 +5,7 @@ mod backends;
 mod blocked;
 mod by_hand;
 mod caches;
+mod differing;
 mod epochs;
 mod eve;
 mod exports;
@@ -21,6 +22,7 @@ mod rules;
 mod shapes;
 mod sites;
 mod span;
+mod starts;
 mod traffic;
 #[path = "../validator/mod.rs"]
 mod validator;

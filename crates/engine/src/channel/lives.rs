@@ -72,6 +72,23 @@ impl StateChannel {
         Ok(())
     }
 
+    /// Tells instances and the host whether a member has a later epoch in force than this host.
+    pub(super) fn tell_later_epoch(&mut self) {
+        let later = self.secure.later_epoch();
+        let epoch = later.map(|(_, epoch)| epoch);
+        if epoch == self.later_epoch {
+            return;
+        }
+        if epoch.is_some() != self.later_epoch.is_some() {
+            let is_outdated = epoch.is_some();
+            self.outlet.push(&Down::Outdated { is_outdated });
+        }
+        self.later_epoch = epoch;
+        if let Some((member, epoch)) = later {
+            self.note(ChannelEvent::LaterEpoch(member, epoch));
+        }
+    }
+
     /// Says to all that this host commits nothing more: its instances have stopped.
     pub fn leave(&mut self, now: Time) {
         self.replicator.leave(now);

@@ -183,6 +183,10 @@ impl<F: NetworkFunction> Instance<F> {
                     }
                 }
                 Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
+                Some(Down::Outdated { is_outdated }) => {
+                    self.news = true;
+                    self.context.set_outdated(is_outdated);
+                }
                 Some(Down::Ended { origin }) => {
                     exchange.say(Word::EndedApplied { origin });
                 }

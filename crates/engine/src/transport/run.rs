@@ -131,7 +131,18 @@ pub struct StateChannelThread {
     orders: SyncSender<Order>,
     /// Whether an order waits that the thread has not looked at.
     ordered: Arc<AtomicBool>,
+    /// What the thread will run, until it is started.
+    turner: Option<Unstarted>,
     thread: Option<JoinHandle<StateChannel>>,
+}
+
+/// What a thread runs that was not started yet.
+struct Unstarted(Box<Turner>);
+
+impl core::fmt::Debug for Unstarted {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Unstarted")
+    }
 }
 
 /// What is handed to the thread while it runs.
@@ -185,6 +196,22 @@ pub struct Stopped {
 /// # Errors
 /// See [`TransportError`]; nothing runs or stays open.
 pub fn spawn(
+    channel: StateChannel,
+    udp: &UdpConfig,
+    run: RunConfig,
+    clock: MonotonicClock,
+) -> Result<StateChannelThread, TransportError> {
+    let mut thread = open(channel, udp, run, clock)?;
+    thread.start()?;
+    Ok(thread)
+}
+
+/// Opens the sockets, and does not start the thread: until [`StateChannelThread::start`] no datagram is sent and none is read. So a
+/// host whose start fails has been heard by nobody.
+///
+/// # Errors
+/// See [`TransportError`]; nothing stays open.
+pub fn open(
     mut channel: StateChannel,
     udp: &UdpConfig,
     run: RunConfig,
@@ -224,10 +251,6 @@ pub fn spawn(
         publish_at: Time::ZERO,
         watch: Watch::default(),
     };
-    let thread = std::thread::Builder::new()
-        .name("state-channel".into())
-        .spawn(move || turner.run())
-        .map_err(TransportError::Thread)?;
     Ok(StateChannelThread {
         snapshots,
         events,
@@ -235,11 +258,27 @@ pub fn spawn(
         bell,
         orders,
         ordered,
-        thread: Some(thread),
+        turner: Some(Unstarted(Box::new(turner))),
+        thread: None,
     })
 }
 
 impl StateChannelThread {
+    /// Starts the thread of a state channel that was only opened; a second call does nothing.
+    ///
+    /// # Errors
+    /// [`TransportError::Thread`]; nothing was sent.
+    pub fn start(&mut self) -> Result<(), TransportError> {
+        if let Some(Unstarted(turner)) = self.turner.take() {
+            let thread = std::thread::Builder::new()
+                .name("state-channel".into())
+                .spawn(move || turner.run())
+                .map_err(TransportError::Thread)?;
+            self.thread = Some(thread);
+        }
+        Ok(())
+    }
+
     /// The latest snapshot, at most [`RunConfig::snapshot_interval`] old while the thread runs.
     pub fn snapshot(&self) -> Arc<ChannelSnapshot> {
         self.snapshots.latest()

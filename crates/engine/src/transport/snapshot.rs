@@ -10,7 +10,7 @@ use asterism_placement::replicated::{
     AcceptedKeys, Counters, Ended, Lag, LogRoom, MemberProgress, RelayTally, SiteId, SiteState,
     Standing, Window,
 };
-use asterism_placement::seal::{RefusalCounts, Versions, WithoutKey};
+use asterism_placement::seal::{RefusalCounts, Terms, Versions, WithoutKey};
 use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::statistics::{PeerTraffic, TransportState, TransportStatistics};
@@ -54,6 +54,8 @@ pub struct MemberSnapshot {
     pub accepts: Option<AcceptedKeys>,
     /// The wire versions that its admitted session says it understands.
     pub understands: Option<Versions>,
+    /// Its settings that hosts must share, if it is refused because they are others than this host's.
+    pub other_terms: Option<Terms>,
     /// What came in its name under keys that this host does not have. Not authentic.
     pub without_key: WithoutKey,
     /// Its datagrams. `None` for this host itself and for members without an address.
@@ -102,6 +104,10 @@ pub struct ChannelSnapshot {
     pub epoch: Epoch,
     /// Whether this host holds what the others hold.
     pub is_ready: bool,
+    /// The settings of this host that others must share.
+    pub terms: Option<Terms>,
+    /// A member that has a later epoch in force than this host, and that epoch.
+    pub later_epoch: Option<(MemberId, Epoch)>,
     /// Lives of members that epochs ended, as many as are remembered.
     pub ended: Vec<Ended>,
     /// What the auditor knows.
@@ -178,6 +184,8 @@ impl ChannelSnapshot {
             members: Vec::new(),
             epoch: Epoch::default(),
             is_ready: false,
+            terms: None,
+            later_epoch: None,
             ended: Vec::new(),
             audit: AuditSnapshot::default(),
             sites: Vec::new(),
@@ -210,6 +218,10 @@ impl ChannelSnapshot {
         self.understands = secure.understands();
         self.epoch = replicator.epoch();
         self.is_ready = replicator.is_ready();
+        if self.terms.is_none() {
+            self.terms = secure.terms().cloned();
+        }
+        self.later_epoch = channel.secure().later_epoch();
         self.ended.clear();
         self.ended.extend(replicator.ended());
         self.audit.fill(channel.auditor());
@@ -235,6 +247,7 @@ impl ChannelSnapshot {
             heard_under: secure.heard_under(member.member),
             accepts: replicator.keys_of(member.member),
             understands: secure.understood_by(member.member),
+            other_terms: secure.other_terms(at, member.member).cloned(),
             without_key: secure.without_key(member.member),
             traffic: transport
                 .peers()

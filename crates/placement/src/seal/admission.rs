@@ -20,7 +20,7 @@ use core::time::Duration;
 use super::channel::{Destination, Event, SecureChannel, WithoutKey};
 use super::handshake::{
     Addressee, CHALLENGES_BURST_MAX, CHALLENGES_PER_SECOND_MAX, DUPLICATE_GRACE_MS,
-    DUPLICATE_REPORT_INTERVAL_MS, HELLO_INTERVAL_FIRST_MS, Kind, Message,
+    DUPLICATE_REPORT_INTERVAL_MS, HELLO_INTERVAL_FIRST_MS, Kind, MESSAGE_BYTES, Message,
     STRANGER_HANDSHAKES_BURST_MAX, STRANGER_HANDSHAKES_PER_SECOND_MAX, Versions,
 };
 use super::header::Header;
@@ -28,6 +28,8 @@ use super::key::Session;
 use super::opener::Opened;
 use super::refusal::Refusal;
 use super::retry::{Budget, Retriable, Retry};
+use super::terms::Terms;
+use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
 /// What a channel knows of one member, besides its admitted session.
@@ -42,6 +44,8 @@ pub(super) struct Peer {
     pub(super) contender: Option<Contender>,
     /// The wire versions that the admitted session understands, once it said so.
     pub(super) understands: Option<Versions>,
+    /// What the last session had that was not admitted because of it, and when.
+    pub(super) other_terms: Option<(Terms, Time)>,
     pub(super) takes_part: bool,
     /// The session that was admitted before, and the greatest of its counters that was opened.
     pub(super) replaced: Option<(Session, u64)>,
@@ -77,6 +81,7 @@ impl SecureChannel {
         header: &Header,
     ) -> Result<Option<Opened>, Refusal> {
         let said = Versions::said(header, message);
+        let terms = message.get(MESSAGE_BYTES..).filter(|more| !more.is_empty());
         let message = Message::decode(message).ok_or(Refusal::MalformedHandshake)?;
         if said.newest < self.opener.versions().oldest {
             return Err(Refusal::PastVersion);
@@ -85,11 +90,16 @@ impl SecureChannel {
         let admitted = self.opener.admitted(session.member) == Some(&session);
         let own = addressee(self.sealer.session());
         let for_us = match message.kind {
-            Kind::Hello => message.to.member == own.member,
+            // A host whose list of members is another one may take this host for another member: the terms in its Echo tell.
+            Kind::Hello => message.to.member == own.member || self.terms.is_some(),
             _ => message.to == own,
         };
         if !for_us {
             return Err(Refusal::NotForUs);
+        }
+        if message.kind != Kind::Hello {
+            // It answers this session, so it is no recording of an earlier one.
+            self.note_epoch(header);
         }
         match message.kind {
             Kind::Hello | Kind::Echo if admitted => {
@@ -122,6 +132,10 @@ impl SecureChannel {
                     return Err(Refusal::StaleEcho);
                 }
                 self.peers[slot].generation += 1;
+                self.compare_terms(now, slot, terms)?;
+                if self.is_other_life(slot, session.incarnation) {
+                    return Err(Refusal::WrongIncarnation);
+                }
                 self.judge(now, slot, session, header.counter)?;
                 self.transmit(
                     Destination::Source(from),
@@ -133,6 +147,9 @@ impl SecureChannel {
                 );
             }
             Kind::Welcome => {
+                if self.is_other_life(slot, session.incarnation) {
+                    return Err(Refusal::WrongIncarnation);
+                }
                 // A recorded Welcome of an earlier life must not end the Hellos to the present one.
                 if !admitted && self.opener.admitted(session.member).is_some() {
                     return Err(Refusal::NotAdmitted);
@@ -153,6 +170,25 @@ impl SecureChannel {
             self.agree();
         }
         Ok(None)
+    }
+
+    /// Refuses a session whose host has other settings than this one of those that hosts must share, and keeps them to be shown. A host
+    /// that says nothing of them, or is asked for none, is taken as it is.
+    fn compare_terms(
+        &mut self,
+        now: Time,
+        slot: usize,
+        terms: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        let (Some(ours), Some(theirs)) = (&self.terms, terms) else {
+            return Ok(());
+        };
+        let theirs = Terms::decode(theirs).ok_or(Refusal::MalformedHandshake)?;
+        if ours.agree(&theirs) || mutant::active(Mutant::TermsNotCompared) {
+            return Ok(());
+        }
+        self.peers[slot].other_terms = Some((theirs, now));
+        Err(Refusal::OtherTerms)
     }
 
     /// A session that is not admitted has proved itself alive: admit it, unless another of its member is.
@@ -197,6 +233,7 @@ impl SecureChannel {
         self.opener.admit(session, floor);
         let peer = &mut self.peers[slot];
         peer.heard_at = now;
+        peer.other_terms = None;
         if peer.welcomed_by != Some(session) {
             peer.forget_welcome(now);
         }
@@ -306,6 +343,7 @@ impl Peer {
             generation: 0,
             contender: None,
             understands: None,
+            other_terms: None,
             takes_part: true,
             replaced: None,
             reported_at: None,

@@ -11,7 +11,7 @@ use super::admission::Peer;
 use super::config::{SecureConfig, SecureConfigError};
 use super::handshake::{
     Addressee, Challenger, EVENTS_WAITING_MAX, HELLO_INTERVAL_MAX_MS, Kind, Message,
-    TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS, Versions,
+    OTHER_TERMS_SHOWN_MS, TRANSMITS_WAITING_MAX, UNKNOWN_KEY_REPORT_INTERVAL_MS, Versions,
 };
 use super::header::{Header, WIRE_VERSION_MAX};
 use super::key::{Salt, Session};
@@ -20,6 +20,7 @@ use super::opener::{Opened, Opener, OpenerConfig, salt_of};
 use super::refusal::{Refusal, RefusalCounts};
 use super::retry::{Cookie, Retry, SourceBudgets, split_cookie, tag_of};
 use super::sealer::{SealError, Sealer};
+use super::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
@@ -95,6 +96,9 @@ pub struct SecureChannel {
     epoch: Epoch,
     /// The latest time that was handed in.
     seen_at: Time,
+    /// The latest epoch beyond the one in force that a fresh, authentic datagram named, and its sender.
+    later_epoch: Option<(MemberId, Epoch)>,
+    pub(super) terms: Option<Terms>,
     pub(super) silence: Duration,
     /// By the opener's slots; this host has one too, that stays without a session.
     pub(super) peers: Vec<Peer>,
@@ -154,6 +158,8 @@ impl SecureChannel {
             cluster: config.cluster,
             epoch: config.epoch,
             seen_at: Time::ZERO,
+            later_epoch: None,
+            terms: config.terms,
             silence: config.silence,
             transmits: VecDeque::new(),
             transmits_dropped: 0,
@@ -218,12 +224,14 @@ impl SecureChannel {
         }
         let (destination, message) = self.transmits.pop_front()?;
         let versions = self.opener.versions();
-        match self.sealer.seal_handshake(
-            self.epoch,
-            versions.oldest,
-            &message.encode(versions),
-            out,
-        ) {
+        let mut body = message.encode(versions).to_vec();
+        if let Some(terms) = self.terms.as_ref().filter(|_| message.kind == Kind::Echo) {
+            terms.encode(&mut body);
+        }
+        match self
+            .sealer
+            .seal_handshake(self.epoch, versions.oldest, &body, out)
+        {
             Ok(()) => {
                 let slot = self.opener.slot(message.to.member);
                 if let (Some(slot), Some(tag)) = (slot, tag_of(out)) {
@@ -312,6 +320,22 @@ impl SecureChannel {
     /// The epoch that headers say from now on.
     pub fn set_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
+        self.later_epoch = self.later_epoch.filter(|&(_, later)| later > epoch);
+    }
+
+    /// The latest epoch beyond the one in force that was received, and its sender. The evidence is authentic and is no replay: it came in an
+    /// admitted session, or in an answer to this session of this host.
+    #[must_use]
+    pub fn later_epoch(&self) -> Option<(MemberId, Epoch)> {
+        self.later_epoch
+    }
+
+    /// Notes the epoch of an authentic header that is no replay.
+    pub(super) fn note_epoch(&mut self, header: &Header) {
+        let known = self.later_epoch.map_or(self.epoch, |(_, later)| later);
+        if header.epoch > known && !mutant::active(Mutant::LaterEpochIgnored) {
+            self.later_epoch = Some((header.member, header.epoch));
+        }
     }
 
     /// Takes the truth store's word: of this member only that incarnation is let in, and a session of another is closed
@@ -438,6 +462,21 @@ impl SecureChannel {
         slot.map_or_else(WithoutKey::default, |slot| self.peers[slot].without_key)
     }
 
+    /// The settings of this host that others must share.
+    #[must_use]
+    pub fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
+
+    /// The settings of a member that is not admitted because they are others than this host's, if it was refused lately. Under this host's
+    /// own number: those of a host whose list has another member in this host's place.
+    #[must_use]
+    pub fn other_terms(&self, now: Time, member: MemberId) -> Option<&Terms> {
+        let slot = self.opener.slot(member)?;
+        let (terms, at) = self.peers[slot].other_terms.as_ref()?;
+        (now.since(*at) < Duration::from_millis(OTHER_TERMS_SHOWN_MS)).then_some(terms)
+    }
+
     /// This host.
     #[must_use]
     pub fn member(&self) -> MemberId {
@@ -495,6 +534,7 @@ impl SecureChannel {
         if self.opener.claims_admitted(&header, slot, datagram) {
             let opened = self.opener.open_admitted(&header, slot, datagram)?;
             self.heard(now, slot);
+            self.note_epoch(&header);
             if !header.handshake {
                 return Ok(Some(opened));
             }
@@ -511,12 +551,6 @@ impl SecureChannel {
                 &header,
             );
         }
-        if self.peers[slot]
-            .named
-            .is_some_and(|named| named != header.incarnation)
-        {
-            return Err(Refusal::WrongIncarnation);
-        }
         if header.handshake {
             self.spend_handshake(now, from, slot, &header, datagram, cookie)?;
             let (session, opened) = self.opener.open_stranger(&header, datagram)?;
@@ -529,6 +563,10 @@ impl SecureChannel {
                 &header,
             );
         }
+        // Only what it says in an older epoch is answered: it may be a host that was restored from an image, and a challenge names this epoch.
+        if self.is_other_life(slot, header.incarnation) && header.epoch >= self.epoch {
+            return Err(Refusal::WrongIncarnation);
+        }
         // A peer that does not know that this host restarted goes on sending: a challenge tells it.
         let strangers = &mut self.peers[slot].challenges;
         if self.budgets.spend_challenge(now, from, strangers) {
@@ -539,7 +577,17 @@ impl SecureChannel {
             };
             self.challenge(now, from, slot, to);
         }
-        Err(Refusal::NotAdmitted)
+        Err(match self.is_other_life(slot, header.incarnation) {
+            true => Refusal::WrongIncarnation,
+            false => Refusal::NotAdmitted,
+        })
+    }
+
+    /// Whether the epoch names another incarnation of a member. What such a host has in common with this one is compared all the same, so that
+    /// both see which epoch is later and which settings differ; it is not admitted.
+    pub(super) fn is_other_life(&self, slot: usize, incarnation: Incarnation) -> bool {
+        let named = self.peers[slot].named;
+        named.is_some_and(|named| named != incarnation)
     }
 
     /// Spends what decrypting a handshake of a session that is not admitted costs. Where nothing is left, its source is

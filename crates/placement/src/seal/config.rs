@@ -6,6 +6,7 @@ use core::time::Duration;
 use super::handshake::SILENCE_DEFAULT_MS;
 use super::header::WIRE_VERSION_MAX;
 use super::key_ring::KeyRing;
+use super::terms::Terms;
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 /// What a [`SecureChannel`](super::SecureChannel) is told once.
@@ -31,6 +32,8 @@ pub struct SecureConfig {
     /// How long an admitted session must be silent before another of the same member takes its place. At least several
     /// keep-alive intervals; 3 s unless told.
     pub silence: Duration,
+    /// The settings that hosts must share; `None`: nothing is said of them, and nothing compared.
+    pub terms: Option<Terms>,
 }
 
 impl SecureConfig {
@@ -53,6 +56,7 @@ impl SecureConfig {
             wire_version_oldest: 1,
             peers,
             silence: Duration::from_millis(SILENCE_DEFAULT_MS),
+            terms: None,
         }
     }
 }

@@ -10,11 +10,12 @@
 //!
 //! All four are sealed under their sender's session key; the receiver derives it from the salt that follows the header.
 //! The nonce is a keyed hash of whom it was given to and when, so that pending admissions take no memory. A recorded
-//! Hello draws a challenge that its replayer cannot echo; a recorded Echo holds a nonce that has passed.
+//! Hello draws a challenge that its replayer cannot echo; a recorded Echo holds a nonce that has passed. An Echo carries the settings
+//! that both must share (`terms`): a host with others is not admitted.
 //!
 //! A message is 32 bytes: kind, the newest wire version that the sender understands (0: the one in the header, which is the
 //! oldest), addressee's member (2), its session (4), its incarnation (8), nonce (16), integers
-//! little-endian. A Hello does not know its addressee's session and incarnation and says zero.
+//! little-endian; behind an Echo come its sender's terms, if it has any. A Hello does not know its addressee's session and incarnation and says zero.
 
 use zeroize::Zeroizing;
 
@@ -45,6 +46,8 @@ pub const DUPLICATE_GRACE_MS: u64 = 500;
 pub const DUPLICATE_REPORT_INTERVAL_MS: u64 = 10_000;
 /// Least interval between two reports that a member's datagrams come under keys that are not here, in milliseconds.
 pub const UNKNOWN_KEY_REPORT_INTERVAL_MS: u64 = 10_000;
+/// How long the settings of a host are shown that was refused because of them, in milliseconds: several of its attempts.
+pub const OTHER_TERMS_SHOWN_MS: u64 = 10_000;
 /// Handshakes that wait to be sent, besides one per peer. One more is dropped and counted; handshakes are repeated.
 pub const TRANSMITS_WAITING_MAX: usize = 256;
 /// Events that wait to be polled. One more is dropped and counted.
@@ -96,7 +99,7 @@ impl Message {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
-        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
+        let (bytes, more) = bytes.split_first_chunk::<MESSAGE_BYTES>()?;
         let kind = match bytes[0] {
             1 => Kind::Hello,
             2 => Kind::Challenge,
@@ -104,6 +107,9 @@ impl Message {
             4 => Kind::Welcome,
             _ => return None,
         };
+        if kind != Kind::Echo && !more.is_empty() {
+            return None;
+        }
         let (head, nonce) = bytes.split_first_chunk::<16>()?;
         let number = u128::from_le_bytes(*head);
         Some(Message {

@@ -66,6 +66,9 @@ refusals! {
     /// A second host proved that it is alive under the identity of an admitted session that was heard lately, or of
     /// this host. Effect: it is remembered as a contender; the admitted session stays.
     DuplicateIdentity = "duplicate_identity",
+    /// A member proved itself whose settings that hosts must share are others than this host's: the list of members, sites, multicast,
+    /// epochs. Effect: it is not admitted; what it has is kept, to be shown.
+    OtherTerms = "other_terms",
 }
 
 impl fmt::Display for Refusal {

@@ -47,8 +47,9 @@ pub const RETRIABLE_MAX: usize = 4;
 
 /// Length of a cookie, at the very end of a handshake, in bytes.
 pub(super) const COOKIE_BYTES: usize = 16;
-/// Length of a handshake that a cookie follows, in bytes.
-pub(super) const COOKIE_HANDSHAKE_BYTES: usize = HANDSHAKE_BYTES + COOKIE_BYTES;
+/// The length of a handshake is a multiple of so many bytes, and [`COOKIE_BYTES`] more with a cookie.
+const MULTIPLE_BYTES: usize = 2 * COOKIE_BYTES;
+const _: () = assert!(HANDSHAKE_BYTES % MULTIPLE_BYTES == 0);
 /// Length of a Retry: a header, the tag that it answers, a cookie and its authentication, in bytes.
 pub(super) const RETRY_BYTES: usize = HEADER_BYTES + TAG_BYTES + COOKIE_BYTES + TAG_BYTES;
 
@@ -101,20 +102,18 @@ fn same(one: &[u8; 16], other: &[u8; 16]) -> bool {
     u128::from_le_bytes(*one) == u128::from_le_bytes(*other)
 }
 
-/// The tag of a sealed handshake, with which a Retry names it.
+/// The tag of a sealed handshake without its cookie, with which a Retry names it.
 pub(super) fn tag_of(handshake: &[u8]) -> Option<HandshakeTag> {
-    handshake
-        .get(HANDSHAKE_BYTES - TAG_BYTES..HANDSHAKE_BYTES)?
-        .first_chunk()
-        .copied()
+    handshake.last_chunk().copied()
 }
 
 /// The bytes of a datagram without the cookie that may follow a handshake.
 pub(super) fn sealed_bytes(header: &Header, datagram: &[u8]) -> usize {
-    if header.handshake && datagram.len() == COOKIE_HANDSHAKE_BYTES {
-        HANDSHAKE_BYTES
+    let bytes = datagram.len();
+    if header.handshake && bytes > HANDSHAKE_BYTES && bytes % MULTIPLE_BYTES == COOKIE_BYTES {
+        bytes - COOKIE_BYTES
     } else {
-        datagram.len()
+        bytes
     }
 }
 

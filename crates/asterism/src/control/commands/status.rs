@@ -39,6 +39,11 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     if !status.joined {
         text.push_str("joins: it reads no packets before it has what the others have\n");
     }
+    if let Some(later) = status.later_epoch {
+        text.push_str(&format!(
+            "epoch {later} is in force elsewhere: until it is handed to this host, no ports are granted and no packets are read\n"
+        ));
+    }
     for life in &status.ended {
         let waits = life.waits_for.as_ref().map_or_else(
             || "members take over what others have of it".to_owned(),
@@ -199,6 +204,12 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             text.push_str(&format!(
                 "    has another key {} than this host: copy one key file to both\n",
                 listed(&peer.differing_keys)
+            ));
+        }
+        for setting in &peer.differing_settings {
+            text.push_str(&format!(
+                "    is refused: {} is \"{}\" here and \"{}\" there\n",
+                setting.name, setting.ours, setting.theirs
             ));
         }
         if let Some(missing) = &peer.missing_key {

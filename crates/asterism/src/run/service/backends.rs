@@ -17,6 +17,17 @@ pub(super) enum Aside {
 }
 
 impl Service<'_, '_> {
+    /// Begins to serve digests, if the configuration says where: an address that is not there yet keeps the host from starting.
+    pub(super) fn begin_serving(&self) -> Result<(), String> {
+        match &self.config.function.settings {
+            Settings::CacheDigests(settings) => match settings.serve {
+                Some(address) => serve::start(address, self.view.clone()),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     /// Begins to check the backends that the configuration names, instead of those that were checked so far; or to fetch digests.
     pub(super) fn check_backends(&mut self) -> Result<(), String> {
         self.aside = None;
@@ -25,9 +36,6 @@ impl Service<'_, '_> {
                 self.aside = Some(Aside::Backends(Checking::start(settings, &self.teller)?));
             }
             Settings::CacheDigests(settings) => {
-                if let Some(address) = settings.serve {
-                    serve::start(address, self.view.clone())?;
-                }
                 let fetching = Fetching::start(settings, &self.teller, self.view.clone())?;
                 self.aside = Some(Aside::Caches(fetching));
             }

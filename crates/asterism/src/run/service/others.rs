@@ -9,6 +9,7 @@ use asterism_placement::seal::Refusal;
 
 use super::Service;
 use crate::run::journal::Event;
+use crate::view::differing;
 
 /// How often it is told at most that members differ.
 const TELL_DIFFERENCE: Duration = Duration::from_secs(60);
@@ -22,6 +23,17 @@ pub(super) fn knows_earlier_life(snapshot: &ChannelSnapshot) -> bool {
     reasons
         .iter()
         .any(|reason| snapshot.replication.refused(*reason) > 0)
+}
+
+/// Whether as many hosts have other settings than this one, of those that hosts must share, as have the same. Such a host does not begin
+/// to read packets: both would deal the same shares to themselves. Where most have what this host has, the others wait.
+pub(super) fn is_outvoted(snapshot: &ChannelSnapshot) -> bool {
+    let members = snapshot.members.iter();
+    let differ = members
+        .clone()
+        .filter(|member| member.other_terms.is_some());
+    let agree = members.filter(|member| member.admitted.is_some() && member.other_terms.is_none());
+    differ.count() > agree.count()
 }
 
 /// Another member as far as starting and stopping care.
@@ -66,9 +78,42 @@ pub(super) fn others(
 }
 
 impl Service<'_, '_> {
+    /// Says which members are refused because they have settings otherwise that hosts must share, and which.
+    fn tell_other_settings(&mut self) {
+        let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
+        let refused = snapshot.refused.get(Refusal::OtherTerms);
+        let (before, told) = self.other_settings;
+        if refused == before || told.is_some_and(|told| now < told + TELL_DIFFERENCE) {
+            return;
+        }
+        self.other_settings = (refused, Some(now));
+        let Some(ours) = &snapshot.terms else { return };
+        for member in &snapshot.members {
+            let Some(theirs) = &member.other_terms else {
+                continue;
+            };
+            let place = usize::from(member.progress.member.0).wrapping_sub(1);
+            let name = self.config.cluster.members.get(place).cloned();
+            for setting in differing(ours, theirs) {
+                let event = Event::error("member-differs")
+                    .with("member", name.as_deref().unwrap_or("?"))
+                    .with("setting", &setting.name)
+                    .with("ours", &setting.ours)
+                    .with("theirs", &setting.theirs)
+                    .effect(format!(
+                        "it is refused, and refuses this host: `{}` is {} here and {} there, and what hosts share is dealt by it",
+                        setting.name, setting.ours, setting.theirs
+                    ))
+                    .cure("write the same [cluster] on all hosts, copy one key file to all, and start those anew that had others");
+                self.log(&event);
+            }
+        }
+    }
+
     /// Says which members are there and refused as those of another cluster: the same is said there. What comes from other places is
     /// only counted.
     pub(super) fn tell_who_differs(&mut self) {
+        self.tell_other_settings();
         let (now, snapshot) = (self.clock.now(), self.channel.snapshot());
         let refused = snapshot.refused.get(Refusal::WrongCluster);
         let (before, told) = self.strange;

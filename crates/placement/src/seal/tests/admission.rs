@@ -1,5 +1,7 @@
 //! Who is admitted, when, and what two hosts with one identity lead to.
 
+use core::time::Duration;
+
 use super::hosts::Hosts;
 use super::*;
 
@@ -267,4 +269,132 @@ fn a_configuration_that_cannot_work_is_refused() {
     assert_eq!(error(config(128, 1)), Some(SecureConfigError::WireVersion));
     assert_eq!(error(config(1, 2)), Some(SecureConfigError::WireVersion));
     assert_eq!(error(config(127, 0)), None);
+}
+
+/// A host whose disk was restored has an old epoch. It learns of the later one from any member that it says Hello to, also from one whose
+/// incarnation it does not know, and also if it goes on sending in a session that others have closed.
+#[test]
+fn a_later_epoch_is_noticed_whatever_else_is_refused() {
+    let later = |hosts: &Hosts, at: usize| hosts.hosts[at].channel.later_epoch();
+    let epoch = |hosts: &mut Hosts, at: usize, epoch: u32| {
+        hosts.hosts[at].channel.set_epoch(Epoch(epoch));
+    };
+    let known = Some((MemberId(2), Epoch(2)));
+
+    // Members of one life in two epochs, while the file is copied.
+    let mut hosts = Hosts::pair(1);
+    hosts.run_ms(200);
+    assert_eq!((later(&hosts, 0), later(&hosts, 1)), (None, None));
+    epoch(&mut hosts, 1, 2);
+    hosts.run_ms(150);
+    assert_eq!((later(&hosts, 0), later(&hosts, 1)), (known, None));
+    epoch(&mut hosts, 0, 2);
+    assert_eq!(later(&hosts, 0), None);
+
+    // Each knows another life of the other.
+    let mut hosts = Hosts::pair(2);
+    let now = hosts.now;
+    let admit = |hosts: &mut Hosts, at: usize, member: u16, life: u64| {
+        let channel = &mut hosts.hosts[at].channel;
+        channel.admit_by_epoch(now, MemberId(member), Incarnation(life), None);
+    };
+    epoch(&mut hosts, 0, 1);
+    epoch(&mut hosts, 1, 2);
+    admit(&mut hosts, 0, 2, 99);
+    admit(&mut hosts, 1, 1, 99);
+    hosts.run_ms(200);
+    assert_eq!((later(&hosts, 0), later(&hosts, 1)), (known, None));
+    assert!(hosts.admitted(0, 2).is_none() && hosts.admitted(1, 1).is_none());
+
+    // One that ran is left out, and goes on sending.
+    let mut hosts = Hosts::pair(3);
+    hosts.run_ms(200);
+    epoch(&mut hosts, 1, 2);
+    hosts.hosts[1].channel.revoke(MemberId(1));
+    hosts.hosts[1].beats = false;
+    hosts.run_ms(150);
+    assert_eq!(later(&hosts, 0), known);
+
+    // A recording of an earlier session, of a cluster that was begun again since, is no evidence.
+    let recorded: Vec<_> = hosts
+        .recorded
+        .iter()
+        .filter(|(from, to, _)| (*from, *to) == (1, 0))
+        .map(|(_, _, bytes)| bytes.clone())
+        .collect();
+    assert!(recorded.len() > 5);
+    hosts.restart(0, 101, 11);
+    hosts.hosts[1].alive = false;
+    epoch(&mut hosts, 0, 1);
+    let now = hosts.now;
+    for mut datagram in recorded {
+        let _ = hosts.hosts[0].channel.handle(now, 1, &mut datagram);
+    }
+    assert_eq!(later(&hosts, 0), None);
+}
+
+/// A pair of hosts with these settings; runs them for a second.
+fn with_terms(first: &str, second: &str) -> Hosts {
+    let mut hosts = Hosts::new(7);
+    for (member, text) in [(1, first), (2, second)] {
+        let ms = Duration::from_millis;
+        hosts.terms = Some(Terms::new(text, ms(20), ms(1_000)));
+        hosts.start(member, 100 + u64::from(member), member as u8);
+    }
+    hosts.run_ms(1_000);
+    hosts
+}
+
+#[test]
+fn a_member_with_another_list_of_members_is_not_admitted_and_shown() {
+    let hosts = with_terms("members = a, b", "members = a, b");
+    assert!(both_ways(&hosts));
+    let hosts = with_terms("members = a, b", "members = a, b, c");
+    assert!(hosts.admitted(0, 2).is_none() && hosts.admitted(1, 1).is_none());
+    for (at, other, text) in [(0, 2, "members = a, b, c"), (1, 1, "members = a, b")] {
+        let channel = &hosts.hosts[at].channel;
+        assert!(channel.refusals().get(Refusal::OtherTerms) > 3);
+        let shown = channel.other_terms(hosts.now, MemberId(other));
+        assert_eq!(shown.map(Terms::text), Some(text));
+        let later = hosts.now + Duration::from_secs(11);
+        assert_eq!(channel.other_terms(later, MemberId(other)), None);
+    }
+}
+
+/// By one list both hosts are member 1: each is told the other's list under its own number.
+#[test]
+fn hosts_that_take_each_other_for_another_member_see_why() {
+    let mut hosts = Hosts::new(8);
+    for (text, salt) in [("members = a, b", 1), ("members = b, a", 2)] {
+        let ms = Duration::from_millis;
+        hosts.terms = Some(Terms::new(text, ms(20), ms(1_000)));
+        hosts.start(1, 101, salt);
+    }
+    hosts.run_ms(1_000);
+    for (at, text) in [(0, "members = b, a"), (1, "members = a, b")] {
+        let shown = hosts.hosts[at].channel.other_terms(hosts.now, MemberId(1));
+        assert_eq!(shown.map(Terms::text), Some(text));
+    }
+}
+
+/// The planted bugs of admission by other epochs and other settings are found here. Only in a build with `--cfg asterism_mutants`.
+#[cfg(asterism_mutants)]
+#[test]
+fn planted_bugs_of_admission_are_found() {
+    use crate::mutant::{self, Mutant};
+    for (planted, test) in [
+        (
+            Mutant::LaterEpochIgnored,
+            a_later_epoch_is_noticed_whatever_else_is_refused as fn(),
+        ),
+        (
+            Mutant::TermsNotCompared,
+            a_member_with_another_list_of_members_is_not_admitted_and_shown,
+        ),
+    ] {
+        mutant::select(Some(planted));
+        let run = std::panic::catch_unwind(test);
+        mutant::select(None);
+        assert!(run.is_err(), "{planted:?} lives");
+    }
 }

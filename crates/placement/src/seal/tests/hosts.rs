@@ -20,6 +20,8 @@ pub(super) struct Hosts {
     wired: u64,
     /// What hosts understand that are started from now on.
     pub(super) versions: Versions,
+    /// What they have that hosts must share.
+    pub(super) terms: Option<Terms>,
     sent: u64,
     random: Random,
 }
@@ -48,6 +50,7 @@ impl Hosts {
             wires: BTreeMap::new(),
             wired: 0,
             versions: ONE,
+            terms: None,
             sent: 0,
             random: Random::new(seed),
         }
@@ -79,6 +82,7 @@ impl Hosts {
         let config = SecureConfig {
             wire_version: self.versions.newest,
             wire_version_oldest: self.versions.oldest,
+            terms: self.terms.clone(),
             ..SecureConfig::new(
                 key(1),
                 CLUSTER,

@@ -11,7 +11,7 @@ mod rotation;
 mod versions;
 
 use super::*;
-use crate::{ClusterId, Incarnation, MemberId};
+use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
 pub(super) const CLUSTER: ClusterId = ClusterId(0xc1);
 
