@@ -12,7 +12,7 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 28] = [
+const ELSEWHERE: [Mutant; 31] = [
     Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedImageForgotten,
@@ -41,6 +41,9 @@ const ELSEWHERE: [Mutant; 28] = [
     Mutant::KeptForever,
     Mutant::OlderAcknowledgementCrosses,
     Mutant::BundlesToServing,
+    Mutant::RestartTakenForOld,
+    Mutant::SameEpochAgain,
+    Mutant::LooseNotServed,
 ];
 
 #[test]
