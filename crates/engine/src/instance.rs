@@ -36,6 +36,7 @@ use asterism_state::{
     BURST_MAX, Context, GiveBack, OriginName, PrefetchRecords, Settle, State, Tick,
 };
 
+use crate::branch::{Branch, taken};
 use crate::exchange::origin;
 use crate::frame::{BURST, Burst, Frame, FramePool};
 use crate::parking::Parking;
@@ -159,6 +160,7 @@ impl<F: NetworkFunction> Instance<F> {
         let read = match self.serving {
             true if self.context.may_serve() => self.read_ports(),
             true => {
+                taken(Branch::TurnWithoutLease);
                 self.tally.held_by_lease += 1;
                 0
             }

@@ -1,5 +1,6 @@
 //! The packet loop, ports and links.
 
+pub mod branch;
 mod channel;
 pub mod clock;
 mod cluster;

@@ -30,4 +30,7 @@ asterism_mutant::planted! {
     LazyNeverTold,
     /// A group that does not decode is skipped, and counts as applied (conntrackd: "3 malformed", and nothing follows).
     BadGroupAcknowledged,
+    /// How far streams are applied is taken at the end of a repair, not before its first entry (a resynchronisation that flushes what
+    /// came meanwhile).
+    RepairMarkedLate,
 }

@@ -3,6 +3,9 @@
 //! every other build the answer is the constant `false`, and the branches vanish.
 //!
 //! The selection is per thread, so that a program tries several at a time.
+//!
+//! The same builds count how often each branch was taken that a crate names by [`branches!`]: a planted bug in a branch that no
+//! run takes is found by none.
 #![forbid(unsafe_code)]
 
 /// Names the planted bugs of a crate, each with what it does and who suffered it: an enumeration `Mutant`, `Mutant::ALL`, and the
@@ -50,6 +53,59 @@ macro_rules! planted {
     };
 }
 
+/// Names branches of a crate whose runs are counted, each with a comment that says when it is taken: an enumeration `Branch`,
+/// `Branch::ALL`, `Branch::name`, and the functions `taken` and, where they are counted, `take_counts`. Counts are per thread.
+#[macro_export]
+macro_rules! branches {
+    ($($(#[$about:meta])* $name:ident,)+) => {
+        /// A branch whose runs are counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Branch {
+            $($(#[$about])* $name,)+
+        }
+
+        impl Branch {
+            /// All branches that are counted.
+            pub const ALL: [Self; [$(Self::$name),+].len()] = [$(Self::$name),+];
+
+            /// The branch's name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)+ }
+            }
+        }
+
+        #[cfg(asterism_mutants)]
+        ::std::thread_local! {
+            static TAKEN: [::core::cell::Cell<u64>; Branch::ALL.len()] =
+                const { [const { ::core::cell::Cell::new(0) }; Branch::ALL.len()] };
+        }
+
+        /// Counts that this branch was taken. In a build without `--cfg asterism_mutants`: nothing.
+        #[cfg(asterism_mutants)]
+        pub fn taken(branch: Branch) {
+            TAKEN.with(|counts| {
+                let count = &counts[branch as usize];
+                count.set(count.get() + 1);
+            });
+        }
+
+        /// How often this thread took each branch since the last call, in the order of `Branch::ALL`.
+        #[cfg(asterism_mutants)]
+        #[must_use]
+        pub fn take_counts() -> [u64; Branch::ALL.len()] {
+            TAKEN.with(|counts| ::core::array::from_fn(|place| counts[place].take()))
+        }
+
+        /// Counts that this branch was taken. In a build without `--cfg asterism_mutants`: nothing.
+        #[cfg(not(asterism_mutants))]
+        #[inline(always)]
+        pub const fn taken(branch: Branch) {
+            let _ = branch;
+        }
+    };
+}
+
 /// What [`planted!`] makes, of two bugs. Of these pages and the tests alone.
 #[cfg(any(test, doc))]
 pub mod example {
@@ -61,9 +117,33 @@ pub mod example {
     }
 }
 
+/// What [`branches!`] makes, of two branches. Of these pages and the tests alone.
+#[cfg(any(test, doc))]
+pub mod counted {
+    branches! {
+        /// There was nothing to count.
+        Nothing,
+        /// Something was counted.
+        Something,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::counted::{Branch, taken};
     use super::example::{Mutant, active};
+
+    #[test]
+    fn branches_have_names_and_are_counted_where_bugs_are_planted() {
+        assert_eq!(Branch::ALL.map(Branch::name), ["Nothing", "Something"]);
+        taken(Branch::Something);
+        taken(Branch::Something);
+        #[cfg(asterism_mutants)]
+        {
+            assert_eq!(super::counted::take_counts(), [0, 2]);
+            assert_eq!(super::counted::take_counts(), [0, 0]);
+        }
+    }
 
     #[test]
     fn all_are_named_in_order_and_none_is_active_unless_it_is_selected() {

@@ -5,6 +5,7 @@
 //!
 //! Read first: [`replicated`].
 
+pub mod branch;
 mod member;
 pub mod mutant;
 pub mod replicated;

@@ -135,4 +135,12 @@ asterism_mutant::planted! {
     LastWaitingTwice,
     /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).
     EarlyGroupNotSummed,
+    /// A member that was started again counts as the one before, whatever the epoch names (Jool #385: sessions of several instances
+    /// taken for one's own).
+    RestartTakenForOld,
+    /// An epoch that is in force is put in force again when it is handed in again (an operator's file that is written twice).
+    SameEpochAgain,
+    /// What a survivor has of a dead member's stream above a gap it passes on to nobody (entries that one of the survivors alone
+    /// has).
+    LooseNotServed,
 }

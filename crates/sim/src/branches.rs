@@ -73,6 +73,64 @@ pub fn count(cluster: &Cluster<Exercise>) -> BTreeMap<&'static str, u64> {
     counts
 }
 
+/// How often this thread took the branches that the product's crates mark, since it was asked last. In builds without planted bugs
+/// none is counted.
+pub fn take_marked() -> BTreeMap<&'static str, u64> {
+    #[cfg(not(asterism_mutants))]
+    return BTreeMap::new();
+    #[cfg(asterism_mutants)]
+    {
+        use asterism_engine::branch as engine;
+        use asterism_placement::branch as placement;
+        use asterism_state::branch as state;
+
+        let state = state::Branch::ALL.map(state::Branch::name).into_iter();
+        let state = state.zip(state::take_counts());
+        let placement = placement::Branch::ALL.map(placement::Branch::name);
+        let placement = placement.into_iter().zip(placement::take_counts());
+        let engine = engine::Branch::ALL.map(engine::Branch::name);
+        let engine = engine.into_iter().zip(engine::take_counts());
+        state.chain(placement).chain(engine).collect()
+    }
+}
+
+/// Times that each marked branch must be taken over a thousand seeds, as CI runs them in the build with planted bugs.
+pub const MARKED_LEAST: u64 = 10;
+
+/// Marked branches that seeds hardly take, and what takes them.
+const MARKED_ELSEWHERE: &[(&str, &str)] = &[
+    (
+        "ConfirmOfStranger",
+        "deaths in a row: `crates/placement/tests/membership`",
+    ),
+    ("EndedWithoutBeginning", "the same"),
+    (
+        "NewcomerHeldUp",
+        "the same, by planted bug `JoinsOutOfOrder`",
+    ),
+    (
+        "RemovalJoined",
+        "more than ten streams: `crates/state/tests/convergence`",
+    ),
+    (
+        "StreamUnknown",
+        "a host that never heard a stream: `crates/state/src/table/purge.rs`",
+    ),
+];
+
+/// Marked branches taken fewer than [`MARKED_LEAST`] times, but for those that other tests take.
+pub fn hardly_taken(counts: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
+    // A count of a cluster begins with a small letter.
+    let marked = counts
+        .iter()
+        .filter(|(name, _)| name.starts_with(char::is_uppercase));
+    let elsewhere = |name: &str| MARKED_ELSEWHERE.iter().any(|(other, _)| *other == name);
+    marked
+        .filter(|(name, count)| **count < MARKED_LEAST && !elsewhere(name))
+        .map(|(name, count)| (*name, *count))
+        .collect()
+}
+
 /// Branches that seeds may take fewer times: a relay has seldom more to say than it has room for. Tests of the core take them.
 const RARE_BY_NATURE: &[&str] = &["lacks_unsaid"];
 
@@ -80,7 +138,11 @@ const RARE_BY_NATURE: &[&str] = &["lacks_unsaid"];
 pub fn rare(counts: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
     counts
         .iter()
-        .filter(|(name, count)| **count < TIMES_LEAST && !RARE_BY_NATURE.contains(*name))
+        .filter(|(name, count)| {
+            **count < TIMES_LEAST
+                && !RARE_BY_NATURE.contains(*name)
+                && !name.starts_with(char::is_uppercase)
+        })
         .map(|(name, count)| (*name, *count))
         .collect()
 }

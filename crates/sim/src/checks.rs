@@ -249,7 +249,7 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
                 ),
             ));
         }
-        delivered_once(cluster, oracle, at, instance)?;
+        parts_once(cluster, at, instance)?;
         if let Err(mut failure) = not_resurrected(cluster, oracle, at, instance) {
             for (at, instance) in instances(cluster) {
                 let mut entries = Vec::new();
@@ -265,33 +265,21 @@ pub fn now_and_then(cluster: &Cluster<Exercise>, oracle: &Oracle) -> Checked {
     Ok(())
 }
 
-/// An instance applies each group of another member or a sibling, and each part of an image, once at most.
-fn delivered_once(
+/// An instance applies each part of an image once at most; of groups see [`Groups`](crate::groups::Groups).
+fn parts_once(
     cluster: &Cluster<Exercise>,
-    oracle: &Oracle,
     at: (usize, usize),
     instance: &Instance<Exercise>,
 ) -> Checked {
-    let member = &cluster.members()[at.0];
-    let others: u64 = (0..oracle.heads.len())
-        .filter(|&other| other != at.0)
-        .map(|other| oracle.heads[other])
-        .sum();
-    let siblings = oracle.heads[at.0] - instance.tally().groups_written;
-    let parts = member
-        .channel
-        .replicator()
-        .counters()
-        .image_chunks_delivered;
-    let most = others + siblings + parts;
-    if instance.tally().groups_applied > most {
+    let counters = cluster.members()[at.0].channel.replicator().counters();
+    let (applied, most) = (
+        instance.tally().image_parts_applied,
+        counters.image_chunks_delivered,
+    );
+    if applied > most {
         return Err(Failure::new(
-            "each group once",
-            format!(
-                "{} applied {} groups and parts of {most}",
-                name(at),
-                instance.tally().groups_applied
-            ),
+            "each part of an image once",
+            format!("{} applied {applied} parts of {most}", name(at)),
         ));
     }
     Ok(())

@@ -15,6 +15,7 @@ use asterism_function::{
 };
 
 use crate::ports::{Ports, SHELVES};
+use crate::recorded::Recorded;
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -322,9 +323,9 @@ impl Exercise {
 }
 
 impl NetworkFunction for Exercise {
-    type State = Exercised;
+    type State = Recorded;
 
-    fn state(&self, builder: &Builder) -> Exercised {
+    fn state(&self, builder: &Builder) -> Recorded {
         let Sizes {
             tokens,
             entries,
@@ -365,10 +366,10 @@ impl NetworkFunction for Exercise {
         // What a new life of this host finds in use is not granted again.
         let holds = state.ports.returns();
         state.sessions.on_adopt(move |pair| holds.hold(&pair.1));
-        state
+        Recorded::new(state)
     }
 
-    fn packet(&self, ask: Ask<'_, Exercised>) -> Result<Verdict, Late> {
+    fn packet(&self, ask: Ask<'_, Recorded>) -> Result<Verdict, Late> {
         let command = ask
             .packet()
             .flow4()
@@ -390,7 +391,7 @@ const FULL: Verdict = Verdict::Drop(Reason::TableFull);
 
 impl Exercise {
     /// Commands on one entry or accumulator, with no grants but room.
-    fn plain(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+    fn plain(&self, ask: Ask<'_, Recorded>, command: Command) -> Result<Verdict, Late> {
         let Command { verb, key, token } = command;
         let arrived = ask.now();
         let Some(room) = ask.tokens.vacancy()? else {
@@ -540,7 +541,7 @@ impl Exercise {
     }
 
     /// A small address translation: one client, one outside port, unique both ways.
-    fn session(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+    fn session(&self, ask: Ask<'_, Recorded>, command: Command) -> Result<Verdict, Late> {
         let Command { verb, key, token } = command;
         let arrived = ask.now();
         let found = match verb {
@@ -602,7 +603,7 @@ impl Exercise {
         Ok(DONE)
     }
 
-    fn visit(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+    fn visit(&self, ask: Ask<'_, Recorded>, command: Command) -> Result<Verdict, Late> {
         let Command { key, token, .. } = command;
         let arrived = ask.now();
         let (visited, tally) = ask.all((ask.visited.get(&key), ask.tallies.find(&key)))?;
@@ -639,7 +640,7 @@ impl Exercise {
     }
 
     /// The token, and as many after it, with a joined value for each.
-    fn bulk(&self, ask: Ask<'_, Exercised>, command: Command) -> Result<Verdict, Late> {
+    fn bulk(&self, ask: Ask<'_, Recorded>, command: Command) -> Result<Verdict, Late> {
         let Command { key, token, .. } = command;
         let mut rooms = Vec::with_capacity(BULK as usize);
         for number in 0..BULK {

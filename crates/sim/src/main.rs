@@ -15,7 +15,8 @@ const USAGE: &str = "usage: asterism-sim seeds FROM..TO [--threads N] [--stop] [
        asterism-sim function N [--trace]
        asterism-sim soak N
        asterism-sim ledger [seeds|soak FROM..TO [--each N] [--threads N]]
-       asterism-sim mutants [--seeds MAX] [--format json]";
+       asterism-sim mutants [--seeds MAX] [--format json]
+       asterism-sim branches FROM..TO [--threads N]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,6 +59,13 @@ fn main() -> ExitCode {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }),
+        ["branches", range, ..] => match parse_range(range) {
+            Some(range) => marked(range, number("--threads").unwrap_or(2) as usize),
+            None => {
+                eprintln!("{USAGE}");
+                ExitCode::from(2)
+            }
+        },
         ["mutants", rest @ ..] => {
             let names = rest
                 .iter()
@@ -74,6 +82,34 @@ fn main() -> ExitCode {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Runs seeds and fails if they hardly take one of the branches that are marked in leases, expiry, repairs and membership.
+fn marked(range: std::ops::Range<u64>, threads: usize) -> ExitCode {
+    if cfg!(not(asterism_mutants)) {
+        eprintln!("only builds with planted bugs count the branches; see `asterism-sim mutants`");
+        return ExitCode::from(2);
+    }
+    let options = Options {
+        threads,
+        stop_early: false,
+        progress: true,
+    };
+    let summary = run_seeds(range, options);
+    let hardly = branches::hardly_taken(&summary.branches);
+    for (name, count) in &summary.branches {
+        println!("{count:>10} {name}");
+    }
+    println!(
+        "{} seeds passed, {} failed; branches taken fewer than {} times: {hardly:?}",
+        summary.passed,
+        summary.failed.len(),
+        branches::MARKED_LEAST
+    );
+    match summary.failed.is_empty() && hardly.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 

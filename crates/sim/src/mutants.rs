@@ -12,6 +12,7 @@ use asterism_tracking::mutant as tracking;
 use asterism_translation::mutant as translation;
 
 use crate::functions::run_functions_seed;
+use crate::inheritance;
 use crate::runs::run_seed;
 use crate::trace::Trace;
 
@@ -107,6 +108,22 @@ const OF_BUCKETS: [state::Mutant; 3] = [
     state::Mutant::OneRateForAll,
 ];
 
+/// Planted bugs of leases: only [inheritances](crate::inheritance) have any, so only seeds that have one are run.
+const OF_INHERITANCES: [state::Mutant; 12] = [
+    state::Mutant::ReassignedUnfenced,
+    state::Mutant::ReassignedBeforeIdle,
+    state::Mutant::ReassignedUnreleased,
+    state::Mutant::LeaseWithoutEnd,
+    state::Mutant::ReleasedByOneInstance,
+    state::Mutant::HalfIsFew,
+    state::Mutant::LeaseByLastAnswer,
+    state::Mutant::FewForEver,
+    state::Mutant::ServesWithoutLease,
+    state::Mutant::HeirNotNoted,
+    state::Mutant::ReturnNotDated,
+    state::Mutant::QuarantineSkipped,
+];
+
 impl Planted {
     /// All that there are, but for [`IN_THE_CORE`] and [`IN_THE_STATE`].
     pub fn all() -> Vec<Planted> {
@@ -129,6 +146,17 @@ impl Planted {
             .chain(balancing)
             .chain(detection);
         below.chain(rooms).chain(functions).collect()
+    }
+
+    /// The seeds that may find it, in the order in which they are tried.
+    fn seed(self, number: u64) -> u64 {
+        match self {
+            Planted::State(mutant) if OF_INHERITANCES.contains(&mutant) => {
+                inheritance::nth_seed(number)
+            }
+            Planted::Placement(placement::Mutant::SameEpochAgain) => inheritance::nth_seed(number),
+            _ => number,
+        }
     }
 
     fn name(self) -> String {
@@ -189,10 +217,11 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
     let mut killed = None;
     let mut found_by = 0;
     let mut of = 0;
-    for seed in 0..seeds_max {
-        if killed.is_some() && seed >= sample {
+    for number in 0..seeds_max {
+        if killed.is_some() && number >= sample {
             break;
         }
+        let seed = planted.seed(number);
         planted.select();
         let result = match planted {
             Planted::Tracking(_)
@@ -209,9 +238,9 @@ pub fn judge(planted: Planted, seeds_max: u64, sample: u64) -> Verdict {
             _ => run_seed(seed, &mut Trace::new()),
         };
         clear();
-        of += u64::from(seed < sample);
+        of += u64::from(number < sample);
         if let Err(failure) = result {
-            found_by += u64::from(seed < sample);
+            found_by += u64::from(number < sample);
             killed.get_or_insert((seed, failure.check.to_owned()));
         }
     }
@@ -337,14 +366,30 @@ fn complaint(name: &str) -> &'static str {
         "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {
             "an alarm that means nothing is heeded by nobody"
         }
-        "RepairRemovesNews" => "conntrackd: a resynchronisation flushes what came meanwhile",
+        "RepairRemovesNews" | "RepairMarkedLate" => {
+            "conntrackd: a resynchronisation flushes what came meanwhile"
+        }
         "TotalToldShort" => "haproxy#1497: counters that peers add up differently",
         "LastWaitingTwice" => "haproxy#1497: what arrives twice counts twice",
         "OrphansLiveOn" => "conntrackd: entries of a dead node stay for ever",
         "ReassignedUnfenced" | "ReassignedBeforeIdle" | "LeaseWithoutEnd" => {
             "a NAT port given to two flows, by a host that was only cut off"
         }
-        "ReassignedUnreleased" => "two hosts own the same ports while one has the last epoch",
+        "ReassignedUnreleased" | "ReturnNotDated" | "HeirNotNoted" => {
+            "two hosts own the same ports while one has the last epoch"
+        }
+        "ReleasedByOneInstance" => "two cores of one host, of which one has the last epoch",
+        "HalfIsFew" | "LeaseByLastAnswer" | "FewForEver" => {
+            "a NAT port given to two flows, by two hosts that were cut off together"
+        }
+        "ServesWithoutLease" => "a NAT port used by two flows, by a host that was cut off",
+        "QuarantineSkipped" => "a NAT port given to a second flow while the first still talks",
+        "EqualUseTakesOver" => "an idle entry that each of two leaves to the other",
+        "RemovedStaysInDigest" => "an alarm that means nothing is heeded by nobody",
+        "RewriteKeepsGeneration" => "a repair that repairs nothing",
+        "RestartTakenForOld" => "Jool#385: sessions of several instances taken for one's own",
+        "SameEpochAgain" => "an operator's file that is written twice",
+        "LooseNotServed" => "what one of three had of the dead is lost to the others for good",
         "PortNotTaken" => "a NAT port given to two flows",
         "BindingNotReused" => "RFC 4787 REQ-1: another outside endpoint for each remote one",
         "AnybodyEndsMappings" => "a host on the link closes the ports of others",

@@ -79,7 +79,7 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     let now = world.cluster.now();
     world.trace.line(|| format!("{now} m{victim} dies"));
     world.cluster.replace(victim, (name, channel, instances));
-    world.oracle.begins(victim);
+    world.begins(victim);
     world.cluster.set_paused(victim, true);
     *world.faults.entry("death").or_default() += 1;
 
@@ -155,7 +155,7 @@ pub(crate) fn pass(world: &mut World<'_>, time: Duration) -> Result<(), Failure>
         let moved = world.judged.look(&world.cluster);
         audits::no_false_alarm(&world.cluster, moved)?;
         if !more {
-            return Ok(());
+            return world.look_at_what_was_applied();
         }
     }
 }

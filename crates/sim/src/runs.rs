@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::branches;
 use crate::healing::LOOK;
 use crate::report::{Failure, Report};
 use crate::scenario::Scenario;
@@ -175,7 +176,10 @@ impl Summary {
 /// The first check that did not hold.
 pub fn run_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
     unless_it_panics(|| {
-        let report = World::new(Scenario::from_seed(seed), trace).run()?;
+        // What another run took on this thread.
+        let _ = branches::take_marked();
+        let mut report = World::new(Scenario::from_seed(seed), trace).run()?;
+        report.branches.extend(branches::take_marked());
         let faults: u64 = report.faults.values().sum();
         if faults < FAULTS_LEAST
             || report.faults.len() < KINDS_LEAST

@@ -101,7 +101,7 @@ fn renew(
         .trace
         .line(|| format!("{now} m{place} is another build, of version {newest}"));
     world.cluster.replace(place, host);
-    world.oracle.begins(place);
+    world.begins(place);
     *world.faults.entry("upgrade").or_default() += 1;
     let known = known_to(world, &others);
     let member = |(place, &life)| (MemberId(place as u16), Some(Incarnation(life)));

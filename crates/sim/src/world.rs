@@ -17,9 +17,11 @@ use crate::audits;
 use crate::branches;
 use crate::checks;
 use crate::congestion::{self, Overdue};
+use crate::entries::Entries;
 use crate::exercise::{Exercise, Exercised, Verb};
 use crate::faults::Before;
 use crate::foreign;
+use crate::groups::Groups;
 use crate::healing::Healing;
 use crate::inheritance;
 use crate::load::TORRENT;
@@ -70,6 +72,8 @@ pub struct World<'t> {
     /// Keys that were put into the filter and that nobody was told to take out, as often as that.
     pub(crate) admitted: Vec<u16>,
     overdue: Overdue,
+    groups: Groups,
+    entries: Entries,
     /// What the oracle was told of, and what was judged.
     told: Looked,
     pub(crate) judged: Looked,
@@ -206,6 +210,8 @@ impl<'t> World<'t> {
             recent_ports: Vec::new(),
             admitted: Vec::new(),
             overdue: Overdue::default(),
+            groups: Groups::default(),
+            entries: Entries::default(),
             told: Looked::default(),
             judged: Looked::default(),
             steps: 0,
@@ -461,6 +467,8 @@ impl<'t> World<'t> {
     /// All is at rest and judged.
     pub(crate) fn rest(&mut self) -> Result<(), Failure> {
         checks::at_rest(&self.cluster, &self.oracle, &self.witness)?;
+        self.groups.take(&self.cluster)?;
+        self.groups.are_complete(&self.cluster, &self.oracle)?;
         sums::note_rest(&self.cluster, &mut self.oracle);
         Ok(())
     }
@@ -499,9 +507,23 @@ impl<'t> World<'t> {
             self.overdue
                 .judge(&self.cluster, &self.scenario.bounds, at)?;
             if !more {
+                self.look_at_what_was_applied()?;
                 return checks::now_and_then(&self.cluster, &self.oracle);
             }
         }
+    }
+
+    /// Each group was applied once, and no entry went back.
+    pub(crate) fn look_at_what_was_applied(&mut self) -> Result<(), Failure> {
+        self.groups.take(&self.cluster)?;
+        self.entries.look(&self.cluster)
+    }
+
+    /// The instances of a member are those of another incarnation.
+    pub(crate) fn begins(&mut self, member: usize) {
+        self.oracle.begins(member);
+        self.groups.begins(member);
+        self.entries.begins(member);
     }
 
     /// Tells the oracle what calls did since the last time.

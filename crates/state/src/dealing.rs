@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::mutant::{self, Mutant};
+
 /// Lots of a place: block number `q` of a place lies in lot `q` modulo so many.
 pub const LOTS: usize = 12;
 /// Longer descriptions are none: 64 places, each with 64 earlier holders.
@@ -78,7 +80,11 @@ impl Dealing {
                 *held.entry(member).or_default() += 1;
                 dealt.lots[place] = member;
                 dealt.since = epoch;
-                note(&mut dealt.past, gone);
+                // Only the place's own member, if that bug is planted.
+                let is_noted = dealt.past.is_empty() || !mutant::active(Mutant::HeirNotNoted);
+                if is_noted {
+                    note(&mut dealt.past, gone);
+                }
             }
         }
     }
@@ -91,7 +97,9 @@ impl Dealing {
         };
         for holder in &mut dealt.lots {
             if *holder != member {
-                dealt.since = epoch;
+                if !mutant::active(Mutant::ReturnNotDated) {
+                    dealt.since = epoch;
+                }
                 note(&mut dealt.past, *holder);
                 *holder = member;
             }

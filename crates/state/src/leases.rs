@@ -14,6 +14,7 @@
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
 use crate::dealing::Dealing;
 use crate::mutant::{self, Mutant};
@@ -128,11 +129,18 @@ impl Notes {
             Some(known) => {
                 let later =
                     (note.life.incarnation, note.epoch) > (known.life.incarnation, known.epoch);
+                taken(match later {
+                    true => Branch::RecordReplaced,
+                    false => Branch::RecordRepeated,
+                });
                 if later {
                     *known = note;
                 }
             }
-            None => self.0.push(note),
+            None => {
+                taken(Branch::RecordFirst);
+                self.0.push(note);
+            }
         }
         true
     }
@@ -146,6 +154,7 @@ impl Notes {
     fn has_in_force(&self, context: &Context, life: OriginName, epoch: u32) -> bool {
         let mut of_life = self.0.iter().filter(|note| note.life == life).peekable();
         let Some(lanes) = of_life.peek().map(|note| usize::from(note.lanes)) else {
+            taken(Branch::NothingOnRecord);
             return false;
         };
         let done = of_life.filter(|note| {
@@ -157,7 +166,15 @@ impl Notes {
                     })
                 })
         });
-        done.count() == lanes
+        let (count, least) = match mutant::active(Mutant::ReleasedByOneInstance) {
+            true => (done.count(), 1),
+            false => (done.count(), lanes),
+        };
+        taken(match count >= least {
+            true => Branch::AllOnRecord,
+            false => Branch::SomeOnRecord,
+        });
+        count >= least
     }
 }
 
@@ -179,6 +196,7 @@ impl Leases {
                 self.ended.remove(0);
                 self.since_us = now_us;
             }
+            taken(Branch::IncarnationEnded);
             self.ended.push(Ended {
                 life,
                 closed_us: None,
@@ -199,12 +217,18 @@ impl Leases {
             // Whoever names a new life says that the one before has ended.
             let named = living.iter().any(|living| living.member == life.member);
             if named || fenced.is_some_and(|&last| last >= life.incarnation) {
+                taken(match named {
+                    true => Branch::EndProvedByName,
+                    false => Branch::EndProvedByFence,
+                });
                 evident_us.get_or_insert(now_us);
             }
         }
         if self.others_are_few(members, living) {
+            taken(Branch::OthersAreFew);
             self.few_since_us.get_or_insert(now_us);
-        } else {
+        } else if !mutant::active(Mutant::FewForEver) {
+            taken(Branch::OthersAreMany);
             self.few_since_us = None;
         }
         self.version += 1;
@@ -220,7 +244,10 @@ impl Leases {
     pub(crate) fn close(&mut self, life: OriginName, now_us: u64) {
         let mut ended = self.ended.iter_mut();
         if let Some(ended) = ended.find(|ended| ended.life == life) {
+            taken(Branch::EndedClosed);
             ended.closed_us.get_or_insert(now_us);
+        } else {
+            taken(Branch::StrangerClosed);
         }
         self.version += 1;
     }
@@ -234,13 +261,26 @@ impl Leases {
             let serves_us = self.lease_us + idle_us;
             let lease_us = serves_us + serves_us / DRIFT_PARTS + DRIFT_LEAST_US;
             let from_us = match (evident_us, self.few_since_us) {
-                (Some(at), _) => closed_us.max(at),
+                (Some(at), _) => {
+                    taken(Branch::CountedFromProof);
+                    closed_us.max(at)
+                }
                 (None, _) if mutant::active(Mutant::ReassignedUnfenced) => closed_us,
                 // Before, they could answer each other.
-                (None, Some(few)) if self.lease_us != 0 => closed_us.max(few) + lease_us,
-                (None, _) => return false,
+                (None, Some(few)) if self.lease_us != 0 => {
+                    taken(Branch::CountedFromLease);
+                    closed_us.max(few) + lease_us
+                }
+                (None, _) => {
+                    taken(Branch::EndUnproved);
+                    return false;
+                }
             };
-            context.now_us() >= from_us.saturating_add(idle_us)
+            let is_over = context.now_us() >= from_us.saturating_add(idle_us);
+            if !is_over {
+                taken(Branch::StillTalking);
+            }
+            is_over
         };
         let living = context.living.borrow();
         let named = living.iter().any(|life| life.member == member);
@@ -249,6 +289,7 @@ impl Leases {
             .iter()
             .filter(|ended| ended.life.member == member);
         if heard.clone().next().is_none() && !named {
+            taken(Branch::EndedUnseen);
             return over(self.since_us, self.fenced_us.get(&member).copied());
         }
         let is_over = |ended: &Ended| ended.closed_us.is_some_and(|at| over(at, ended.evident_us));
@@ -261,7 +302,8 @@ impl Leases {
             !self.dealing.fenced.contains_key(&member)
                 && !living.iter().any(|life| life.member == member)
         });
-        outside.count() < members.len().div_ceil(2)
+        let half = members.len().div_ceil(2);
+        outside.count() < half + usize::from(mutant::active(Mutant::HalfIsFew))
     }
 
     /// Whether this host, if the epoch has dealt it a lot of a member's place, may grant from it.
@@ -282,6 +324,9 @@ impl Leases {
                     notes.has_in_force(context, life, dealt.since)
                         || mutant::active(Mutant::ReassignedUnreleased)
                 });
+                if !released {
+                    taken(Branch::Unreleased);
+                }
                 released && self.is_over(context, past)
             })
     }
@@ -351,12 +396,14 @@ impl Context {
     pub(crate) fn renew_lease(&self) {
         let lease_us = self.leasing.leases.borrow().lease_us;
         if lease_us == 0 || mutant::active(Mutant::LeaseWithoutEnd) {
+            taken(Branch::LeaseWithoutBound);
             self.leasing.until_us.set(u64::MAX);
             return;
         }
         let members = &self.identity().members;
         let needed = members.len().div_ceil(2) - 1;
         let Some(last) = needed.checked_sub(1) else {
+            taken(Branch::LeaseAlone);
             self.leasing.until_us.set(u64::MAX);
             return;
         };
@@ -373,6 +420,14 @@ impl Context {
             *place = until;
         }
         latest.sort_unstable_by(|left, right| right.cmp(left));
+        let last = match mutant::active(Mutant::LeaseByLastAnswer) {
+            true => 0,
+            false => last,
+        };
+        taken(match latest[last.min(MEMBERS_MAX - 1)] {
+            0 => Branch::LeaseUnanswered,
+            _ => Branch::LeaseCounted,
+        });
         let until_us = latest[last.min(MEMBERS_MAX - 1)].saturating_add(lease_us);
         self.leasing.until_us.set(until_us);
     }
@@ -403,7 +458,9 @@ impl Context {
     pub fn may_serve(&self) -> bool {
         let until_us = self.leasing.until_us.get();
         let outdated_us = self.leasing.outdated_us.get();
-        (until_us == u64::MAX || self.now_us() < until_us.saturating_add(self.quarantine_us()))
+        (until_us == u64::MAX
+            || self.now_us() < until_us.saturating_add(self.quarantine_us())
+            || mutant::active(Mutant::ServesWithoutLease))
             && (outdated_us == u64::MAX || self.now_us() < outdated_us + OUTDATED_SERVES_US)
     }
 }

@@ -11,6 +11,7 @@
 mod accumulator;
 mod answer;
 pub mod audit;
+pub mod branch;
 mod builder;
 mod context;
 mod counts;
@@ -75,7 +76,9 @@ pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use shown::{Life, Shown};
 pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
-pub use table::{At, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor};
+pub use table::{
+    At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
+};
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};
 pub use wire::{BadBytes, Reader, Writer};
 // Traits have the names of their derives, which are macros: other names of another kind.

@@ -100,4 +100,36 @@ asterism_mutant::planted! {
     /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
     /// of them dropped it).
     RemovedForAll,
+    /// A former holder of a lot counts as having released it once one of its instances has (two cores of one host, of which one
+    /// still grants the ports that another host has by now).
+    ReleasedByOneInstance,
+    /// Members outside the epoch that are half of all count as too few to hold a lease (a NAT port given to two flows, by the two
+    /// halves of a cluster that was cut in two).
+    HalfIsFew,
+    /// A lease counts from the last answer of any member, not from that of the member that completes a majority (two hosts that are
+    /// cut off together and answer each other grant on).
+    LeaseByLastAnswer,
+    /// Since when the members outside are too few for a lease is never counted again, though there were more of them meanwhile (a
+    /// NAT port given to two flows, by a host that another one answered until then).
+    FewForEver,
+    /// A host whose lease ran out goes on to handle packets of flows that it knows (a NAT port used by two flows, by a host that was
+    /// only cut off).
+    ServesWithoutLease,
+    /// Of the holders of a lot before its present one only the first is on record (what was dealt on twice is granted while the
+    /// second holder still grants it).
+    HeirNotNoted,
+    /// A lot that returns to its place keeps the date at which it was dealt away (who returns grants from it while another host
+    /// still does).
+    ReturnNotDated,
+    /// What was dealt to a host is granted from at once, without quarantine (a NAT port given to a second flow while the first still
+    /// talks).
+    QuarantineSkipped,
+    /// Of two uses in the same second the other member's counts as the later one, at both (an entry that each leaves to the other to
+    /// end stays for ever).
+    EqualUseTakesOver,
+    /// What a repair removes stays in the digest of its part (an auditor that alarms for nothing, for ever).
+    RemovedStaysInDigest,
+    /// A repair writes entries again in the generation that they have, so that others keep what they have instead (a repair that
+    /// repairs nothing).
+    RewriteKeepsGeneration,
 }

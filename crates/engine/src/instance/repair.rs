@@ -12,6 +12,9 @@ use asterism_state::{
     OPERATION_BYTES_MAX, OriginName, RemoveElsewhere, State, TellsOwn, WriteAgain,
 };
 
+use crate::branch::{Branch, taken};
+use crate::mutant::{self, Mutant};
+
 use super::Instance;
 use super::sharing::BURST_LOG_BYTES;
 
@@ -104,9 +107,14 @@ impl<F: NetworkFunction> Instance<F> {
                 records: ENTRIES_PER_STEP,
             };
             let (next, entries) = self.state.with(repair.object, again).unwrap_or((None, 0));
+            taken(Branch::RepairWrote);
             repair.cursor = next;
             repair.done.entries += u64::from(entries);
         } else {
+            taken(Branch::RepairRemoved);
+            if mutant::active(Mutant::RepairMarkedLate) {
+                repair.streams = self.applied_through();
+            }
             let left = repair.streams.len().saturating_sub(STREAMS_PER_STEP);
             let remove = RemoveElsewhere {
                 leaves: &repair.leaves,
@@ -125,6 +133,12 @@ impl<F: NetworkFunction> Instance<F> {
             self.publish();
         }
         let is_over = repair.cursor.is_none() && repair.streams.is_empty();
+        if is_over {
+            taken(match repair.done.removal {
+                Removal::NotAsked | Removal::NotOfThisObject => Branch::RepairKept,
+                Removal::NothingWritten | Removal::Told => Branch::RepairOver,
+            });
+        }
         is_over.then_some(repair.done)
     }
 }

@@ -14,6 +14,7 @@ use asterism_state::{
 use super::stopped::StopReason;
 use super::words::Word;
 use super::{Exchange, Instance};
+use crate::branch::{Branch, taken};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
 use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_lives};
 use crate::frame::BURST;
@@ -179,6 +180,7 @@ impl<F: NetworkFunction> Instance<F> {
                 // A faulty one is impossible but for a fault of this program; then nothing changes hands.
                 Some(Down::Dealing { epoch, bytes }) => {
                     if let Some(dealing) = Dealing::from_bytes(bytes) {
+                        taken(Branch::DealingTaken);
                         self.context.set_dealing(epoch, dealing);
                     }
                 }
@@ -188,9 +190,11 @@ impl<F: NetworkFunction> Instance<F> {
                     self.context.set_outdated(is_outdated);
                 }
                 Some(Down::Ended { origin }) => {
+                    taken(Branch::EndTaken);
                     exchange.say(Word::EndedApplied { origin });
                 }
                 Some(Down::Closed { origin }) => {
+                    taken(Branch::ClosingTaken);
                     self.news = true;
                     // How far its place is covered is said of the life there now, or by `set_closed` if there is none.
                     if let Some(slot) = self.context.origin(origin) {

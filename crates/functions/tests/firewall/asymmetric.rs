@@ -2,8 +2,8 @@
 //! elsewhere.
 
 use asterism_function::testkit::{Testkit, late_everywhere};
-use asterism_function::{Reason, Verdict};
-use asterism_functions::firewall::{Firewall, FirewallConfig, read_rules};
+use asterism_function::Reason;
+use asterism_functions::firewall::{Firewall, FirewallConfig};
 
 use crate::packets::*;
 

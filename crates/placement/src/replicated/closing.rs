@@ -14,6 +14,7 @@
 //! What was closed stays so, and settles it for whoever has not heard the last reports: all members of the epoch were whole, and
 //! whoever joined since was served by one of them.
 
+use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId};
 
@@ -103,6 +104,7 @@ impl Closing {
         self.said.fill(None);
         self.walked = 0;
         if !self.settled {
+            taken(Branch::ReportsBeginAgain);
             // What came from others by now has no name but this member's.
             self.own.loose |= half_image || self.unnamed || self.own.of & !(1 << me) != 0;
             self.own.of = 1 << me;
@@ -114,8 +116,11 @@ impl Closing {
     pub(super) fn report(&mut self, index: usize, holding: Holding, head: u64) {
         match &mut self.said[index] {
             // Of one epoch's reports nothing but what they contain grows. Of equal ones the earliest head is enough.
-            Some((known, _)) if known.of | holding.of == known.of => {}
-            Some((known, at)) => (known.of, *at) = (known.of | holding.of, head),
+            Some((known, _)) if known.of | holding.of == known.of => taken(Branch::ReportRepeated),
+            Some((known, at)) => {
+                taken(Branch::ReportGrew);
+                (known.of, *at) = (known.of | holding.of, head);
+            }
             none => *none = Some((holding, head)),
         }
     }
@@ -127,11 +132,13 @@ impl Closing {
 
     /// An image was joined that contains the holdings of these members.
     pub(super) fn join(&mut self, of: u64) {
+        taken(Branch::ImageNamed);
         self.own.of |= of;
     }
 
     /// An image was joined, and it was not said whose holdings it contains.
     pub(super) fn join_unnamed(&mut self) {
+        taken(Branch::ImageUnnamed);
         self.unnamed = !mutant::active(Mutant::JoinedImageForgotten);
     }
 
@@ -142,6 +149,7 @@ impl Closing {
 
     /// A walk for a member came to nothing.
     pub(super) fn forget_walk(&mut self, index: usize) {
+        taken(Branch::SurvivorImageLost);
         self.walked &= !(1 << index);
     }
 
@@ -182,6 +190,7 @@ impl Closing {
             return Vec::new();
         }
         let Some(holdings) = self.holdings(me, survivors) else {
+            taken(Branch::HoldingUnreported);
             return Vec::new();
         };
         let longest = Self::longest(u64::MAX, &holdings);
@@ -193,10 +202,14 @@ impl Closing {
         let is_first = first.is_some_and(|(index, _)| *index == me);
         let mut served = Vec::new();
         for &(index, holding) in &holdings {
-            let lacks = self.own.loose
+            let lacks = self.own.loose && !mutant::active(Mutant::LooseNotServed)
                 || is_first && Self::longest(holding.of, &holdings) < self.own.prefix;
             let has = (holding.of >> me | self.walked >> index) & 1 != 0;
             if index != me && lacks && !has {
+                taken(match self.own.loose {
+                    true => Branch::LooseServes,
+                    false => Branch::LongestServes,
+                });
                 self.walked |= 1 << index;
                 served.push(index);
             }
@@ -228,6 +241,11 @@ impl Closing {
                 let whole = self.settled || Self::contains_all(holding.of, &holdings);
                 !survivor.joining && whole && head <= survivor.applied
             })
+        });
+        taken(match (self.closed, self.settled) {
+            (false, _) => Branch::StreamNotWhole,
+            (true, false) => Branch::StreamClosed,
+            (true, true) => Branch::StreamSettled,
         });
         self.closed
     }

@@ -12,6 +12,7 @@
 
 use core::time::Duration;
 
+use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Epoch, Incarnation, MemberId, Time};
 
@@ -60,9 +61,13 @@ impl Replicator {
             let peer = &mut self.peers[seat];
             let stays = self.present[index]
                 && named.is_some_and(|named| {
-                    named.is_none() || peer.incarnation.is_none() || named == peer.incarnation
+                    named.is_none()
+                        || peer.incarnation.is_none()
+                        || named == peer.incarnation
+                        || mutant::active(Mutant::RestartTakenForOld)
                 });
             if stays {
+                taken(Branch::MemberStays);
                 peer.incarnation = peer.incarnation.or(named.flatten());
                 peer.begin_epoch();
                 self.progress.members[index].incarnation = peer.incarnation;
@@ -85,7 +90,12 @@ impl Replicator {
 
     fn check_roster(&self, roster: &Roster) -> Result<(), InstallError> {
         let before_first = self.config.joins && self.counters.rosters_installed == 0;
-        if roster.epoch <= self.config.epoch && !before_first {
+        let is_old = match mutant::active(Mutant::SameEpochAgain) {
+            true => roster.epoch < self.config.epoch,
+            false => roster.epoch <= self.config.epoch,
+        };
+        if is_old && !before_first {
+            taken(Branch::RosterNotNewer);
             return Err(InstallError::NotNewer {
                 installed: self.config.epoch,
             });
@@ -99,8 +109,12 @@ impl Replicator {
             }
         }
         match roster.named(self.config.member) {
-            None => Err(InstallError::Evicted),
+            None => {
+                taken(Branch::RosterEvicts);
+                Err(InstallError::Evicted)
+            }
             Some(Some(named)) if named != self.config.incarnation => {
+                taken(Branch::RosterOtherIncarnation);
                 Err(InstallError::OtherLife { named })
             }
             Some(_) => Ok(()),
@@ -127,6 +141,11 @@ impl Replicator {
             peer.standing = Standing::Out;
         }
         let mut old = core::mem::replace(&mut self.peers[seat], peer);
+        taken(match (self.present[index], named.is_some()) {
+            (true, true) => Branch::MemberReplaced,
+            (false, true) => Branch::MemberBegins,
+            (_, false) => Branch::MemberLeft,
+        });
         self.present[index] = named.is_some();
         for other in 0..count {
             for (row, column) in [(index, other), (other, index)] {
@@ -161,8 +180,16 @@ impl Replicator {
         } else {
             (0, highest > old.base.unwrap_or(0))
         };
+        taken(match (whole, loose) {
+            (false, _) => Branch::EndedWithoutBeginning,
+            (true, true) => Branch::EndedAboveGap,
+            (true, false) => Branch::EndedWhole,
+        });
         let half = old.inbound_image.unjoined && !mutant::active(Mutant::HalfImageForgotten);
         self.half_images |= half;
+        if half {
+            taken(Branch::EndedInImage);
+        }
         self.remember_ended(member, incarnation, (prefix, loose || half || beyond));
         self.push_event(
             member,
@@ -213,11 +240,13 @@ impl Replicator {
             return;
         };
         if self.progress.members[newcomer].incarnation != Some(incarnation) {
+            taken(Branch::ConfirmOfStranger);
             self.counters.frames_inert += 1;
             return;
         }
         self.confirms[self.index(seat) * count + newcomer] = Some(head);
         if newcomer == self.me && !self.ready && self.peers[seat].base.is_none() {
+            taken(Branch::StreamBegins);
             let index = self.index(seat);
             let peer = &mut self.peers[seat];
             peer.base = Some(head);
@@ -278,6 +307,10 @@ impl Replicator {
         let has_all = self.closings.iter().all(|closing| closing.whole)
             || mutant::active(Mutant::CutBeforeConfirmed);
         if !is_first || !has_all {
+            taken(match is_first {
+                true => Branch::SponsorWaits,
+                false => Branch::NotSponsor,
+            });
             return;
         }
         for seat in 0..self.peers.len() {
@@ -287,7 +320,15 @@ impl Replicator {
                 let since = outbound.joined_at;
                 since.is_some_and(|since| now.since(since) > self.config.silent_after)
             });
-            if waits && over && self.is_confirmed(seat) && !self.is_held_up(seat, now) {
+            if !waits || !over {
+                continue;
+            }
+            if !self.is_confirmed(seat) {
+                taken(Branch::NewcomerUnconfirmed);
+            } else if self.is_held_up(seat, now) {
+                taken(Branch::NewcomerHeldUp);
+            } else {
+                taken(Branch::NewcomerServed);
                 self.begin_image(seat);
             }
         }
@@ -352,8 +393,10 @@ impl Replicator {
         let alone = !(0..self.peers.len()).any(|seat| self.present[self.index(seat)]);
         let imaged = self.imaged || alone;
         if !imaged || !(0..self.peers.len()).all(|seat| covered(seat) && whole(seat)) {
+            taken(Branch::NewcomerIncomplete);
             return;
         }
+        taken(Branch::NewcomerReady);
         self.ready = true;
         self.push_event(self.config.member, Event::Ready);
         for seat in 0..self.peers.len() {

@@ -3,6 +3,7 @@
 //! it. While the path is free nothing is bounded. Imports `coalescing` (the round's bytes), `replicator`.
 
 use crate::Time;
+use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 
 use super::progress::Standing;
@@ -43,8 +44,10 @@ impl Replicator {
             let is_stuck = mutant::active(Mutant::RepairsStayPaused);
             let are_echoed = served.all(|peer| peer.echoed >= last);
             if is_stuck || (!are_echoed && until > now) {
+                taken(Branch::RepairsWait);
                 return false;
             }
+            taken(Branch::RepairsGoOn);
             self.repairs = Repairs::default();
         }
         self.repairs.left.get_or_insert(most);
@@ -59,6 +62,7 @@ impl Replicator {
         *left = left.saturating_sub(bytes as u64);
         self.repairs.last = self.clock;
         if *left == 0 {
+            taken(Branch::RepairsUsedUp);
             self.repairs.paused_until = Some(now + self.path(now).round_trip);
         }
     }

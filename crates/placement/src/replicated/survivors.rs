@@ -1,5 +1,6 @@
 //! What this member does as a survivor of lives that ended (rule 23); `closing` judges, this room speaks and walks.
 
+use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId, Time};
 
@@ -115,6 +116,7 @@ impl Replicator {
         }
         self.remember_ended(member, incarnation, (0, false));
         let place = self.closings.len() - 1;
+        taken(Branch::StreamByHearsay);
         self.closings[place].hearsay = true;
         // There is nothing of it to apply.
         self.closings[place].applied = true;

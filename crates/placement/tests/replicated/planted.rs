@@ -12,7 +12,7 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 30] = [
+const ELSEWHERE: [Mutant; 33] = [
     Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedImageForgotten,
@@ -43,6 +43,9 @@ const ELSEWHERE: [Mutant; 30] = [
     Mutant::KeptForever,
     Mutant::OlderAcknowledgementCrosses,
     Mutant::BundlesToServing,
+    Mutant::RestartTakenForOld,
+    Mutant::SameEpochAgain,
+    Mutant::LooseNotServed,
 ];
 
 #[test]

@@ -17,6 +17,7 @@ use core::fmt::Debug;
 use std::rc::Rc;
 
 use crate::answer::Late;
+use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
 use crate::counts::{ObjectCount, ObjectCounts};
 use crate::dealing::LOTS;
@@ -365,11 +366,23 @@ impl<S: Space> Shared<S> {
         };
         match () {
             () if holder != identity.own.member || !is_mine => Standing::Foreign,
-            () if leases.dealing.dealt.contains_key(&home) && !open.contains(&home) => {
+            () if leases.dealing.dealt.contains_key(&home)
+                && !open.contains(&home)
+                && !mutant::active(Mutant::QuarantineSkipped) =>
+            {
+                taken(Branch::LotQuarantined);
                 Standing::Quarantined
             }
-            () if home == identity.own.member => Standing::Own,
-            () => Standing::Reclaimed,
+            () if home == identity.own.member => {
+                if leases.dealing.dealt.contains_key(&home) {
+                    taken(Branch::LotReturned);
+                }
+                Standing::Own
+            }
+            () => {
+                taken(Branch::LotReclaimed);
+                Standing::Reclaimed
+            }
         }
     }
 
@@ -385,6 +398,7 @@ impl<S: Space> Shared<S> {
     fn take(&self, shelf: u32, wish: u32) -> Option<u32> {
         let logged = self.settings.logged;
         if logged && !(self.context.may_lease() && self.knows_its_own()) {
+            taken(Branch::GrantWithoutLease);
             return None;
         }
         let begin = if logged {

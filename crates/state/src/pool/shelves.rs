@@ -4,6 +4,7 @@
 //! item another.
 
 use super::BLOCK_ITEMS;
+use crate::branch::{Branch, taken};
 use crate::memory::prefetch;
 
 /// What an instance may do with a block.
@@ -157,6 +158,8 @@ impl Shelves {
                 let judged = judge(number, block);
                 if judged != Standing::Quarantined || !(keeps && known.standing.is_granted_from()) {
                     known.standing = judged;
+                } else {
+                    taken(Branch::LotKept);
                 }
                 match known.standing {
                     Standing::Quarantined => self.quarantined += items,

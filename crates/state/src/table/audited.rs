@@ -4,7 +4,9 @@ use super::merge::Whereabouts;
 use super::record::{LIVE, REMOVED, Record};
 use super::{Row, Table, Value};
 use crate::audit::{Leaf, LeafSet, Leaves};
+use crate::branch::{Branch, taken};
 use crate::context::Context;
+use crate::mutant::{self, Mutant};
 use crate::wire::Writer;
 
 /// A number that is equal for two entries exactly if (but for chance, 2⁻⁶⁴) row, value, generation, stamp and last use are.
@@ -81,10 +83,16 @@ impl<R: Row, V: Value> Table<R, V> {
         for number in cursor..end {
             let record = self.records[number as usize];
             let leaf = Leaves::of(record.row.lane_hash(0, self.context.seed()));
-            if record.header.flags & LIVE == 0 || !leaves.contains(leaf) || !wanted(&record.row) {
+            let is_live = record.header.flags & LIVE != 0;
+            if !is_live || !leaves.contains(leaf) || !wanted(&record.row) {
+                if !is_live {
+                    taken(Branch::EndedNotWritten);
+                }
                 continue;
             }
-            let generation = record.header.generation.saturating_add(1);
+            taken(Branch::WrittenAgain);
+            let later = u32::from(!mutant::active(Mutant::RewriteKeepsGeneration));
+            let generation = record.header.generation.saturating_add(later);
             let seen = record.header.seen.max(self.context.tick());
             let copy = self.copy_of(number, record.value, generation, seen);
             self.publish(Whereabouts::In(number), copy);

@@ -1,15 +1,45 @@
 //! How entries end: the last one who used an entry says when it idled out; everybody forgets it once
 //! nobody can bring it back.
 
-use super::record::{LIVE, LIVED, OWN_TOUCH, USED};
+use super::record::{LIVE, LIVED, OWN_TOUCH, REMOVED, USED};
 use super::{Row, Table, Value};
+use crate::branch::{Branch, taken};
+use crate::context::Tick;
 use crate::mutant::{self, Mutant};
 use crate::stamp::Origin;
 
 /// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
 const IDLE_GRACE_TICKS: u32 = 1;
 
+/// How old an entry is, and whether it has ended: for tests of what may follow what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryAge {
+    /// Its generation: a removal has one of its own.
+    pub generation: u32,
+    /// The last use, in that generation.
+    pub seen: Tick,
+    /// It can be found.
+    pub is_live: bool,
+    /// It was removed, and did not idle out.
+    pub is_removed: bool,
+}
+
 impl<R: Row, V: Value> Table<R, V> {
+    /// Calls `each` for every entry that is held, ended ones too; for tests, not for packets.
+    pub fn for_each_age(&self, mut each: impl FnMut(&R, EntryAge)) {
+        let held = self.records[..self.used as usize].iter();
+        for record in held.filter(|record| record.header.flags & USED != 0) {
+            let header = &record.header;
+            let age = EntryAge {
+                generation: header.generation,
+                seen: header.seen,
+                is_live: header.flags & LIVE != 0,
+                is_removed: header.flags & REMOVED != 0,
+            };
+            each(&record.row, age);
+        }
+    }
+
     /// Looks at the next `records` records for entries that idled out or can be forgotten; how many those were. Call it
     /// often with a small number: one whole turn takes `capacity in use / records` calls.
     pub(crate) fn sweep(&mut self, records: u32) -> u32 {
@@ -35,6 +65,7 @@ impl<R: Row, V: Value> Table<R, V> {
                             .saturating_add(idle)
                             .saturating_add(idle / 4 + IDLE_GRACE_TICKS)
                 {
+                    taken(Branch::IdleEnded);
                     self.expire(number);
                     ended += 1;
                 }
@@ -52,6 +83,8 @@ impl<R: Row, V: Value> Table<R, V> {
                     && let Some((_, call)) = &self.on_forget
                 {
                     call(&self.records[number as usize].row, true);
+                } else {
+                    taken(Branch::EndUnstable);
                 }
             }
         }
@@ -73,6 +106,10 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         let hash = record.row.lane_hash(0, 0);
         let inherits = self.context.inherits(Origin(record.header.toucher), hash);
+        taken(match inherits {
+            true => Branch::OrphanEnded,
+            false => Branch::OrphanLeft,
+        });
         if inherits {
             self.expire(number);
         }
@@ -91,7 +128,13 @@ impl<R: Row, V: Value> Table<R, V> {
         {
             // Ended copies that were never held here (of an image, say) do not count: nobody calls for them.
             let last = emptied[*lane] || !self.any_lived(*lane, &record.row);
+            taken(match last {
+                true => Branch::ForgottenLast,
+                false => Branch::ForgottenBeside,
+            });
             call(&record.row, last);
+        } else if record.header.flags & LIVED == 0 {
+            taken(Branch::ForgottenUnheld);
         }
     }
 

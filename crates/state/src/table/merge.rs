@@ -8,6 +8,7 @@
 use super::lanes::Hashes;
 use super::record::{Header, LIVE, LIVED, OWN_SHARE, OWN_TOUCH, REMOVED, Record, USED};
 use super::{Row, Table, Value};
+use crate::branch::{Branch, taken};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
 use crate::object::Part;
@@ -84,6 +85,7 @@ impl<R: Row, V: Value> Table<R, V> {
         // Every member applied that write, so this one did, and has forgotten the entry since: a slow
         // image must not bring it back.
         if !copy.own && self.settings.logged && self.context.is_stable(copy.stamp) {
+            taken(Branch::CopyForgotten);
             return None;
         }
         self.adopt(copy, hashes)
@@ -137,10 +139,19 @@ impl<R: Row, V: Value> Table<R, V> {
         let removed = header.flags & REMOVED != 0;
         let revives = mutant::active(Mutant::RemovalForgetsGeneration) && removed && !copy.removed;
         if copy.generation < header.generation && !revives {
+            taken(Branch::CopyOutdated);
             self.tally.lost_writes += u64::from(copy.value != record.value && !removed);
             return;
         }
         let newer = copy.generation > header.generation;
+        if newer {
+            taken(Branch::CopyNewer);
+        } else if removed != copy.removed {
+            taken(match removed {
+                true => Branch::WriteBesideRemoval,
+                false => Branch::RemovalBesideWrite,
+            });
+        }
         let takes = if newer || revives {
             true
         } else if removed != copy.removed {
@@ -173,7 +184,15 @@ impl<R: Row, V: Value> Table<R, V> {
         if newer {
             (header.seen, header.expired) = (0, 0);
         }
-        if copy.seen > header.seen || copy.own {
+        taken(match copy.seen > header.seen {
+            true => Branch::UseLater,
+            false => Branch::UseEarlier,
+        });
+        let is_later = match mutant::active(Mutant::EqualUseTakesOver) {
+            true => copy.seen >= header.seen,
+            false => copy.seen > header.seen,
+        };
+        if is_later || copy.own {
             header.seen = header.seen.max(copy.seen);
             header.toucher = copy.toucher.0;
             header.flags = header.flags & !OWN_TOUCH | if copy.own { OWN_TOUCH } else { 0 };
@@ -185,6 +204,11 @@ impl<R: Row, V: Value> Table<R, V> {
         // the entry is forgotten: whoever applied it takes the entry for ended too.
         let ends = copy.removed && header.flags & REMOVED != 0 || copy.expired >= header.seen;
         let seen = header.seen;
+        if copy.expired > 0 && live {
+            taken(Branch::EndOutlived);
+        } else if live && !was_live {
+            taken(Branch::Revived);
+        }
         record.header.touch_due = self.touch_due(&record.value, seen);
         let before = core::mem::replace(&mut self.records[number as usize], record);
         self.audit(Some(&before), &record);
@@ -269,6 +293,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if record.header.flags & LIVE == 0 || self.idle(&record.value) == 0 || !due {
             return;
         }
+        taken(Branch::UseAnnounced);
         let seen = self
             .context
             .tick()
@@ -557,6 +582,7 @@ impl<R: Row, V: Value> Table<R, V> {
         // It was here, and was forgotten since by all rules: a part of an image that was long on its way must not bring it back.
         // That the write is stable is not asked: whoever removed it may have had it by an image before by its writer's stream.
         if self.identity(&row).is_none() && self.context.has_applied(stamp) {
+            taken(Branch::ImageCopyForgotten);
             return Ok(());
         }
         self.merge(Copied {

@@ -32,6 +32,7 @@ use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
 use lanes::Hashes;
+pub use life::EntryAge;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record};
 pub(crate) use totals::Total;

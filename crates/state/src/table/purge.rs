@@ -8,6 +8,7 @@
 use super::record::LIVE;
 use super::{Row, Table, Value};
 use crate::audit::{LeafSet, Leaves};
+use crate::branch::{Branch, taken};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Stamp, raise};
@@ -73,6 +74,8 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
         // Of who is not known here, nothing is here.
         if let Some(origin) = context.known_origin(name) {
             raise(&mut through, origin, sequence);
+        } else {
+            taken(Branch::StreamUnknown);
         }
     }
     Ok(Purge {
@@ -115,8 +118,10 @@ impl<R: Row, V: Value> Table<R, V> {
                 raise(&mut purge.through, origin, *through);
             }
             *last = purge;
+            taken(Branch::RemovalJoined);
             return Ok(());
         }
+        taken(Branch::RemovalBegun);
         if self.purges.len() == PURGES_MAX {
             self.purges.remove(0);
         }
@@ -136,6 +141,10 @@ impl<R: Row, V: Value> Table<R, V> {
             purge.left -= u32::from(number < purge.below && purge.left > 0);
             purge.left > 0
         });
+        taken(match goes {
+            true => Branch::RemovedByRepair,
+            false => Branch::KeptByRepair,
+        });
         if !goes {
             return false;
         }
@@ -143,7 +152,9 @@ impl<R: Row, V: Value> Table<R, V> {
         self.live -= 1;
         self.turn(number, false);
         let after = self.records[number as usize];
-        self.audit(Some(&before), &after);
+        if !mutant::active(Mutant::RemovedStaysInDigest) {
+            self.audit(Some(&before), &after);
+        }
         self.relink(number);
         self.forget(number);
         self.tally.forgotten -= 1;

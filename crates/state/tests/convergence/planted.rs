@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use asterism_state::mutant::{self, Mutant};
 
 /// The planted bugs that the simulator's seeds find, two of them also `crates/state/tests/lives.rs` and `.../token_rates.rs`.
-const ELSEWHERE: [Mutant; 7] = [
+const ELSEWHERE: [Mutant; 18] = [
     Mutant::ForeseenTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
@@ -13,6 +13,17 @@ const ELSEWHERE: [Mutant; 7] = [
     Mutant::LastUserOfTheEndedUnnamed,
     Mutant::OthersNotOwed,
     Mutant::OneRateForAll,
+    Mutant::ReleasedByOneInstance,
+    Mutant::HalfIsFew,
+    Mutant::LeaseByLastAnswer,
+    Mutant::FewForEver,
+    Mutant::ServesWithoutLease,
+    Mutant::HeirNotNoted,
+    Mutant::ReturnNotDated,
+    Mutant::QuarantineSkipped,
+    Mutant::EqualUseTakesOver,
+    Mutant::RemovedStaysInDigest,
+    Mutant::RewriteKeepsGeneration,
 ];
 
 #[test]
