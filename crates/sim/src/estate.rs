@@ -93,7 +93,7 @@ impl Estate {
         let members = scenario.members();
         let hosts = (0..members).map(|place| {
             let life = place as u64 + 100;
-            build_host(&scenario, place, life, 3, |config| settle(config))
+            build_host(&scenario, place, life, 3, settle)
         });
         let hosts = hosts.collect();
         let mut network = Network::new(scenario.seed);

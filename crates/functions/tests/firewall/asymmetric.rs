@@ -1,8 +1,8 @@
 //! Paths that show one direction of a connection alone: what passes where that is chosen, what it costs, and that nothing of it holds
 //! elsewhere.
 
-use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::Reason;
+use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_functions::firewall::{Firewall, FirewallConfig};
 
 use crate::packets::*;

@@ -49,7 +49,7 @@ pub const RETRIABLE_MAX: usize = 4;
 pub(super) const COOKIE_BYTES: usize = 16;
 /// The length of a handshake is a multiple of so many bytes, and [`COOKIE_BYTES`] more with a cookie.
 const MULTIPLE_BYTES: usize = 2 * COOKIE_BYTES;
-const _: () = assert!(HANDSHAKE_BYTES % MULTIPLE_BYTES == 0);
+const _: () = assert!(HANDSHAKE_BYTES.is_multiple_of(MULTIPLE_BYTES));
 /// Length of a Retry: a header, the tag that it answers, a cookie and its authentication, in bytes.
 pub(super) const RETRY_BYTES: usize = HEADER_BYTES + TAG_BYTES + COOKIE_BYTES + TAG_BYTES;
 
