@@ -12,7 +12,9 @@ use crate::world::World;
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
-const ELSEWHERE: [Mutant; 33] = [
+const ELSEWHERE: [Mutant; 35] = [
+    Mutant::LaterEpochIgnored,
+    Mutant::TermsNotCompared,
     Mutant::JoinsOutOfOrder,
     Mutant::OldHoldingsCount,
     Mutant::JoinedImageForgotten,
