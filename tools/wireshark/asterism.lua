@@ -24,6 +24,8 @@ local ASKED_MAX = 16
 local SEGMENTS, SEGMENT_LEAVES = 4, 64
 -- 2^56: sequences beyond it are malformed.
 local SEQUENCE_MAX = UInt64.new(0, 0x1000000)
+-- Microseconds since 1970 that a clock shows at most: 2^62 - 1.
+local CLOCK_MAX = UInt64.new(0xffffffff, 0x3fffffff)
 -- What a header has before its counter: alike in all datagrams that the kernel joined, but for the key's id (the second byte).
 local ALIKE_BYTES = 24
 
@@ -37,7 +39,7 @@ local KINDS = {
     [1] = "records", [2] = "acknowledge", [3] = "keep-alive", [4] = "image", [5] = "image end",
     [6] = "image acknowledge", [8] = "join", [9] = "join confirm", [10] = "join vector", [11] = "leave",
     [12] = "leave confirm", [13] = "close", [128] = "padding", [129] = "audit", [130] = "keys",
-    [131] = "stream", [132] = "ask", [133] = "lacks",
+    [131] = "stream", [132] = "ask", [133] = "lacks", [134] = "clock",
 }
 local RELAY_KINDS = { [1] = "to be handed on", [2] = "handed on" }
 local COVERS = { [0] = "changes", [1] = "the full state" }
@@ -63,6 +65,7 @@ declare(ProtoField.uint8, "audit.turn", "Reading", base.DEC, { [0] = "first", [1
 list(ProtoField.uint8, {
     { "message.echoes", "Echoes" }, { "keep_alive.flags", "Flags" }, { "image_acknowledge.flags", "Flags" },
     { "join_vector.flags", "Flags" }, { "close.flags", "Flags" }, { "keys.id", "Key id" },
+    { "clock.flags", "Flags" },
     { "records.object", "Object of the first operation" }, { "records.flags", "Flags of the first operation" },
     { "audit.object", "Object" }, { "audit.segment", "Segment" },
     { "image.object", "Object of the first entry" }, { "image.flags", "Flags of the first entry" },
@@ -97,6 +100,7 @@ list(ProtoField.uint64, {
     { "audit.members", "Members" }, { "audit.sequence", "Sequence" }, { "stream.sequence", "Sent up to" },
     { "ask.first", "First sequence" }, { "ask.last", "Last sequence" },
     { "lacks.first", "First sequence" }, { "lacks.last", "Last sequence" },
+    { "clock.cluster", "Cluster's time (us since 1970)" }, { "clock.date", "Date (us since 1970)" },
 })
 list(ProtoField.uint64, {
     { "audit.digest", "Digest" }, { "audit.changed", "Changed leaves" }, { "stream.digest", "Digest up to there" },
@@ -505,6 +509,16 @@ local function asked(name)
 end
 bodies[132] = asked("ask")
 bodies[133] = asked("lacks")
+
+bodies[134] = function(body, tree)
+    local settled = body:fixed(tree, "clock.flags", 1):uint() % 2 == 1
+    local cluster = body:fixed(tree, "clock.cluster", 8):le_uint64()
+    local date = body:fixed(tree, "clock.date", 8):le_uint64()
+    if cluster > CLOCK_MAX or date > CLOCK_MAX then
+        error({ "a time beyond the greatest" })
+    end
+    return settled and "settled" or ""
+end
 
 -- Runs `read`; what it raises as malformed becomes an expert's word at `tree`. Faults of this script stay faults.
 local function guarded(tree, read)

@@ -37,8 +37,9 @@ use crate::run::requests::Request;
 use crate::run::worker::{Phase, Shared};
 pub use differing::differing;
 pub use documents::{
-    ChannelDocument, DifferingSetting, EndedDocument, InstanceDocument, MissingKeyDocument,
-    ObjectDocument, PeerDocument, PortDocument, StatusDocument, VersionsDocument,
+    ChannelDocument, ClockDocument, DifferingSetting, EndedDocument, InstanceDocument,
+    MissingKeyDocument, ObjectDocument, PeerDocument, PortDocument, StatusDocument, TimeDocument,
+    VersionsDocument,
 };
 pub use health::HealthDocument;
 pub use own::Own;
@@ -370,6 +371,7 @@ impl View {
                         .map(|(reason, count)| (reason.label(), count)),
                 ),
             },
+            time: Some(self.time(&channel)),
             peers: self.peers(&channel),
             health: health::items(&channel, &|member| self.name(member)),
             sites: SitesDocument::new(&channel, &self.names),
@@ -419,6 +421,17 @@ impl View {
             .collect()
     }
 
+    fn time(&self, channel: &ChannelSnapshot) -> TimeDocument {
+        let (dates, now) = (self.dates(), self.clock.now());
+        let (settled, source) = channel.cluster_time_source;
+        TimeDocument {
+            cluster_us: dates.cluster_us(now),
+            date_us: dates.date_us(now),
+            settled,
+            taken_from: source.map(|member| self.name(member)),
+        }
+    }
+
     fn peers(&self, channel: &ChannelSnapshot) -> Vec<PeerDocument> {
         let others = channel
             .members
@@ -443,6 +456,12 @@ impl View {
                     heard_us_ago: progress.heard.map(age),
                     receives_us_ago: progress.receives_until.map(age),
                     fault: member.fault.map(|(fault, _)| fault.label().to_owned()),
+                    clock: progress.clock.map(|clock| ClockDocument {
+                        date_ahead_us: clock.date_ahead_us,
+                        cluster_ahead_us: clock.cluster_ahead_us,
+                        within_us: clock.within.as_micros() as u64,
+                        refused: clock.is_apart,
+                    }),
                     round_trip_us: (progress.round_trip.samples > 0)
                         .then_some(progress.round_trip.average.as_micros() as u64),
                     congested: progress.round_trip.congested,

@@ -217,6 +217,16 @@ impl StateChannel {
         }
     }
 
+    /// The host's date, for others to compare with theirs: microseconds since 1970 at zero of the clock.
+    pub fn set_date(&mut self, date_at_zero_us: i64) {
+        self.replicator.set_date(date_at_zero_us);
+    }
+
+    /// The host begins to serve: from now on it takes over no other cluster time.
+    pub fn settle_cluster_time(&mut self) {
+        self.replicator.settle_cluster_time();
+    }
+
     /// Takes a datagram that arrived, which is opened in place. `from` names where it came from, for
     /// [`Destination::Source`].
     ///

@@ -83,6 +83,8 @@ pub(crate) enum Down<'a> {
     Closed { origin: OriginName },
     /// This host holds what the others hold: it may read packets, and write.
     Ready,
+    /// The cluster's time at zero of the host's clock, for all that comes after this record: microseconds since 1970.
+    ClusterTime { at_zero_us: i64 },
     /// Read digests for an auditor, of what came before this record.
     Audit {
         ticket: u32,
@@ -353,6 +355,9 @@ impl<'a> Down<'a> {
             Self::Outdated { is_outdated } => {
                 Head::new(13).and(&[u8::from(*is_outdated)]).push(ring, &[])
             }
+            Self::ClusterTime { at_zero_us } => {
+                Head::new(14).and(&at_zero_us.to_le_bytes()).push(ring, &[])
+            }
             Self::Dealing { epoch, bytes } => {
                 Head::new(12).and(&epoch.to_le_bytes()).push(ring, bytes)
             }
@@ -426,6 +431,9 @@ impl<'a> Down<'a> {
             },
             13 => Self::Outdated {
                 is_outdated: fields.take::<1>()?[0] != 0,
+            },
+            14 => Self::ClusterTime {
+                at_zero_us: fields.u64()?.cast_signed(),
             },
             _ => return None,
         })
@@ -542,6 +550,9 @@ mod tests {
             Down::Ended { origin: name },
             Down::Closed { origin: name },
             Down::Ready,
+            Down::ClusterTime {
+                at_zero_us: -1_700_000_000,
+            },
             Down::Outdated { is_outdated: true },
             Down::Audit {
                 ticket: 1 << 30,

@@ -48,8 +48,12 @@ pub struct HostConfig {
     pub datagram_bytes_max: usize,
     /// How often accumulators are flushed, in microseconds. Sane: 200. Bound: at least 1.
     pub flush_us: u64,
-    /// Seconds of the cluster's time base at time zero of the host's clock.
+    /// Seconds since 1970 at time zero of the host's clock, by its date: the cluster's time, if this host is the first of all to
+    /// begin. Else it takes over the time that the others have (`cluster_time.rs` in `asterism-placement`).
     pub tick_at_zero: Tick,
+    /// Whether this host agrees on the cluster's time with the others. Without, it keeps `tick_at_zero`, and its driver sees to it that
+    /// all hosts' clocks agree. The same on all hosts.
+    pub shares_time: bool,
     /// Objects of an instance, all of which are audited: digests of their parts are compared with the other hosts'; 0: none
     /// is, and this host takes no part in that. The same on all hosts.
     pub audited_objects: usize,
@@ -90,6 +94,7 @@ impl HostConfig {
             datagram_bytes_max: 1_472,
             flush_us: 200,
             tick_at_zero: 1_000,
+            shares_time: true,
             audited_objects: 0,
             port_lease: Duration::ZERO,
             terms: None,
@@ -152,6 +157,9 @@ pub fn host(
         incarnation: config.incarnation,
         members: config.members.clone(),
         payload_bytes_max,
+        cluster_time_at_zero_us: config
+            .shares_time
+            .then_some(u64::from(config.tick_at_zero) * 1_000_000),
         siblings: config.instances > 1 && !mutant::active(Mutant::SiblingsNotAwaited),
         ..config.replica
     };

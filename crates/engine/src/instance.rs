@@ -86,7 +86,8 @@ pub struct Instance<F: NetworkFunction> {
     stopped: Option<StopReason>,
     /// The host holds what the others hold.
     serving: bool,
-    tick_at_zero: Tick,
+    /// The cluster's time at zero of the host's clock, in microseconds since 1970.
+    time_at_zero_us: i64,
     serial: u64,
     now_us: u64,
     /// Bytes of the log that must be free before a burst is read.
@@ -176,8 +177,21 @@ impl<F: NetworkFunction> Instance<F> {
 
     fn begin(&mut self, now: Time) {
         self.now_us = now.as_micros();
-        let tick = self.tick_at_zero + (self.now_us / 1_000_000) as Tick;
-        self.context.set_now(self.now_us, tick);
+        self.context.set_now(self.now_us, self.tick());
+    }
+
+    /// Seconds of the cluster's time, as of the last turn.
+    #[must_use]
+    pub fn tick(&self) -> Tick {
+        let us = self.time_at_zero_us.saturating_add(self.now_us as i64);
+        (us / 1_000_000).clamp(0, i64::from(Tick::MAX)) as Tick
+    }
+
+    /// The cluster's time is another one: this host takes over that of the others, or goes forward to it.
+    #[cold]
+    fn take_over_time(&mut self, at_zero_us: i64) {
+        self.time_at_zero_us = at_zero_us;
+        self.context.set_now(self.now_us, self.tick());
     }
 
     // --- packets

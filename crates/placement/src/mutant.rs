@@ -135,6 +135,12 @@ asterism_mutant::planted! {
     LastWaitingTwice,
     /// A group that comes before its turn is not in what a host takes as delivered of a stream (an alarm that means nothing).
     EarlyGroupNotSummed,
+    /// A newcomer keeps its own date as the cluster's time (a host six hours ahead ends the sessions of the dead).
+    TimeNotTakenOver,
+    /// Members whose cluster times are hours apart accept each other.
+    TimesApartAccepted,
+    /// A host whose machine stood still, or whose clock is slow, stays behind the others' time (it keeps sessions of the dead for as long).
+    TimeNeverForward,
     /// A member that was started again counts as the one before, whatever the epoch names (Jool #385: sessions of several instances
     /// taken for one's own).
     RestartTakenForOld,

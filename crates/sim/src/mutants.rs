@@ -54,11 +54,14 @@ pub struct Verdict {
     pub of: u64,
 }
 
-/// Planted bugs that need many deaths in a row, one word lost at one moment, or an epoch with a longer number, and two that only cost
-/// time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen,
+/// Planted bugs that need many deaths in a row, one word lost at one moment, an epoch with a longer number, or dates that differ, and two
+/// that only cost time: the tests of the protocol core find them (`crates/placement/tests/membership`, where members die by the dozen,
 /// `.../replicated`, and `.../floods` those of forged handshakes), and two of admission, which need an image of a disk or another
 /// configuration (`placement/src/seal/tests`). Those of relays that only cost time or bytes the tests of sites find (`crates/engine/tests/sites/main.rs`).
-const IN_THE_CORE: [placement::Mutant; 23] = [
+const IN_THE_CORE: [placement::Mutant; 26] = [
+    placement::Mutant::TimeNotTakenOver,
+    placement::Mutant::TimesApartAccepted,
+    placement::Mutant::TimeNeverForward,
     placement::Mutant::LaterEpochIgnored,
     placement::Mutant::TermsNotCompared,
     placement::Mutant::JoinsOutOfOrder,

@@ -129,6 +129,8 @@ pub struct Scenario {
     pub delivery: Vec<Delivery>,
     /// How far each member's clock is ahead.
     pub skew: Vec<Duration>,
+    /// Whether members agree on the cluster's time. Without, clocks differ by `skew` for good, as those of builds that advertise none.
+    pub shares_time: bool,
     /// Sizes of the function's objects.
     pub sizes: Sizes,
     /// Conditions of all links during the safety phase; the heal phase keeps delay and jitter alone.
@@ -292,6 +294,8 @@ impl Scenario {
             lanes,
             delivery,
             skew,
+            // Its own draws: all else of a seed is as it was.
+            shares_time: Draws::new(seed, 31).percent(50),
             sizes,
             link,
             faults: Vec::new(),

@@ -2,14 +2,12 @@
 //! taken away and spent.
 
 use asterism_engine::{Cluster, Instance};
-use asterism_function::Tick;
 use asterism_placement::Time;
 
 use crate::checks::{Checked, instances, name};
 use crate::exercise::{Done, Exercise, Exercised, PLACES, Verb, cost_of};
 use crate::oracle::Oracle;
 use crate::report::Failure;
-use crate::world::TICK_AT_ZERO;
 
 /// A vector says what was added and taken away in each place, a sketch no less than was added, filters know every key.
 pub(crate) fn sums(oracle: &Oracle, state: &Exercised) -> Result<(), String> {
@@ -49,8 +47,7 @@ pub(crate) fn of_the_last_while(
     instance: &Instance<Exercise>,
 ) -> Checked {
     let (now, state) = (cluster.now(), instance.state());
-    let clock = now + cluster.members()[at.0].skew;
-    let tick = TICK_AT_ZERO + (clock.as_micros() / 1_000_000) as Tick;
+    let tick = instance.tick();
     for &key in oracle.surges.keys() {
         let (said, added) = (state.surges.get(&key), oracle.surge(key, tick));
         if !said.is_ok_and(|said| said >= added) {

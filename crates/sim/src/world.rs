@@ -111,6 +111,7 @@ pub(crate) fn build_host(
     config.instances = scenario.lanes[place];
     config.datagram_bytes_max = bounds.datagram_bytes;
     config.tick_at_zero = TICK_AT_ZERO;
+    config.shares_time = scenario.shares_time;
     config.flush_us = bounds.flush.as_micros() as u64;
     config.audited_objects = Exercised::OBJECTS.len();
     config.up_ring_bytes = 128 << 10;
@@ -132,6 +133,11 @@ pub(crate) fn build_host(
     replica.delivery = scenario.delivery[place];
     replica.sites = scenario.sites.as_ref().map(|sites| sites.config());
     change(&mut config);
+    if config.shares_time && config.joins {
+        // Whatever a newcomer's date is: six hours ahead, behind, a quarter of an hour or thirty years off.
+        let dates = [TICK_AT_ZERO, TICK_AT_ZERO + 21_600, 0, 946_684_800];
+        config.tick_at_zero = draws.one_of(&dates);
+    }
     let name = config.member;
     let (channel, parts) = host(config, Time::ZERO).expect("a scenario's configuration is good");
     let (late_us, absent_us) = (scenario.late_us, scenario.absent_us);

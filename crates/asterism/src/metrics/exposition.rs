@@ -106,6 +106,12 @@ fn host(page: &mut Page, view: &View) {
         "Time since the host was started.",
         seconds(view.uptime_us()),
     );
+    page.one(
+        "asterism_date_ahead_seconds",
+        "gauge",
+        "By how much this machine's date is ahead of the cluster's time; negative if it is behind, 0 below two seconds.",
+        signed_seconds(view.dates().date_ahead_us()),
+    );
     page.family(
         "asterism_phase",
         "gauge",
@@ -621,6 +627,11 @@ fn audit(page: &mut Page, view: &View) {
 
 fn seconds(us: u64) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+fn signed_seconds(us: i64) -> String {
+    let sign = if us < 0 { "-" } else { "" };
+    format!("{sign}{}", seconds(us.unsigned_abs()))
 }
 
 /// A counter's name as words.

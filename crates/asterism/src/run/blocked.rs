@@ -5,6 +5,7 @@ use asterism_function::notice::End;
 use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use serde::{Deserialize, Serialize};
 
+use super::dates::Dates;
 use super::journal::date;
 use crate::config::Settings;
 use crate::view::View;
@@ -56,13 +57,13 @@ pub fn look(view: &View) -> Result<BlockedDocument, String> {
     if view.blocking.is_empty() {
         return Err(NOBODY_BLOCKS.to_owned());
     }
-    let now = view.tick();
+    let (now, dates) = (view.tick(), view.dates());
     let mut blocked = Vec::new();
     for (function, asked) in &view.blocking {
         let from = blocked.len();
         view.records(*asked, BLOCKED_QUESTION, |record: BlockedRecord| {
             if now < record.until {
-                let of = block(function, &record, now);
+                let of = block(function, &record, (now, dates));
                 blocked.push((record.until, record.source, of));
             }
         })?;
@@ -72,13 +73,18 @@ pub fn look(view: &View) -> Result<BlockedDocument, String> {
     Ok(BlockedDocument { blocked })
 }
 
-pub(super) fn block(function: &str, record: &BlockedRecord, now: Tick) -> BlockDocument {
+/// A block of a function, at `now` of the cluster's time.
+pub(super) fn block(
+    function: &str,
+    record: &BlockedRecord,
+    (now, dates): (Tick, Dates),
+) -> BlockDocument {
     let ends = record.until != Tick::MAX;
     BlockDocument {
         function: function.to_owned(),
         source: end(record.source),
         destination: end(record.destination),
-        until: ends.then(|| date(record.until.into())),
+        until: ends.then(|| date(dates.date_s(record.until))),
         seconds: ends.then(|| record.until - now),
         by: record.by.clone(),
     }

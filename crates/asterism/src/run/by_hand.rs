@@ -104,7 +104,7 @@ pub fn block(
             });
         match written {
             Ok(record) => {
-                let block = document_of(name, &record, from);
+                let block = document_of(name, &record, (from, view.dates()));
                 let event = Event::info("blocked-by-hand")
                     .with("source", &done.source)
                     .with("function", name)
@@ -167,7 +167,9 @@ pub fn unblock(
                 .effect("all hosts let it through, until something blocks it again");
             let _ = events.try_send(event);
         }
-        let document = |record: &BlockedRecord| document_of(name, record, now.min(record.until));
+        let dates = view.dates();
+        let document =
+            |record: &BlockedRecord| document_of(name, record, (now.min(record.until), dates));
         done.lifted.extend(lifted.into_iter().map(document));
         done.left.extend(after.iter().map(document));
     }

@@ -12,6 +12,7 @@ use asterism_function::notice::{Notice, questions};
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
+use super::dates::Dates;
 use super::journal::Event;
 use super::requests::Request;
 use super::service::Service;
@@ -126,7 +127,7 @@ impl Service<'_, '_> {
             coming: None,
             is_first_walk: true,
             is_mine: self.writes_alerts(now),
-            started: (self.wall_us(self.took_part) / 1_000_000) as Tick - BEFORE_START_S,
+            started: self.tick(self.took_part).saturating_sub(BEFORE_START_S),
             looked: now,
             stats_due: now,
             told: (
@@ -178,7 +179,7 @@ impl Service<'_, '_> {
                 break;
             };
             match coming.try_recv() {
-                Ok(part) => eve.take(stage, &part, self.tick(now), self.wall_us(now)),
+                Ok(part) => eve.take(stage, &part, now, self.view.dates()),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     eve.coming = None;
@@ -208,9 +209,9 @@ impl Service<'_, '_> {
         self.eve = Some(eve);
     }
 
-    /// Microseconds since 1970 at a time of this host's clock.
+    /// Microseconds since 1970 at a time of this host's clock, as the date is now.
     fn wall_us(&self, at: Time) -> u64 {
-        u64::from(self.clock.wall_at_zero()) * 1_000_000 + at.as_micros()
+        self.view.dates().date_us(at)
     }
 
     fn eve_stats(&self, eve: &Eve) -> Stats {
@@ -287,7 +288,8 @@ impl Eve {
     }
 
     /// Takes note of a part of what a stage tells, and writes what is new.
-    fn take(&mut self, stage: usize, part: &[u8], now: Tick, now_us: u64) {
+    fn take(&mut self, stage: usize, part: &[u8], at: Time, dates: Dates) {
+        let (now, now_us) = (dates.tick(at), dates.date_us(at));
         let Eve {
             ledger,
             author,
@@ -303,7 +305,7 @@ impl Eve {
             }
             let at_us = notice
                 .first
-                .map_or(now_us, |first| u64::from(first) * 1_000_000);
+                .map_or(now_us, |first| dates.date_s(first) * 1_000_000);
             if let Some(line) = author.alert(&notice, stage, at_us) {
                 writer.line(line);
             }

@@ -20,6 +20,7 @@ use asterism_placement::{Incarnation, MemberId, Time};
 use serde::{Deserialize, Serialize};
 
 use super::collector::{self, Collector};
+use super::dates::Dates;
 use super::journal::Event;
 use super::port_log::PortLog;
 use super::requests::Request;
@@ -122,9 +123,15 @@ impl Exports {
     }
 
     /// Makes messages of a part's records and sends them.
-    fn send(&mut self, interval: u32, part: &[u8], now_s: u64, exported: &Exported) {
+    fn send(
+        &mut self,
+        interval: u32,
+        part: &[u8],
+        (now_s, dates): (u64, Dates),
+        exported: &Exported,
+    ) {
         let span = Span {
-            start_s: u64::from(interval) * u64::from(self.interval_s),
+            start_s: dates.date_s(interval.saturating_mul(self.interval_s)),
             length_s: self.interval_s,
         };
         let (collector, exporter) = (&mut self.collector, &mut self.exporter);
@@ -180,11 +187,9 @@ impl Service<'_, '_> {
         }
     }
 
-    /// The cluster's common seconds at a time of this host's clock: since 1970.
+    /// The cluster's common seconds at a time of this host's clock.
     pub(super) fn tick(&self, at: Time) -> Tick {
-        self.clock
-            .wall_at_zero()
-            .saturating_add((at.as_micros() / 1_000_000) as u32)
+        self.view.dates().tick(at)
     }
 
     /// The hosts before this one; a life that is not `known` was first heard at `since`.
@@ -217,6 +222,7 @@ impl Service<'_, '_> {
             return;
         };
         let (now, now_s) = (self.clock.now(), self.clock.wall());
+        let dates = self.view.dates();
         if exports.coming.is_none() && exports.wanted.is_none() && now >= exports.looked + LOOK {
             exports.looked = now;
             let tick = self.tick(now);
@@ -240,7 +246,7 @@ impl Service<'_, '_> {
             let mut is_over = false;
             for _ in 0..PARTS_PER_LOOK {
                 match coming.try_recv() {
-                    Ok(part) => exports.send(interval, &part, now_s, &self.view.exports),
+                    Ok(part) => exports.send(interval, &part, (now_s, dates), &self.view.exports),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
                         is_over = true;

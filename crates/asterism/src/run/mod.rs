@@ -13,6 +13,7 @@ pub mod board;
 pub mod by_hand;
 pub mod caches;
 pub(crate) mod collector;
+pub mod dates;
 mod epochs;
 pub mod eve;
 pub mod exports;

@@ -137,6 +137,8 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             let (effect, cure) = words(fault, &name(*member), &name);
             let event = match fault {
                 PeerFault::Left => Event::info("member-silent"),
+                PeerFault::TimeApart { .. } => Event::error("member-time-differs"),
+                PeerFault::DatesApart { .. } => Event::warning("member-date-differs"),
                 fault if fault.is_silence() => Event::warning("member-silent"),
                 PeerFault::Deaf => Event::warning("member-deaf"),
                 _ => Event::warning("member-stuck"),

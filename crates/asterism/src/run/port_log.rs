@@ -397,6 +397,7 @@ impl Service<'_, '_> {
             return;
         };
         let (now, now_s) = (self.clock.now(), self.clock.wall());
+        let dates = self.view.dates();
         let looks = now >= log.looked + LOOK;
         if looks {
             log.looked = now;
@@ -426,7 +427,11 @@ impl Service<'_, '_> {
                     Ok(part) => {
                         NatNews::read_all(&part, |news| match news {
                             NatNews::Use(counted) => asked.known = counted,
-                            NatNews::Event(event) => events.push(event),
+                            NatNews::Event(event) => events.push(NatEvent {
+                                at: dates.date_s32(event.at),
+                                since: dates.date_s32(event.since),
+                                ..event
+                            }),
                         });
                         log.write(&events, host, &self.view.nat_ports);
                         events.clear();

@@ -62,6 +62,12 @@ const JOIN_FACTOR: u32 = 10;
 const LATER_EPOCH_WAIT: Duration = Duration::from_millis(250);
 /// How often accumulators are flushed, in microseconds: as often as a sleeping instance wakes.
 const FLUSH_US: u64 = 1_000;
+/// The cluster's time begins so late at least, in seconds since 1970: entries that a state file brings were used before.
+const TICK_MIN: u32 = 90 * 24 * 3_600;
+/// And so early at most: it has 32 bits, and goes on for years from there.
+const TICK_MAX: u32 = 4_000_000_000;
+/// How long it takes at most until the state channel's thread shows that the cluster's time is settled.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// A running host.
 pub struct Service<'a, 'o> {
@@ -186,7 +192,7 @@ impl Service<'_, '_> {
         let shape = shape.and(config.function.kind_number());
         let host_config = HostConfig {
             instances: config.host.instances as u16,
-            tick_at_zero: clock.wall_at_zero(),
+            tick_at_zero: clock.wall_at_zero().clamp(TICK_MIN, TICK_MAX),
             flush_us: FLUSH_US,
             audited_objects: function.objects().len(),
             joins,
@@ -336,6 +342,7 @@ impl Service<'_, '_> {
         let taken_up = self.take_up_state(cold)?;
         // Whatever may still keep this host from running comes before the file is put aside: the next start needs it.
         self.check_backends().map_err(Interrupted::Failed)?;
+        self.settle_time()?;
         self.date_exports();
         if let Some(path) = taken_up {
             self.put_aside(&path);
@@ -350,6 +357,16 @@ impl Service<'_, '_> {
         loop {
             self.look()?;
         }
+    }
+
+    /// From here on this host goes back to no earlier cluster time: what it writes is written under the one that it has.
+    fn settle_time(&mut self) -> Result<(), Interrupted> {
+        self.channel.settle_cluster_time();
+        let until = self.clock.now() + SETTLE_MAX;
+        while !self.channel.snapshot().cluster_time_source.0 && self.clock.now() < until {
+            self.look_for(LOOK_JOINING)?;
+        }
+        Ok(())
     }
 
     /// Opens everything by which a start may fail, and then begins to speak to other hosts: from the first datagram on the life is used.

@@ -303,7 +303,7 @@ pub fn look(view: &View, wanted: Wanted) -> Result<TrafficDocument, String> {
     };
     Ok(TrafficDocument {
         interval: IntervalDocument {
-            start: date(start.into()),
+            start: date(view.dates().date_s(start)),
             seconds: interval_s.into(),
             over: !wanted.now,
         },
@@ -481,6 +481,7 @@ fn alarms(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<AlarmDocument>, Str
             ));
         }
     })?;
+    let dates = asking.view.dates();
     // The newest first.
     alarms.sort_unstable();
     alarms.truncate(wanted.count);
@@ -494,7 +495,7 @@ fn alarms(asking: &Asking<'_>, wanted: Wanted) -> Result<Vec<AlarmDocument>, Str
             }
             .to_owned(),
             others,
-            since: date(first.into()),
+            since: date(dates.date_s(first)),
         }
     };
     Ok(alarms.into_iter().map(document).collect())

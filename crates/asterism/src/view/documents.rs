@@ -41,6 +41,9 @@ pub struct StatusDocument {
     pub instances: Vec<InstanceDocument>,
     /// Its state channel.
     pub channel: ChannelDocument,
+    /// The cluster's time; absent of older builds.
+    #[serde(default)]
+    pub time: Option<TimeDocument>,
     /// The other members.
     pub peers: Vec<PeerDocument>,
     /// What needs a look.
@@ -233,6 +236,9 @@ pub struct PeerDocument {
     /// The fault that there is with it; see [`StatusDocument::health`].
     #[serde(default)]
     pub fault: Option<String>,
+    /// Its clocks; absent if it has not advertised them.
+    #[serde(default)]
+    pub clock: Option<ClockDocument>,
     /// The average round trip to it.
     pub round_trip_us: Option<u64>,
     /// Whether the path to it is congested, by its round trips.
@@ -256,6 +262,32 @@ pub struct PeerDocument {
     pub differing_settings: Vec<DifferingSetting>,
     /// What came in its name under keys that this host does not have; strangers can cause it too.
     pub missing_key: Option<MissingKeyDocument>,
+}
+
+/// Clocks of another member, against those here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockDocument {
+    /// By how much its machine's date is ahead of the one here; negative if it is behind, absent if one of the two is not known.
+    pub date_ahead_us: Option<i64>,
+    /// By how much the cluster's time as it has it is ahead of the one here.
+    pub cluster_ahead_us: i64,
+    /// How exact these are: half of the shortest round trip.
+    pub within_us: u64,
+    /// Whether its messages are refused because the two times are too far apart.
+    pub refused: bool,
+}
+
+/// The cluster's time, by which entries idle out, and this machine's date.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeDocument {
+    /// Microseconds of the cluster's time since 1970.
+    pub cluster_us: u64,
+    /// Microseconds of this machine's date since 1970.
+    pub date_us: u64,
+    /// Whether this host goes back to no earlier time, since it serves or has the time of a host that does.
+    pub settled: bool,
+    /// The member whose time it took over; absent if it began with its own date.
+    pub taken_from: Option<String>,
 }
 
 /// A setting that two hosts must share and have otherwise.

@@ -4,6 +4,8 @@ use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::MemberId;
 use serde::{Deserialize, Serialize};
 
+use crate::run::journal::date;
+
 /// Something that needs a look.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthDocument {
@@ -37,6 +39,19 @@ pub(super) fn items(
         })
     });
     faults.collect()
+}
+
+/// Seconds by which a clock is ahead of another one, in words.
+pub(crate) fn ahead_text(ahead_s: i64) -> String {
+    let seconds = ahead_s.unsigned_abs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    let by = match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{minutes} min {} s", seconds % 60),
+        3_600..86_400 => format!("{hours} h {minutes} min"),
+        _ => format!("{days} days {hours} h"),
+    };
+    format!("{by} {}", if ahead_s < 0 { "behind" } else { "ahead of" })
 }
 
 /// What a fault with a member means, and what to do.
@@ -109,5 +124,51 @@ pub(crate) fn words(
             format!("{member} receives what this host writes and applies nothing: its packet loops stand still"),
             format!("see the load of {member}, and that its packet loops run"),
         ),
+        PeerFault::TimeApart { here_s, ahead_s } => (
+            format!(
+                "the cluster's time is {} here and {} at {member}: both began to serve before they received each other, and now refuse each other",
+                date(*here_s),
+                date(here_s.saturating_add_signed(*ahead_s))
+            ),
+            format!("set the dates of both machines, and start again the one of the two whose time is wrong: it takes over the other's time (`asterism status` of {member} shows the same)"),
+        ),
+        PeerFault::DatesApart { ahead_s } => (
+            format!(
+                "the date of {member} is {} the one here: sessions idle by the cluster's time, which no date changes, but logs and exports of the two hosts do not fit together",
+                ahead_text(*ahead_s)
+            ),
+            "let both machines take their date from the same NTP servers (`chronyc tracking`, `timedatectl`)".to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(fault: PeerFault) -> String {
+        words(&fault, "b", &|_| String::new()).0
+    }
+
+    #[test]
+    fn times_that_are_apart_are_both_named() {
+        let fault = PeerFault::TimeApart {
+            here_s: 1_700_000_000,
+            ahead_s: -753_315_200,
+        };
+        let text = said(fault);
+        assert!(
+            text.contains("2023-11-14") && text.contains("2000-01-01"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn dates_that_differ_are_said_in_words() {
+        let text = |ahead_s| said(PeerFault::DatesApart { ahead_s });
+        assert!(text(21_600).starts_with("the date of b is 6 h 0 min ahead of the one here: "));
+        assert!(text(-5).starts_with("the date of b is 5 s behind the one here: "));
+        assert_eq!(ahead_text(90), "1 min 30 s ahead of");
+        assert_eq!(ahead_text(-753_315_200), "8718 days 22 h behind");
     }
 }

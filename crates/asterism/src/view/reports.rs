@@ -10,6 +10,7 @@ use asterism_function::{CONTROL, PortNumber, Tick};
 use super::{ANSWER_MAX, View};
 use crate::config::{Function, Settings};
 use crate::run::collector;
+use crate::run::dates::Dates;
 use crate::run::requests::Request;
 use crate::run::worker::Phase;
 
@@ -64,12 +65,16 @@ impl Asked {
 }
 
 impl View {
-    /// The cluster's common seconds: since 1970.
+    /// The cluster's common seconds. No date: [`Dates::date_s`] makes one of it.
     #[must_use]
     pub fn tick(&self) -> Tick {
-        let seconds = self.uptime_us() / 1_000_000;
-        let zero = self.clock.wall_at_zero();
-        zero.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))
+        self.dates().tick(self.clock.now())
+    }
+
+    /// What the cluster's time and this machine's date have to do with each other now.
+    #[must_use]
+    pub fn dates(&self) -> Dates {
+        Dates::now(self.clock, &self.channel())
     }
 
     /// Tells the function, or a stage of it, something by a frame, as the first instance has it.

@@ -15,6 +15,7 @@ mod host;
 mod keys;
 mod limits;
 mod metrics;
+mod peers;
 mod ports;
 mod recipe;
 mod reload;

@@ -121,6 +121,9 @@ impl Deliver for Delivering<'_> {
             walk: end.walk,
         });
     }
+    fn cluster_time(&mut self, at_zero_us: i64) {
+        self.outlet.push(&Down::ClusterTime { at_zero_us });
+    }
     fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
         self.auditor.handle(now, from, body);
     }

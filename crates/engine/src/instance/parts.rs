@@ -149,7 +149,7 @@ impl InstanceParts {
             exchange: self.exchange,
             stopped: None,
             serving: !self.joins,
-            tick_at_zero: self.tick_at_zero,
+            time_at_zero_us: i64::from(self.tick_at_zero) * 1_000_000,
             serial: 0,
             now_us: 0,
             burst_log_bytes: BURST_LOG_BYTES * stages.max(1),

@@ -202,6 +202,7 @@ impl<F: NetworkFunction> Instance<F> {
                     }
                     self.context.set_closed(origin);
                 }
+                Some(Down::ClusterTime { at_zero_us }) => self.take_over_time(at_zero_us),
                 Some(Down::Ready) => {
                     self.serving = true;
                     self.context.set_joined();

@@ -31,4 +31,4 @@ pub use snapshot::{ChannelSnapshot, MemberSnapshot, Snapshots, ThreadTally};
 pub use sources::STRANGERS_MAX;
 pub use statistics::{PeerTraffic, TransportEvent, TransportState, TransportStatistics};
 pub use udp::{DATAGRAM_BYTES_MIN, UdpTransport};
-pub use watch::{PEER_SILENT_AFTER, PeerFault};
+pub use watch::{DATES_APART, PEER_SILENT_AFTER, PeerFault};

@@ -150,6 +150,7 @@ impl core::fmt::Debug for Unstarted {
 enum Order {
     Install(Roster),
     SetKeys(KeyRing),
+    SettleClusterTime,
 }
 
 /// A state channel that was stopped.
@@ -232,6 +233,7 @@ pub fn open(
     let (sender, events) = sync_channel(EVENTS_MAX);
     let (orders, handed_in) = sync_channel(ORDERS_MAX);
     channel.announce_keys();
+    channel.set_date(clock.date_at_zero_us());
     let seen = (&channel, &transport, &Watch::default());
     let first = ChannelSnapshot::take(now, seen, ThreadTally::default());
     let publisher = Publisher::new(first);
@@ -304,6 +306,11 @@ impl StateChannelThread {
     /// made anew. False if it has too much waiting, or has ended: then try again. The keys' [`hash_seed`](crate::hash_seed) must be that of the keys before.
     pub fn set_keys(&self, keys: KeyRing) -> bool {
         self.order(Order::SetKeys(keys))
+    }
+
+    /// This host begins to serve: from now on it takes over no other cluster time. False as above.
+    pub fn settle_cluster_time(&self) -> bool {
+        self.order(Order::SettleClusterTime)
     }
 
     fn order(&self, order: Order) -> bool {
@@ -394,6 +401,7 @@ impl Turner {
             }
             if now >= self.publish_at {
                 self.publish_at = now + self.run.snapshot_interval;
+                self.channel.set_date(self.clock.date_at_zero_us());
                 self.look_for_faults(now);
                 self.publish(now);
             }
@@ -429,6 +437,11 @@ impl Turner {
                     }
                 }
                 Order::SetKeys(keys) => self.channel.set_keys(&keys),
+                Order::SettleClusterTime => {
+                    self.channel.settle_cluster_time();
+                    // It is waited for.
+                    self.publish_at = Time::ZERO;
+                }
             }
         }
     }

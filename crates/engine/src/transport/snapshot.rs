@@ -100,6 +100,10 @@ pub struct ChannelSnapshot {
     pub understands: Versions,
     /// All members, this one included, in the order of their names.
     pub members: Vec<MemberSnapshot>,
+    /// The cluster's time at zero of this host's clock, in microseconds since 1970.
+    pub cluster_time_at_zero_us: i64,
+    /// Whether this host takes over no other cluster time any more, and whose it has.
+    pub cluster_time_source: (bool, Option<MemberId>),
     /// The epoch in force.
     pub epoch: Epoch,
     /// Whether this host holds what the others hold.
@@ -182,6 +186,8 @@ impl ChannelSnapshot {
             speaks: 0,
             understands: channel.secure().understands(),
             members: Vec::new(),
+            cluster_time_at_zero_us: 0,
+            cluster_time_source: (false, None),
             epoch: Epoch::default(),
             is_ready: false,
             terms: None,
@@ -216,6 +222,8 @@ impl ChannelSnapshot {
         self.accepts = channel.accepted_keys();
         self.speaks = secure.speaks();
         self.understands = secure.understands();
+        self.cluster_time_at_zero_us = replicator.cluster_time_at_zero_us().unwrap_or(0);
+        self.cluster_time_source = replicator.cluster_time_source();
         self.epoch = replicator.epoch();
         self.is_ready = replicator.is_ready();
         if self.terms.is_none() {

@@ -21,6 +21,9 @@ const STOOD_STILL: Duration = Duration::from_secs(2);
 /// alone may come of an MTU; that of shorter ones does not.
 const SHORT_DATAGRAM_BYTES: usize = 508;
 
+/// How far the dates of two machines may differ before that is reported.
+pub const DATES_APART: Duration = Duration::from_secs(4);
+
 /// What is wrong with a member, as this host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFault {
@@ -55,11 +58,23 @@ pub enum PeerFault {
     GroupsLost,
     /// It receives the groups of this host and applies none: its packet loops stand still.
     NotApplied,
+    /// Its cluster time is further from the one here than members accept, and both were written under: they refuse each other.
+    TimeApart {
+        /// The cluster's time here, in seconds since 1970.
+        here_s: u64,
+        /// Seconds by which its time is ahead.
+        ahead_s: i64,
+    },
+    /// Its machine's date differs from the one here. Nothing in the cluster goes by dates, but what people read does.
+    DatesApart {
+        /// Seconds by which its date is ahead.
+        ahead_s: i64,
+    },
 }
 
 impl PeerFault {
     /// All labels.
-    pub const LABELS: [&'static str; 10] = [
+    pub const LABELS: [&'static str; 12] = [
         "silent",
         "silent-here",
         "isolated",
@@ -70,6 +85,8 @@ impl PeerFault {
         "long-datagrams-lost",
         "groups-lost",
         "not-applied",
+        "time-apart",
+        "dates-apart",
     ];
 
     /// Its name in metrics, `status` and the log.
@@ -86,6 +103,8 @@ impl PeerFault {
             Self::LongLost { .. } => 7,
             Self::GroupsLost => 8,
             Self::NotApplied => 9,
+            Self::TimeApart { .. } => 10,
+            Self::DatesApart { .. } => 11,
         };
         Self::LABELS[place]
     }
@@ -95,7 +114,11 @@ impl PeerFault {
     pub fn is_silence(&self) -> bool {
         !matches!(
             self,
-            Self::Deaf | Self::LongLost { .. } | Self::GroupsLost | Self::NotApplied
+            Self::Deaf
+                | Self::LongLost { .. }
+                | Self::GroupsLost
+                | Self::NotApplied
+                | Self::DatesApart { .. }
         )
     }
 }
@@ -107,6 +130,10 @@ struct Observation {
     receives_until: Option<Time>,
     heard_elsewhere: Option<(MemberId, Time)>,
     leaving: bool,
+    /// Where its cluster time is refused: the one here in seconds since 1970, and the microseconds by which its time is ahead.
+    apart: Option<(u64, i64)>,
+    /// Microseconds by which its date is ahead.
+    date_ahead_us: Option<i64>,
     is_unreachable: bool,
     acknowledged: u64,
     lacking: Option<Lacking>,
@@ -170,6 +197,9 @@ impl Watch {
         let early = sealed.get(Refusal::NotAdmitted);
         let tally = channel.tally();
         let refused = (tally.refused_sealed + tally.refused_opened).saturating_sub(early);
+        let here_us = replicator.cluster_time_at_zero_us().unwrap_or(0);
+        let here_us = here_us.saturating_add(now.as_micros() as i64).max(0);
+        let here_s = here_us as u64 / 1_000_000;
         let members = replicator.progress().members().iter();
         let observed = members
             .filter(|member| member.member != own && member.standing != Standing::Out)
@@ -181,6 +211,11 @@ impl Watch {
                     receives_until: member.receives_until,
                     heard_elsewhere: member.heard_elsewhere,
                     leaving: member.leaving,
+                    apart: member
+                        .clock
+                        .filter(|clock| clock.is_apart)
+                        .map(|clock| (here_s, clock.cluster_ahead_us)),
+                    date_ahead_us: member.clock.and_then(|clock| clock.date_ahead_us),
                     is_unreachable: traffic.is_some_and(|peer| peer.is_unreachable),
                     acknowledged: member.acknowledged,
                     lacking: replicator.lacking(member.member),
@@ -283,6 +318,35 @@ impl Watched {
     }
 
     fn judge(&self, now: Time, patience: Duration, seen: &Observation) -> Option<PeerFault> {
+        let is_arriving = || self.arrived.1.is_some_and(|at| now.since(at) < patience);
+        if let Some((here_s, ahead_us)) = seen.apart.filter(|_| is_arriving()) {
+            let ahead_s = ahead_us / 1_000_000;
+            return Some(PeerFault::TimeApart { here_s, ahead_s });
+        }
+        let fault = self.judge_traffic(now, patience, seen);
+        fault.or_else(|| self.judge_dates(seen))
+    }
+
+    /// Whether dates differ: from [`DATES_APART`] on, and then until it is well less.
+    fn judge_dates(&self, seen: &Observation) -> Option<PeerFault> {
+        let ahead_us = seen.date_ahead_us?;
+        let is_known = matches!(self.fault, Some((PeerFault::DatesApart { .. }, _)));
+        let bound = if is_known {
+            DATES_APART / 2
+        } else {
+            DATES_APART
+        };
+        let ahead_s = ahead_us / 1_000_000;
+        let differs = u128::from(ahead_us.unsigned_abs()) >= bound.as_micros();
+        differs.then_some(PeerFault::DatesApart { ahead_s })
+    }
+
+    fn judge_traffic(
+        &self,
+        now: Time,
+        patience: Duration,
+        seen: &Observation,
+    ) -> Option<PeerFault> {
         let is_recent = |at: Option<Time>| at.is_some_and(|at| now.since(at) < patience);
         let is_long = |since: Time| now.since(since) >= patience;
         let Some(hears_since) = self.hears_since else {
@@ -439,6 +503,48 @@ mod tests {
             )]
         };
         assert_eq!(seen(30, never), [(5, B, "deaf", false)]);
+    }
+
+    /// A date that wavers about the bound is reported once; a silent member's date is not.
+    #[test]
+    fn dates_that_differ_are_reported_until_they_are_corrected() {
+        let at = |now: Time| {
+            let second = now.as_micros() / 1_000_000;
+            let date_ahead_us = Some(match second {
+                0..=2 => 3_000_000,
+                3..=9 if now.as_micros().is_multiple_of(200_000) => -4_000_001,
+                3..=9 => -3_900_000,
+                10..=14 => 21_600_000_000,
+                _ => -1_000_000,
+            });
+            let observation = Observation {
+                date_ahead_us,
+                ..healthy(before(25, now))
+            };
+            vec![(B, observation)]
+        };
+        let expected = [
+            (3, B, "dates-apart", false),
+            (15, B, "dates-apart", true),
+            (30, B, "silent", false),
+        ];
+        assert_eq!(seen(40, at), expected);
+    }
+
+    #[test]
+    fn members_of_two_times_say_so_while_both_run() {
+        let at = |now: Time| {
+            let observation = Observation {
+                apart: Some((1_700_000_000, 21_600_000_000)),
+                heard: None,
+                ..healthy(before(10, now))
+            };
+            vec![(B, observation)]
+        };
+        assert_eq!(
+            seen(20, at),
+            [(0, B, "time-apart", false), (15, B, "silent", false)]
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use super::sites::{SITES_MAX, SiteId, SitesConfig};
 use super::wire::{
-    FRAME_BYTES_MAX, HEADER_BYTES_MAX, RUNS_MAX, SEQUENCE_MAX, WIRE_VERSION, WIRE_VERSION_TRIAL,
-    varint_bytes,
+    CLOCK_BYTES, FRAME_BYTES_MAX, HEADER_BYTES_MAX, RUNS_MAX, SEQUENCE_MAX, WIRE_VERSION,
+    WIRE_VERSION_TRIAL, varint_bytes,
 };
 use crate::{ClusterId, Epoch, Incarnation, MemberId};
 
@@ -18,7 +18,12 @@ pub const MEMBERS_MAX: usize = 64;
 /// and IPv6 put around it, it fits the least MTU that a link with IPv6 has (1,280 bytes, RFC 8200 section 5).
 pub const PAYLOAD_BYTES_MIN: usize = 1_174;
 const _: () = assert!(
-    HEADER_BYTES_MAX + FRAME_BYTES_MAX + SEQUENCE_BYTES_MAX + GROUP_LENGTH_BYTES + GROUP_BYTES_MAX
+    HEADER_BYTES_MAX
+        + CLOCK_BYTES
+        + FRAME_BYTES_MAX
+        + SEQUENCE_BYTES_MAX
+        + GROUP_LENGTH_BYTES
+        + GROUP_BYTES_MAX
         <= PAYLOAD_BYTES_MIN
 );
 /// The most bytes of a sequence, and of a group's length.
@@ -114,6 +119,9 @@ pub struct Config {
     /// The newest wire version that this member understands; messages of a later one are refused. Sane:
     /// [`WIRE_VERSION`]. Bound: to [`WIRE_VERSION_TRIAL`], which only tests use.
     pub wire_newest: u8,
+    /// Microseconds since 1970 of the cluster's time at zero of the clock here, as this member's date has it: what it takes part with in
+    /// agreeing on one. `None`: it takes no part, and its driver has no use for a common time.
+    pub cluster_time_at_zero_us: Option<u64>,
     /// Whether this host's own groups reach its other instances only after they were submitted: then the driver reports
     /// with [`applied`](super::Replicator::applied) how far all instances applied the host's *own* stream, acknowledgements
     /// say so, and nothing of it is stable before. Without, a submitted group counts as applied here.
@@ -155,6 +163,7 @@ impl Config {
             silent_after: Duration::from_secs(1),
             delivery: Delivery::Ordered,
             wire_newest: WIRE_VERSION,
+            cluster_time_at_zero_us: None,
             siblings: false,
             sites: None,
         }

@@ -41,7 +41,7 @@ impl Replicator {
         if let Some(routes) = &mut self.routes {
             routes.asking.begin_message();
         }
-        match self.check(from, from_incarnation, message) {
+        match self.check(now, (from, from_incarnation), message) {
             Ok(checked) => {
                 self.counters.messages_received += 1;
                 self.counters.bytes_received += message.len() as u64;
@@ -56,9 +56,9 @@ impl Replicator {
     }
 
     fn check<'a>(
-        &self,
-        from: MemberId,
-        from_incarnation: Incarnation,
+        &mut self,
+        now: Time,
+        (from, from_incarnation): (MemberId, Incarnation),
         message: &'a [u8],
     ) -> Result<Checked<'a>, Refused> {
         if from == self.config.member {
@@ -89,8 +89,10 @@ impl Replicator {
             return Err(Refused::EchoFromFuture);
         }
         let frames = Frames::new(reader);
+        let mut clock = None;
         for frame in frames {
             match frame? {
+                Frame::Clock(frame) => clock = Some(frame),
                 Frame::Records(groups) if groups.end - 1 > header.head => {
                     return Err(Refused::RecordsBeyondHead);
                 }
@@ -107,6 +109,18 @@ impl Replicator {
                 }
                 _ => {}
             }
+        }
+        // A message without clocks is judged by the last one that had them.
+        let known = self.progress.members[self.index(seat)].clock;
+        let is_apart = match &clock {
+            Some(frame) => self.time.is_apart(now, frame, known),
+            None => known.is_some_and(|clock| clock.is_apart),
+        };
+        if is_apart {
+            if let Some(frame) = &clock {
+                self.note_clock(now, seat, frame, true);
+            }
+            return Err(Refused::TimeApart);
         }
         Ok(Checked {
             seat,
@@ -182,6 +196,7 @@ impl Replicator {
                         *known = Some((keys, header.timestamp));
                     }
                 }
+                Frame::Clock(frame) => self.take_clock(now, seat, &frame, deliver),
                 Frame::Audit(body) => {
                     let from = self.peers[seat].member;
                     deliver.audit(now, from, body);

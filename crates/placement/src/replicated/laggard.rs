@@ -7,14 +7,14 @@ use crate::{MemberId, Time};
 use super::image::OutboundImage;
 use super::progress::Standing;
 use super::replicator::Replicator;
-use super::wire::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use super::wire::{CLOCK_BYTES, FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use super::{Deliver, Event, ImageError, ImageKind};
 
 impl Replicator {
     /// The longest image chunk in bytes.
     #[must_use]
     pub fn image_chunk_bytes_max(&self) -> usize {
-        self.config.payload_bytes_max - HEADER_BYTES_MAX - FRAME_BYTES_MAX - 5 - 5
+        self.config.payload_bytes_max - HEADER_BYTES_MAX - CLOCK_BYTES - FRAME_BYTES_MAX - 5 - 5
     }
 
     /// How many chunks [`submit_image`](Replicator::submit_image) takes now for that member.

@@ -18,6 +18,7 @@
 
 pub mod audit;
 mod closing;
+mod cluster_time;
 mod coalescing;
 mod config;
 mod counters;
@@ -45,6 +46,7 @@ mod wire;
 
 use crate::{Incarnation, MemberId, Time};
 
+pub use cluster_time::{CLOCK_INTERVAL, CLUSTER_TIME_APART_MAX, MemberClock};
 pub use coalescing::Window;
 pub use config::{
     COALESCING_LIMIT, Config, ConfigError, DURATION_LIMIT, Delivery, GROUP_BYTES_MAX, GROUPS_LIMIT,
@@ -86,6 +88,11 @@ pub trait Deliver {
     /// A reading for this member's [`audit::Auditor`].
     fn audit(&mut self, now: Time, from: MemberId, body: &[u8]) {
         let _ = (now, from, body);
+    }
+
+    /// The cluster's time is another one from now on, before what is delivered next: microseconds since 1970 at zero of the clock.
+    fn cluster_time(&mut self, at_zero_us: i64) {
+        let _ = at_zero_us;
     }
 
     /// How far a member's stream was sent, for this member's [`audit::Auditor`].

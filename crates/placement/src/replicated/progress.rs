@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use crate::{Incarnation, MemberId, Time};
 
+use super::cluster_time::MemberClock;
+
 /// Where a member stands with respect to this member's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
@@ -78,6 +80,8 @@ pub struct MemberProgress {
     pub heard_elsewhere: Option<(MemberId, Time)>,
     /// It said that it commits nothing more and leaves.
     pub leaving: bool,
+    /// What is known of its clocks, once it said so.
+    pub clock: Option<MemberClock>,
     /// Round trips to it.
     pub round_trip: RoundTrip,
     /// Whether the log or an image serves it.

@@ -28,11 +28,14 @@ pub enum Refused {
     AcknowledgesUnsent,
     /// It echoes a time at which this member has not been yet.
     EchoFromFuture,
+    /// The cluster's time is further from the one here than [`CLUSTER_TIME_APART_MAX`](super::CLUSTER_TIME_APART_MAX), and both were
+    /// written under.
+    TimeApart,
 }
 
 impl Refused {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Refused; 11] = [
+    pub const ALL: [Refused; 12] = [
         Refused::UnknownMember,
         Refused::OwnIdentity,
         Refused::WrongIncarnation,
@@ -44,6 +47,7 @@ impl Refused {
         Refused::RecordsBeyondHead,
         Refused::AcknowledgesUnsent,
         Refused::EchoFromFuture,
+        Refused::TimeApart,
     ];
 
     /// The metric label.
@@ -61,6 +65,7 @@ impl Refused {
             Refused::RecordsBeyondHead => "records_beyond_head",
             Refused::AcknowledgesUnsent => "acknowledges_unsent",
             Refused::EchoFromFuture => "echo_from_future",
+            Refused::TimeApart => "time_apart",
         }
     }
 }

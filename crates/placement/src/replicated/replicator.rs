@@ -6,6 +6,7 @@ use crate::mutant::{self, Mutant};
 use crate::{MemberId, Time};
 
 use super::closing::Closing;
+use super::cluster_time::ClusterTime;
 use super::coalescing::{Coalescing, Path, Window};
 use super::config::{Config, ConfigError, GROUP_BYTES_MAX};
 use super::counters::Counters;
@@ -95,6 +96,8 @@ pub struct Replicator {
     pub(super) acknowledged_at: Option<Time>,
     /// An answer is wanted from all.
     pub(super) probing: bool,
+    /// The cluster's time.
+    pub(super) time: ClusterTime,
     /// The cluster keys that this member accepts, if it says so, and when it last did.
     pub(super) keys: Option<(AcceptedKeys, Option<Time>)>,
     /// The wire version of what is sent.
@@ -176,6 +179,7 @@ impl Replicator {
             acknowledged_at: None,
             probing: false,
             keys: None,
+            time: ClusterTime::new(config.cluster_time_at_zero_us),
             wire_version: WIRE_VERSION,
             clock: Time::ZERO,
             rotation: 0,
@@ -243,6 +247,7 @@ impl Replicator {
             return Err(SubmitError::LogFull);
         }
         self.counters.groups_submitted += 1;
+        self.time.settle(now);
         self.unsent_since.get_or_insert(now);
         let own = &mut self.progress.members[self.me];
         own.applied = sequence;
@@ -637,6 +642,7 @@ pub(super) fn begin(member: MemberId) -> MemberProgress {
         receives_until: None,
         heard_elsewhere: None,
         leaving: false,
+        clock: None,
         round_trip: RoundTrip::default(),
         standing: Standing::Current,
         lags_since: None,

@@ -11,8 +11,8 @@ use super::replicator::Replicator;
 use super::sites::Gap;
 use super::survivors::image_held;
 use super::wire::{
-    AcceptedKeys, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header, Image,
-    ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
+    AcceptedKeys, CLOCK_BYTES, ECHO_BYTES_MAX, Echo, FRAME_BYTES_MAX, HEADER_BYTES_MAX, Header,
+    Image, ImageEndFrame, KEYS_BYTES_MAX, KIND_ACKNOWLEDGE, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
     KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_KEYS, KIND_RECORDS, Membership, varint_bytes,
     write_entry, write_frame, write_padding, write_varint,
 };
@@ -114,6 +114,7 @@ impl Replicator {
             self.clock,
             self.named_head(),
         );
+        self.write_clock(false, buffer);
     }
 
     /// Begins a message to all with acknowledgements and echoes.
@@ -130,7 +131,7 @@ impl Replicator {
         let peers = self.peers.len();
         let announced = self.keys.filter(|_| self.announces_keys(now));
         let keys_bytes = announced.map_or(0, |_| KEYS_BYTES_MAX);
-        let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes;
+        let room = self.payload_bytes - 2 * KEEP_ALIVE_BYTES - keys_bytes - CLOCK_BYTES;
         let mut echoes = 0;
         for step in 0..peers {
             let peer = &self.peers[(self.rotation + step) % peers];
@@ -151,6 +152,7 @@ impl Replicator {
             echoes += 1;
         }
         count.set(buffer, echoes);
+        self.write_clock(true, buffer);
         if self.leaving || self.newcomers || !self.closings.is_empty() {
             self.write_membership(room / 4 * 3, buffer);
         }

@@ -4,6 +4,7 @@
 //! A failing seed prints the command that replays it. `ASTERISM_SEEDS` sets how many seeds are run, from 0.
 
 mod bytes;
+mod clocks;
 mod coalescing;
 mod host;
 mod network;

@@ -3,12 +3,12 @@
 
 use asterism_placement::mutant::{self, Mutant};
 
-use crate::coalescing;
 use crate::scenarios::{
     a_full_message_goes_again_under_a_longer_header, a_hiccup_delays_no_repair,
     a_shut_window_is_probed, a_standstill_is_no_path, tail_is_repaired,
 };
 use crate::world::World;
+use crate::{clocks, coalescing};
 
 /// The planted bugs that live above the protocol core, or that only a change of membership, sites or the simulator's seeds show: for
 /// the tests of whoever has them.
@@ -75,6 +75,18 @@ fn every_planted_bug_is_found() {
                 }
                 Mutant::RepairsStayPaused => {
                     coalescing::what_a_congested_path_lost_goes_again_part_by_part();
+                    Ok(())
+                }
+                Mutant::TimeNotTakenOver => {
+                    clocks::newcomers_take_over_the_time();
+                    Ok(())
+                }
+                Mutant::TimesApartAccepted => {
+                    clocks::times_apart_are_refused();
+                    Ok(())
+                }
+                Mutant::TimeNeverForward => {
+                    clocks::who_is_behind_goes_forward();
                     Ok(())
                 }
                 _ => World::new(seed).run().map(|_| ()),

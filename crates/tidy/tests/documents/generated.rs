@@ -7,7 +7,7 @@ use asterism::config::fields;
 use asterism::config::functions::Functions;
 use asterism_engine::port::PortDrop;
 use asterism_engine::transport::{
-    DATAGRAM_BYTES_MIN, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
+    DATAGRAM_BYTES_MIN, DATES_APART, EVENTS_MAX, SEND_QUEUE_DATAGRAMS_MAX, STRANGERS_MAX,
 };
 use asterism_engine::{
     APPLY_GROUPS_PER_TURN, BACKLOG_BYTES_MAX, IMAGE_PARTS_PER_TURN, IMAGE_PLACES_PER_TURN,
@@ -15,7 +15,9 @@ use asterism_engine::{
 };
 use asterism_function::Reason;
 use asterism_functions::nat::clauses::{CLAUSES, Status};
-use asterism_placement::replicated::{Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused};
+use asterism_placement::replicated::{
+    CLUSTER_TIME_APART_MAX, Config, GROUP_BYTES_MAX, MEMBERS_MAX, Refused,
+};
 use asterism_placement::seal::{
     KEYS_MAX, OVERHEAD_BYTES, Refusal, UNKNOWN_KEY_REPORT_INTERVAL_MS, WINDOW_COUNTERS,
 };
@@ -289,6 +291,16 @@ fn bounds() -> String {
             "events of the state channel's thread that wait for a reader",
             EVENTS_MAX.to_string(),
             "counted as lost",
+        ),
+        (
+            "seconds between the cluster times of two members that began to serve apart",
+            CLUSTER_TIME_APART_MAX.as_secs().to_string(),
+            "each refuses the other: `time_apart`",
+        ),
+        (
+            "seconds between the dates of two members",
+            DATES_APART.as_secs().to_string(),
+            "`dates-apart` in `status` and the log; nothing else goes by dates",
         ),
         (
             "members of a cluster",

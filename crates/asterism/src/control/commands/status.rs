@@ -4,10 +4,14 @@ use super::super::audit::audit_text;
 use super::super::sites::sites_text;
 use super::span;
 use crate::keys::listed;
-use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument};
+use crate::run::journal::date;
+use crate::view::health::ahead_text;
+use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument, TimeDocument};
 
 /// A member that fell off the log so long ago and has not caught up is told of with what to do: an image takes seconds.
 const LAGS_LONG_US: u64 = 10_000_000;
+/// A date that is closer to the cluster's time is not shown beside it.
+const DATE_DIFFERS_US: u64 = 2_000_000;
 /// From when on it is told how many lives an instance tells apart: three quarters of all.
 const LIVES_TO_SAY: u64 = LIVES_MAX.div_ceil(4) * 3;
 const LIVES_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
@@ -26,6 +30,9 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         "member {}, incarnation {}, epoch {}, state channel at {}, shape {}\n",
         status.member, status.incarnation, status.epoch, status.channel.address, status.shape
     ));
+    if let Some(time) = &status.time {
+        text.push_str(&time_text(time));
+    }
     for item in &status.health {
         text.push_str(&format!(
             "needs a look: {} {} for {}: {}; {}\n",
@@ -175,9 +182,10 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     for peer in &status.peers {
         let state = match peer {
             peer if !peer.takes_part => "takes no part",
+            // Dates that differ keep no host from its work, so that what else it is goes before.
             PeerDocument {
                 fault: Some(fault), ..
-            } => fault,
+            } if fault != "dates-apart" => fault,
             peer if peer.unreachable => "unreachable",
             peer if !peer.admitted || !peer.welcomes => "not joined",
             peer if peer.laggard => "lags",
@@ -186,12 +194,13 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         };
         let time = |us: Option<u64>| us.map_or_else(|| "never".to_owned(), span);
         text.push_str(&format!(
-            "  {:12} {state}, heard {} ago{}, receives what was sent {} ago, round trip {}, behind {} groups ({}), {} unacknowledged\n",
+            "  {:12} {state}, heard {} ago{}, receives what was sent {} ago, round trip {}, date {}, behind {} groups ({}), {} unacknowledged\n",
             peer.name,
             time(peer.heard_us_ago),
             key_text(peer),
             time(peer.receives_us_ago),
             time(peer.round_trip_us),
+            date_text(peer),
             peer.behind_groups,
             span(peer.behind_us),
             peer.unacknowledged_groups,
@@ -228,6 +237,35 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
     text.push_str("\nAudit: ");
     text.push_str(&audit_text(&status.audit));
     text
+}
+
+/// The cluster's time, if this machine's date is another one.
+fn time_text(time: &TimeDocument) -> String {
+    let ahead_us = time
+        .date_us
+        .cast_signed()
+        .saturating_sub(time.cluster_us.cast_signed());
+    if ahead_us.unsigned_abs() < DATE_DIFFERS_US {
+        return String::new();
+    }
+    let source = time.taken_from.as_ref().map_or_else(
+        || "this machine's date when the host was started".to_owned(),
+        |name| format!("taken over from {name}"),
+    );
+    format!(
+        "this machine's date is {} the cluster's time, {}, by which sessions idle: {source}\n",
+        ahead_text(ahead_us / 1_000_000),
+        date(time.cluster_us / 1_000_000),
+    )
+}
+
+/// By how much a member's date differs from the one here.
+fn date_text(peer: &PeerDocument) -> String {
+    let Some(ahead_us) = peer.clock.and_then(|clock| clock.date_ahead_us) else {
+        return "unknown".to_owned();
+    };
+    let sign = if ahead_us < 0 { "-" } else { "+" };
+    format!("{sign}{}", span(ahead_us.unsigned_abs()))
 }
 
 /// What to do of a member that has been silent, or a laggard, for long.
@@ -315,6 +353,22 @@ mod tests {
         assert_eq!(lives_text(49_151), "");
         let expected = "  tells 49152 lives of members apart, of 65535: start this host anew before they are used up\n";
         assert_eq!(lives_text(49_152), expected);
+    }
+
+    #[test]
+    fn the_clusters_time_is_shown_where_the_date_is_another_one() {
+        let mut time = TimeDocument {
+            cluster_us: 1_700_000_000_000_000,
+            date_us: 1_700_021_600_000_000,
+            settled: true,
+            taken_from: Some("b".to_owned()),
+        };
+        let text = time_text(&time);
+        let expected = "this machine's date is 6 h 0 min ahead of the cluster's time, 2023-11-14";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.ends_with("taken over from b\n"), "{text}");
+        time.date_us = time.cluster_us - 1_999_999;
+        assert_eq!(time_text(&time), "");
     }
 
     #[test]

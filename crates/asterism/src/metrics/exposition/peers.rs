@@ -4,7 +4,7 @@ use asterism_engine::transport::{ChannelSnapshot, PeerFault};
 use asterism_placement::Time;
 use asterism_placement::replicated::{SiteState, Standing};
 
-use super::{Page, seconds};
+use super::{Page, seconds, signed_seconds};
 use crate::view::View;
 
 pub(super) fn peers(page: &mut Page, view: &View) {
@@ -97,6 +97,17 @@ pub(super) fn peers(page: &mut Page, view: &View) {
             _ => seconds(one.progress.round_trip.average.as_micros() as u64),
         },
     );
+    let ahead = |us: Option<i64>| us.map_or_else(|| "NaN".to_owned(), signed_seconds);
+    each(
+        "asterism_peer_date_ahead_seconds",
+        "By how much its machine's date is ahead of the one here; negative if it is behind, NaN if unknown.",
+        &|one| ahead(one.progress.clock.and_then(|clock| clock.date_ahead_us)),
+    );
+    each(
+        "asterism_peer_time_ahead_seconds",
+        "By how much the cluster's time as it has it is ahead of the one here; NaN if unknown.",
+        &|one| ahead(one.progress.clock.map(|clock| clock.cluster_ahead_us)),
+    );
     each(
         "asterism_peer_congested",
         "Whether the path to it is congested, by its round trips.",
@@ -126,7 +137,7 @@ pub(super) fn peers(page: &mut Page, view: &View) {
     page.family(
         name,
         "gauge",
-        "Whether there is this fault with it: silence, one-way loss, or nothing acknowledged.",
+        "Whether there is this fault with it: silence, one-way loss, nothing acknowledged, or clocks that differ.",
     );
     for (peer, member) in &peers {
         let known = member.fault.map(|(fault, _)| fault.label());

@@ -61,6 +61,7 @@ impl Service<'_, '_> {
                 }
                 Ok(Some((state, since))) => {
                     let parts = state.parts();
+                    self.settle_time()?;
                     match self.restore(state, since)? {
                         Ok(entries) => self.log(
                             &Event::info("state-restored")
@@ -164,10 +165,7 @@ impl Service<'_, '_> {
         {
             return;
         }
-        let tick = self
-            .clock
-            .wall_at_zero()
-            .saturating_add((self.clock.now().as_micros() / 1_000_000) as u32);
+        let tick = self.tick(self.clock.now());
         let moment = moment(tick, &self.clock);
         let (identity, member) = (self.identity, self.member.0);
         let told = core::iter::from_fn(|| {

@@ -6,6 +6,7 @@ use super::super::audit::{Reading, StreamPosition};
 use super::super::config::GROUP_BYTES_MAX;
 use super::super::refused::Refused;
 use super::ask::{AskedRuns, KIND_ASK, KIND_LACKS};
+use super::clock::{ClockFrame, KIND_CLOCK};
 use super::image::{Image, ImageAcknowledge, ImageEndFrame};
 use super::keys::{AcceptedKeys, KIND_KEYS};
 use super::membership::{KIND_CLOSE, KIND_JOIN, Membership};
@@ -51,6 +52,8 @@ pub(crate) enum Frame<'a> {
     Ask(AskedRuns<'a>),
     /// What the sender was asked for, and has not.
     Lacks(AskedRuns<'a>),
+    /// What the sender's clocks show.
+    Clock(ClockFrame),
     /// Without a meaning.
     Padding,
     /// Unknown, and allowed to be.
@@ -129,6 +132,7 @@ impl<'a> Frames<'a> {
             KIND_STREAM => StreamPosition::read(body).map(Frame::Stream),
             KIND_ASK => AskedRuns::read(body).map(Frame::Ask),
             KIND_LACKS => AskedRuns::read(body).map(Frame::Lacks),
+            KIND_CLOCK => ClockFrame::read(body).map(Frame::Clock),
             kind if kind & SKIPPABLE != 0 => Some(Frame::Skipped),
             _ => return Err(Refused::FutureFrame),
         };

@@ -16,6 +16,7 @@
 //! stream      := sequence digest:u64                  kind 0x83; see `audit::StreamPosition`
 //! ask         := (origin first more)+                 kind 0x84; to the relay of the own site
 //! lacks       := (origin first more)+                 kind 0x85; what a relay was asked for and has not
+//! clock       := flags:u8 cluster:u64 date:u64        kind 0x86; bit 0: settled; microseconds since 1970
 //! images; joining, leaving and closing                see `image` and `membership`
 //! ```
 //!
@@ -25,6 +26,7 @@
 
 mod acknowledge;
 mod ask;
+mod clock;
 mod frame;
 #[cfg(test)]
 mod golden;
@@ -38,6 +40,7 @@ use crate::MemberId;
 pub(crate) use acknowledge::{AcknowledgeEntry, Acknowledgements, write_entry};
 pub use ask::Asked;
 pub(crate) use ask::{ASKED_BYTES_MAX, ASKED_MAX, AskedRuns, KIND_ASK, KIND_LACKS};
+pub(crate) use clock::{CLOCK_BYTES, ClockFrame};
 pub(crate) use frame::{
     Frame, Frames, Groups, KIND_ACKNOWLEDGE, KIND_AUDIT, KIND_IMAGE, KIND_IMAGE_ACKNOWLEDGE,
     KIND_IMAGE_END, KIND_KEEP_ALIVE, KIND_RECORDS, KIND_STREAM, write_frame, write_padding,

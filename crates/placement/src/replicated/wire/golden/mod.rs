@@ -11,6 +11,7 @@ use crate::{ClusterId, Epoch, MemberId, Time};
 use super::super::ImageKind;
 use super::super::audit::{Place, Reading, StreamPosition, Turn};
 use super::super::refused::Refused;
+use super::clock::KIND_CLOCK;
 use super::membership::{KIND_CLOSE, KIND_JOIN};
 use super::*;
 
@@ -103,6 +104,11 @@ fn fields_of(bytes: &[u8]) -> Fields {
             let (origin, first, last) = (run.origin.0, run.first, run.last);
             field("run", format!("origin={origin} first={first} last={last}"))
         })),
+        Frame::Clock(clock) => fields.extend([
+            field("flags", u8::from(clock.is_settled)),
+            field("cluster", clock.cluster_us),
+            field("date", clock.date_us),
+        ]),
         Frame::Padding => {
             assert_eq!(kind, 0x80);
             fields.push(field("length", length));
@@ -216,6 +222,15 @@ fn bytes_of(vector: &Vector) -> Option<Vec<u8>> {
             }
             .write(&mut body);
         }),
+        KIND_CLOCK => {
+            ClockFrame {
+                is_settled: vector.number::<u8>("flags") & 1 != 0,
+                cluster_us: vector.number("cluster"),
+                date_us: vector.number("date"),
+            }
+            .write_frame(&mut out);
+            return Some(out);
+        }
         0x80 => {
             write_padding(&mut out, 2 + vector.number::<usize>("length"));
             return Some(out);
@@ -264,7 +279,7 @@ fn frames_are_read_as_their_fields_and_written_as_their_bytes() {
     assert_eq!(
         kinds,
         [
-            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 132, 133, 254
+            1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 128, 129, 130, 131, 132, 133, 134, 254
         ]
     );
 }
