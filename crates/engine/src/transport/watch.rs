@@ -248,7 +248,8 @@ impl Watch {
             if stood_still {
                 watched.since = now;
             }
-            watched.observe(now, patience, observation);
+            // What came since the last look came after it.
+            watched.observe((before.unwrap_or(now), now), patience, observation);
             found.push((place, watched.judge(now, patience, observation)));
         }
         let is_silent = |fault: &Option<PeerFault>| {
@@ -296,7 +297,12 @@ impl Watched {
         }
     }
 
-    fn observe(&mut self, now: Time, patience: Duration, observation: &Observation) {
+    fn observe(
+        &mut self,
+        (before, now): (Time, Time),
+        patience: Duration,
+        observation: &Observation,
+    ) {
         let is_heard = observation
             .heard
             .is_some_and(|heard| now.since(heard) < patience);
@@ -312,7 +318,8 @@ impl Watched {
             (&mut self.refused, observation.refused),
         ] {
             if known.0 != count {
-                *known = (count, Some(now));
+                // Not later than what was heard of it.
+                *known = (count, Some(before));
             }
         }
     }
@@ -531,6 +538,25 @@ mod tests {
         assert_eq!(seen(40, at), expected);
     }
 
+    /// What came last is counted at the next look, a moment after the member was last received: it is no datagram of a handshake.
+    #[test]
+    fn the_last_datagram_of_a_member_is_no_lost_handshake() {
+        let mut watch = Watch::default();
+        let looks = (0..15).map(|second| second * 1_000_000 + 50_000);
+        for us in looks.chain([15_000_000]) {
+            let now = Time::from_micros(us);
+            let last = Time::from_micros(us.min(9_950_000));
+            let observation = Observation {
+                heard: Some(last),
+                ..healthy(last)
+            };
+            let changes = watch.judge(now, PEER_SILENT_AFTER, &[(B, observation)]);
+            let labels: Vec<_> = changes.iter().map(|one| one.fault.label()).collect();
+            let expected: &[&str] = if us == 15_000_000 { &["silent"] } else { &[] };
+            assert_eq!(labels, expected, "{now:?}");
+        }
+    }
+
     #[test]
     fn members_of_two_times_say_so_while_both_run() {
         let at = |now: Time| {
@@ -543,7 +569,7 @@ mod tests {
         };
         assert_eq!(
             seen(20, at),
-            [(0, B, "time-apart", false), (15, B, "silent", false)]
+            [(0, B, "time-apart", false), (14, B, "silent", false)]
         );
     }
 
