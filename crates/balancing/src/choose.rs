@@ -7,6 +7,7 @@ use crate::flow::{Flow, Flows};
 use crate::kept::{ClientKey, Clients, Keeping, Kept};
 use crate::maglev::PLACES;
 use crate::pool::Pool;
+use crate::role::Role;
 use crate::service::{Choice, Mode};
 use crate::watch::{Health, Heeded};
 
@@ -203,11 +204,18 @@ impl Pool {
         now: Tick,
         heeded: Heeded,
     ) -> Result<bool, Late> {
-        let backend = &self.backends()[number];
-        if backend.drains || backend.weight == 0 {
+        if !self.backends()[number].takes_new() {
             return Ok(false);
         }
         Ok(!self.is_down(number, health, now, heeded)?)
+    }
+
+    /// Whether a flow's backend is one of the pool, reached in the same way, that takes new flows, dead or not.
+    #[must_use]
+    pub fn takes_new(&self, flow: &Flow) -> bool {
+        let number = self.number_of(flow);
+        number.is_some_and(|number| self.backends()[number].takes_new())
+            && self.service().mode == flow.mode
     }
 
     /// The flow that a client has to what it asks for once a backend gets it.
@@ -220,6 +228,7 @@ impl Pool {
             backend: self.backends()[number].answers_at(asked),
             mode: self.service().mode,
             place: self.usage_place(number),
+            role: Role::default(),
         }
     }
 }
@@ -230,5 +239,5 @@ fn has_no_other(flows: &Flows, flow: &Flow) -> Result<bool, Late> {
         return Ok(true);
     }
     let other = flows.by_right(&flow.right())?;
-    Ok(other.is_none_or(|other| other.row.left() == flow.left()))
+    Ok(other.is_none_or(|other| flow.has_same_ends(&other.row)))
 }

@@ -6,6 +6,8 @@
 //!   section 3.4) or by the fewest flows. [`Pool::by_hash`] and [`Pool::by_usage`] do it by a key alone, without flows.
 //! - [`Votes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
 //!   ([`Finding`], [`Pools::told`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
+//! - A [`Role`] is what a flow is beside a client's: one that waits to take the place of another, or that of a client on the backends'
+//!   own link.
 //! - A [`Flow`] is the record of a flow that has a backend, and [`Path`] how its packets leave by a
 //!   [`Router`](asterism_forwarding::Router): translated, handed to a station, or in a tunnel (RFC 2003). **Clients are on the router's
 //!   outside link, backends on its inside.**
@@ -97,6 +99,7 @@ mod maglev;
 pub mod mutant;
 mod path;
 mod pool;
+mod role;
 mod service;
 mod state;
 mod votes;
@@ -109,6 +112,7 @@ pub use kept::{ClientKey, Clients, Keeping, Kept};
 pub use maglev::{Maglev, PLACES};
 pub use path::{Led, Path};
 pub use pool::{BACKENDS_MOST, Pool, Pools};
+pub use role::Role;
 pub use service::{Backend, Choice, Mode, PASSIVE_MAX, Service, WEIGHT_MAX};
 pub use state::{Sizes, tables};
 pub use votes::{FAILURES, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};

@@ -21,6 +21,10 @@ pub enum Path {
     ErrorToBackend(Mode, Endpoint),
     /// An ICMP error, of a backend or of a router before it, about what was sent to this service: to its client.
     ErrorToClient(Endpoint),
+    /// From one host of the backends' link to another, both ends translated; without an address the source is the router itself.
+    Masqueraded(Endpoint, Endpoint),
+    /// An ICMP error about what went the other way.
+    ErrorMasqueraded(Endpoint, Endpoint),
 }
 
 impl Flow {
@@ -29,6 +33,10 @@ impl Flow {
     #[must_use]
     pub fn path(&self, from: Side) -> Path {
         match from {
+            _ if self.role.is_masqueraded() => {
+                let (source, destination) = self.masqueraded(from);
+                Path::Masqueraded(source, destination)
+            }
             Side::Outside => Path::ToBackend(self.mode, self.backend),
             Side::Inside => Path::ToClient(self.service),
         }
@@ -40,8 +48,20 @@ impl Flow {
     #[must_use]
     pub fn path_of_error(&self, from: Side) -> Path {
         match from {
+            _ if self.role.is_masqueraded() => {
+                let (source, destination) = self.masqueraded(from);
+                Path::ErrorMasqueraded(source, destination)
+            }
             Side::Outside => Path::ErrorToBackend(self.mode, self.backend),
             Side::Inside => Path::ErrorToClient(self.service),
+        }
+    }
+
+    #[cold]
+    fn masqueraded(&self, from: Side) -> (Endpoint, Endpoint) {
+        match from {
+            Side::Outside => (self.seen_client(), self.backend),
+            Side::Inside => (self.service, self.client),
         }
     }
 }
@@ -58,7 +78,7 @@ impl Path {
             return Ok(Verdict::Drop(Reason::NoRoute));
         };
         router.forward(ask, onward, |act| {
-            self.edit(&mut act.packet);
+            self.edit(router.inside.interface.address, &mut act.packet);
             write(act);
         })
     }
@@ -72,12 +92,30 @@ impl Path {
             Self::ToClient(_) | Self::ErrorToClient(_) => {
                 Onward::routed(Side::Outside, packet.ipv4_destination()?)
             }
+            Self::Masqueraded(_, to) | Self::ErrorMasqueraded(_, to) => {
+                Onward::routed(Side::Inside, to.address)
+            }
         })
     }
 
     #[inline]
-    fn edit(self, packet: &mut Packet<'_>) {
+    fn edit(self, own: Ipv4Addr, packet: &mut Packet<'_>) {
+        let named = |end: Endpoint| match end.address.is_unspecified() {
+            true => Endpoint::new(own, end.port, end.protocol),
+            false => end,
+        };
         match self {
+            Self::Masqueraded(source, destination) => {
+                packet.set_source(named(source));
+                packet.set_destination(destination);
+            }
+            Self::ErrorMasqueraded(source, destination) => {
+                let source = named(source);
+                packet.set_source(portless(source.address));
+                packet.set_destination(portless(destination.address));
+                packet.set_embedded_source(destination);
+                packet.set_embedded_destination(source);
+            }
             Self::ToBackend(Mode::Nat, backend) => packet.set_destination(backend),
             Self::ErrorToBackend(Mode::Nat, backend) => {
                 packet.set_destination(portless(backend.address));
@@ -111,55 +149,66 @@ impl Mode {
     }
 }
 
-/// What a first fragment leaves for the later ones of its datagram: where they go.
+/// What a first fragment leaves for the later ones of its datagram: where they go, and between which ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Value)]
 #[wire(check = Self::is_known)]
 #[value(order)]
 pub struct Led {
-    /// The mode of those that go to a backend, one more than its code; 0 of those that go to a client.
+    /// The mode of those that go by the backends' link, one more than its code; 0 of those that go to a client outside.
     kind: u8,
-    /// The backend, or the service that the client knows.
+    /// The source that they leave with.
+    source: Ipv4Addr,
+    /// The destination that they leave with; in direct return and in a tunnel the backend.
     address: Ipv4Addr,
 }
 
 impl Led {
     fn is_known(&self) -> bool {
-        self.kind == 0 || Mode::from_code(self.kind - 1).is_some()
+        self.kind == 0 || self.mode().is_some()
     }
-    fn path(self) -> Path {
-        let end: Endpoint = portless(self.address);
-        match self.kind.checked_sub(1).and_then(Mode::from_code) {
-            Some(mode) => Path::ToBackend(mode, end),
-            None => Path::ToClient(end),
-        }
+    fn mode(self) -> Option<Mode> {
+        self.kind.checked_sub(1).and_then(Mode::from_code)
     }
 }
 
 impl Lead for Led {
     fn of(packet: &Packet<'_>, onward: &Onward) -> Option<Self> {
-        Some(match onward.side {
-            Side::Inside => Self {
-                kind: Mode::of_carriage(onward.carriage).code() + 1,
-                address: onward.towards,
+        Some(Self {
+            kind: match onward.side {
+                Side::Inside => Mode::of_carriage(onward.carriage).code() + 1,
+                Side::Outside => 0,
             },
-            Side::Outside => Self {
-                kind: 0,
-                address: packet.ipv4_source()?,
-            },
+            source: packet.ipv4_source()?,
+            address: onward.towards,
         })
     }
-    fn onward(&self, _: &Router, packet: &Packet<'_>) -> Option<Onward> {
-        self.path().onward(packet)
+    fn onward(&self, _: &Router, _: &Packet<'_>) -> Option<Onward> {
+        Some(match self.mode() {
+            Some(mode) => Onward::new(Side::Inside, self.address, mode.carriage()),
+            None => Onward::routed(Side::Outside, self.address),
+        })
     }
     fn edit(&self, packet: &mut Packet<'_>) {
-        self.path().edit(packet);
+        if [None, Some(Mode::Nat)].contains(&self.mode()) {
+            packet.set_source(portless(self.source));
+            packet.set_destination(portless(self.address));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::role::Role;
     use asterism_function::{Protocol, build};
+
+    fn own() -> Ipv4Addr {
+        [10, 0, 0, 254].into()
+    }
+
+    fn bytes_of(packet: &Packet<'_>) -> Vec<u8> {
+        packet.bytes().to_vec()
+    }
 
     fn end(last: u8, port: u16) -> Endpoint {
         Endpoint::new([10, 0, 0, last].into(), port, Protocol::UDP)
@@ -189,6 +238,7 @@ mod tests {
                 backend,
                 mode,
                 place: 0,
+                role: Role::default(),
             };
             for (from, mut bytes) in [
                 (Side::Outside, frame(client, service)),
@@ -197,13 +247,18 @@ mod tests {
                 let mut packet = Packet::parse(&mut bytes).unwrap();
                 let path = flow.path(from);
                 let onward = path.onward(&packet).unwrap();
-                path.edit(&mut packet);
+                let mut later = bytes_of(&packet);
+                path.edit(own(), &mut packet);
                 let led = Led::of(&packet, &onward).unwrap();
                 assert!(led.is_known());
-                assert_eq!(led.path().onward(&packet), Some(onward));
                 let ends = (packet.ipv4_source(), packet.ipv4_destination());
-                led.path().edit(&mut packet);
-                assert_eq!((packet.ipv4_source(), packet.ipv4_destination()), ends);
+                let mut later = Packet::parse(&mut later).unwrap();
+                led.edit(&mut later);
+                assert_eq!((later.ipv4_source(), later.ipv4_destination()), ends);
+                assert_eq!(
+                    (led.address, led.kind == 0),
+                    (onward.towards, from == Side::Inside)
+                );
             }
         }
     }
@@ -218,7 +273,7 @@ mod tests {
         ] {
             let mut bytes = frame(client, service);
             let mut packet = Packet::parse(&mut bytes).unwrap();
-            Path::ToBackend(mode, backend).edit(&mut packet);
+            Path::ToBackend(mode, backend).edit(own(), &mut packet);
             assert_eq!(packet.flow4().unwrap().destination(), expected);
             assert_eq!(packet.flow4().unwrap().source(), client);
             assert_eq!(packet.verify_transport_checksum(), Some(true));

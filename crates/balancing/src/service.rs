@@ -95,6 +95,13 @@ impl Backend {
         }
     }
 
+    /// Whether it gets new flows, as far as it is for the settings to say.
+    #[inline]
+    #[must_use]
+    pub const fn takes_new(&self) -> bool {
+        !self.drains && self.weight > 0
+    }
+
     /// Where it answers what was asked for at an endpoint.
     #[inline]
     #[must_use]

@@ -1,6 +1,6 @@
 //! What a function keeps that balances flows. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use asterism_forwarding::IdleTimes;
+use asterism_forwarding::{IdleTimes, Progress};
 use asterism_function::{Builder, Tick, Vector};
 
 use crate::flow::{Flow, Flows};
@@ -15,6 +15,8 @@ pub struct Sizes {
     pub flows_max: u32,
     /// When they end. Of ICMP there are none.
     pub idle: IdleTimes,
+    /// When TCP ends whose client has finished and whose backend answers directly, so that nobody sees when that has.
+    pub half_closed_s: Tick,
     /// Clients at most whose backend is kept.
     pub kept_max: u32,
     /// Seconds for which a client keeps its backend after its last new flow.
@@ -28,7 +30,10 @@ pub struct Sizes {
 /// Each instance counts of `flows` for itself how many flows each backend has. So `usage` is never told, and never drifts.
 #[must_use]
 pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Health) {
-    let mut flows: Flows = builder.table("flows", sizes.flows_max, &sizes.idle.classes());
+    let mut idle = [sizes.half_closed_s; Progress::HALF_CLOSED_CLASS as usize + 1];
+    let others = sizes.idle.classes();
+    idle[..others.len()].copy_from_slice(&others);
+    let mut flows: Flows = builder.table("flows", sizes.flows_max, &idle);
     let kept = builder.table("kept", sizes.kept_max, &[sizes.persistence_s]);
     let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
     let later = usage.later();

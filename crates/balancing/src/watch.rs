@@ -3,7 +3,7 @@
 
 use core::ops::ControlFlow;
 
-use asterism_forwarding::{Connection, Side};
+use asterism_forwarding::{Progress, Side};
 use asterism_function::objects::TableAct;
 use asterism_function::{
     Ask, At, Builder, Endpoint, Late, Map, Packet, Reason, Room, Single, State, TcpFlags, Tick,
@@ -87,7 +87,7 @@ impl Pools {
         ask: &Ask<'_, S>,
         health: &Health,
         from: Side,
-        at: &At<Flow, Connection>,
+        at: &At<Flow, Progress>,
     ) -> Result<Option<Said>, Late> {
         let flags = ask.packet().tcp_flags().unwrap_or_default();
         match from {
@@ -103,7 +103,7 @@ impl Pools {
         &self,
         ask: &Ask<'_, S>,
         health: &Health,
-        at: &At<Flow, Connection>,
+        at: &At<Flow, Progress>,
     ) -> Result<Option<Said>, Late> {
         match self.watching(&at.row) {
             Some(pool) if !at.value.is_answered() && is_sound(ask.packet()) => {
@@ -119,7 +119,7 @@ impl Pools {
         &self,
         ask: &Ask<'_, S>,
         health: &Health,
-        at: &At<Flow, Connection>,
+        at: &At<Flow, Progress>,
         flags: TcpFlags,
     ) -> Result<Option<Said>, Late> {
         let is_first = !at.value.is_answered();
@@ -181,16 +181,24 @@ impl Pool {
         Ok(service.checked && votes.is_down(now) || by_flows)
     }
 
-    /// Whether the backend of a flow counts as dead. One that the pool has no more does not: nothing is said of it.
+    /// Whether the backend of a flow counts as dead by what is heeded. One that the pool has no more does not: nothing is said of it.
     #[inline]
-    pub fn has_lost(&self, flow: &Flow, health: &Health, now: Tick) -> Result<bool, Late> {
-        let Endpoint { address, port, .. } = flow.backend;
-        let mut backends = self.backends().iter();
-        let number =
-            backends.position(|one| one.address == address && [0, port].contains(&one.port));
-        number.map_or(Ok(false), |number| {
-            self.is_down(number, health, now, Heeded::All)
+    pub fn has_lost(
+        &self,
+        flow: &Flow,
+        health: &Health,
+        now: Tick,
+        heeded: Heeded,
+    ) -> Result<bool, Late> {
+        self.number_of(flow).map_or(Ok(false), |number| {
+            self.is_down(number, health, now, heeded)
         })
+    }
+
+    /// The backend of a flow; `None`: the pool has it no more.
+    pub(crate) fn number_of(&self, flow: &Flow) -> Option<usize> {
+        let mut backends = self.backends().iter();
+        backends.position(|one| one.answers_at(flow.service) == flow.backend)
     }
 
     /// What a flow's backend goes by.

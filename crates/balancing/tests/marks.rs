@@ -6,7 +6,7 @@ use asterism_balancing::{
     Backend, Choice, Clients, Finding, Flow, Flows, Health, Known, Pools, SILENCE_SECONDS, Service,
     Sizes, VOTE_SECONDS, tables,
 };
-use asterism_forwarding::{Connection, Ends, IdleTimes, Side};
+use asterism_forwarding::{Ends, IdleTimes, Segment, Side};
 use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::{
     Ask, Builder, CONTROL, Endpoint, Late, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags,
@@ -37,6 +37,7 @@ impl NetworkFunction for Marks {
         let sizes = Sizes {
             flows_max: 4_096,
             idle: IdleTimes::RFC,
+            half_closed_s: 120,
             kept_max: 64,
             persistence_s: 60,
             backends_max: BACKENDS_MAX,
@@ -66,12 +67,13 @@ impl NetworkFunction for Marks {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
         let (source, destination) = (packet.source(), packet.destination());
-        let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let segment = Segment::of(ask.packet());
         let known = Flow::of(&ask.flows, from, &Ends::between(source, destination))?;
         if let Some(at) = known {
             let said = self.0.said(&ask, &ask.health, from, &at)?;
             let mut act = ask.act()?;
-            act.flows.update(&at, at.row.after(at.value, from, flags));
+            act.flows
+                .update(&at, at.row.after(at.value, from, &segment));
             if let Some(said) = said {
                 said.write(&mut act.health);
             }
@@ -94,7 +96,7 @@ impl NetworkFunction for Marks {
         };
         let keeping = chosen.keeping(&ask.kept, ask.now())?;
         let (flow, mut act) = (chosen.flow, ask.act()?);
-        let connection = flow.after(Connection::new(destination), from, flags);
+        let connection = flow.opened_by(&segment);
         act.flows.insert(vacancy, flow, connection);
         keeping.write(&mut act.kept);
         Ok(marked(&flow))

@@ -73,6 +73,13 @@ impl Connection {
         Self(kind << KIND_SHIFT)
     }
 
+    /// Whether it is a TCP connection.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_tcp(self) -> bool {
+        self.0 >> KIND_SHIFT == TCP
+    }
+
     /// After one more packet with these control bits: none of what is not TCP, which changes nothing.
     #[inline(always)]
     #[must_use]
@@ -90,6 +97,12 @@ impl Connection {
     /// Whether the TCP connection was reset or finished both ways.
     pub fn ended(self) -> bool {
         self.0 & RESET != 0 || self.0 & FINISHED == FINISHED
+    }
+
+    /// Whether the TCP connection was reset.
+    #[must_use]
+    pub const fn is_reset(self) -> bool {
+        self.0 & RESET != 0
     }
 
     /// False only if the connection has not [`ended`](Self::ended): one test of bits, for every packet from inside. True also

@@ -230,7 +230,7 @@ fn records_are_what_they_were() {
         ),
         (
             "balancer fragment",
-            value::<balancer::Led>("02 ff 01020304"),
+            value::<balancer::Led>("02 ff 01020304 ff 05060708"),
         ),
         (
             "balancer votes",
@@ -257,6 +257,10 @@ fn records_are_what_they_were() {
             key::<forwarding::Ends>("0102030405060708 090a0b0c 06"),
         ),
         ("connection", value::<forwarding::Connection>("30")),
+        (
+            "connection progress",
+            value::<forwarding::Progress>("30 05 010203 010405"),
+        ),
         (
             "neighbour",
             value::<forwarding::Neighbour>("020000000001 01020304 05060708"),

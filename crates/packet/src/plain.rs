@@ -58,6 +58,20 @@ impl Plain4<'_> {
         ))
     }
 
+    /// The sequence number of a TCP segment, as it stands there; of UDP what is in its place.
+    #[inline(always)]
+    #[must_use]
+    pub fn tcp_sequence(&self) -> [u8; 4] {
+        at(self.frame, TCP_SEQUENCE)
+    }
+
+    /// The acknowledgement number of a TCP segment, in the same way.
+    #[inline(always)]
+    #[must_use]
+    pub fn tcp_acknowledgement(&self) -> [u8; 4] {
+        at(self.frame, TCP_SEQUENCE + 4)
+    }
+
     /// Time to live.
     #[inline(always)]
     #[must_use]
@@ -124,6 +138,7 @@ const HEADER_CHECKSUM: usize = 24;
 const ADDRESSES: usize = 26;
 const PORTS: usize = 34;
 const UDP_CHECKSUM: usize = 40;
+const TCP_SEQUENCE: usize = 38;
 const TCP_FLAGS: usize = 47;
 const TCP_CHECKSUM: usize = 50;
 /// One less in the low byte of a word, as a sum of ~m + m' (RFC 1624): the time to live is the first byte of its

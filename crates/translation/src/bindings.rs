@@ -5,7 +5,7 @@
 
 use core::net::Ipv4Addr;
 
-use asterism_forwarding::{Connection, Ends, Side, is_host};
+use asterism_forwarding::{Direction, Ends, Progress, Segment, Side, is_host};
 use asterism_function::{
     Ask, At, Endpoint, Grant, Late, Protocol, Reason, Space, TcpFlags, VacancyFor,
 };
@@ -29,7 +29,7 @@ const NEXT_TRIED_MAX: usize = 3;
 #[derive(Debug)]
 pub(crate) enum Belongs {
     /// It exists.
-    To(At<Session, Connection>),
+    To(At<Session, Progress>),
     /// It is to be opened, or opened again.
     ToNew(VacancyFor<Session>, Outside),
     /// None, and it opens none: it leaves by this outside endpoint of its host, and without a trace.
@@ -69,7 +69,7 @@ impl Outside {
 #[derive(Debug)]
 pub(crate) enum Target {
     /// The inside host of this session.
-    Session(At<Session, Connection>),
+    Session(At<Session, Progress>),
     /// The inside host of the binding, which lets this remote endpoint in.
     Binding(Endpoint),
     /// Nobody.
@@ -92,9 +92,10 @@ impl Translator {
         &self,
         ask: &Ask<'_, S>,
         (inside, remote, hairpins): (Endpoint, Endpoint, bool),
-        flags: TcpFlags,
+        segment: &Segment,
         is_first: bool,
     ) -> Result<Result<Belongs, Reason>, Late> {
+        let flags = segment.flags;
         let Translations {
             sessions, ports, ..
         } = ask.translations();
@@ -110,7 +111,14 @@ impl Translator {
         };
         if let Some(at) = known {
             if !at.value.ended() {
-                return Ok(Ok(Belongs::To(at)));
+                // An inside host that opens another connection knows nothing of this one any more. Nobody outside can say so.
+                let begins = flags.contains(TcpFlags::SYN)
+                    && !at.value.is_begun_by(segment, Direction::Outbound);
+                let opened = match begins {
+                    true => opens(Outside::Bound(at.row.outside()))?,
+                    false => None,
+                };
+                return Ok(Ok(opened.unwrap_or(Belongs::To(at))));
             }
             if let Some(next) = self.next_of(ask, &at)? {
                 return Ok(Ok(Belongs::To(next)));
@@ -143,8 +151,8 @@ impl Translator {
     fn next_of<S: Translates>(
         &self,
         ask: &Ask<'_, S>,
-        ended: &At<Session, Connection>,
-    ) -> Result<Option<At<Session, Connection>>, Late> {
+        ended: &At<Session, Progress>,
+    ) -> Result<Option<At<Session, Progress>>, Late> {
         let (inside, remote) = (ended.row.inside(), ended.row.remote());
         let mut passed = [ended.row.outside(); NEXT_TRIED_MAX + 1];
         for tried in 1..=NEXT_TRIED_MAX {
@@ -240,8 +248,10 @@ impl Translator {
     /// The outside endpoint that the operator forwards to an inside endpoint.
     pub(crate) fn forwarded(&self, inside: Endpoint) -> Option<Endpoint> {
         let forwards = &self.forwards_by_inside;
-        let found = forwards.binary_search_by_key(&inside, |forward| forward.0);
-        found.ok().map(|place| forwards[place].1)
+        if let Ok(place) = forwards.binary_search_by_key(&inside, |forward| forward.0) {
+            return Some(forwards[place].1);
+        }
+        other_end(&self.one_to_one_by_inside, inside)
     }
 
     /// Who gets a packet from `remote` to `outside`; `hairpins` says that it came from inside, and `remote` is what its sender is
@@ -264,6 +274,9 @@ impl Translator {
         let forwards = &self.forwards_by_outside;
         if let Ok(place) = forwards.binary_search_by_key(&outside, |forward| forward.0) {
             return Ok(Target::Binding(forwards[place].1));
+        }
+        if let Some(inside) = other_end(&self.one_to_one_by_outside, outside) {
+            return Ok(Target::Binding(inside));
         }
         ports.settled(&outside)?;
         let Some(session) = sessions.any_of(BY_OUTSIDE, &outside)? else {
@@ -306,6 +319,13 @@ impl Translator {
             && !self.router.answers_for(address)
             && !self.router.is_interface(address)
     }
+}
+
+/// An endpoint at the address that its own stands for.
+fn other_end(addresses: &[(Ipv4Addr, Ipv4Addr)], end: Endpoint) -> Option<Endpoint> {
+    let found = addresses.binary_search_by_key(&end.address, |pair| pair.0);
+    let (_, address) = addresses[found.ok()?];
+    Some(Endpoint::new(address, end.port, end.protocol))
 }
 
 /// Sessions of ICMP queries have no remote port.

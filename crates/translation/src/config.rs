@@ -40,6 +40,18 @@ pub struct Forward {
     pub inside: Endpoint,
 }
 
+/// An outside address that belongs to one inside host, with all its ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OneToOne {
+    /// The outside address, which is none of those that hosts share.
+    pub outside: Ipv4Addr,
+    /// The inside host's.
+    pub inside: Ipv4Addr,
+}
+
+/// Pairs of addresses at most.
+pub const ONE_TO_ONE_MAX: usize = 1_024;
+
 /// The set-up of a NAT.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NatConfig {
@@ -64,6 +76,8 @@ pub struct NatConfig {
     pub answers_echo: bool,
     /// Outside endpoints that belong to inside endpoints for ever.
     pub forwards: Vec<Forward>,
+    /// Outside addresses that belong to inside hosts for ever; every remote endpoint may send to them.
+    pub one_to_one: Vec<OneToOne>,
     /// Destinations outside whose packets are routed as they are, both ways (RFC 6888 REQ-6).
     pub untranslated: Vec<Untranslated>,
     /// When sessions end.
@@ -107,6 +121,7 @@ impl NatConfig {
             hairpinning: true,
             answers_echo: true,
             forwards: Vec::new(),
+            one_to_one: Vec::new(),
             untranslated: Vec::new(),
             idle: IdleTimes::RFC,
             short_idle: false,
@@ -130,12 +145,19 @@ impl NatConfig {
         self.check_addresses(&mut faults);
         self.check_routes(&mut faults);
         self.check_forwards(&mut faults);
+        self.check_one_to_one(&mut faults);
         self.check_untranslated(&mut faults);
         self.check_limits(&mut faults);
         self.check_port_control(&mut faults);
         self.check_pools(&mut faults);
         self.check_subscribers(&mut faults);
         faults.all()
+    }
+
+    /// The addresses that inside hosts appear with: those that they share, and those of one each.
+    pub(crate) fn answered_addresses(&self) -> Vec<Ipv4Addr> {
+        let own = self.one_to_one.iter().map(|pair| pair.outside);
+        self.outside_addresses.iter().copied().chain(own).collect()
     }
 
     /// When sessions end, by idle class: mappings last.
@@ -313,6 +335,35 @@ impl NatConfig {
             // A second outside endpoint would make the source of the inside host's own packets ambiguous.
             if earlier.iter().any(|other| other.inside == *inside) {
                 add("the inside endpoint has another outside endpoint already".to_owned());
+            }
+        }
+    }
+
+    fn check_one_to_one(&self, faults: &mut Faults) {
+        if self.one_to_one.len() > ONE_TO_ONE_MAX {
+            let count = self.one_to_one.len();
+            faults.add("one_to_one", format!("{count} exceed {ONE_TO_ONE_MAX}"));
+        }
+        for (place, OneToOne { outside, inside }) in self.one_to_one.iter().enumerate() {
+            let mut add = |sentence: &str| {
+                faults.add("one_to_one", format!("{outside} to {inside}: {sentence}"));
+            };
+            if !is_host(*outside) || !is_host(*inside) {
+                add("these are not two hosts' addresses");
+            }
+            if self.outside_addresses.contains(outside) {
+                add("the outside address is shared, too");
+            }
+            let own = [self.inside.address, self.outside.address];
+            if own.contains(outside) || own.contains(inside) {
+                add("this is the NAT's own address");
+            }
+            if self.inside.prefix().contains(*outside) {
+                add("the outside address lies on the inside link");
+            }
+            let mut earlier = self.one_to_one[..place].iter();
+            if earlier.any(|other| other.outside == *outside || other.inside == *inside) {
+                add("one of the addresses has another one already");
             }
         }
     }

@@ -21,7 +21,7 @@
 //!
 //! #[state]
 //! struct Tables {
-//!     sessions: Table<Session, asterism_forwarding::Connection>,
+//!     sessions: Table<Session, asterism_forwarding::Progress>,
 //!     ports: Pool<OutsidePorts>,
 //!     mappings: Map<Endpoint, Asked>,
 //!     fragments: Fragments<Fragmented>,
@@ -119,7 +119,7 @@ mod untranslated;
 mod ways;
 
 pub use census::{EVENTS_MAX, NEWS_QUESTION, NatEvent, NatEventKind, NatNews, NatUse};
-pub use config::{Filtering, Forward, NatConfig, OUTSIDE_ADDRESSES_MAX};
+pub use config::{Filtering, Forward, NatConfig, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne};
 pub use limits::{
     AddressPool, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, POOL_NETWORKS_MAX,
     POOLS_MAX, PortBlocks, PortRest, SUBSCRIBERS_MAX, SubscriberLimits,

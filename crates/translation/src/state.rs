@@ -1,6 +1,6 @@
 //! What a function's state must have so that it can translate. Imports `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use asterism_forwarding::{Connection, Forwards, Fragmented};
+use asterism_forwarding::{Forwards, Fragmented, Progress};
 use asterism_function::objects::{PoolAct, TableAct};
 use asterism_function::{Endpoint, Map, Pool, Single, Table};
 
@@ -21,7 +21,7 @@ pub trait Translates: Forwards<Lead = Fragmented> {
 #[derive(Clone, Copy, Debug)]
 pub struct Translations<'s> {
     /// Who talks to whom through which outside endpoint.
-    pub sessions: &'s Table<Session, Connection>,
+    pub sessions: &'s Table<Session, Progress>,
     /// The outside endpoints.
     pub ports: &'s Pool<OutsidePorts>,
     /// What it takes to change a mapping that an inside host asked for, and since when hosts ask.
@@ -35,7 +35,7 @@ pub struct Translations<'s> {
 )]
 pub struct TranslationWrites<'b, 'a> {
     /// Who talks to whom through which outside endpoint.
-    pub sessions: &'b mut TableAct<'a, Session, Connection>,
+    pub sessions: &'b mut TableAct<'a, Session, Progress>,
     /// The outside endpoints.
     pub ports: &'b mut PoolAct<'a, OutsidePorts>,
     /// What it takes to change a mapping, and since when hosts ask.

@@ -4,7 +4,7 @@
 use core::net::Ipv4Addr;
 use std::rc::Rc;
 
-use asterism_forwarding::{ConfigFault, Connection, Router, RouterConfig, Side};
+use asterism_forwarding::{ConfigFault, Progress, Router, RouterConfig, Side};
 use asterism_function::{Ask, Builder, Endpoint, Late, Map, Pool, Table, Verdict, objects};
 
 use crate::census::{Census, NEWS_QUESTION};
@@ -26,6 +26,9 @@ pub struct Translator {
     pub(crate) forwards_by_outside: Vec<(Endpoint, Endpoint)>,
     /// (inside, outside), by inside endpoint.
     pub(crate) forwards_by_inside: Vec<(Endpoint, Endpoint)>,
+    /// (outside, inside) addresses that stand for each other, by outside address, and the other way round.
+    pub(crate) one_to_one_by_outside: Vec<(Ipv4Addr, Ipv4Addr)>,
+    pub(crate) one_to_one_by_inside: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub(crate) pools: Pools,
 }
 
@@ -42,12 +45,19 @@ impl Translator {
             .map(|forward| (forward.inside, forward.outside))
             .collect();
         forwards_by_inside.sort_unstable();
+        let pairs = || config.one_to_one.iter();
+        let mut one_to_one_by_outside: Vec<_> =
+            pairs().map(|pair| (pair.outside, pair.inside)).collect();
+        one_to_one_by_outside.sort_unstable();
+        let mut one_to_one_by_inside: Vec<_> =
+            pairs().map(|pair| (pair.inside, pair.outside)).collect();
+        one_to_one_by_inside.sort_unstable();
         let router = Router::new(RouterConfig {
             inside: config.inside,
             outside: config.outside,
             routes: &config.routes,
             neighbours: &config.neighbours,
-            answers_for: config.outside_addresses.clone(),
+            answers_for: config.answered_addresses(),
             answers_echo: config.answers_echo,
             icmp_errors_per_second: config.icmp_errors_per_second,
         });
@@ -55,6 +65,8 @@ impl Translator {
             router,
             forwards_by_outside,
             forwards_by_inside,
+            one_to_one_by_outside,
+            one_to_one_by_inside,
             pools: Pools::new(&config),
             config,
         })
@@ -72,7 +84,7 @@ impl Translator {
         &self,
         builder: &Builder,
     ) -> (
-        Table<Session, Connection>,
+        Table<Session, Progress>,
         Pool<OutsidePorts>,
         Map<Endpoint, Asked>,
     ) {
@@ -138,7 +150,7 @@ impl Translator {
     /// [`NetworkFunction::addresses`](asterism_function::NetworkFunction::addresses).
     #[must_use]
     pub fn addresses(&self) -> Vec<Ipv4Addr> {
-        self.config.outside_addresses.clone()
+        self.config.answered_addresses()
     }
 
     /// To [`NEWS_QUESTION`] what the census counts ([`NatUse`](crate::NatUse)), then the events since the last report, which are told
@@ -173,6 +185,10 @@ impl Translator {
         for (outside, inside) in &self.forwards_by_outside {
             bytes.extend(outside.to_bits().to_be_bytes());
             bytes.extend(inside.to_bits().to_be_bytes());
+        }
+        for (outside, inside) in &self.one_to_one_by_outside {
+            bytes.extend(outside.octets());
+            bytes.extend(inside.octets());
         }
         for seconds in config.session_idle() {
             bytes.extend(seconds.to_be_bytes());

@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use asterism_forwarding::{Connection, Direction, Onward, Side, is_host};
-use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, TcpFlags, Vacancy, Verdict};
+use asterism_forwarding::{Direction, Onward, Progress, Segment, Side, is_host};
+use asterism_function::{Act, Ask, Endpoint, Late, Protocol, Reason, Vacancy, Verdict};
 
 use crate::bindings::{Belongs, Outside, Target};
 use crate::census::Census;
@@ -44,7 +44,7 @@ pub enum Refused {
 pub struct Outward {
     belongs: Belongs,
     remote: Endpoint,
-    flags: TcpFlags,
+    segment: Segment,
     /// The packet comes back inside, to whom.
     hairpin: Option<(Target, Endpoint)>,
     census: Option<Rc<Census>>,
@@ -58,7 +58,7 @@ pub struct Inward {
     target: Target,
     inside: Endpoint,
     remote: Endpoint,
-    flags: TcpFlags,
+    segment: Segment,
     /// It opens another connection between the same ends.
     again: Option<Vacancy>,
 }
@@ -103,9 +103,9 @@ impl Translator {
         hairpins: bool,
         is_first: bool,
     ) -> Result<Result<Outward, Refused>, Late> {
-        let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let segment = Segment::of(ask.packet());
         let ends = (inside, remote, hairpins);
-        let belongs = match self.belongs(ask, ends, flags, is_first)? {
+        let belongs = match self.belongs(ask, ends, &segment, is_first)? {
             Ok(belongs) => belongs,
             Err(Reason::NoBinding) => return Ok(Err(Refused::Silently(Reason::NoBinding))),
             Err(reason) => return Ok(Err(Refused::Told(reason))),
@@ -122,7 +122,7 @@ impl Translator {
         Ok(Ok(Outward {
             belongs,
             remote,
-            flags,
+            segment,
             hairpin,
             census: ask.translations().ports.space().census().cloned(),
             arrived_us: ask.arrived_us(),
@@ -170,9 +170,9 @@ impl Translator {
             Ok(inside) => inside,
             Err(reason) => return Ok(Err(reason)),
         };
-        let flags = ask.packet().tcp_flags().unwrap_or_default();
+        let segment = Segment::of(ask.packet());
         let again = match &target {
-            Target::Session(at) if at.value.reopens(flags) => {
+            Target::Session(at) if at.value.reopens(segment.flags) => {
                 ask.translations().sessions.vacancy()?
             }
             _ => None,
@@ -181,7 +181,7 @@ impl Translator {
             target,
             inside,
             remote,
-            flags,
+            segment,
             again,
         }))
     }
@@ -204,7 +204,7 @@ impl Outward {
         let tables = S::writes_translations(act);
         match self.belongs {
             Belongs::To(at) => {
-                let connection = at.value.after(self.flags, Direction::Outbound);
+                let connection = at.value.after(&self.segment, Direction::Outbound);
                 tables.sessions.update(&at, connection);
             }
             Belongs::ToNew(vacancy, port) => {
@@ -213,8 +213,8 @@ impl Outward {
                 {
                     tables.ports.take(grant);
                 }
-                let connection = Connection::new(self.remote);
-                let connection = connection.after(self.flags, Direction::Outbound);
+                let connection = Progress::new(self.remote).opened_by(&self.segment);
+                let connection = connection.after(&self.segment, Direction::Outbound);
                 if let Some(census) = &self.census {
                     census.opened(vacancy.row(), self.arrived_us);
                 }
@@ -223,7 +223,7 @@ impl Outward {
             Belongs::ToNone(_) => {}
         }
         if let Some((Target::Session(at), _)) = &self.hairpin {
-            let connection = at.value.after(self.flags, Direction::Inbound);
+            let connection = at.value.after(&self.segment, Direction::Inbound);
             tables.sessions.update(at, connection);
         }
         act.packet.set_source(outside);
@@ -246,12 +246,12 @@ impl Inward {
         let tables = S::writes_translations(act);
         match (self.target, self.again) {
             (Target::Session(at), Some(vacancy)) => {
-                let connection = Connection::new(self.remote);
-                let connection = connection.after(self.flags, Direction::Inbound);
+                let connection = Progress::new(self.remote).opened_by(&self.segment);
+                let connection = connection.after(&self.segment, Direction::Inbound);
                 tables.sessions.insert(vacancy, at.row, connection);
             }
             (Target::Session(at), None) => {
-                let connection = at.value.after(self.flags, Direction::Inbound);
+                let connection = at.value.after(&self.segment, Direction::Inbound);
                 tables.sessions.update(&at, connection);
             }
             // A binding is refreshed by its own sessions only: no outsider keeps it alive (RFC 4787 REQ-6).

@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
 use asterism_forwarding::{
-    Came, Connection, Errors, Fragmented, Fragments, Interface, Neighbours, Prefix, Report, Route,
+    Came, Errors, Fragmented, Fragments, Interface, Neighbours, Prefix, Progress, Report, Route,
     Side, forwards, tables,
 };
 use asterism_function::build::{self, Header4, Segment};
@@ -21,7 +21,7 @@ use asterism_translation::{
 
 #[state]
 struct Tables {
-    sessions: Table<Session, Connection>,
+    sessions: Table<Session, Progress>,
     ports: Pool<OutsidePorts>,
     mappings: Map<Endpoint, Asked>,
     fragments: Fragments<Fragmented>,

@@ -31,6 +31,8 @@ pub struct BalancerConfig {
     pub services: Vec<Service>,
     /// When flows end. Of ICMP there are none.
     pub idle: IdleTimes,
+    /// When TCP ends whose client has finished, in the modes in which nobody sees its backend do so.
+    pub half_closed_s: Tick,
     /// Seconds for which a client keeps its backend after its last new flow.
     pub persistence_s: Tick,
     /// Microseconds for which a packet of a flow that is not known waits for word of it from another instance: an answer of a
@@ -69,6 +71,7 @@ impl BalancerConfig {
             neighbours: Vec::new(),
             services,
             idle: Self::IDLE,
+            half_closed_s: 120,
             persistence_s: 300,
             known_wait_us: 20_000,
             answers_echo: true,
@@ -139,6 +142,15 @@ impl BalancerConfig {
                 if !is_host(backend.address) {
                     fault("a backend has no host's address");
                 }
+                let own = [self.clients.address, self.backends.address];
+                if own.contains(&backend.address)
+                    || self
+                        .services
+                        .iter()
+                        .any(|one| one.address == backend.address)
+                {
+                    fault("a backend has an address of the balancer's or of a service");
+                }
                 if backend.weight > WEIGHT_MAX {
                     fault("a backend has too much weight");
                 }
@@ -155,6 +167,7 @@ impl BalancerConfig {
             idle.tcp_established,
             idle.tcp_closing,
             idle.udp,
+            self.half_closed_s,
         ];
         if times.contains(&0) || self.persistence_s == 0 {
             add("idle", "0 would keep flows for ever".to_owned());

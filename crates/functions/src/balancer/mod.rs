@@ -19,10 +19,10 @@ mod open;
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
-use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, direction, tables};
+use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, tables};
 use asterism_forwarding::{
-    Came, ConfigFault, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Side,
-    forwards, next_hop,
+    Came, ConfigFault, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Segment,
+    Side, forwards, next_hop,
 };
 use asterism_function::{
     Ask, Builder, Endpoint, Flow4, Late, NetworkFunction, OwnMetric, Protocol, Reason, TcpFlags,
@@ -30,7 +30,7 @@ use asterism_function::{
 };
 
 pub use asterism_balancing::{
-    Backend, Choice, FAILURES, Finding, Flow, Kept, Led, Maglev, Mode, PASSIVE_MAX, PLACES,
+    Backend, Choice, FAILURES, Finding, Flow, Kept, Led, Maglev, Mode, PASSIVE_MAX, PLACES, Role,
     SILENCE_SECONDS, Service, VOTE_SECONDS, VOTERS, Votes, WEIGHT_MAX,
 };
 pub use asterism_function::CONTROL;
@@ -125,20 +125,23 @@ impl Balancer {
         let Some(flow) = Flow::of(&ask.flows, from, &Ends::from(&plain))? else {
             return self.uncommon(ask);
         };
-        let flags = plain.tcp_flags();
+        let segment = Segment::from(&plain);
         let (came, link) = match from {
             Side::Outside => (&self.router.outside, &self.router.inside),
             Side::Inside => (&self.router.inside, &self.router.outside),
         };
         const FIRST: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::RST.0);
+        // What would refresh a UDP flow says whether its backend still takes new ones.
         let says_more = || match from {
             Side::Outside => {
                 flow.row.mode != Mode::Nat
-                    || flow.value.may_have_ended()
-                    || flags.contains(TcpFlags::SYN)
-                    || self.pools.watches_udp() && plain.protocol() == Protocol::UDP
+                    || !flow.row.role.is_ordinary()
+                    || !flow.value.is_settled()
+                    || segment.flags.contains(TcpFlags::SYN)
+                    || plain.protocol() == Protocol::UDP
+                        && (self.pools.watches_udp() || ask.flows.would_write(&flow, flow.value))
             }
-            Side::Inside => self.pools.watches_flows() && flags.intersects(FIRST),
+            Side::Inside => segment.flags.intersects(FIRST),
         };
         if !came.takes(ask.packet())
             || says_more()
@@ -154,8 +157,8 @@ impl Balancer {
         let mut act = ask.act()?;
         let ethernet = link.addressed(station);
         flow.row.forward_plain(&mut act.packet, from, &ethernet);
-        let connection = flow.value.after(flags, direction(from));
-        act.flows.update(&flow, connection);
+        let known = flow.row.after(flow.value, from, &segment);
+        act.flows.update(&flow, known);
         Ok(Verdict::Forward(link.interface.port))
     }
 
@@ -170,13 +173,10 @@ impl Balancer {
             ControlFlow::Continue(admitted) => admitted,
             ControlFlow::Break(verdict) => return Ok(verdict),
         };
-        match (side, came) {
-            (_, Came::Error(flow)) => self.error(ask, side, flow),
-            (Side::Outside, Came::Flow(flow)) => self.asked_by_client(ask, flow),
-            (Side::Inside, Came::Flow(flow)) => self.answered_by_backend(ask, flow),
-            (_, Came::Query(_) | Came::Reply(_)) => {
-                self.router.own(ask, |source| !self.is_ours(source))
-            }
+        match came {
+            Came::Error(flow) => self.error(ask, side, flow),
+            Came::Flow(flow) => self.came(ask, side, flow),
+            Came::Query(_) | Came::Reply(_) => self.router.own(ask, |source| !self.is_ours(source)),
         }
     }
 
@@ -196,9 +196,9 @@ impl Balancer {
     /// outsiders can forge it.
     #[cold]
     fn error(&self, ask: Ask<'_, BalancerState>, from: Side, flow: Flow4) -> Result<Verdict, Late> {
-        let answer = Ends::between(flow.destination(), flow.source());
-        match Flow::of(&ask.flows, from, &answer)? {
-            Some(at) => at.row.path_of_error(from).send(&self.router, ask, |_| {}),
+        let answer = (flow.destination(), flow.source());
+        match Flow::between(&ask.flows, from, answer, self.config.backends.address)? {
+            Some((at, from)) => at.row.path_of_error(from).send(&self.router, ask, |_| {}),
             None => Ok(Verdict::Drop(Reason::IcmpUnmatched)),
         }
     }
@@ -212,6 +212,7 @@ impl NetworkFunction for Balancer {
         let sizes = Sizes {
             flows_max: config.flows_max,
             idle: config.idle,
+            half_closed_s: config.half_closed_s,
             kept_max: config.kept_max,
             persistence_s: config.persistence_s,
             backends_max: BACKENDS_MAX,

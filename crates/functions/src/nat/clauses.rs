@@ -300,7 +300,7 @@ pub const CLAUSES: &[Clause] = &[
         "2.2",
         "after a reset, four minutes",
         Met,
-        "The session is kept for tcp_closing. Traffic after a forged reset keeps it alive, but its idle time stays short until a new SYN.",
+        "The session is kept for tcp_closing. A reset whose sequence number is far from where its sender is ends nothing (RFC 5961): it was forged.",
     ),
     clause(
         7857,

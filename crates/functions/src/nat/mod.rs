@@ -14,10 +14,12 @@ pub mod export;
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
-use asterism_forwarding::{Came, Errors, Fragments, Link, Neighbours, Report, forwards, tables};
+use asterism_forwarding::{
+    Came, Errors, Fragments, Link, Neighbours, Progress, Report, Segment, forwards, tables,
+};
 use asterism_function::{
-    Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, Verdict,
-    state,
+    Ask, Builder, End, Endpoint, Flow4, Late, Map, NetworkFunction, Pool, Reason, Table, TcpFlags,
+    Verdict, state,
 };
 use asterism_translation::{Refused, Translator, Way, translates};
 
@@ -28,9 +30,9 @@ pub use asterism_forwarding::{
 pub use asterism_translation::{
     AddressPool, Asked, BLOCK_PORTS_MAX, BLOCK_REST_LEAST_S, BLOCKS_PER_SUBSCRIBER_MAX, BY_INSIDE,
     BY_OUTSIDE, EVENTS_MAX, Filtering, Forward, NEWS_QUESTION, NatConfig, NatEvent, NatEventKind,
-    NatNews, NatUse, OUTSIDE_ADDRESSES_MAX, OutsidePorts, POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks,
-    PortControl, PortRest, SUBSCRIBERS_MAX, Session, SubscriberLimits, UNTRANSLATED_MAX,
-    Untranslated, pcp,
+    NatNews, NatUse, ONE_TO_ONE_MAX, OUTSIDE_ADDRESSES_MAX, OneToOne, OutsidePorts,
+    POOL_NETWORKS_MAX, POOLS_MAX, PortBlocks, PortControl, PortRest, SUBSCRIBERS_MAX, Session,
+    SubscriberLimits, UNTRANSLATED_MAX, Untranslated, pcp,
 };
 
 /// What all instances of a NAT share.
@@ -38,7 +40,7 @@ pub use asterism_translation::{
 #[derive(Debug)]
 pub struct NatState {
     /// Who talks to whom through which outside endpoint.
-    pub sessions: Table<Session, Connection>,
+    pub sessions: Table<Session, Progress>,
     /// The outside endpoints.
     pub ports: Pool<OutsidePorts>,
     /// What it takes to change a mapping that an inside host asked for, and since when hosts ask.
@@ -164,15 +166,23 @@ impl Nat {
             return self.further::<THOROUGH>(ask);
         };
         let flags = plain.tcp_flags();
-        let connection = session.value.after(flags, direction);
+        let connection = match THOROUGH {
+            true => session.value.after(&Segment::from(&plain), direction),
+            false => session.value.with_flags(flags, direction),
+        };
+        let moves = !session.value.is_at(plain.tcp_sequence(), direction) && session.value.is_tcp();
         // Of a session that may have ended: a packet from inside may open the next one, or be of one that this hides.
         let ends_or_begins = match WAY {
-            OUTBOUND => session.row.is_unseen() || session.value.may_have_ended(),
+            OUTBOUND => {
+                session.row.is_unseen()
+                    || session.value.may_have_ended()
+                    || flags.contains(TcpFlags::SYN)
+            }
             INBOUND => session.value.may_have_ended() && session.value.reopens(flags),
         };
         if ends_or_begins
             || plain.ttl() <= 1
-            || !THOROUGH && ask.sessions.would_write(&session, connection)
+            || !THOROUGH && (moves || ask.sessions.would_write(&session, connection))
             || to.may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
             return self.further::<THOROUGH>(ask);

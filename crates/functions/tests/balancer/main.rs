@@ -5,6 +5,7 @@
 mod choices;
 mod cluster;
 mod hostile;
+mod leaving;
 mod metrics;
 mod modes;
 mod network;

@@ -16,6 +16,7 @@ mod mapping;
 mod network;
 #[path = "../programs/nfcapd.rs"]
 mod nfcapd;
+mod options;
 mod own;
 mod pcp;
 mod settings;

@@ -13,7 +13,7 @@ use crate::network::{
     RST, RST_ACK, SYN, Wish, config, flagged, frame, kit_with, left_by, nat, send, tcp, udp,
 };
 
-const HOST: [u8; 4] = [10, 0, 0, 5];
+pub(crate) const HOST: [u8; 4] = [10, 0, 0, 5];
 const REMOTE: [u8; 4] = [198, 51, 100, 7];
 const LIFETIME: u32 = 600;
 const CONTROL: PortControl = PortControl {
@@ -36,17 +36,17 @@ const ADDRESS_MISMATCH: u8 = 12;
 
 /// What a request says.
 #[derive(Clone, Copy)]
-struct Asks {
-    client: [u8; 4],
-    lifetime: u32,
-    nonce: u8,
-    protocol: u8,
-    internal: u16,
-    external: u16,
-    insists: bool,
+pub(crate) struct Asks {
+    pub(crate) client: [u8; 4],
+    pub(crate) lifetime: u32,
+    pub(crate) nonce: u8,
+    pub(crate) protocol: u8,
+    pub(crate) internal: u16,
+    pub(crate) external: u16,
+    pub(crate) insists: bool,
 }
 
-const MAP: Asks = Asks {
+pub(crate) const MAP: Asks = Asks {
     client: HOST,
     lifetime: 3_600,
     nonce: 1,
@@ -58,7 +58,7 @@ const MAP: Asks = Asks {
 
 impl Asks {
     /// By the bytes of RFC 6887's figures 2, 9 and 11.
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![2, 1, 0, 0];
         bytes.extend(self.lifetime.to_be_bytes());
         bytes.extend(Ipv4Addr::from(self.client).to_ipv6_mapped().octets());
@@ -83,7 +83,7 @@ struct Said {
     external: Option<Endpoint>,
 }
 
-fn datagram(client: [u8; 4], message: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram(client: [u8; 4], message: &[u8]) -> Vec<u8> {
     let header = build::Header4 {
         ethernet_source: INSIDE_ROUTER,
         ethernet_destination: INSIDE_MAC,
@@ -96,7 +96,7 @@ fn datagram(client: [u8; 4], message: &[u8]) -> Vec<u8> {
 }
 
 /// The one answer of an outcome, to the client that asked.
-fn answer_of(outcome: &Outcome, client: [u8; 4]) -> Option<Vec<u8>> {
+pub(crate) fn answer_of(outcome: &Outcome, client: [u8; 4]) -> Option<Vec<u8>> {
     let [(port, bytes)] = &outcome.emitted[..] else {
         assert!(outcome.emitted.is_empty());
         return None;
@@ -145,7 +145,7 @@ fn mapped(kit: &mut Kit, asks: Asks) -> Endpoint {
     said.external.unwrap()
 }
 
-fn kit() -> Kit {
+pub(crate) fn kit() -> Kit {
     kit_with(|config| config.port_control = Some(CONTROL))
 }
 

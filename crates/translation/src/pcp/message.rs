@@ -53,6 +53,18 @@ pub enum ResultCode {
 }
 
 impl ResultCode {
+    /// Whether the message itself is wrong, so that its sender is shown all of it.
+    const fn is_about_the_message(self) -> bool {
+        matches!(
+            self,
+            Self::Malformed
+                | Self::UnsupportedOpcode
+                | Self::UnsupportedOption
+                | Self::MalformedOption
+                | Self::AddressMismatch
+        )
+    }
+
     /// After how many seconds it may be asked again: what passes soon, and what does not (§7.4).
     pub(crate) const fn lifetime(self) -> u32 {
         match self {
@@ -185,6 +197,32 @@ fn read_options(mut options: &[u8], opcode: u8) -> Result<bool, ResultCode> {
     Ok(insists)
 }
 
+/// Where the options of a request begin.
+fn options_at(request: &[u8]) -> usize {
+    match request.get(1) {
+        Some(&OPCODE_MAP) => HEADER + MAP,
+        _ => HEADER,
+    }
+}
+
+/// The options of a request, each with its header and its padding, as far as they are whole.
+fn options(mut options: &[u8]) -> impl Iterator<Item = &[u8]> {
+    core::iter::from_fn(move || {
+        let [_, _, high, low, ..] = options else {
+            return None;
+        };
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (option, rest) = options.split_at_checked(4 + length.next_multiple_of(4))?;
+        options = rest;
+        Some(option)
+    })
+}
+
+/// Whether an option is one that this server processes.
+fn is_processed(option: &[u8], opcode: u8) -> bool {
+    opcode == OPCODE_MAP && option.first() == Some(&OPTION_PREFER_FAILURE)
+}
+
 /// An answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
@@ -211,14 +249,26 @@ impl Answer {
         epoch: u32,
         out: &mut [u8; MESSAGE_BYTES_MAX],
     ) -> usize {
-        // What was asked stands in the answer, as far as there is room: whole words, a header at least.
+        // What was asked stands in the answer, as far as there is room: whole words, a header at least. Of options only those that were
+        // processed (§7.3), but where it is them that are wrong.
+        let whole = request.len().min(MESSAGE_BYTES_MAX) / 4 * 4;
         let copied = match self.code {
             ResultCode::UnsupportedVersion => 0,
-            _ => request.len().min(MESSAGE_BYTES_MAX) / 4 * 4,
+            code if code.is_about_the_message() => whole,
+            _ => whole.min(options_at(request)),
         };
         out[..copied].copy_from_slice(&request[..copied]);
-        let length = copied.max(HEADER);
+        let mut length = copied.max(HEADER);
         out[copied..length].fill(0);
+        if copied < whole && self.code != ResultCode::UnsupportedVersion {
+            let opcode = request.get(1).copied().unwrap_or_default();
+            for option in options(&request[copied..whole]) {
+                if is_processed(option, opcode) {
+                    out[length..length + option.len()].copy_from_slice(option);
+                    length += option.len();
+                }
+            }
+        }
         out[0] = VERSION;
         out[1] = RESPONSE | request.get(1).copied().unwrap_or_default();
         out[2] = 0;

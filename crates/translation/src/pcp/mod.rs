@@ -10,7 +10,7 @@ mod message;
 
 use core::net::Ipv4Addr;
 
-use asterism_forwarding::{Connection, Ends, Side, is_host};
+use asterism_forwarding::{Connection, Ends, Progress, Side, is_host};
 use asterism_function::{
     Act, Ask, Endpoint, Fragment, Late, Protocol, Reason, Tick, Value, Verdict, Wire, build,
 };
@@ -213,17 +213,17 @@ impl Translator {
             return refuse(ask, ResultCode::CannotProvideExternal);
         }
         let (census, arrived_us) = (ports.space().census().cloned(), ask.arrived_us());
+        let mapping = Progress::from(Connection::MAPPING);
         self.answer(ask, success(lifetime, outside), |act| {
             let tables = S::writes_translations(act);
             if let Some(at) = &known {
-                tables.sessions.update(at, Connection::MAPPING);
+                tables.sessions.update(at, mapping);
             }
             if let Some((port, vacancy)) = opened {
                 if let Outside::Granted(grant) = port {
                     tables.ports.take(grant);
                 }
                 let session = Session::new(inside, nobody(inside.protocol), outside, false);
-                let mapping = Connection::MAPPING;
                 tables.sessions.insert(vacancy, session, mapping);
                 if let Some(census) = &census {
                     census.opened(&session, arrived_us);

@@ -51,7 +51,6 @@ macro_rules! functions {
     ($($(#[$meaning:meta])* $kind:ident($settings:ident) = $described:path;)*) => {
         /// The settings of one function.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[expect(clippy::large_enum_variant, reason = "a host has one, or one for each stage")]
         pub enum Settings {
             $($(#[$meaning])* $kind($settings),)*
             /// Several of them in a row.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::config::functions::nat::fields::link;
+use crate::config::functions::nat::fields::{NOT_PROTOCOLS, link};
 use crate::config::functions::{
     DROP, Described, LOCAL, ObjectKind, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
     delay, described, flow_capacity, object, placement, router_objects, seconds,
@@ -88,6 +88,26 @@ pub(in super::super) const BALANCER: Described = Described {
     build: super::build,
 };
 
+/// Names that modes have elsewhere, and such as there are none of.
+const NOT_MODES: [Word; 4] = [
+    Word {
+        word: "snat",
+        meaning: "choose \"nat\": backends see the client's own address, and their way to clients leads through these hosts; clients on the backends' own link are masqueraded without a setting",
+    },
+    Word {
+        word: "masquerade",
+        meaning: "choose \"nat\": backends see the client's own address, and their way to clients leads through these hosts; clients on the backends' own link are masqueraded without a setting",
+    },
+    Word {
+        word: "dsr",
+        meaning: "choose \"direct\" for backends on the link, or \"tunnel\" for those beyond it",
+    },
+    Word {
+        word: "gre",
+        meaning: "choose \"tunnel\", which is IP in IP (RFC 2003)",
+    },
+];
+
 static SETTINGS: Section = Section {
     path: "function.balancer",
     meaning: "Load balancer of TCP and UDP: flows to services go to the backends of their pools. Services can change by `asterism reload`.",
@@ -167,7 +187,7 @@ const PROTOCOL: Field = Field {
     name: "protocol",
     kind: Kind::Choice {
         allowed: &[TCP, UDP],
-        refused: &[],
+        refused: &NOT_PROTOCOLS,
     },
     default: Default::Is("\"tcp\""),
     meaning: "The protocol.",
@@ -210,7 +230,7 @@ static SERVICE: Section = Section {
                         meaning: "Packets go inside others (IP in IP, RFC 2003): backends have the service's address themselves, and answer clients directly.",
                     },
                 ],
-                refused: &[],
+                refused: &NOT_MODES,
             },
             default: Default::Is("\"nat\""),
             meaning: "How packets reach the backends.",
@@ -228,10 +248,16 @@ static SERVICE: Section = Section {
                         meaning: "The backend with the fewest flows for its weight.",
                     },
                 ],
-                refused: &[Word {
-                    word: "round-robin",
-                    meaning: "choose \"hash\", which spreads flows as evenly, or \"least-connections\"",
-                }],
+                refused: &[
+                    Word {
+                        word: "round-robin",
+                        meaning: "choose \"hash\", which spreads flows as evenly, or \"least-connections\"",
+                    },
+                    Word {
+                        word: "source",
+                        meaning: "choose \"hash\", and write persistent = true, which keeps all flows of a client's address together",
+                    },
+                ],
             },
             default: Default::Is("\"hash\""),
             meaning: "Which backend gets a new flow.",
@@ -388,6 +414,12 @@ pub(super) static IDLE: Section = Section {
             "TCP before its handshake is complete.",
         ),
         seconds("tcp_established", 1, "\"2h4m\"", "TCP."),
+        seconds(
+            "tcp_half_closed",
+            1,
+            "\"2m\"",
+            "TCP whose client has finished, in the modes direct and tunnel, in which nobody sees its backend do so.",
+        ),
         seconds(
             "tcp_closing",
             1,

@@ -138,11 +138,15 @@ fn config(settings: &BalancerSettings) -> BalancerConfig {
             next_hop: Some(backends.next_hop),
         })
         .collect();
-    routes.push(Route {
-        prefix: nat::Prefix::ALL,
-        side: Side::Outside,
-        next_hop: Some(clients.next_hop),
-    });
+    // Whom a reload took out of its pool has no route of its own any more, and its flows go on: so what goes to the backends' link
+    // goes to its router. Of two routes as long the clients' counts for who is where.
+    for (side, link) in [(Side::Inside, backends), (Side::Outside, clients)] {
+        routes.push(Route {
+            prefix: nat::Prefix::ALL,
+            side,
+            next_hop: Some(link.next_hop),
+        });
+    }
     let idle = &settings.idle;
     BalancerConfig {
         routes,
@@ -157,6 +161,7 @@ fn config(settings: &BalancerSettings) -> BalancerConfig {
             udp: seconds(idle.udp),
             ..BalancerConfig::IDLE
         },
+        half_closed_s: seconds(idle.tcp_half_closed),
         persistence_s: seconds(settings.persistence),
         known_wait_us: settings.known_wait.as_micros() as u64,
         answers_echo: settings.answers_echo,

@@ -114,6 +114,7 @@ pub struct Checks {
 pub struct BalancerIdle {
     pub tcp_transitory: Duration,
     pub tcp_established: Duration,
+    pub tcp_half_closed: Duration,
     pub tcp_closing: Duration,
     pub udp: Duration,
 }
@@ -175,6 +176,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             );
         }
     }
+    check_backends_elsewhere(&tables, [&clients_link, &backends_link], report);
     let idle = values.table("idle")?;
     Some(Settings::Balancer(BalancerSettings {
         services: read
@@ -192,6 +194,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
         idle: BalancerIdle {
             tcp_transitory: idle.duration("tcp_transitory")?,
             tcp_established: idle.duration("tcp_established")?,
+            tcp_half_closed: idle.duration("tcp_half_closed")?,
             tcp_closing: idle.duration("tcp_closing")?,
             udp: idle.duration("udp")?,
         },
@@ -318,6 +321,14 @@ fn check_service(service: &Service, table: &NamedValues, report: &mut Report) {
             "name a backend; one that is to get no flows is written with drain = true",
         );
     }
+    let is_idle = |one: &Backend| one.drain || one.weight == 0;
+    if service.backends.iter().all(is_idle) && service.backends.iter().any(|one| !one.drain) {
+        add(
+            "no backend of this service takes new flows: their weights are 0".to_owned(),
+            values.span_of("backends"),
+            "write a weight of 1 or more for one of them; those that are only to keep the flows that they have are written with drain = true",
+        );
+    }
     let places = values.list("backends").unwrap_or_default();
     let several = service.last_port != service.address.port();
     for (number, backend) in service.backends.iter().enumerate() {
@@ -375,6 +386,38 @@ fn check_apart(read: &[Option<(Service, Range<usize>)>], report: &mut Report) {
                 .also(first.clone(), format!("`{}` is here", other.name))
                 .help("write another port or address for one of them, or a smaller `last_port`"),
             );
+        }
+    }
+}
+
+/// Backends that have an address at which packets come back to the balancer.
+fn check_backends_elsewhere(tables: &[NamedValues], links: [&Link; 2], report: &mut Report) {
+    let services: Vec<Service> = tables.iter().filter_map(service).collect();
+    for table in tables {
+        for (value, place) in table.values.list("backends").unwrap_or_default() {
+            let Value::Table(backend) = value else {
+                continue;
+            };
+            let Some(address) = backend.address("address") else {
+                continue;
+            };
+            let owner = services.iter().find(|one| *one.address.ip() == address);
+            let (title, help) = match owner {
+                Some(owner) if owner.name == table.name => (
+                    format!("backend {address} has the service's own address"),
+                    "write the address that the backend has beside it: packets to the service's come back here, in every mode",
+                ),
+                Some(owner) => (
+                    format!("backend {address} is the service `{}`", owner.name),
+                    "write the addresses of that service's backends: packets to a service come back here",
+                ),
+                None if links.iter().any(|link| link.address.address == address) => (
+                    format!("backend {address} is the balancer itself"),
+                    "write the address of another host",
+                ),
+                None => continue,
+            };
+            report.add(Diagnostic::error(title, place).help(help));
         }
     }
 }

@@ -57,6 +57,26 @@ pub(in super::super) const NAT: Described = Described {
     build: super::build,
 };
 
+/// What is asked for in the place of a protocol.
+pub(in super::super) const NOT_PROTOCOLS: [Word; 4] = [
+    Word {
+        word: "both",
+        meaning: "write the entry twice, once with \"tcp\" and once with \"udp\"",
+    },
+    Word {
+        word: "any",
+        meaning: "write the entry twice, once with \"tcp\" and once with \"udp\"",
+    },
+    Word {
+        word: "sctp",
+        meaning: "write \"tcp\" or \"udp\": packets of SCTP are dropped, as `unsupported-protocol`",
+    },
+    Word {
+        word: "icmp",
+        meaning: "write \"tcp\" or \"udp\": ICMP needs no entry, errors follow their flows",
+    },
+];
+
 static SETTINGS: Section = Section {
     path: "function.nat",
     meaning: "NAT44: inside addresses share the outside ones (RFC 4787, 5382, 5508, 7857).",
@@ -128,6 +148,15 @@ static SETTINGS: Section = Section {
             default: Default::Is("[]"),
             meaning: "Outside ports that always lead to an inside server.",
         },
+        Field {
+            name: "one_to_one",
+            kind: Kind::List {
+                of: &Kind::Table(&ONE_TO_ONE),
+                most: 1024,
+            },
+            default: Default::Is("[]"),
+            meaning: "Outside addresses that belong to one inside host each, with all ports of TCP and UDP and its pings.",
+        },
         UNTRANSLATED,
         Field {
             name: "idle",
@@ -171,6 +200,25 @@ static SETTINGS: Section = Section {
     ],
 };
 
+static ONE_TO_ONE: Section = Section {
+    path: "function.nat.one_to_one",
+    meaning: "An outside address that belongs to one inside host.",
+    fields: &[
+        Field {
+            name: "outside",
+            kind: Kind::Address,
+            default: Default::Required("\"203.0.113.5\""),
+            meaning: "The outside address; none of the NAT's `outside`, which hosts share.",
+        },
+        Field {
+            name: "inside",
+            kind: Kind::Address,
+            default: Default::Required("\"10.0.0.5\""),
+            meaning: "The inside host's address, in one of the networks `inside`.",
+        },
+    ],
+};
+
 static FORWARD: Section = Section {
     path: "function.nat.forwards",
     meaning: "An outside port that always leads to an inside server.",
@@ -179,7 +227,7 @@ static FORWARD: Section = Section {
             name: "protocol",
             kind: Kind::Choice {
                 allowed: &[TCP, UDP],
-                refused: &[],
+                refused: &NOT_PROTOCOLS,
             },
             default: Default::Is("\"tcp\""),
             meaning: "The protocol.",
@@ -189,6 +237,15 @@ static FORWARD: Section = Section {
             kind: Kind::Endpoint,
             default: Default::Required("\"203.0.113.1:80\""),
             meaning: "The outside endpoint; its address is one of the NAT's `outside`.",
+        },
+        Field {
+            name: "last_port",
+            kind: Kind::Count {
+                least: 1,
+                most: 65_535,
+            },
+            default: Default::Unset("one port"),
+            meaning: "The last of a range of outside ports that begins with that of `outside`; they lead to as many ports that begin with that of `inside`. All forwards together have 4,096 ports at most.",
         },
         Field {
             name: "inside",

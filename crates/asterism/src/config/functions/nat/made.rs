@@ -1,10 +1,11 @@
 //! From a NAT's settings to the NAT.
 
+use core::net::SocketAddrV4;
 use core::time::Duration;
 
 use asterism_function::{Endpoint, MacAddress, PortNumber, Protocol, Tick};
 use asterism_functions::nat::{
-    self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, Route, Side,
+    self, Filtering, Forward, IdleTimes, Interface, Nat, NatConfig, OneToOne, Route, Side,
 };
 use asterism_state::BLOCK_ITEMS;
 
@@ -53,13 +54,18 @@ impl FunctionSettings for NatSettings {
             1 => ", 1 forward".to_owned(),
             count => format!(", {count} forwards"),
         };
+        let one_to_one = match self.one_to_one.len() {
+            0 => String::new(),
+            1 => ", 1 address of one host".to_owned(),
+            count => format!(", {count} addresses of one host each"),
+        };
         let untranslated = match self.untranslated.len() {
             0 => String::new(),
             1 => ", 1 destination untranslated".to_owned(),
             count => format!(", {count} destinations untranslated"),
         };
         format!(
-            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{untranslated}{}",
+            "{} appear as {}{more}, ports {} ({} a protocol){forwards}{one_to_one}{untranslated}{}",
             inside.join(", "),
             outside.join(", "),
             self.ports,
@@ -204,13 +210,21 @@ fn nat_config(settings: &NatSettings) -> NatConfig {
         forwards: settings
             .forwards
             .iter()
-            .map(|forward| {
+            .flat_map(|forward| {
                 let protocol = protocol(forward.tcp);
-                Forward {
-                    outside: Endpoint::new(*forward.outside.ip(), forward.outside.port(), protocol),
-                    inside: Endpoint::new(*forward.inside.ip(), forward.inside.port(), protocol),
-                }
+                let end = move |end: SocketAddrV4, further: u16| {
+                    Endpoint::new(*end.ip(), end.port().saturating_add(further), protocol)
+                };
+                (0..=forward.further).map(move |further| Forward {
+                    outside: end(forward.outside, further),
+                    inside: end(forward.inside, further),
+                })
             })
+            .collect(),
+        one_to_one: settings
+            .one_to_one
+            .iter()
+            .map(|&(outside, inside)| OneToOne { outside, inside })
             .collect(),
         untranslated: settings
             .untranslated

@@ -4,6 +4,7 @@
 mod carrier;
 pub(super) mod fields;
 pub(super) mod made;
+mod one_to_one;
 mod untranslated;
 
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -14,7 +15,7 @@ use crate::config::diagnostic::{Diagnostic, Report};
 use crate::config::kind::Value;
 use crate::config::network::{Ports, Prefix};
 use crate::config::section::Values;
-use crate::config::value::show_duration;
+use crate::config::value::{show_count, show_duration};
 pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
 use fields::IDLE;
 pub(super) use fields::NAT;
@@ -37,6 +38,8 @@ pub struct NatSettings {
     pub answers_echo: bool,
     /// Outside endpoints that always lead to an inside server.
     pub forwards: Vec<Forward>,
+    /// Outside addresses, each with the inside one to which it belongs.
+    pub one_to_one: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Destinations that are not translated.
     pub untranslated: Vec<UntranslatedSettings>,
     /// When sessions end.
@@ -73,7 +76,12 @@ pub struct Forward {
     pub outside: SocketAddrV4,
     /// The inside endpoint.
     pub inside: SocketAddrV4,
+    /// How many ports follow upon both, which are forwarded alike.
+    pub further: u16,
 }
+
+/// Ports of all forwards together at most: what is not forwarded is less by so much on each outside address.
+const FORWARDED_PORTS_MAX: u64 = 4_096;
 
 /// When sessions end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +136,7 @@ const IDLE_LEAST: [(&str, Duration, &str); 5] = [
 fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     check_addresses(values, report);
     check_forwards(values, report);
+    one_to_one::check(values, report);
     check_idle(values, report);
     let links = ["inside_link", "outside_link"].map(|name| read_link(values, name, report));
     let [inside_link, outside_link] = links;
@@ -135,6 +144,8 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
     let outside = addresses(values).unwrap_or_default().into_iter();
     let mut own: Vec<Ipv4Addr> = outside.map(|(address, _)| address).collect();
     own.extend(pooled(values));
+    let one_to_one = one_to_one::read(values);
+    own.extend(one_to_one.iter().map(|(pair, _)| pair.0));
     let untranslated = untranslated::read(values, &own, report);
     let idle = values.table("idle")?;
     Some(Settings::Nat(NatSettings {
@@ -155,6 +166,7 @@ fn build(values: &Values, report: &mut Report) -> Option<Settings> {
             .into_iter()
             .map(|(forward, _)| forward)
             .collect(),
+        one_to_one: one_to_one.into_iter().map(|(pair, _)| pair).collect(),
         untranslated,
         idle: IdleTimes {
             tcp_transitory: idle.duration("tcp_transitory")?,
@@ -270,10 +282,26 @@ fn forwards(values: &Values) -> Vec<(Forward, Values)> {
             tcp: table.choice("protocol")? == "tcp",
             outside: table.endpoint("outside")?,
             inside: table.endpoint("inside")?,
+            further: further_ports(&table)?,
         };
         Some((forward, table))
     })
     .collect()
+}
+
+/// How many ports a forward has beside the first; of a range that is none, none.
+fn further_ports(table: &Values) -> Option<u16> {
+    let first = u64::from(table.endpoint("outside")?.port());
+    let last = table.count("last_port").unwrap_or(first);
+    u16::try_from(last.saturating_sub(first)).ok()
+}
+
+/// Whether two ranges of ports of one address have one in common.
+fn have_common(one: SocketAddrV4, other: SocketAddrV4, further: (u16, u16)) -> bool {
+    let last = |end: SocketAddrV4, further| u32::from(end.port()) + u32::from(further);
+    one.ip() == other.ip()
+        && u32::from(one.port()) <= last(other, further.1)
+        && u32::from(other.port()) <= last(one, further.0)
 }
 
 /// The outside addresses of the pools.
@@ -329,25 +357,75 @@ fn check_forwards(values: &Values, report: &mut Report) {
                 );
             }
         }
-        let twice = |field: &str, same: &dyn Fn(&Forward) -> bool| {
-            let (_, first) = all[..place]
-                .iter()
-                .find(|(other, _)| other.tcp == forward.tcp && same(other))?;
+        let twice = |field: &str, end: &dyn Fn(&Forward) -> SocketAddrV4, help: &str| {
+            let (_, first) = all[..place].iter().find(|(other, _)| {
+                let further = (forward.further, other.further);
+                other.tcp == forward.tcp && have_common(end(forward), end(other), further)
+            })?;
             Some(
                 Diagnostic::error(
                     format!("this {field} endpoint is forwarded twice"),
                     table.span_of(field),
                 )
                 .also(first.span_of(field), "first here")
-                .help("leave one of the two out: replies could not be told apart"),
+                .help(help),
             )
         };
-        report
-            .diagnostics
-            .extend(twice("outside", &|other| other.outside == outer));
-        report
-            .diagnostics
-            .extend(twice("inside", &|other| other.inside == inner));
+        report.diagnostics.extend(twice(
+            "outside",
+            &|forward| forward.outside,
+            "leave one of the two out: replies could not be told apart",
+        ));
+        report.diagnostics.extend(twice(
+            "inside",
+            &|forward| forward.inside,
+            "an inside endpoint has one outside endpoint, by which its own packets leave: let the server listen at a further port for the second one",
+        ));
+        check_range(forward, table, report);
+    }
+    let ports = all
+        .iter()
+        .map(|(forward, _)| u64::from(forward.further) + 1);
+    let count: u64 = ports.sum();
+    if count > FORWARDED_PORTS_MAX {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "all forwards together have {} ports, more than {}",
+                    show_count(count),
+                    show_count(FORWARDED_PORTS_MAX)
+                ),
+                values.span_of("forwards"),
+            )
+            .help("write smaller ranges, or give the server an address of its own by `one_to_one`"),
+        );
+    }
+}
+
+fn check_range(forward: &Forward, table: &Values, report: &mut Report) {
+    let Some(last) = table.count("last_port") else {
+        return;
+    };
+    if last < u64::from(forward.outside.port()) {
+        report.add(
+            Diagnostic::error(
+                format!(
+                    "`last_port` is below the first port, {}",
+                    forward.outside.port()
+                ),
+                table.span_of("last_port"),
+            )
+            .help("leave `last_port` out for one port, or write one that is not below the first"),
+        );
+    }
+    if forward.inside.port().checked_add(forward.further).is_none() {
+        report.add(
+            Diagnostic::error(
+                "the inside ports of this range end beyond 65535",
+                table.span_of("inside"),
+            )
+            .help("write a lower first port for `inside`, or a smaller range"),
+        );
     }
 }
 
