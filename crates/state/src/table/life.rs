@@ -6,7 +6,7 @@ use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
-use crate::stamp::Origin;
+use crate::stamp::{NamedOrigins, Origin};
 
 /// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
 const IDLE_GRACE_TICKS: u32 = 1;
@@ -136,6 +136,31 @@ impl<R: Row, V: Value> Table<R, V> {
         } else if record.header.flags & LIVED == 0 {
             taken(Branch::ForgottenUnheld);
         }
+    }
+
+    /// [`Object::origins_named`](crate::Object::origins_named): writers, last users and who ended what has ended.
+    pub(crate) fn origins_named(
+        &self,
+        cursor: u32,
+        records: u32,
+        named: &mut NamedOrigins,
+    ) -> Option<u32> {
+        if cursor == 0 {
+            self.purges_named(named);
+        }
+        let end = cursor.saturating_add(records.max(1)).min(self.used);
+        for number in cursor..end {
+            let header = &self.records[number as usize].header;
+            if header.flags & USED == 0 {
+                continue;
+            }
+            named.mark(header.origin);
+            named.mark(header.toucher);
+            if header.flags & LIVE == 0 {
+                named.mark(self.links[number as usize].death_origin);
+            }
+        }
+        (end < self.used).then_some(end)
     }
 
     /// Records in use, for planning sweeps.

@@ -11,7 +11,7 @@ use crate::audit::{LeafSet, Leaves};
 use crate::branch::{Branch, taken};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::stamp::{Origin, OriginName, Stamp, raise};
+use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp, raise};
 use crate::wire::{BadBytes, Reader, Writer};
 
 use super::merge::OPERATION_PURGE;
@@ -77,6 +77,13 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
         } else {
             taken(Branch::StreamUnknown);
         }
+        // Of who says that it has all of an incarnation, those before it may be forgotten.
+        if sequence == u64::MAX {
+            for origin in context.over_before(name) {
+                context.keep_origin(origin);
+                raise(&mut through, origin, sequence);
+            }
+        }
     }
     Ok(Purge {
         leaves: LeafSet::of_words(words),
@@ -127,6 +134,18 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         self.purges.push(purge);
         Ok(())
+    }
+
+    /// Marks the slots of the streams that are looked for.
+    pub(super) fn purges_named(&self, named: &mut NamedOrigins) {
+        for purge in &self.purges {
+            for (slot, _) in (0..)
+                .zip(&purge.through)
+                .filter(|(_, through)| **through > 0)
+            {
+                named.mark(slot);
+            }
+        }
     }
 
     /// Removes a record if it is looked for; whether it was.
