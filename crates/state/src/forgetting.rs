@@ -99,15 +99,32 @@ impl Context {
         }
     }
 
-    /// The slots of a member's incarnations before this one that are over.
-    pub(crate) fn over_before(&self, name: OriginName) -> Vec<Origin> {
-        let mut slots = Vec::new();
-        self.for_each_over(|origin, over, _| {
-            if over.member == name.member && over.incarnation < name.incarnation {
-                slots.push(origin);
+    /// Calls `each` for the slots of a member's incarnations before this one of which all members have the same, or of which nothing
+    /// was heard but by images, the latest first, until it says that it has had enough.
+    pub(crate) fn each_over_before(&self, name: OriginName, mut each: impl FnMut(Origin) -> bool) {
+        let origins = self.origins.borrow();
+        let (living, leases) = (self.living.borrow(), self.leasing.leases.borrow());
+        let (applied, stable) = self.sequences_by_slot();
+        let of = |sequences: &[u64], origin: Origin| {
+            let known = sequences.get(usize::from(origin.0));
+            known.copied().unwrap_or(0)
+        };
+        let sorted = origins.by_name();
+        let end = sorted.partition_point(|&slot| origins.name(Origin(slot)) < name);
+        for origin in sorted[..end].iter().rev().map(|&slot| Origin(slot)) {
+            let before = origins.name(origin);
+            if before.member != name.member {
+                break;
             }
-        });
-        slots
+            let is_stranger = of(&applied, origin) == 0 && of(&stable, origin) == 0;
+            let is_over = of(&stable, origin) == u64::MAX || is_stranger;
+            let is_open = origin == Origins::OWN
+                || living.binary_search(&before).is_ok()
+                || leases.is_open(before);
+            if is_over && !is_open && !each(origin) {
+                break;
+            }
+        }
     }
 
     /// Calls `each` for the incarnations that are over, in the order of their names, with whether all members have the same of them.

@@ -28,7 +28,7 @@ pub enum StopReason {
         /// Who sent it.
         from: MemberId,
     },
-    /// More lives wrote since this host started than it tells apart.
+    /// Entries of more lives are in use than this host tells apart.
     LivesUsedUp {
         /// The one for which there is no place.
         origin: OriginName,
@@ -65,7 +65,7 @@ impl fmt::Display for StopReason {
                 formatter.write_str("a part of the state that it sent does not decode here")
             }
             Self::LivesUsedUp { .. } => formatter
-                .write_str("it began more lives than a host tells apart that runs on meanwhile"),
+                .write_str("entries of more of its lives are in use than a host tells apart"),
         }
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Purge {
     leaves: LeafSet,
     /// How far each stream was applied there, by origin.
     through: Vec<u64>,
+    /// Of these all was there: those before them may be forgotten there, and are meant too.
+    closed: Vec<OriginName>,
     /// Records from here on came to use behind it: nothing that it looks for is there.
     below: u32,
     /// Of those below, the ones that are still to be looked at.
@@ -41,6 +43,24 @@ impl Purge {
                 through > 0
                     && (through >= stamp.sequence || mutant::active(Mutant::RepairRemovesNews))
             })
+    }
+}
+
+impl Purge {
+    /// Takes in the incarnations of which the other host has all, and which it does not name. They come in the order of their names, so
+    /// those before one that is in are in as well.
+    fn include_forgotten(&mut self, context: &Context) {
+        for name in self.closed.drain(..) {
+            context.each_over_before(name, |origin| {
+                let place = usize::from(origin.0);
+                if self.through.get(place) == Some(&u64::MAX) {
+                    return false;
+                }
+                context.keep_origin(origin);
+                raise(&mut self.through, origin, u64::MAX);
+                true
+            });
+        }
     }
 }
 
@@ -64,7 +84,7 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
     if count > STREAMS_MAX {
         return Err(BadBytes);
     }
-    let mut through = Vec::new();
+    let (mut through, mut closed) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let name = OriginName {
             member: input.u16()?,
@@ -77,17 +97,14 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
         } else {
             taken(Branch::StreamUnknown);
         }
-        // Of who says that it has all of an incarnation, those before it may be forgotten.
         if sequence == u64::MAX {
-            for origin in context.over_before(name) {
-                context.keep_origin(origin);
-                raise(&mut through, origin, sequence);
-            }
+            closed.push(name);
         }
     }
     Ok(Purge {
         leaves: LeafSet::of_words(words),
         through,
+        closed,
         below: 0,
         left: 0,
     })
@@ -124,10 +141,12 @@ impl<R: Row, V: Value> Table<R, V> {
             for (origin, through) in (0..).map(Origin).zip(&last.through) {
                 raise(&mut purge.through, origin, *through);
             }
+            purge.include_forgotten(&self.context);
             *last = purge;
             taken(Branch::RemovalJoined);
             return Ok(());
         }
+        purge.include_forgotten(&self.context);
         taken(Branch::RemovalBegun);
         if self.purges.len() == PURGES_MAX {
             self.purges.remove(0);
