@@ -22,7 +22,7 @@ const LOOKS_EACH: u32 = 4;
 /// The most that was seen of a row at an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Past {
-    generation: u32,
+    generation: u64,
     /// The last use that was seen to be over, of that generation.
     over: Tick,
 }
@@ -127,7 +127,7 @@ impl Entries {
 mod tests {
     use super::*;
 
-    fn age(generation: u32, seen: Tick, is_live: bool, is_removed: bool) -> EntryAge {
+    fn age(generation: u64, seen: Tick, is_live: bool, is_removed: bool) -> EntryAge {
         EntryAge {
             generation,
             seen,

@@ -88,13 +88,15 @@ const IN_THE_CORE: [placement::Mutant; 26] = [
 ];
 
 /// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
-/// that cross (`crates/state/tests/lives.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, and one what no
-/// placement lets happen but where two sponsors die in a row (`.../convergence`).
-const IN_THE_STATE: [state::Mutant; 4] = [
+/// that cross (`crates/state/tests/lives.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
+/// placement lets happen but where two sponsors die in a row (`.../convergence`), and two a thousand incarnations that were forgotten (`.../forgotten`).
+const IN_THE_STATE: [state::Mutant; 6] = [
     state::Mutant::NamesPileUp,
     state::Mutant::LastUserOfTheEndedUnnamed,
     state::Mutant::GrantsUnjudged,
     state::Mutant::LateTotalUntold,
+    state::Mutant::SlotReusedWhileNamed,
+    state::Mutant::LookupsUnmarked,
 ];
 
 /// Planted bugs of chains, and of what is told lazily, which the simulator's own function has neither of: seeds of functions find them.

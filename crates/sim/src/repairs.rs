@@ -243,7 +243,7 @@ fn take_over_a_value(world: &mut World<'_>) -> Result<(), Failure> {
     let mut out = Writer::new(&mut group, &[]);
     out.tag(object, 0);
     row.encode(&mut out);
-    out.varint(u64::from(age.generation));
+    out.varint(age.generation);
     let other = Joined {
         bits: u32::MAX,
         most: u32::MAX,

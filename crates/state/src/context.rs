@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::answer::{Late, Nearby, Wait};
 use crate::foresight::Foresight;
+use crate::forgetting::Forgetting;
 use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
@@ -185,9 +186,9 @@ pub struct Context {
     /// The last group takes more operations.
     group_open: Cell<bool>,
     pub(crate) origins: RefCell<Origins>,
-    stable: RefCell<Vec<u64>>,
+    pub(crate) stable: RefCell<Vec<u64>>,
     /// Up to where each origin's stream is applied here.
-    applied: RefCell<Vec<u64>>,
+    pub(crate) applied: RefCell<Vec<u64>>,
     pub(crate) covered_us: RefCell<Vec<u64>>,
     hold_accumulators: Cell<bool>,
     patience: accumulated::Patience,
@@ -197,6 +198,7 @@ pub struct Context {
     pub(crate) living: RefCell<Vec<OriginName>>,
     /// What the epoch says of pools, and who may still grant; see `leases.rs`.
     pub(crate) leasing: Leasing,
+    pub(crate) forgetting: Forgetting,
 }
 
 #[derive(Debug, Default)]
@@ -243,6 +245,7 @@ impl Context {
             told: Cell::new((0, 0)),
             living: RefCell::default(),
             leasing: Leasing::default(),
+            forgetting: Forgetting::default(),
         }
     }
 
@@ -660,18 +663,6 @@ impl Context {
     /// Reports that `origin`'s stream is applied here up to `sequence`, all that came before included.
     pub fn set_applied(&self, origin: Origin, sequence: u64) {
         raise(&mut self.applied.borrow_mut(), origin, sequence);
-    }
-    /// How far each origin's stream is applied here, of those of which something is: also by an image, of which what all
-    /// members have (and so all of lives that ended and are closed) is known.
-    pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
-        let (applied, stable) = (self.applied.borrow(), self.stable.borrow());
-        let of = |all: &[u64], slot: u16| all.get(usize::from(slot)).copied().unwrap_or(0);
-        let slots = 0..applied.len().max(stable.len()) as u16;
-        slots
-            .map(|slot| (slot, of(&applied, slot).max(of(&stable, slot))))
-            .filter(|(_, through)| *through > 0)
-            .map(|(slot, through)| (self.origin_name(Origin(slot)), through))
-            .collect()
     }
     /// Whether what was written then was here once, as far as that is known.
     pub(crate) fn has_applied(&self, stamp: Stamp) -> bool {

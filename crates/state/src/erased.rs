@@ -8,7 +8,7 @@ use crate::counts::ObjectCounts;
 use crate::foresight::Foresight;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
-use crate::stamp::{OriginName, Stamp};
+use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
 
 macro_rules! erased {
@@ -54,6 +54,7 @@ macro_rules! erased {
 erased! {
     reads {
         approach(input: &mut Reader<'_>) -> ();
+        origins_named(cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32>;
         sweep_length() -> u32;
         digest() -> u64;
         leaves(first: usize, out: &mut [Leaf]) -> bool;

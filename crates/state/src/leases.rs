@@ -240,6 +240,12 @@ impl Leases {
         ended.any(|ended| ended.life.member == member && ended.closed_us.is_none())
     }
 
+    /// Whether this life has ended, and survivors may still have something of it that this instance lacks.
+    pub(crate) fn is_open(&self, life: OriginName) -> bool {
+        let mut ended = self.ended.iter();
+        ended.any(|ended| ended.life == life && ended.closed_us.is_none())
+    }
+
     /// All survivors have the same of a life that ended.
     pub(crate) fn close(&mut self, life: OriginName, now_us: u64) {
         let mut ended = self.ended.iter_mut();

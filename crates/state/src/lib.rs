@@ -19,6 +19,7 @@ mod dealing;
 mod endpoint_space;
 mod erased;
 mod foresight;
+mod forgetting;
 #[doc(hidden)]
 pub mod fuzz;
 mod graph;
@@ -63,6 +64,7 @@ pub use dealing::{Dealing, Dealt, LOTS};
 pub use endpoint_space::EndpointSpace;
 pub use erased::AnyObject;
 pub use foresight::{BURST_MAX, Foresight};
+pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use keys::{Flow4Key, flow_digest};
 pub use map::{BiMap, Grouped, Map, Pair, Paired, Room, Set, Single, TableAct};
@@ -75,7 +77,7 @@ pub use object::{
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
 pub use shown::{Life, Shown};
-pub use stamp::{ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
+pub use stamp::{NamedOrigins, ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
 pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
 };

@@ -1,12 +1,23 @@
 //! Which lives of members there are, and what one instance inherits of those that have ended.
 
+use core::cell::Ref;
+
 use crate::context::Context;
 use crate::stamp::{Origin, OriginName, Origins};
 
 impl Context {
     /// The local slot of an origin.
     pub fn origin(&self, name: OriginName) -> Option<Origin> {
-        self.origins.borrow_mut().slot(name)
+        let (slot, is_new) = {
+            let mut origins = self.origins.borrow_mut();
+            let before = origins.count();
+            (origins.slot(name)?, origins.count() != before)
+        };
+        self.keep_origin(slot);
+        if is_new {
+            self.recall_origin(slot, name);
+        }
+        Some(slot)
     }
     /// How many lives of members are told apart, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
     pub fn lives(&self) -> usize {
@@ -17,7 +28,41 @@ impl Context {
     }
     /// The slot of an origin, if it has one.
     pub(crate) fn known_origin(&self, name: OriginName) -> Option<Origin> {
-        self.origins.borrow().find(name)
+        let slot = self.origins.borrow().find(name)?;
+        self.keep_origin(slot);
+        Some(slot)
+    }
+    /// How far each origin's stream is applied here, of those of which something is: also by an image, of which what all
+    /// members have (and so all of lives that ended and are closed) is known. Of those forgotten, the last one of each member: it
+    /// stands for those before it.
+    pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
+        let origins = self.origins.borrow();
+        let (applied, stable) = self.sequences_by_slot();
+        let of = |all: &[u64], slot: u16| all.get(usize::from(slot)).copied().unwrap_or(0);
+        let slots = origins.by_name().iter();
+        let known = slots.map(|&slot| {
+            let through = of(&applied, slot).max(of(&stable, slot));
+            (origins.name(Origin(slot)), through)
+        });
+        let forgotten = origins
+            .forgotten()
+            .filter(|&name| origins.find(name).is_none());
+        known
+            .filter(|(_, through)| *through > 0)
+            .chain(forgotten.map(|name| (name, u64::MAX)))
+            .collect()
+    }
+    /// Sequences by slot: up to where a stream is applied here, and up to where all have it.
+    pub(crate) fn sequences_by_slot(&self) -> (Ref<'_, Vec<u64>>, Ref<'_, Vec<u64>>) {
+        (self.applied.borrow(), self.stable.borrow())
+    }
+    /// Forgets how far the stream of a slot that is freed was applied.
+    pub(crate) fn clear_sequences(&self, origin: Origin) {
+        for sequences in [&self.applied, &self.stable] {
+            if let Some(until) = sequences.borrow_mut().get_mut(usize::from(origin.0)) {
+                *until = 0;
+            }
+        }
     }
     /// Reports which lives the epoch names.
     pub fn set_living(&self, lives: impl Iterator<Item = OriginName>) {

@@ -12,7 +12,7 @@ use crate::hash::Packed;
 use crate::layout;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
-use crate::stamp::{OriginName, Stamp};
+use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
 
@@ -411,6 +411,9 @@ impl<R: Row, V: Value> Object for Table<R, V> {
     fn remove_elsewhere(&mut self, leaves: &LeafSet, through: &[(OriginName, u64)]) -> bool {
         self.write_purge(leaves, through);
         true
+    }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        Table::origins_named(self, cursor, records, named)
     }
     fn digest(&self) -> u64 {
         Table::digest(self)

@@ -132,4 +132,10 @@ asterism_mutant::planted! {
     /// A repair writes entries again in the generation that they have, so that others keep what they have instead (a repair that
     /// repairs nothing).
     RewriteKeepsGeneration,
+    /// The slot of an incarnation that has ended is given out again while entries refer to it (ids of processes and of inodes that are
+    /// used again too early: an entry is another's from then on).
+    SlotReusedWhileNamed,
+    /// What is looked up while references are marked is not marked (a collector without its write barrier: what was stored behind it is
+    /// freed in use).
+    LookupsUnmarked,
 }

@@ -8,7 +8,7 @@ use crate::counts::ObjectCounts;
 use crate::erased::AnyObject;
 use crate::foresight::Foresight;
 use crate::shown::Shown;
-use crate::stamp::{Origin, OriginName, Stamp};
+use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Most objects of one state.
@@ -141,6 +141,9 @@ pub trait Object {
     fn sweep(&mut self, _records: u32) -> u32 {
         0
     }
+    /// Marks the slots of origins that what is held refers to: of up to `records` entries from `cursor` on, and at least of one;
+    /// where to go on, `None` at the end. What is not marked may be given to another origin (`forgetting.rs`).
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32>;
     /// Entries that a whole sweep looks at.
     fn sweep_length(&self) -> u32 {
         0

@@ -7,7 +7,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since, read_stamp, skip_stamp, write_stamp};
-use crate::stamp::{Origins, Stamp};
+use crate::stamp::{NamedOrigins, Origins, Stamp};
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -152,6 +152,10 @@ impl<V: Value> Object for Register<V> {
         let (value, generation) = (self.value, self.generation.saturating_add(1));
         self.write(value, generation);
         (None, 1)
+    }
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        named.mark(self.stamp.origin.0);
+        None
     }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

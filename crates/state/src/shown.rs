@@ -26,7 +26,7 @@ pub struct Life {
     /// Seconds since its last announced use.
     pub unused: Tick,
     /// How often it was written anew or removed.
-    pub generation: u32,
+    pub generation: u64,
     /// Who wrote it last.
     pub origin: OriginName,
     /// Under which number.

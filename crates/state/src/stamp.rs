@@ -18,16 +18,21 @@ pub struct OriginName {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin(pub u16);
 
-/// The origins that this instance has heard of, oldest first. Slot 0 is the instance's own host.
+/// The origins that this instance has heard of and not forgotten since (`forgetting.rs`). Slot 0 is the instance's own host.
 #[derive(Clone, Debug)]
 pub struct Origins {
+    /// By slot; of a slot that is free, the name that it had last.
     names: Vec<OriginName>,
-    /// Their slots, in the order of the names.
+    /// The slots in use, in the order of their names.
     sorted: Vec<u16>,
+    /// Slots that were freed.
+    free: Vec<u16>,
+    /// By member in order: up to this incarnation its closed ones were forgotten.
+    forgotten: Vec<(u16, u64)>,
 }
 
-/// Most origins (members × incarnations) that one instance keeps apart: entries have two bytes for each. None is given out again, so
-/// a member that is started anew every ten seconds uses them up in a week.
+/// Most origins (members × incarnations) that one instance keeps apart at a time: entries have two bytes for each. One that has ended and
+/// to which nothing refers is forgotten, so what uses them up is entries that never end, of as many incarnations.
 pub const ORIGINS_MAX: usize = u16::MAX as usize;
 
 impl Origins {
@@ -37,7 +42,12 @@ impl Origins {
         let (mut names, mut sorted) = (Vec::with_capacity(64), Vec::with_capacity(64));
         names.push(own);
         sorted.push(0);
-        Self { names, sorted }
+        Self {
+            names,
+            sorted,
+            free: Vec::new(),
+            forgotten: Vec::new(),
+        }
     }
 
     /// The instance's own host.
@@ -47,10 +57,18 @@ impl Origins {
     pub fn slot(&mut self, name: OriginName) -> Option<Origin> {
         match self.place(name) {
             Ok(place) => Some(Origin(self.sorted[place])),
-            Err(_) if self.names.len() >= ORIGINS_MAX => None,
+            Err(_) if self.sorted.len() >= ORIGINS_MAX => None,
             Err(place) => {
-                let slot = self.names.len() as u16;
-                self.names.push(name);
+                let slot = match self.free.pop() {
+                    Some(slot) => {
+                        self.names[usize::from(slot)] = name;
+                        slot
+                    }
+                    None => {
+                        self.names.push(name);
+                        (self.names.len() - 1) as u16
+                    }
+                };
                 self.sorted.insert(place, slot);
                 Some(Origin(slot))
             }
@@ -75,7 +93,54 @@ impl Origins {
 
     /// How many slots are in use.
     pub fn count(&self) -> usize {
-        self.names.len()
+        self.sorted.len()
+    }
+
+    /// The slots in use, in the order of their names.
+    pub(crate) fn by_name(&self) -> &[u16] {
+        &self.sorted
+    }
+
+    /// Takes slots back, to be given out to other origins.
+    pub(crate) fn free(&mut self, slots: impl Iterator<Item = Origin>) {
+        let mut freed = NamedOrigins::default();
+        for Origin(slot) in slots {
+            freed.mark(slot);
+            self.free.push(slot);
+        }
+        self.sorted.retain(|&slot| !freed.contains(slot));
+    }
+
+    /// Notes that an origin which was closed is forgotten.
+    pub(crate) fn remember_forgotten(&mut self, name: OriginName) {
+        let known = self
+            .forgotten
+            .binary_search_by_key(&name.member, |known| known.0);
+        match known {
+            Ok(place) => {
+                let until = &mut self.forgotten[place].1;
+                *until = (*until).max(name.incarnation);
+            }
+            Err(place) => {
+                let first = (name.member, name.incarnation);
+                self.forgotten.insert(place, first);
+            }
+        }
+    }
+
+    /// Whether an origin that has no slot was forgotten, or came before one that was.
+    pub(crate) fn was_forgotten(&self, name: OriginName) -> bool {
+        self.forgotten()
+            .any(|last| last.member == name.member && last.incarnation >= name.incarnation)
+    }
+
+    /// Of each member of which any was forgotten, the last one.
+    pub(crate) fn forgotten(&self) -> impl Iterator<Item = OriginName> + '_ {
+        let known = self.forgotten.iter();
+        known.map(|&(member, incarnation)| OriginName {
+            member,
+            incarnation,
+        })
     }
 
     /// The order of two stamps, equal on every member: by sequence, then by the writer's name.
@@ -83,6 +148,34 @@ impl Origins {
         left.sequence
             .cmp(&right.sequence)
             .then_with(|| self.name(left.origin).cmp(&self.name(right.origin)))
+    }
+}
+
+/// A set of slots of [`Origins`]: those that something refers to. 8 KiB from the first one on.
+#[derive(Clone, Debug, Default)]
+pub struct NamedOrigins {
+    words: Vec<u64>,
+}
+
+impl NamedOrigins {
+    /// Adds a slot.
+    #[inline]
+    pub(crate) fn mark(&mut self, slot: u16) {
+        if self.words.is_empty() {
+            self.words = vec![0; (ORIGINS_MAX + 1) / u64::BITS as usize];
+        }
+        self.words[usize::from(slot) / 64] |= 1 << (slot % 64);
+    }
+
+    /// Whether a slot is among them.
+    pub(crate) fn contains(&self, slot: u16) -> bool {
+        let word = self.words.get(usize::from(slot) / 64);
+        word.is_some_and(|word| word >> (slot % 64) & 1 != 0)
+    }
+
+    /// Takes all out.
+    pub(crate) fn clear(&mut self) {
+        self.words.fill(0);
     }
 }
 

@@ -176,30 +176,108 @@ fn uses_of_one_second_may_both_say_that_it_idled_out() {
     assert_eq!(counts, [0, 0]);
 }
 
-/// The highest generation is the last one: what is written there stays, though it is removed.
+/// A group that others count so far in: object, key, generation, value, seen.
+fn of_generation(key: u32, generation: u64) -> Vec<u8> {
+    let mut group = vec![1 << 3];
+    group.extend(key.to_le_bytes());
+    let mut left = generation;
+    while left >= 0x80 {
+        group.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    group.push(left as u8);
+    group.extend(5u32.to_le_bytes());
+    group.extend([100, 0, 0]);
+    group
+}
+
+impl Host {
+    fn writes_word(&mut self, key: u32, word: u32) {
+        self.context.begin(key.into());
+        let vacancy = self.state.words.vacancy().expect("at once").expect("room");
+        let known = self.state.words.get(&key).expect("at once");
+        let mut words = self.state.act().words;
+        match known {
+            Some(at) => words.update(&at, Word(word)),
+            None => words.insert(vacancy, key, Word(word)),
+        }
+        self.context.end(|_, _| {});
+    }
+
+    fn removes_word(&mut self, key: u32) {
+        self.context.begin(key.into());
+        let at = self.state.words.get(&key).expect("at once").expect("there");
+        self.state.act().words.remove(&at);
+        self.context.end(|_, _| {});
+    }
+
+    fn generations(&self) -> Vec<(u32, u64)> {
+        let mut generations = Vec::new();
+        self.state
+            .words
+            .for_each_age(|row, age| generations.push((row.0, age.generation)));
+        generations.sort_unstable();
+        generations
+    }
+}
+
+/// A generation goes on beyond 32 bits: the entry is removed and begins again, others begin above it, replicas and who joins by an image
+/// have the same, and an entry of an older one loses.
+#[test]
+fn generations_go_on_beyond_32_bits() {
+    let names = [name(0, 1), name(1, 1)];
+    let [mut one, mut other] = names.map(|own| host(own, (0, 1)));
+    let last = u64::from(u32::MAX);
+    let group = of_generation(7, last);
+    one.hear(names[1], &[(1, group.clone())]);
+    other.hear(names[1], &[(1, group)]);
+    one.removes_word(7);
+    assert_eq!(one.word(7), None);
+    one.writes_word(7, 1);
+    one.writes_word(7, 0);
+    one.writes_word(8, 3);
+    let written = one.written();
+    other.hear(names[0], &written);
+    // The removal, the beginning, and one that changed it.
+    let expected = [(7, last + 3), (8, last + 3)];
+    for host in [&one, &other] {
+        assert_eq!((host.word(7), host.word(8)), (Some(0), Some(3)));
+        assert_eq!(host.generations(), expected);
+    }
+    // One whose lower half alone is greater is of an older generation.
+    one.hear(names[1], &[(2, of_generation(7, last))]);
+    assert_eq!(one.word(7), Some(0));
+    let mut joined = host(name(0, 2), (0, 1));
+    for part in image(&one.state, 1_000) {
+        let applied = joined.state.apply_image(&joined.context, &part);
+        applied.expect("good bytes");
+    }
+    assert_eq!(joined.generations(), expected);
+    assert_eq!(joined.state.digests(), one.state.digests());
+    // Who has forgotten all begins above it.
+    one.removes_word(7);
+    one.removes_word(8);
+    let removed = one.written().last().expect("a group").0;
+    one.context.set_stable(Origins::OWN, removed);
+    one.context.set_now(0, 101);
+    one.state.with(1, Sweep { turns: 1 });
+    assert_eq!(one.state.words.held(), 0);
+    one.writes_word(9, 4);
+    assert_eq!(one.generations(), [(9, last + 5)]);
+}
+
+/// The highest generation, which nobody gets to, is the last one: what is written there stays, though it is removed.
 #[test]
 fn in_the_last_generation_nothing_is_removed() {
     let names = [name(0, 1), name(1, 1)];
     let [mut one, mut other] = names.map(|own| host(own, (0, 1)));
-    // What others count that far is in the group: object, key, generation, value, seen.
-    let mut last = vec![1 << 3];
-    last.extend(7u32.to_le_bytes());
-    last.extend([0xff, 0xff, 0xff, 0xff, 0x0f]);
-    last.extend(5u32.to_le_bytes());
-    last.extend([100, 0, 0]);
-    one.hear(names[1], &[(1, last)]);
+    one.hear(names[1], &[(1, of_generation(7, u64::MAX))]);
     assert_eq!(one.word(7), Some(5));
-    one.context.begin(7);
-    let at = one.state.words.get(&7).expect("at once").expect("there");
-    one.state.act().words.remove(&at);
-    one.context.end(|_, _| {});
+    one.removes_word(7);
     assert_eq!(one.word(7), Some(5), "it is removed in no later one");
     // Nor written over by what its order does not prefer.
     for (word, then) in [(9, 9), (3, 9)] {
-        one.context.begin(7);
-        let at = one.state.words.get(&7).expect("at once").expect("there");
-        one.state.act().words.update(&at, Word(word));
-        one.context.end(|_, _| {});
+        one.writes_word(7, word);
         assert_eq!(one.word(7), Some(then));
     }
     assert!(one.state.words.tally().lost_writes > 0, "it is counted");

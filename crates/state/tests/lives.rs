@@ -1,6 +1,7 @@
 //! A host that is gone, and one that returns in a new life: whose entries end, and whose share they count against.
 
 mod by_hand;
+mod forgotten;
 
 use std::cell::Cell;
 use std::rc::Rc;

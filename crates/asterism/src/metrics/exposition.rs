@@ -166,7 +166,7 @@ fn packets(page: &mut Page, own: &Own, instances: &[(String, InstanceSnapshot)])
         (
             "asterism_lives_told_apart",
             "gauge",
-            "Lives of members that the instance tells apart since it started; beyond 65,535 it stops.",
+            "Lives of members that the instance tells apart now; beyond 65,535 it stops.",
             |one| one.lives,
         ),
         (

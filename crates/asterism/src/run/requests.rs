@@ -130,7 +130,7 @@ pub struct FoundLife {
     /// Seconds since its last announced use.
     pub unused_s: u32,
     /// How often it was written anew.
-    pub generation: u32,
+    pub generation: u64,
     /// Which member wrote it last, by its number.
     pub member: u16,
     /// That life of it.

@@ -103,7 +103,7 @@ pub struct InstanceDocument {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
-    /// Lives of members that it tells apart since it started, of 65,535.
+    /// Lives of members that it tells apart now, of 65,535.
     pub lives: u64,
     /// Frames in use.
     pub frames_in_use: u64,

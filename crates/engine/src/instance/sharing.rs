@@ -8,7 +8,7 @@ use asterism_placement::{MemberId, mutant as placed};
 use asterism_state::audit::Leaf;
 use asterism_state::{
     Dealing, Flush, GROUP_BYTES_MAX, Joined, OPERATION_BYTES_MAX, OriginName, OutgrewCache, Part,
-    ReadLeaves, State, SweepLength, SweepSome,
+    ReadLeaves, State, SweepLength, SweepSome, forget_incarnations,
 };
 
 use super::stopped::StopReason;
@@ -33,6 +33,8 @@ const _: () = assert!(SWEEP_PORTION as usize * OPERATION_BYTES_MAX * 2 <= BURST_
 const SWEEP_PER_TURN: u32 = 1_024;
 /// Ending an entry, or taking it out of all lanes, costs as much as looking at so many that lie beside each other.
 const SWEEP_END: u32 = 16;
+/// Entries whose writers a step notes where incarnations are to be forgotten: a million in four seconds.
+const NAMED_PER_STEP: u32 = 1_024;
 /// Microseconds for which flushes may leave out what can wait: of what nobody decides by, one total then tells of many changes.
 const PATIENCE_US: u64 = 50_000;
 /// The same for objects that are told lazily.
@@ -434,6 +436,7 @@ impl<F: NetworkFunction> Instance<F> {
         }
         self.sweep_object = 0;
         self.swept_us = self.sweep_begun_us;
+        forget_incarnations(&self.state, &self.context, NAMED_PER_STEP);
         self.foreseen_left = match self.sweep_outgrew {
             false => 0,
             // Whoever asks for less than the cache knows what is to be prefetched.

@@ -28,7 +28,7 @@ pub enum StopReason {
         /// Who sent it.
         from: MemberId,
     },
-    /// More lives wrote since this host started than it tells apart.
+    /// Entries of more lives are in use than this host tells apart.
     LivesUsedUp {
         /// The one for which there is no place.
         origin: OriginName,
@@ -65,7 +65,7 @@ impl fmt::Display for StopReason {
                 formatter.write_str("a part of the state that it sent does not decode here")
             }
             Self::LivesUsedUp { .. } => formatter
-                .write_str("it began more lives than a host tells apart that runs on meanwhile"),
+                .write_str("entries of more of its lives are in use than a host tells apart"),
         }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::exchange::{Down, REMOTE, Round, Up};
+    use crate::exchange::{Down, REMOTE, Round, Up, write_lives};
     use crate::frame::FramePool;
     use crate::instance::{Exchange, InstanceParts, Words};
     use crate::ring::ByteRing;
@@ -302,6 +302,40 @@ mod tests {
             matches!(why, Some(StopReason::LivesUsedUp { origin }) if origin.incarnation == most - 1),
             "{why:?}"
         );
+    }
+
+    /// More of a member's lives than there are places for, each of which writes, ends and is closed.
+    #[test]
+    fn lives_that_ended_make_place_for_others() {
+        let (group, _) = written();
+        let most = asterism_state::ORIGINS_MAX as u64 + 5_000;
+        let own = InstanceParts::alone(1).identity.own;
+        let life = |incarnation| OriginName {
+            member: 9,
+            incarnation,
+        };
+        let with = |incarnation| write_lives([own, life(incarnation)].into_iter());
+        let named: Vec<_> = (0..most).map(with).collect();
+        let without = write_lives([own].into_iter());
+        let records = (0..).zip(&named).flat_map(|(incarnation, lives)| {
+            let origin = life(incarnation);
+            [
+                Down::Epoch { lives },
+                Down::Group {
+                    lane: REMOTE,
+                    origin,
+                    sequence: 1,
+                    bytes: &group,
+                },
+                Down::Epoch { lives: &without },
+                Down::Closed { origin },
+            ]
+        });
+        let (why, _, instance) = hand(&records.collect::<Vec<_>>());
+        assert_eq!(why, None);
+        assert_eq!(instance.tally().groups_applied, most);
+        let lives = instance.context.lives();
+        assert!(lives < 2 * asterism_state::FORGETS_FROM, "{lives} are kept");
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::map::Key;
 use crate::memory::Region;
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// A set of keys that may find one that is not in it, but none too few (Bloom 1970). Copies join by "or", so it needs neither
@@ -220,6 +220,10 @@ impl<K: Key> Object for Bloom<K> {
             }
         }
         ((end < words).then_some(end), told)
+    }
+    fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
+        // Bits bear no name: whoever set them.
+        None
     }
     fn digest(&self) -> u64 {
         let words = (0u32..).zip(self.words.iter());

@@ -12,7 +12,7 @@ use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, Zeroed, zeroed};
 use crate::mutant::{self, Mutant};
 use crate::object::{ObjectSettings, Part};
-use crate::stamp::{Origin, Stamp};
+use crate::stamp::{NamedOrigins, Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// What all instances added in one place.
@@ -449,6 +449,34 @@ impl<T: Copy> Cells<T> {
             (writer, first) = (writer + 1, 0);
         }
         None
+    }
+
+    /// Marks the slots of those whose totals there are, in up to `count` of the first `used` places of each from `cursor` on; what
+    /// earlier lives of this host announced comes first. Where to go on, `None` at the end.
+    pub(super) fn origins_named(
+        &self,
+        (cursor, count, used): (u32, u32, u32),
+        named: &mut NamedOrigins,
+    ) -> Option<u32> {
+        let room = self.len().max(1);
+        let (of, first) = (cursor / room, cursor % room);
+        if of > self.others.len() as u32 {
+            return None;
+        }
+        let said = match of.checked_sub(1) {
+            None => self.before.as_ref(),
+            Some(other) => Some(&self.others[other as usize].cells),
+        };
+        let end = first.saturating_add(count.max(1)).min(used);
+        if let Some(said) = said {
+            for place in first..end {
+                named.mark(said[place as usize].origin);
+            }
+            if end < used {
+                return Some(of * room + end);
+            }
+        }
+        (of < self.others.len() as u32).then_some((of + 1) * room)
     }
 
     /// What is known of a writer's total: (whose, total, group); `None` if it was never told. Writer 0 is this instance.

@@ -10,7 +10,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
 /// A sum for each of any number of keys, in memory that does not grow with them (a count-min sketch, Cormode and Muthukrishnan
@@ -86,6 +86,9 @@ impl<K: Key> Object for CountMin<K> {
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         self.sketch.tell_again(leaves, cursor, records)
+    }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.sketch.origins_named(cursor, records, named)
     }
     fn digest(&self) -> u64 {
         self.sketch.digest()

@@ -11,7 +11,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// One counter. Read and add cost a few instructions; other instances see an addition after the flush
@@ -213,6 +213,15 @@ impl Object for Counter {
         // One that was asked for before, and is not told yet, stays.
         self.again |= asked;
         (None, asked.into())
+    }
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        // All at once: there is one for each instance of a host.
+        let told = [self.before.1, self.flushed];
+        let others = self.cells.iter().map(|&(_, _, stamp)| stamp);
+        others
+            .chain(told)
+            .for_each(|stamp| named.mark(stamp.origin.0));
+        None
     }
     fn digest(&self) -> u64 {
         crate::hash::word(self.own.wrapping_add(self.others), 0)

@@ -16,7 +16,7 @@ use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::reservations::Reservations;
 use crate::shown::Shown;
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier lives,
@@ -247,6 +247,10 @@ impl<K: Key> Object for Counters<K> {
         let (seed, range) = (self.context.seed(), (cursor, records, self.used));
         self.cells
             .tell_again(leaves, range, |_, key| key.hash(seed))
+    }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.cells
+            .origins_named((cursor, records, self.used), named)
     }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
 /// A set of keys that may find one that is not in it, but none too few (a counting Bloom filter, Fan et al. 2000). Each key is in
@@ -88,6 +88,9 @@ impl<K: Key> Object for CountingBloom<K> {
     }
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         self.0.tell_again(leaves, cursor, records)
+    }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.0.origins_named(cursor, records, named)
     }
     fn digest(&self) -> u64 {
         self.0.digest()

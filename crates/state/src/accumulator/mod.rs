@@ -62,7 +62,7 @@ const LANES_OF_HOST_MAX: u64 = 256;
 /// say is refused, so that bytes gone wrong cannot use up the memory.
 const WRITERS_MAX: usize = 1024;
 /// Lives of a host whose names its totals bear at most. What nobody adds to any more bears that of the life that told it last, and an
-/// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) lives apart.
+/// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) lives apart at a time.
 const LIVES_NAMED: u64 = 8;
 /// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
 pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);

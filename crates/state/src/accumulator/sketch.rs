@@ -11,7 +11,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::map::Key;
 use crate::object::{ObjectSettings, Part};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Cells in a grid, by keys.
@@ -108,6 +108,16 @@ impl<K: Key> Sketch<K> {
     ) -> (Option<u32>, u32) {
         let range = (cursor, places, self.len());
         self.cells.tell_again(leaves, range, hash_place)
+    }
+
+    pub(super) fn origins_named(
+        &self,
+        cursor: u32,
+        records: u32,
+        named: &mut NamedOrigins,
+    ) -> Option<u32> {
+        let range = (cursor, records, self.len());
+        self.cells.origins_named(range, named)
     }
 
     pub(super) fn digest(&self) -> u64 {

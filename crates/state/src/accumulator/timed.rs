@@ -14,7 +14,7 @@ use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::memory::{Region, zeroed};
 use crate::object::{ObjectSettings, Part};
-use crate::stamp::{Origin, Stamp};
+use crate::stamp::{NamedOrigins, Origin, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Flag of an operation and of an entry of an image: not a total, but where the ring ends.
@@ -478,6 +478,12 @@ impl TimedCells {
             bytes.varint(head.into());
         }
         None
+    }
+
+    /// Marks the slots of all writers of whom there are cells: 1,024 at most, so at once.
+    pub(super) fn origins_named(&self, named: &mut NamedOrigins) {
+        let others = self.others.iter();
+        others.for_each(|others| named.mark(others.writing.origin));
     }
 
     /// What is known of a writer's total: (whose, total, bucket); `None` if nothing is kept. Writer 0 is this instance.

@@ -20,7 +20,7 @@ use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::shown::{Filled, Shown};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Bytes of a flush for each key of which what was spent is counted: what telling it takes, about. Who counts more than can be told
@@ -430,6 +430,12 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
         self.keys.used().max(1)
     }
     /// Of what was spent: levels are each instance's own view.
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        if let Some(spent) = &self.spent {
+            spent.origins_named(named);
+        }
+        None
+    }
     fn digest(&self) -> u64 {
         let spent = self.spent.as_ref();
         spent.map_or(0, |spent| digest(&self.keys, spent, &self.context))

@@ -21,7 +21,7 @@ use crate::index::Index;
 use crate::map::Key;
 use crate::memory::{Region, Slot, zeroed};
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::{Origin, Origins, Stamp};
+use crate::stamp::{NamedOrigins, Origin, Origins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// The keys for which most was added, over all instances, in memory that does not grow with keys: heavy hitters, as by bytes.
@@ -503,6 +503,18 @@ impl<K: Key> Object for TopK<K> {
         ((end < self.places()).then_some(end), told)
     }
     /// Of all instances' places.
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        let places = self.places();
+        let summaries = self.before.iter().chain(&self.others);
+        let all = places.saturating_mul(u32::try_from(summaries.clone().count()).unwrap_or(0));
+        let end = cursor.saturating_add(records.max(1)).min(all);
+        let summaries: Vec<_> = summaries.collect();
+        for at in cursor..end {
+            let of = summaries[(at / places) as usize];
+            named.mark(of.places[(at % places) as usize].origin);
+        }
+        (end < all).then_some(end)
+    }
     fn digest(&self) -> u64 {
         let mut bytes = Vec::new();
         let mut digest = 0u64;

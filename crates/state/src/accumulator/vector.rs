@@ -9,7 +9,7 @@ use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::Context;
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader};
 
 /// A sum for each place of a fixed number of them, as the load of servers: what all instances added and took away. What a host
@@ -176,6 +176,10 @@ impl Object for Vector {
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let range = (cursor, records, self.len());
         self.cells.tell_again(leaves, range, hash_place)
+    }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        let range = (cursor, records, self.cells.len());
+        self.cells.origins_named(range, named)
     }
     fn digest(&self) -> u64 {
         self.cells

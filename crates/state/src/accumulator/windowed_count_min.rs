@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// A sum for each of any number of keys over the last so many buckets of time, in memory that does not grow with them: a count-min
@@ -178,6 +178,10 @@ impl<K: Key> Object for WindowedCountMin<K> {
     }
     fn sweep_length(&self) -> u32 {
         1
+    }
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.cells.origins_named(named);
+        None
     }
     fn digest(&self) -> u64 {
         self.cells.digest(self.grid.len(), u64::from)

@@ -15,7 +15,7 @@ use crate::foresight::Foresight;
 use crate::map::Key;
 use crate::object::{Object, ObjectSettings, Part, Since};
 use crate::shown::{Recent, Shown};
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// A counter for each key that forgets: what was added in the last so many buckets of time, over all instances. Keys of which no
@@ -238,6 +238,10 @@ impl<K: Key> Object for WindowedCounters<K> {
     }
     fn sweep_length(&self) -> u32 {
         self.keys.used().max(1)
+    }
+    fn origins_named(&self, _: u32, _: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.cells.origins_named(named);
+        None
     }
     fn digest(&self) -> u64 {
         digest(&self.keys, &self.cells, &self.context)

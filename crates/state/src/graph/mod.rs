@@ -21,7 +21,7 @@ use crate::map::Key;
 use crate::memory::Region;
 use crate::object::{Object, Part, Since};
 use crate::shown::Shown;
-use crate::stamp::Stamp;
+use crate::stamp::{NamedOrigins, Stamp};
 use crate::table::{At, Row, Table, TableTally, Vacancy};
 use crate::wire::{BadBytes, Reader};
 
@@ -342,6 +342,9 @@ impl<N: Key> Object for Graph<N> {
     }
     fn sweep_length(&self) -> u32 {
         self.sightings.sweep_length()
+    }
+    fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32> {
+        self.sightings.origins_named(cursor, records, named)
     }
     fn digest(&self) -> u64 {
         self.sightings.digest()

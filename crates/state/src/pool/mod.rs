@@ -24,7 +24,7 @@ use crate::dealing::LOTS;
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
 use crate::object::{Absence, Object, ObjectSettings, Part, Since};
-use crate::stamp::{OriginName, Stamp};
+use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 use shelves::{Begin, Shelves, Standing};
 
@@ -542,6 +542,10 @@ impl<S: Space> Object for Pool<S> {
     }
     fn sweep_length(&self) -> u32 {
         u32::from(self.shared.settings.logged)
+    }
+    fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
+        // Records of who has an epoch in force bear names, not slots.
+        None
     }
     fn digest(&self) -> u64 {
         0

@@ -24,7 +24,7 @@ fn digest<R: Row, V: Value>(
     let header = &record.header;
     let stamp = header.stamp();
     let origin = context.origin_name(stamp.origin);
-    let life = u64::from(header.generation) << 32 | u64::from(header.seen);
+    let life = u64::from(header.generation_low) << 32 | u64::from(header.seen);
     let writer = crate::hash::words(origin.member.into(), origin.incarnation, 0);
     crate::hash::words(crate::hash::words(life, stamp.sequence, content), writer, 0)
 }
@@ -40,7 +40,13 @@ impl<R: Row, V: Value> Table<R, V> {
         let what = |record: &Record<R, V>| {
             let header = &record.header;
             let (ended, flags) = (header.expired, header.flags & (LIVE | REMOVED));
-            (header.generation, header.seen, ended, header.stamp(), flags)
+            (
+                header.generation_low,
+                header.seen,
+                ended,
+                header.stamp(),
+                flags,
+            )
         };
         if before.is_some_and(|before| before.value == after.value && what(before) == what(after)) {
             return;
@@ -91,8 +97,8 @@ impl<R: Row, V: Value> Table<R, V> {
                 continue;
             }
             taken(Branch::WrittenAgain);
-            let later = u32::from(!mutant::active(Mutant::RewriteKeepsGeneration));
-            let generation = record.header.generation.saturating_add(later);
+            let later = u64::from(!mutant::active(Mutant::RewriteKeepsGeneration));
+            let generation = self.generation(number).saturating_add(later);
             let seen = record.header.seen.max(self.context.tick());
             let copy = self.copy_of(number, record.value, generation, seen);
             self.publish(Whereabouts::In(number), copy);

@@ -6,7 +6,7 @@ use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
 use crate::context::Tick;
 use crate::mutant::{self, Mutant};
-use crate::stamp::Origin;
+use crate::stamp::{NamedOrigins, Origin};
 
 /// Ticks that an entry gets beyond its idle time and the quarter by which announced uses may be late.
 const IDLE_GRACE_TICKS: u32 = 1;
@@ -15,7 +15,7 @@ const IDLE_GRACE_TICKS: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryAge {
     /// Its generation: a removal has one of its own.
-    pub generation: u32,
+    pub generation: u64,
     /// The last use, in that generation.
     pub seen: Tick,
     /// It can be found.
@@ -27,11 +27,11 @@ pub struct EntryAge {
 impl<R: Row, V: Value> Table<R, V> {
     /// Calls `each` for every entry that is held, ended ones too; for tests, not for packets.
     pub fn for_each_age(&self, mut each: impl FnMut(&R, EntryAge)) {
-        let held = self.records[..self.used as usize].iter();
-        for record in held.filter(|record| record.header.flags & USED != 0) {
+        let held = (0..).zip(&self.records[..self.used as usize]);
+        for (number, record) in held.filter(|(_, record)| record.header.flags & USED != 0) {
             let header = &record.header;
             let age = EntryAge {
-                generation: header.generation,
+                generation: self.generation(number),
                 seen: header.seen,
                 is_live: header.flags & LIVE != 0,
                 is_removed: header.flags & REMOVED != 0,
@@ -119,9 +119,9 @@ impl<R: Row, V: Value> Table<R, V> {
     /// Drops an entry whose end every member knows: none can write for it any more.
     pub(super) fn forget(&mut self, number: u32) {
         let record = self.records[number as usize];
+        self.generation_floor = self.generation_floor.max(self.generation(number));
         let emptied = self.unlink(number);
         self.release(number);
-        self.generation_floor = self.generation_floor.max(record.header.generation);
         self.tally.forgotten += 1;
         if record.header.flags & LIVED != 0
             && let Some((lane, call)) = &self.on_forget
@@ -135,6 +135,52 @@ impl<R: Row, V: Value> Table<R, V> {
             call(&record.row, last);
         } else if record.header.flags & LIVED == 0 {
             taken(Branch::ForgottenUnheld);
+        }
+    }
+
+    /// [`Object::origins_named`](crate::Object::origins_named): writers, last users and who ended what has ended.
+    pub(crate) fn origins_named(
+        &self,
+        cursor: u32,
+        records: u32,
+        named: &mut NamedOrigins,
+    ) -> Option<u32> {
+        if cursor == 0 {
+            self.purges_named(named);
+        }
+        let end = cursor.saturating_add(records.max(1)).min(self.used);
+        for number in cursor..end {
+            let header = &self.records[number as usize].header;
+            if header.flags & USED == 0 {
+                continue;
+            }
+            named.mark(header.origin);
+            named.mark(header.toucher);
+            if header.flags & LIVE == 0 {
+                named.mark(self.links[number as usize].death_origin);
+            }
+        }
+        (end < self.used).then_some(end)
+    }
+
+    /// An entry's generation. Its upper half stands beside the links, off the packet's path, and is looked at once any entry of the
+    /// table has one: until then a generation costs no cache line more than the entry does.
+    #[inline]
+    pub(super) fn generation(&self, number: u32) -> u64 {
+        let low = u64::from(self.records[number as usize].header.generation_low);
+        match self.has_wide_generations {
+            true => u64::from(self.links[number as usize].generation_high) << 32 | low,
+            false => low,
+        }
+    }
+
+    /// Notes the upper half of a generation of which the header has the lower one.
+    #[inline]
+    pub(super) fn note_generation(&mut self, number: u32, generation: u64) {
+        let high = (generation >> 32) as u32;
+        self.has_wide_generations |= high != 0;
+        if self.has_wide_generations {
+            self.links[number as usize].generation_high = high;
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) const IMAGE_TOUCHED: u8 = 1;
 pub(super) struct Copied<R, V> {
     pub(super) row: R,
     pub(super) value: V,
-    pub(super) generation: u32,
+    pub(super) generation: u64,
     pub(super) removed: bool,
     pub(super) seen: Tick,
     pub(super) expired: Tick,
@@ -98,7 +98,7 @@ impl<R: Row, V: Value> Table<R, V> {
             seen: copy.seen,
             toucher: copy.toucher.0,
             expired: copy.expired,
-            generation: copy.generation,
+            generation_low: copy.generation as u32,
             flags: USED
                 | if live { LIVE | LIVED } else { 0 }
                 | if copy.removed { REMOVED } else { 0 }
@@ -117,6 +117,7 @@ impl<R: Row, V: Value> Table<R, V> {
             self.tally.refused_full += 1;
             return None;
         };
+        self.note_generation(number, copy.generation);
         self.own += u32::from(copy.earlier);
         self.live += u32::from(live);
         if live {
@@ -134,16 +135,17 @@ impl<R: Row, V: Value> Table<R, V> {
 
     fn join(&mut self, number: u32, copy: Copied<R, V>) {
         let mut record = self.records[number as usize];
+        let generation = self.generation(number);
         let header = &mut record.header;
         let was_live = header.flags & LIVE != 0;
         let removed = header.flags & REMOVED != 0;
         let revives = mutant::active(Mutant::RemovalForgetsGeneration) && removed && !copy.removed;
-        if copy.generation < header.generation && !revives {
+        if copy.generation < generation && !revives {
             taken(Branch::CopyOutdated);
             self.tally.lost_writes += u64::from(copy.value != record.value && !removed);
             return;
         }
-        let newer = copy.generation > header.generation;
+        let newer = copy.generation > generation;
         if newer {
             taken(Branch::CopyNewer);
         } else if removed != copy.removed {
@@ -177,7 +179,7 @@ impl<R: Row, V: Value> Table<R, V> {
         };
         if takes {
             record.value = copy.value;
-            header.generation = copy.generation;
+            header.generation_low = copy.generation as u32;
             header.set_stamp(copy.stamp);
             header.flags = header.flags & !REMOVED | if copy.removed { REMOVED } else { 0 };
         }
@@ -211,6 +213,9 @@ impl<R: Row, V: Value> Table<R, V> {
         }
         record.header.touch_due = self.touch_due(&record.value, seen);
         let before = core::mem::replace(&mut self.records[number as usize], record);
+        if takes {
+            self.note_generation(number, copy.generation);
+        }
         self.audit(Some(&before), &record);
         if !live && (was_live || ends) {
             self.links[number as usize].set_death(copy.death);
@@ -259,7 +264,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let tick = self.context.tick();
         let known = self.identity_under(hashes[0], &row);
         let above = match known {
-            Some(number) => self.records[number as usize].header.generation,
+            Some(number) => self.generation(number),
             None if mutant::active(Mutant::FloorForgotten) => 0,
             None => self.generation_floor,
         };
@@ -304,7 +309,7 @@ impl<R: Row, V: Value> Table<R, V> {
             (header.seen, header.touch_due) = (seen, due);
             return;
         }
-        let copy = self.copy_of(number, record.value, record.header.generation, seen);
+        let copy = self.copy_of(number, record.value, self.generation(number), seen);
         self.publish(Whereabouts::In(number), copy);
     }
 
@@ -319,13 +324,11 @@ impl<R: Row, V: Value> Table<R, V> {
         let mut joined = record.value;
         let generation = if V::JOINS {
             joined.join(&value);
-            record.header.generation
+            self.generation(number)
         } else {
             joined = value;
-            record
-                .header
-                .generation
-                .saturating_add(u32::from(value != record.value))
+            self.generation(number)
+                .saturating_add(u64::from(value != record.value))
         };
         if joined == record.value && !due {
             return;
@@ -348,7 +351,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let mut copy = self.copy_of(
             number,
             record.value,
-            record.header.generation.saturating_add(1),
+            self.generation(number).saturating_add(1),
             // Not the last use itself: a time that travels must be near enough to now.
             record.header.seen.max(self.context.tick()),
         );
@@ -361,7 +364,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let mut copy = self.copy_of(
             number,
             record.value,
-            record.header.generation,
+            self.generation(number),
             record.header.seen,
         );
         copy.expired = copy.seen;
@@ -372,7 +375,7 @@ impl<R: Row, V: Value> Table<R, V> {
         &self,
         number: u32,
         value: V,
-        generation: u32,
+        generation: u64,
         seen: Tick,
     ) -> Copied<R, V> {
         let row = self.records[number as usize].row;
@@ -426,7 +429,7 @@ impl<R: Row, V: Value> Table<R, V> {
             self.context.log(|out| {
                 out.tag(object, flags);
                 copy.row.encode(out);
-                out.varint(u64::from(copy.generation));
+                out.varint(copy.generation);
                 copy.value.encode(out);
                 out.u24(copy.seen);
             });
@@ -458,7 +461,7 @@ impl<R: Row, V: Value> Table<R, V> {
             return self.apply_purge(input);
         }
         let row = R::decode(input)?;
-        let generation = read_generation(input)?;
+        let generation = input.varint()?;
         let value = V::decode(input)?;
         let mut seen = self.widen(input.u24()?);
         if mutant::active(Mutant::ExpiryRestartsOnReceipt) {
@@ -528,7 +531,7 @@ impl<R: Row, V: Value> Table<R, V> {
                     | if touched { IMAGE_TOUCHED } else { 0 },
             );
             record.row.encode(&mut writer);
-            writer.varint(u64::from(header.generation));
+            writer.varint(self.generation(number));
             record.value.encode(&mut writer);
             writer.u32(header.seen);
             writer.u32(header.expired);
@@ -548,7 +551,7 @@ impl<R: Row, V: Value> Table<R, V> {
             }
             let mut writer = Writer::new(part.out(), self.context.addresses());
             writer.tag(self.object, IMAGE_FLOOR);
-            writer.varint(u64::from(self.generation_floor));
+            writer.varint(self.generation_floor);
         }
         None
     }
@@ -560,11 +563,11 @@ impl<R: Row, V: Value> Table<R, V> {
         input: &mut Reader<'_>,
     ) -> Result<(), BadBytes> {
         if flags & IMAGE_FLOOR != 0 {
-            self.generation_floor = self.generation_floor.max(read_generation(input)?);
+            self.generation_floor = self.generation_floor.max(input.varint()?);
             return Ok(());
         }
         let row = R::decode(input)?;
-        let generation = read_generation(input)?;
+        let generation = input.varint()?;
         let value = V::decode(input)?;
         let (seen, expired) = (input.u32()?, input.u32()?);
         let stamp = self.read_stamp(input)?;
@@ -609,10 +612,6 @@ impl<R: Row, V: Value> Table<R, V> {
     fn read_stamp(&self, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
         crate::object::read_stamp(&self.context, input)
     }
-}
-
-pub(super) fn read_generation(input: &mut Reader<'_>) -> Result<u32, BadBytes> {
-    u32::try_from(input.varint()?).map_err(|_| BadBytes)
 }
 
 pub(super) const NOBODY: Stamp = Stamp {

@@ -107,7 +107,9 @@ pub struct Table<R: Row, V: Value> {
     room: u32,
     /// New entries start above this generation, so that they beat any forgotten entry of the same row that
     /// somebody else still holds.
-    generation_floor: u32,
+    generation_floor: u64,
+    /// Some entry had a generation beyond 32 bits.
+    has_wide_generations: bool,
     sweep_next: u32,
     on_forget: Option<(usize, OnForget<R>)>,
     on_adopt: Option<OnAdopt<R>>,
@@ -201,6 +203,7 @@ impl<R: Row, V: Value> Table<R, V> {
             reserved: Reservations::default(),
             room,
             generation_floor: 0,
+            has_wide_generations: false,
             sweep_next: 0,
             on_forget: None,
             on_adopt: None,

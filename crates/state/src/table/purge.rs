@@ -11,7 +11,7 @@ use crate::audit::{LeafSet, Leaves};
 use crate::branch::{Branch, taken};
 use crate::context::Context;
 use crate::mutant::{self, Mutant};
-use crate::stamp::{Origin, OriginName, Stamp, raise};
+use crate::stamp::{NamedOrigins, Origin, OriginName, Stamp, raise};
 use crate::wire::{BadBytes, Reader, Writer};
 
 use super::merge::OPERATION_PURGE;
@@ -27,6 +27,8 @@ pub(super) struct Purge {
     leaves: LeafSet,
     /// How far each stream was applied there, by origin.
     through: Vec<u64>,
+    /// Of these all was there: those before them may be forgotten there, and are meant too.
+    closed: Vec<OriginName>,
     /// Records from here on came to use behind it: nothing that it looks for is there.
     below: u32,
     /// Of those below, the ones that are still to be looked at.
@@ -41,6 +43,24 @@ impl Purge {
                 through > 0
                     && (through >= stamp.sequence || mutant::active(Mutant::RepairRemovesNews))
             })
+    }
+}
+
+impl Purge {
+    /// Takes in the incarnations of which the other host has all, and which it does not name. They come in the order of their names, so
+    /// those before one that is in are in as well.
+    fn include_forgotten(&mut self, context: &Context) {
+        for name in self.closed.drain(..) {
+            context.each_over_before(name, |origin| {
+                let place = usize::from(origin.0);
+                if self.through.get(place) == Some(&u64::MAX) {
+                    return false;
+                }
+                context.keep_origin(origin);
+                raise(&mut self.through, origin, u64::MAX);
+                true
+            });
+        }
     }
 }
 
@@ -64,7 +84,7 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
     if count > STREAMS_MAX {
         return Err(BadBytes);
     }
-    let mut through = Vec::new();
+    let (mut through, mut closed) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let name = OriginName {
             member: input.u16()?,
@@ -77,10 +97,14 @@ fn decode(input: &mut Reader<'_>, context: &Context) -> Result<Purge, BadBytes> 
         } else {
             taken(Branch::StreamUnknown);
         }
+        if sequence == u64::MAX {
+            closed.push(name);
+        }
     }
     Ok(Purge {
         leaves: LeafSet::of_words(words),
         through,
+        closed,
         below: 0,
         left: 0,
     })
@@ -117,16 +141,30 @@ impl<R: Row, V: Value> Table<R, V> {
             for (origin, through) in (0..).map(Origin).zip(&last.through) {
                 raise(&mut purge.through, origin, *through);
             }
+            purge.include_forgotten(&self.context);
             *last = purge;
             taken(Branch::RemovalJoined);
             return Ok(());
         }
+        purge.include_forgotten(&self.context);
         taken(Branch::RemovalBegun);
         if self.purges.len() == PURGES_MAX {
             self.purges.remove(0);
         }
         self.purges.push(purge);
         Ok(())
+    }
+
+    /// Marks the slots of the streams that are looked for.
+    pub(super) fn purges_named(&self, named: &mut NamedOrigins) {
+        for purge in &self.purges {
+            for (slot, _) in (0..)
+                .zip(&purge.through)
+                .filter(|(_, through)| **through > 0)
+            {
+                named.mark(slot);
+            }
+        }
     }
 
     /// Removes a record if it is looked for; whether it was.

@@ -71,7 +71,8 @@ pub(crate) struct Header {
     pub(crate) seen: Tick,
     /// Uses up to this one were declared over, of this generation. The entry lives while `seen > expired`.
     pub(crate) expired: Tick,
-    pub(crate) generation: u32,
+    /// The lower half of the entry's generation; see [`Links`] and [`Table::generation`](super::Table::generation).
+    pub(crate) generation_low: u32,
     pub(crate) sequence_low: u32,
     pub(crate) sequence_high: u16,
     pub(crate) origin: u16,
@@ -136,6 +137,8 @@ pub(crate) struct Links {
     pub(crate) next: [u32; LANES_MAX],
     pub(crate) previous: [u32; LANES_MAX],
     pub(crate) death_origin: u16,
+    /// The upper half of the entry's generation, zero in nearly all tables.
+    pub(crate) generation_high: u32,
     pub(crate) death_sequence: u64,
 }
 

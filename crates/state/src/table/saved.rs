@@ -4,9 +4,7 @@
 //! out. That is only right where nobody has the state already, which the caller knows: an entry that others removed and
 //! forgot since would live again.
 
-use super::merge::{
-    Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED, Whereabouts, read_generation,
-};
+use super::merge::{Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED, Whereabouts};
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
 use crate::object::Since;
@@ -23,11 +21,11 @@ impl<R: Row, V: Value> Table<R, V> {
         since: &Since,
     ) -> Result<bool, BadBytes> {
         if flags & IMAGE_FLOOR != 0 {
-            self.generation_floor = self.generation_floor.max(read_generation(input)?);
+            self.generation_floor = self.generation_floor.max(input.varint()?);
             return Ok(false);
         }
         let row = R::decode(input)?;
-        let generation = read_generation(input)?;
+        let generation = input.varint()?;
         let value = V::decode(input)?;
         let (seen, expired) = (input.u32()?, input.u32()?);
         crate::object::skip_stamp(input)?;
@@ -98,7 +96,8 @@ impl<R: Row, V: Value> Table<R, V> {
         each: &mut dyn FnMut(&Shown<'_>),
     ) -> Option<u32> {
         let end = cursor.saturating_add(records).min(self.used);
-        for record in &self.records[cursor.min(end) as usize..end as usize] {
+        for number in cursor..end {
+            let record = &self.records[number as usize];
             let header = &record.header;
             if header.flags & LIVE == 0 {
                 continue;
@@ -111,7 +110,7 @@ impl<R: Row, V: Value> Table<R, V> {
                     idle_class: record.value.idle_class(),
                     idle: self.idle(&record.value),
                     unused: self.context.tick().saturating_sub(header.seen),
-                    generation: header.generation,
+                    generation: self.generation(number),
                     origin,
                     sequence: header.stamp().sequence,
                     alias: header.flags & DOMINATED != 0,

@@ -135,7 +135,7 @@ impl<R: Row, V: Total> Table<R, V> {
             return 0;
         }
         let before = self.context.bytes_written();
-        let (generation, seen) = (record.header.generation, record.header.seen);
+        let (generation, seen) = (self.generation(number), record.header.seen);
         let mut value = record.value;
         value.tell();
         let copy = self.copy_of(number, value, generation, seen);

@@ -4,8 +4,8 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
-/// The planted bugs that the simulator's seeds find, two of them also `crates/state/tests/lives.rs` and `.../token_rates.rs`.
-const ELSEWHERE: [Mutant; 18] = [
+/// The planted bugs that the simulator's seeds find, and those of `crates/state/tests/lives.rs` and `.../token_rates.rs`.
+const ELSEWHERE: [Mutant; 20] = [
     Mutant::ForeseenTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
@@ -24,6 +24,8 @@ const ELSEWHERE: [Mutant; 18] = [
     Mutant::EqualUseTakesOver,
     Mutant::RemovedStaysInDigest,
     Mutant::RewriteKeepsGeneration,
+    Mutant::SlotReusedWhileNamed,
+    Mutant::LookupsUnmarked,
 ];
 
 #[test]

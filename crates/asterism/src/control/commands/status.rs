@@ -340,7 +340,7 @@ fn lives_text(lives: u64) -> String {
         return String::new();
     }
     format!(
-        "  tells {lives} lives of members apart, of {LIVES_MAX}: start this host anew before they are used up\n"
+        "  tells {lives} lives of members apart, of {LIVES_MAX}: entries that never end refer to them; remove those, or restart this host\n"
     )
 }
 
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn lives_are_told_of_before_they_are_used_up() {
         assert_eq!(lives_text(49_151), "");
-        let expected = "  tells 49152 lives of members apart, of 65535: start this host anew before they are used up\n";
+        let expected = "  tells 49152 lives of members apart, of 65535: entries that never end refer to them; remove those, or restart this host\n";
         assert_eq!(lives_text(49_152), expected);
     }
 
