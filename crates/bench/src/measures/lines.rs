@@ -208,6 +208,7 @@ const FORWARDING: &[Source] = &[
     source!("forwarding/src/", "lib.rs", Library),
     source!("forwarding/src/", "link.rs", Library),
     source!("forwarding/src/", "neighbour.rs", Library),
+    source!("forwarding/src/", "progress.rs", Path),
     source!("forwarding/src/", "report.rs", Library),
     source!("forwarding/src/", "router.rs", Library),
     source!("forwarding/src/", "state.rs", Library),
