@@ -326,6 +326,7 @@ const BALANCING: &[Source] = &[
     source!("balancing/src/", "mutant.rs", Library),
     source!("balancing/src/", "path.rs", Library),
     source!("balancing/src/", "pool.rs", Library),
+    source!("balancing/src/", "role.rs", Library),
     source!("balancing/src/", "service.rs", Library),
     source!("balancing/src/", "state.rs", Library),
     source!("balancing/src/", "votes.rs", Library),
