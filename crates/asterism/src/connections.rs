@@ -7,6 +7,10 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long nothing is accepted after that failed: no descriptors are left, most likely, and that is not worth a whole core.
+const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that can be ended from another thread than the one that serves it.
 pub(crate) trait HangUp {
@@ -82,6 +86,33 @@ impl<S: HangUp> Connections<S> {
         let state = Arc::new(AtomicU8::new(WAITS));
         self.open.push((Arc::downgrade(stream), state.clone()));
         Some(Open(state))
+    }
+}
+
+/// Gives each connection that comes a thread, of which as many as `most` run at a time; ends when no more come. One for which there is
+/// no place is handed to `refuse` and closed.
+pub(crate) fn serve_all<S: HangUp + Send + Sync + 'static>(
+    incoming: impl Iterator<Item = std::io::Result<S>>,
+    (name, most): (&str, usize),
+    refuse: impl Fn(&S),
+    serve: impl Fn(&S, &Open) + Send + Sync + 'static,
+) {
+    let serve = Arc::new(serve);
+    let mut connections = Connections::new(most);
+    for stream in incoming {
+        let Ok(stream) = stream else {
+            std::thread::park_timeout(FAILURE_PAUSE);
+            continue;
+        };
+        let stream = Arc::new(stream);
+        let Some(open) = connections.admit(&stream) else {
+            refuse(&stream);
+            continue;
+        };
+        let serve = serve.clone();
+        let thread = std::thread::Builder::new().name(format!("{name}-answer"));
+        // A thread that cannot be made drops what it was to have: the connection is closed, and its place free.
+        let _ = thread.spawn(move || serve(&stream, &open));
     }
 }
 

@@ -88,7 +88,7 @@ impl Flow {
         self.after(begun, Side::Outside, segment)
     }
 
-    /// What is known after a backend's SYN-ACK that answers another SYN than the one of this connection: its client began anew, and
+    /// What is known after a backend's SYN-ACK that answers another SYN than the one of this connection: its client began again, and
     /// the backend has agreed. `None`: it is no such answer.
     #[must_use]
     pub fn begun_again(&self, known: &Progress, answer: &Segment) -> Option<Progress> {
@@ -123,7 +123,7 @@ impl Flow {
     }
 }
 
-/// Which way a packet goes in the words of a [`Progress`], if it came from a side: a client is whom the connection is of.
+/// Which way a packet goes in the words of a [`Progress`], if it came from a side: the connection is the client's.
 #[inline(always)]
 #[must_use]
 pub const fn direction(from: Side) -> Direction {

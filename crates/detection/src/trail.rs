@@ -137,7 +137,7 @@ impl Set {
 }
 
 impl Class {
-    /// Whether its probes are datagrams: an answer is told from a probe by who sent first.
+    /// Whether its probes are datagrams: who sent first distinguishes an answer from a probe.
     #[inline(always)]
     pub(crate) const fn is_of_datagrams(self) -> bool {
         matches!(self, Self::Udp | Self::Ip)

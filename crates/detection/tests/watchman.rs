@@ -233,7 +233,7 @@ fn silent_ports_say_less_of_a_host_that_sends_and_streams_say_nothing() {
     kit.packet(PortNumber(1), &udp((2, 9_000), (1, 9_000)));
     kit.packet(IN, &udp((1, 40_000), (2, 2_000)));
     kit.packet(PortNumber(1), &udp((2, 9_001), (1, 9_000)));
-    assert_eq!(stopped(&mut kit, 40), 0, "whoever sends first");
+    assert_eq!(stopped(&mut kit, 40), 0, "either side may send first");
     let mut kit = Testkit::new(watchman());
     for _ in 0..300 {
         assert_eq!(stopped(&mut kit, 16), 0);

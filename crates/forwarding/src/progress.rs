@@ -1,4 +1,4 @@
-//! A connection with how far its ends got, by which forged segments are told from its own (RFC 5961). Imports `asterism_function`
+//! A connection with how far its ends got, which distinguishes forged segments from its own (RFC 5961). Imports `asterism_function`
 //! and `connection`.
 //!
 //! A stranger may know the addresses and ports of a connection; its sequence numbers only its ends know, and the path between

@@ -27,7 +27,7 @@ const MEMBERS_MAX: usize = 64;
 /// By how much clocks of two hosts may differ in speed: one part in so many.
 const DRIFT_PARTS: u64 = 64;
 /// How long a host still handles packets after another member named a later epoch than its own (microseconds). The time is for
-/// whoever copies the epoch from host to host; no port is granted in it.
+/// an operator who copies the epoch from host to host; no port is granted in it.
 const OUTDATED_SERVES_US: u64 = 5_000_000;
 /// What is waited besides, for turns that take long.
 const DRIFT_LEAST_US: u64 = 1_000_000;

@@ -15,7 +15,7 @@ use crate::run::flows::{ENDS_MAX, FlowFilter, FlowsEndDocument, Network};
 /// How long a host has to answer: it tells its packet loop of eight flows at a time.
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// What `asterism flows` is told.
+/// The arguments of `asterism flows`.
 #[derive(Subcommand, Clone, Debug)]
 pub enum FlowsCommand {
     /// End flows before their time, on all hosts: their next packets are for the rules that are in force now

@@ -1,7 +1,7 @@
 //! Answers at the control socket: a thread that accepts, and one for each of a few connections.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use asterism_orchestrator::epochs::Request as Handed;
 
 use super::desk::{Desk, Refused};
 use super::place::Place;
-use crate::connections::{Connections, Open};
+use crate::connections::{Open, serve_all};
 
 use super::{Answer, Ask, EPOCH_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
@@ -25,29 +25,16 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 pub fn start(place: &Place, desk: Arc<Desk>) -> std::io::Result<()> {
     let listener = place.listener()?;
     let thread = std::thread::Builder::new().name("control".into());
-    thread.spawn(move || accept(&listener, &desk)).map(drop)
-}
-
-fn accept(listener: &UnixListener, desk: &Arc<Desk>) {
-    let mut connections = Connections::new(CONNECTIONS_MAX);
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // No descriptors are left, most likely: not a whole core for that.
-            std::thread::park_timeout(Duration::from_millis(100));
-            continue;
+    let body = move || {
+        let refuse = |stream: &UnixStream| {
+            let _ = refuse(stream, "there are too many connections already: try again");
         };
-        let stream = Arc::new(stream);
-        let Some(open) = connections.admit(&stream) else {
-            let _ = refuse(&stream, "there are too many connections already: try again");
-            continue;
-        };
-        let desk = desk.clone();
-        let thread = std::thread::Builder::new().name("control-answer".into());
-        // A thread that cannot be made drops what it was to have: the connection is closed, and its place free.
-        let _ = thread.spawn(move || {
-            let _ = serve(&stream, &open, &desk);
+        let bounds = ("control", CONNECTIONS_MAX);
+        serve_all(listener.incoming(), bounds, refuse, move |stream, open| {
+            let _ = serve(stream, open, &desk);
         });
-    }
+    };
+    thread.spawn(body).map(drop)
 }
 
 fn refuse(mut stream: &UnixStream, error: &str) -> std::io::Result<()> {

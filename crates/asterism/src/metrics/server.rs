@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism_engine::clock::MonotonicClock;
 
 use super::exposition;
-use crate::connections::{Connections, Open};
+use crate::connections::{Open, serve_all};
 use crate::view::View;
 
 /// Bytes of a request's head at most.
@@ -54,27 +54,13 @@ pub(crate) fn start_serving(
     manner: Manner,
     answer: impl Fn(&[u8], bool) -> Answer + Send + Sync + 'static,
 ) -> std::io::Result<()> {
-    let answer = Arc::new(answer);
     let thread = std::thread::Builder::new().name(name.into());
     let body = move || {
-        let mut connections = Connections::new(CONNECTIONS_MAX);
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // No descriptors are left, most likely: not a whole core for that.
-                std::thread::park_timeout(Duration::from_millis(100));
-                continue;
-            };
-            let stream = Arc::new(stream);
-            let Some(open) = connections.admit(&stream) else {
-                continue;
-            };
-            let answer = answer.clone();
-            let thread = std::thread::Builder::new().name(format!("{name}-answer"));
-            // A thread that cannot be made drops what it was to have: the connection is closed, and its place free.
-            let _ = thread.spawn(move || {
-                let _ = serve(&stream, &open, manner, &*answer);
-            });
-        }
+        let bounds = (name, CONNECTIONS_MAX);
+        let refuse = |_: &TcpStream| {};
+        serve_all(listener.incoming(), bounds, refuse, move |stream, open| {
+            let _ = serve(stream, open, manner, &answer);
+        });
     };
     thread.spawn(body).map(drop)
 }
@@ -198,6 +184,7 @@ fn answer(request: &[u8], whole: bool, text: &dyn Fn() -> String) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::Connections;
 
     fn asked(request: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

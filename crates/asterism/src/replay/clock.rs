@@ -67,7 +67,7 @@ impl CaptureClock {
             .min_by_key(|&place| self.timelines[place].stamp_ns.abs_diff(stamp_ns));
         let from = match nearest {
             Some(place) => self.timelines.remove(place),
-            // A long gap, which whoever replays may shorten.
+            // A long gap, which the user of `replay` may shorten.
             None if stamp_ns >= current.stamp_ns => current,
             None => {
                 self.steps_back += 1;

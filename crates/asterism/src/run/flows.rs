@@ -19,7 +19,7 @@ use crate::config::suggestion::{nearest, quoted};
 use crate::config::{Function, Settings};
 use crate::view::{Asked, View};
 
-/// How often, and how many times, an instance is told that takes nothing up now.
+/// How often, and how many times, an order goes to an instance that takes nothing up now.
 const TOLD_EVERY: Duration = Duration::from_millis(10);
 const TELLS_MAX: u32 = 200;
 /// How many times it is looked whether the flows have ended.

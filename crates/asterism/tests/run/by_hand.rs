@@ -18,14 +18,6 @@ fn knows(host: &Host, count: usize) -> Vec<Value> {
     })
 }
 
-fn says(host: &Host, arguments: &[&str], expected: End, parts: &[&str]) {
-    let (end, text) = host.command(arguments);
-    assert_eq!(end, expected, "{arguments:?}: {text}");
-    for part in parts {
-        assert!(text.contains(part), "{arguments:?}: {text}");
-    }
-}
-
 #[test]
 fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     let rules = format!("\n{RULE}\nallow udp on inside\n");
@@ -62,8 +54,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     let metric = &hosts[1].ask(&["status"])["instances"][0]["own"]["blocked_sources"];
     assert_eq!(metric, 1);
     // A shorter one changes nothing, and says until when.
-    says(
-        &hosts[1],
+    hosts[1].says(
         &["block", "10.0.0.2", "--for", "1s"],
         End::Done,
         &[
@@ -71,8 +62,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
             "s more: by hand\n",
         ],
     );
-    says(
-        &hosts[1],
+    hosts[1].says(
         &["unblock", "10.0.0.2"],
         End::Done,
         &[
@@ -89,8 +79,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     knows(&hosts[0], 0);
     inside.send(&allowed);
     assert_eq!(outside.next().destination_port, 9);
-    says(
-        &hosts[0],
+    hosts[0].says(
         &["unblock", "10.0.0.2"],
         End::DoesNotHold,
         &["nobody blocks 10.0.0.2\n"],
@@ -168,14 +157,12 @@ fn stages_are_told_by_their_names() {
         let status = hosts[0].ask(&["status"]);
         (status["instances"][0]["dropped"]["blocked"] == 2).then_some(())
     });
-    says(
-        &hosts[0],
+    hosts[0].says(
         &["block", "10.0.0.2", "--for", "1m", "--function", "gard"],
         End::File,
         &["\"gard\" blocks nobody here: is \"guard\" meant?"],
     );
-    says(
-        &hosts[0],
+    hosts[0].says(
         &["unblock", "10.0.0.2", "--function", "nat"],
         End::File,
         &["\"nat\" blocks nobody here: name \"signature\", \"guard\" or \"port-scan\""],
@@ -195,8 +182,7 @@ fn connections_of_a_source_are_lifted_with_it() {
         inside.send(&outbound(port));
     }
     knows(&host, 10);
-    says(
-        &host,
+    host.says(
         &["unblock", "198.51.100.99"],
         End::DoesNotHold,
         &["nobody blocks 198.51.100.99"],
@@ -226,11 +212,10 @@ fn who_cannot_be_blocked_is_told() {
     let host = cluster.start(0);
     for number in 0..64 {
         let address = format!("192.0.2.{number}");
-        says(&host, &["block", &address, "--for", "1h"], End::Done, &[]);
+        host.says(&["block", &address, "--for", "1h"], End::Done, &[]);
     }
     let arguments = ["block", "2001:db8::7", "--for", "1h"];
-    says(
-        &host,
+    host.says(
         &arguments,
         End::DoesNotHold,
         &["firewall does not say that it blocks 2001:db8::7: it has no room for another block"],
@@ -238,19 +223,14 @@ fn who_cannot_be_blocked_is_told() {
     let document = host.ask(&arguments);
     assert_eq!(document["refused"][0]["function"], "firewall");
     // Who is blocked already needs none, and who is lifted leaves one.
-    says(
-        &host,
-        &["block", "192.0.2.1", "--for", "2h"],
-        End::Done,
-        &[],
-    );
-    says(&host, &["unblock", "192.0.2.1"], End::Done, &[]);
+    host.says(&["block", "192.0.2.1", "--for", "2h"], End::Done, &[]);
+    host.says(&["unblock", "192.0.2.1"], End::Done, &[]);
     wait("a place", || {
         (host.command(&arguments).0 == End::Done).then_some(())
     });
     // A host that drains is a member still.
-    says(&host, &["drain"], End::Done, &[]);
-    says(&host, &["unblock", "192.0.2.2"], End::Done, &[]);
+    host.says(&["drain"], End::Done, &[]);
+    host.says(&["unblock", "192.0.2.2"], End::Done, &[]);
 }
 
 /// What it wrote now would keep the others from taking up what they saved.
@@ -265,8 +245,7 @@ fn a_host_that_waits_for_the_others_takes_no_order() {
         (end == End::DoesNotHold).then_some(text)
     });
     assert!(text.contains("takes nothing up before it runs"), "{text}");
-    says(
-        &host,
+    host.says(
         &["unblock", "10.0.0.2"],
         End::DoesNotHold,
         &["nobody blocks 10.0.0.2"],
@@ -281,7 +260,7 @@ fn what_blocks_nobody_says_so_and_what_is_no_address_or_time_too() {
         &["block", "10.0.0.2", "--for", "1m"][..],
         &["unblock", "10.0.0.2"],
     ] {
-        says(&host, arguments, End::File, &["blocks nobody: it needs"]);
+        host.says(arguments, End::File, &["blocks nobody: it needs"]);
     }
     for (arguments, said) in [
         (&["block", "10.0.0.2"][..], "--for <TIME>"),
@@ -293,6 +272,6 @@ fn what_blocks_nobody_says_so_and_what_is_no_address_or_time_too() {
         (&["block", "10.0.0.2", "--for", "8d"], "write 1s to 7d"),
         (&["block", "10.0.0.2", "--for", "0s"], "write 1s to 7d"),
     ] {
-        says(&host, arguments, End::CommandLine, &[said]);
+        host.says(arguments, End::CommandLine, &[said]);
     }
 }

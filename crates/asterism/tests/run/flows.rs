@@ -11,14 +11,6 @@ fn knows(host: &Host, count: u64) {
     wait("the flows", || (host.live("flows") == count).then_some(()));
 }
 
-fn says(host: &Host, arguments: &[&str], expected: End, parts: &[&str]) {
-    let (end, text) = host.command(arguments);
-    assert_eq!(end, expected, "{arguments:?}: {text}");
-    for part in parts {
-        assert!(text.contains(part), "{arguments:?}: {text}");
-    }
-}
-
 #[test]
 fn flows_that_are_ended_at_one_host_end_at_all() {
     let (cluster, hosts) = Cluster::of_rules("", FIREWALL, ALLOW);
@@ -54,23 +46,13 @@ fn flows_that_are_ended_at_one_host_end_at_all() {
     });
     // What nobody means, and what means nobody.
     let none = ["flows", "end", "--address", "192.0.2.99"];
-    says(&hosts[1], &none, End::DoesNotHold, &["0 flows ended"]);
+    hosts[1].says(&none, End::DoesNotHold, &["0 flows ended"]);
     let denied = ["flows", "end", "--denied"];
-    says(&hosts[1], &denied, End::DoesNotHold, &["0 flows ended"]);
-    says(&hosts[1], &["flows", "end"], End::CommandLine, &["--all"]);
+    hosts[1].says(&denied, End::DoesNotHold, &["0 flows ended"]);
+    hosts[1].says(&["flows", "end"], End::CommandLine, &["--all"]);
     let elsewhere = ["flows", "end", "--all", "--function", "firewal"];
-    says(
-        &hosts[1],
-        &elsewhere,
-        End::File,
-        &["is \"firewall\" meant?"],
-    );
-    says(
-        &hosts[1],
-        &["flows", "end", "--all"],
-        End::Done,
-        &["20 flows ended"],
-    );
+    hosts[1].says(&elsewhere, End::File, &["is \"firewall\" meant?"]);
+    hosts[1].says(&["flows", "end", "--all"], End::Done, &["20 flows ended"]);
     knows(&hosts[0], 0);
     knows(&hosts[1], 0);
 }
@@ -94,7 +76,7 @@ fn a_reload_ends_what_the_new_rules_deny_where_that_is_chosen() {
     let some = "allow udp on inside from any port 4001\n";
     std::fs::write(rules, some).unwrap();
     for host in &hosts {
-        says(host, &["reload"], End::Done, &["rules"]);
+        host.says(&["reload"], End::Done, &["rules"]);
     }
     for host in &hosts {
         knows(host, 1);

@@ -277,6 +277,16 @@ impl Host {
         (end, text)
     }
 
+    /// A command ends as expected, and what it says has these parts.
+    #[track_caller]
+    pub(crate) fn says(&self, arguments: &[&str], expected: End, parts: &[&str]) {
+        let (end, text) = self.command(arguments);
+        assert_eq!(end, expected, "{arguments:?}: {text}");
+        for part in parts {
+            assert!(text.contains(part), "{arguments:?}: {text}");
+        }
+    }
+
     /// Entries that can be found in an object.
     pub(crate) fn live(&self, object: &str) -> u64 {
         let status = self.ask(&["status"]);

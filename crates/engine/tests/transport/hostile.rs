@@ -16,9 +16,21 @@ use crate::relay::{Conditions, Relay};
 
 /// Hosts that reach each other by a relay alone.
 pub(crate) fn relayed(count: u16, conditions: Conditions) -> (Vec<Host>, Relay) {
+    relayed_without(count, conditions, &[])
+}
+
+/// The same; the relay carries nothing on the paths `cut`, from the start.
+pub(crate) fn relayed_without(
+    count: u16,
+    conditions: Conditions,
+    cut: &[(usize, usize)],
+) -> (Vec<Host>, Relay) {
     let addresses = Addresses::new();
     let at: Vec<SocketAddr> = (0..count).map(|number| addresses.host(number)).collect();
     let relay = Relay::start(&at, conditions, 7);
+    for &(from, to) in cut {
+        relay.cut(from, to, true);
+    }
     let hosts = (0..count)
         .map(|number| {
             let others = (0..count).filter(|&other| other != number);

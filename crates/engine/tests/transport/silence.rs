@@ -1,33 +1,13 @@
 //! Paths that carry one direction only, and members that fall silent: each host reports the fault that it has, and its cause.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use asterism_engine::transport::{Notice, PeerFault, RunConfig, UdpConfig};
+use asterism_engine::transport::{Notice, PeerFault};
 use asterism_placement::MemberId;
 
-use crate::hosts::{Addresses, Host, meet};
-use crate::relay::{Conditions, Relay};
-
-/// Hosts behind a relay that carries nothing on the paths `cut`.
-fn relayed(count: u16, cut: &[(usize, usize)]) -> (Vec<Host>, Relay) {
-    let addresses = Addresses::new();
-    let at: Vec<SocketAddr> = (0..count).map(|number| addresses.host(number)).collect();
-    let relay = Relay::start(&at, Conditions::default(), 7);
-    for &(from, to) in cut {
-        relay.cut(from, to, true);
-    }
-    let start = |number: u16| {
-        let others = (0..count).filter(|&other| other != number);
-        let peers = others.map(|other| {
-            let address = relay.address(usize::from(number), usize::from(other));
-            (MemberId(other), address)
-        });
-        let udp = UdpConfig::new(addresses.host(number), peers);
-        Host::start(number, count, &udp, RunConfig::default())
-    };
-    ((0..count).map(start).collect(), relay)
-}
+use crate::hostile::relayed_without;
+use crate::hosts::{Host, meet};
+use crate::relay::Conditions;
 
 /// The fault that a host has with another member now.
 fn fault(host: &Host, with: u16) -> Option<PeerFault> {
@@ -63,7 +43,7 @@ const SILENT: PeerFault = PeerFault::Silent {
 
 #[test]
 fn one_way_loss_is_reported_at_both_ends_with_its_cause() {
-    let (mut hosts, relay) = relayed(2, &[]);
+    let (mut hosts, relay) = relayed_without(2, Conditions::default(), &[]);
     meet(&hosts);
     relay.cut(0, 1, true);
     wait_for(&hosts, &[(0, 1, PeerFault::Deaf), (1, 0, SILENT)]);
@@ -100,7 +80,7 @@ fn one_way_loss_is_reported_at_both_ends_with_its_cause() {
 
 #[test]
 fn a_third_member_tells_a_cut_path_from_a_dead_member() {
-    let (mut hosts, relay) = relayed(3, &[]);
+    let (mut hosts, relay) = relayed_without(3, Conditions::default(), &[]);
     meet(&hosts);
     relay.cut(0, 1, true);
     let heard_by = MemberId(2);
@@ -136,7 +116,7 @@ fn a_third_member_tells_a_cut_path_from_a_dead_member() {
 
 #[test]
 fn a_path_that_was_never_there_is_reported_before_any_session() {
-    let (hosts, _relay) = relayed(2, &[(0, 1)]);
+    let (hosts, _relay) = relayed_without(2, Conditions::default(), &[(0, 1)]);
     let never = PeerFault::Silent {
         was_heard: false,
         is_unreachable: false,

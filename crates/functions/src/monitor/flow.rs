@@ -60,7 +60,7 @@ impl Flow {
     }
 }
 
-/// A flow as it is exported: packets of one flow that differ in what else a collector is told are counted apart.
+/// A flow as it is exported: packets of one flow that differ in what else a record says are counted apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Wire)]
 pub struct Observed {
     /// The flow.

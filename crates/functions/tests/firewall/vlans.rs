@@ -118,7 +118,7 @@ fn later_fragments_pass_on_the_vlan_of_the_first_one() {
     passes(&mut kit, INSIDE, &later);
 }
 
-/// Where the directions of a path have VLANs of their own, as with private VLANs, those are told apart no more.
+/// Where the directions of a path have VLANs of their own, as with private VLANs, those no longer separate flows.
 #[test]
 fn a_path_with_another_vlan_each_way_needs_the_setting() {
     let answers = |per_vlan: bool| {

@@ -164,7 +164,7 @@ fn searches_for_a_path() {
     }
 }
 
-/// A search by other ports than those of the usual tools is told by what routers say.
+/// A search by other ports than those of the usual tools is recognised by what routers say.
 #[test]
 fn a_search_by_unusual_ports_that_routers_answer() {
     let steps: Vec<_> = (0..60)

@@ -7,14 +7,14 @@
 //! | 16..24 | after how long it takes a silent member for silent, in microseconds |
 //! | 24.. | the text, in UTF-8: its first [`TERMS_TEXT_BYTES_MAX`] bytes, and line ends up to a multiple of 32 bytes |
 //!
-//! Integers are little-endian. The text is for whoever reads both: one setting a line, `name = value`. It may be cut; the number tells
+//! Integers are little-endian. The text is for readers of both: one setting a line, `name = value`. It may be cut; the number tells
 //! longer texts apart.
 
 use core::time::Duration;
 
 /// Bytes of the text that travel at most: an Echo with it fits a link of 1,280 bytes.
 pub const TERMS_TEXT_BYTES_MAX: usize = 960;
-/// The length of the whole is a multiple of so many bytes: a cookie behind a handshake is told by its length.
+/// The length of the whole is a multiple of so many bytes: a cookie behind a handshake is recognised by its length.
 const MULTIPLE_BYTES: usize = 32;
 /// Bytes in front of the text.
 const FIXED_BYTES: usize = 24;

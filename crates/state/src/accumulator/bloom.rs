@@ -222,7 +222,7 @@ impl<K: Key> Object for Bloom<K> {
         ((end < words).then_some(end), told)
     }
     fn origins_named(&self, _: u32, _: u32, _: &mut NamedOrigins) -> Option<u32> {
-        // Bits bear no name: whoever set them.
+        // Bits do not say who set them.
         None
     }
     fn digest(&self) -> u64 {

@@ -480,7 +480,7 @@ impl TimedCells {
         None
     }
 
-    /// Marks the slots of all writers of whom there are cells: 1,024 at most, so at once.
+    /// Marks the slots of all writers that have cells: 1,024 at most, so at once.
     pub(super) fn origins_named(&self, named: &mut NamedOrigins) {
         let others = self.others.iter();
         others.for_each(|others| named.mark(others.writing.origin));

@@ -402,7 +402,7 @@ fn only_who_is_over_is_forgotten() {
     }
 }
 
-/// Some that came after one whose end is not closed, of whom only images tell.
+/// Some that came after one whose end is not closed, which only images name.
 fn strangers_come(host: &Host, living: OriginName) {
     for incarnation in 0..10 {
         let stranger = host.context.origin(name(1, 6 + incarnation));

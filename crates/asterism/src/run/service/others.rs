@@ -104,7 +104,7 @@ impl Service<'_, '_> {
                         "it is refused, and refuses this host: `{}` is {} here and {} there, and what hosts share is dealt by it",
                         setting.name, setting.ours, setting.theirs
                     ))
-                    .cure("write the same [cluster] on all hosts, copy one key file to all, and start those anew that had others");
+                    .cure("write the same [cluster] on all hosts, copy one key file to all, and restart those that had others");
                 self.log(&event);
             }
         }
@@ -134,7 +134,7 @@ impl Service<'_, '_> {
             .with("datagrams_refused", refused)
             .with("shape", &self.view.names.shape)
             .effect("what it says is refused, and it refuses what this host says: it is of another cluster, or its function, its objects or their settings are others, so each would misread the other")
-            .cure("compare `shape` in `asterism status` of both; run the same program with the same [cluster] name, port_lease and [function] on all hosts, and start those anew that had others");
+            .cure("compare `shape` in `asterism status` of both; run the same program with the same [cluster] name, port_lease and [function] on all hosts, and restart those that had others");
         self.strange = (refused, Some(now));
         self.log(&event);
     }

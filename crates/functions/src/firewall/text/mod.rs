@@ -10,7 +10,7 @@
 //! default drop
 //! ```
 //!
-//! Reading never stops at the first mistake: all are told, each with its place and what to write instead. It stops where a bound is
+//! Reading never stops at the first mistake: all are reported, each with its place and what to write instead. It stops where a bound is
 //! passed: sets may name sets, so a line may stand for twice as much as the one above it. `rule.rs` reads what a rule says, `items.rs`
 //! networks, ports and times, `hints.rs` has what to write instead of other programs' words.
 

@@ -361,7 +361,7 @@ fn a_member_with_another_list_of_members_is_not_admitted_and_shown() {
     }
 }
 
-/// By one list both hosts are member 1: each is told the other's list under its own number.
+/// By one list both hosts are member 1: each gets the other's list under its own number.
 #[test]
 fn hosts_that_take_each_other_for_another_member_see_why() {
     let mut hosts = Hosts::new(8);
