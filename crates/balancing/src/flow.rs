@@ -10,6 +10,7 @@ use asterism_function::{
     Reader, Row, Table, TcpFlags, Wire, Writer, layout,
 };
 
+use crate::mutant::{self, Mutant};
 use crate::role::Role;
 use crate::service::Mode;
 
@@ -75,6 +76,9 @@ impl Flow {
     #[inline]
     #[must_use]
     pub fn after(&self, known: Progress, from: Side, segment: &Segment) -> Progress {
+        if mutant::active(Mutant::BlindResetBelieved) && segment.flags.contains(TcpFlags::RST) {
+            return known.with_flags(segment.flags, direction(from));
+        }
         match self.mode {
             Mode::Nat => known.after(segment, direction(from)),
             Mode::Direct | Mode::Tunnel => known.after_alone(segment, direction(from)),

@@ -5,4 +5,6 @@ asterism_mutant::planted! {
     SilenceCountsAtOnce,
     /// Balancer: what a backend answers after flows failed is not written (one that came back stays away).
     RecoveryNotWritten,
+    /// Balancer: a reset ends its connection whatever its number (a stranger who knows the ports ends the connections of others).
+    BlindResetBelieved,
 }

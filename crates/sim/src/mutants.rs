@@ -405,6 +405,7 @@ fn complaint(name: &str) -> &'static str {
         "DealtAgain" | "FlowNotKept" => "two servers have halves of one connection",
         "SilenceCountsAtOnce" => "whoever sends SYNs twice takes living backends away",
         "RecoveryNotWritten" => "a backend that came back stays away",
+        "BlindResetBelieved" => "RFC 5961: a stranger's reset ends a connection",
         "SecondBucketFree" => "a limit that limits nothing",
         "FirstCountedTwice" | "FirstNotCounted" => {
             "haproxy#1497: counters that differ from what passed"

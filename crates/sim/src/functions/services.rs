@@ -15,7 +15,7 @@ use asterism_functions::nat::{
 
 use super::hosts::PORTS;
 use super::plan::Plan;
-use super::talks::{NOBODY, Service, Talk, frame};
+use super::talks::{BLIND, NOBODY, Service, Talk, frame};
 use crate::scenario::Draws;
 
 /// The address of a NAT on the side of its clients.
@@ -169,12 +169,12 @@ pub(crate) fn stray(draws: &mut Draws, to: Endpoint) -> Vec<u8> {
         TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0),
         TcpFlags::RST,
     ]);
-    forged(from, to, flags, draws.within(0, 0xffff) as u32)
+    forged((from, to), flags, NOBODY, draws.within(0, 0xffff) as u16)
 }
 
-fn forged(from: Endpoint, to: Endpoint, flags: TcpFlags, offset: u32) -> Vec<u8> {
+fn forged((from, to): (Endpoint, Endpoint), flags: TcpFlags, number: u16, offset: u16) -> Vec<u8> {
     let segment = Segment {
-        sequence: u32::from(NOBODY) << 16 | offset,
+        sequence: u32::from(number) << 16 | u32::from(offset),
         ..Segment::with_flags(flags)
     };
     let payload = if from.protocol == Protocol::UDP {
@@ -236,7 +236,7 @@ impl Service for Walled {
             ..talk.server
         };
         let flags = draws.one_of(&[TcpFlags::SYN, TcpFlags::ACK]);
-        Some((PORTS[1], forged(from, talk.client, flags, 7)))
+        Some((PORTS[1], forged((from, talk.client), flags, NOBODY, 7)))
     }
 }
 
@@ -335,12 +335,28 @@ impl Service for Balanced {
         u64::from(talk.before) << 16 | u64::from(talk.number)
     }
 
-    /// Each backend's count is that of the flows that are held, however they began, ended and came back.
+    /// A reset in the name of a client whose connection goes on, by one who does not know its numbers.
+    fn attack(&mut self, draws: &mut Draws, talks: &[Talk]) -> Option<(PortNumber, Vec<u8>)> {
+        let talk = &talks[draws.within(0, talks.len() as u64 - 1) as usize];
+        let (ends, offset) = ((talk.client, talk.server), draws.within(0, 0xffff) as u16);
+        let is_tcp = talk.client.protocol == Protocol::TCP;
+        is_tcp.then(|| (PORTS[1], forged(ends, TcpFlags::RST, BLIND, offset)))
+    }
+
+    /// Each backend's count is that of the flows that are held, however they began, ended and came back; and no connection was reset by
+    /// one of its ends.
     fn mistaken(&self, state: &BalancerState) -> Option<String> {
         let mut held = BTreeMap::<u32, i64>::new();
-        state.flows.for_each(|flow, _| {
+        let mut reset = None;
+        state.flows.for_each(|flow, progress| {
+            if progress.is_reset() {
+                reset = Some(format!("{flow:?} counts as reset"));
+            }
             *held.entry(flow.place.into()).or_default() += 1;
         });
+        if reset.is_some() {
+            return reset;
+        }
         let counted = |place| state.usage.get(place);
         let differs = |place: &u32| counted(*place) != Ok(held.get(place).copied().unwrap_or(0));
         let place = (0..state.usage.len()).find(differs)?;

@@ -20,6 +20,8 @@ use crate::scenario::Draws;
 
 /// The number of nobody's conversation: no packet with it may pass.
 pub(crate) const NOBODY: u16 = 0xffff;
+/// The number of resets that a stranger sends in a client's name: they may pass, as nobody's, and end nothing.
+pub(crate) const BLIND: u16 = 0x7000;
 /// A client asks again after so long.
 const ASKS_AGAIN: Duration = Duration::from_millis(25);
 /// Rounds that each conversation must have once links are good.
@@ -61,7 +63,7 @@ pub(crate) trait Service {
     fn mistaken(&self, _: &<Self::Function as NetworkFunction>::State) -> Option<String> {
         None
     }
-    /// A packet that must not pass, and the port that it comes by.
+    /// A packet that must not pass, or if it is a [blind](BLIND) reset not end anything, and the port that it comes by.
     fn attack(&mut self, _: &mut Draws, _: &[Talk]) -> Option<(PortNumber, Vec<u8>)> {
         None
     }
@@ -305,6 +307,11 @@ impl<S: Service> Talks<S> {
 
     /// A packet came out on the servers' side.
     fn reaches_server(&mut self, said: &Said, at: Place, now: Time) -> Result<(), Failure> {
+        if said.number == BLIND && said.flags == TcpFlags::RST {
+            let passed = "blind resets that passed";
+            *self.judged.entry(passed).or_default() += 1;
+            return Ok(());
+        }
         let Some(talk) = self.talks.get(usize::from(said.number)) else {
             return Err(Failure::new(
                 "only what may pass does",
