@@ -4,7 +4,7 @@
 use core::cmp::Ordering;
 use core::net::Ipv4Addr;
 
-use asterism_forwarding::{Direction, Ends, Progress, Segment, Side};
+use asterism_forwarding::{Connection, Direction, Ends, Progress, Segment, Side};
 use asterism_function::{
     At, BadBytes, Changes4, End, Endpoint, Forwarding4, Key, Late, Packet, Paired, Protocol,
     Reader, Row, Table, TcpFlags, Wire, Writer, layout,
@@ -77,7 +77,7 @@ impl Flow {
     #[must_use]
     pub fn after(&self, known: Progress, from: Side, segment: &Segment) -> Progress {
         if mutant::active(Mutant::BlindResetBelieved) && segment.flags.contains(TcpFlags::RST) {
-            return known.with_flags(segment.flags, direction(from));
+            return Connection::after(*known, segment.flags, direction(from)).into();
         }
         match self.mode {
             Mode::Nat => known.after(segment, direction(from)),

@@ -166,11 +166,7 @@ impl Nat {
             return self.further::<THOROUGH>(ask);
         };
         let flags = plain.tcp_flags();
-        let connection = match THOROUGH {
-            true => session.value.after(&Segment::from(&plain), direction),
-            false => session.value.with_flags(flags, direction),
-        };
-        let moves = !session.value.is_at(plain.tcp_sequence(), direction) && session.value.is_tcp();
+        let stays = || session.value.stays(flags, plain.tcp_sequence(), direction);
         // Of a session that may have ended: a packet from inside may open the next one, or be of one that this hides.
         let ends_or_begins = match WAY {
             OUTBOUND => {
@@ -182,11 +178,12 @@ impl Nat {
         };
         if ends_or_begins
             || plain.ttl() <= 1
-            || !THOROUGH && (moves || ask.sessions.would_write(&session, connection))
+            || !THOROUGH && (!stays() || ask.sessions.would_touch(&session))
             || to.may_be_too_long::<THOROUGH>(&plain, ask.packet())
         {
             return self.further::<THOROUGH>(ask);
         }
+        let known = THOROUGH.then(|| session.value.after(&Segment::from(&plain), direction));
         let mut act = match nearby {
             Some(nearby) => ask.act_nearby(nearby),
             None => ask.act()?,
@@ -196,8 +193,8 @@ impl Nat {
             INBOUND => session.row.forwards_in(ethernet),
         };
         act.packet.forward_plain4(end, &forwards);
-        if THOROUGH {
-            act.sessions.update(&session, connection);
+        if let Some(known) = known {
+            act.sessions.update(&session, known);
         }
         Ok(Verdict::Forward(to.interface.port))
     }

@@ -560,7 +560,13 @@ impl<R: Row, V: Value> Table<R, V> {
     /// leaves all writes to others.
     #[inline(always)]
     pub fn would_write(&self, at: &At<R, V>, value: V) -> bool {
-        value != at.value || self.context.tick() >= at.touch_due
+        value != at.value || self.would_touch(at)
+    }
+
+    /// The same of [`TableAct::touch`](crate::TableAct::touch), and of an update that leaves the value as it is.
+    #[inline(always)]
+    pub fn would_touch(&self, at: &At<R, V>) -> bool {
+        self.context.tick() >= at.touch_due
     }
 
     /// Removes the entry.
