@@ -7,7 +7,7 @@
 //! - [`Votes`] are what is said of a backend. Hosts say it by frames on the port [`CONTROL`](asterism_function::CONTROL)
 //!   ([`Finding`], [`Pools::told`]), flows by what becomes of them ([`Pools::said`]: RFC 9293 §3.10.7.1). [`Pool::is_down`] asks them.
 //! - A [`Role`] is what a flow is beside a client's: one that waits to take the place of another, or that of a client on the backends'
-//!   own link.
+//!   own link. [`Pool::fate`] says where a client's packet of a known flow goes: where the flow went, or to another backend.
 //! - A [`Flow`] is the record of a flow that has a backend, and [`Path`] how its packets leave by a
 //!   [`Router`](asterism_forwarding::Router): translated, handed to a station, or in a tunnel (RFC 2003). **Clients are on the router's
 //!   outside link, backends on its inside.**
@@ -92,6 +92,7 @@
 //! `flow.rs`, then `choose.rs` (who gets a flow) and `watch.rs` (who lives).
 
 mod choose;
+mod fate;
 mod finding;
 mod flow;
 mod kept;
@@ -106,6 +107,7 @@ mod votes;
 mod watch;
 
 pub use choose::{Chosen, Known};
+pub use fate::Fate;
 pub use finding::Finding;
 pub use flow::{Flow, Flows, direction, opens};
 pub use kept::{ClientKey, Clients, Keeping, Kept};

@@ -73,6 +73,6 @@ pub use interface::{Interface, Prefix, ROUTES_MAX, Route, Side, is_host};
 pub use link::{Carriage, Link};
 pub use neighbour::{Neighbour, Neighbours, NextHop, next_hop};
 pub use progress::{Progress, Segment};
-pub use report::{Errors, ErrorsSent, Report};
+pub use report::{ERRORS_IDLE, ERRORS_MAX, Errors, ErrorsSent, OneMore, Report};
 pub use router::{Admission, Came, Onward, Router, RouterConfig};
 pub use state::{Forwards, Tables, Writes, tables};

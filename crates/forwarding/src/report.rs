@@ -2,9 +2,10 @@
 
 use core::net::Ipv4Addr;
 
+use asterism_function::objects::TableAct;
 use asterism_function::{
-    Ask, Endpoint, Fragment, Late, Map, Packet, Protocol, Reason, State, Tick, Value, Verdict,
-    Wire, build, checksum::Change,
+    Ask, At, Endpoint, Fragment, Late, Map, Packet, Protocol, Reason, Single, State, Tick, Vacancy,
+    Value, Verdict, Wire, build, checksum::Change,
 };
 
 use crate::interface::{Side, is_host};
@@ -15,9 +16,9 @@ use crate::state::Forwards;
 pub type Errors = Map<u8, ErrorsSent>;
 
 /// Seconds after which the count of a side is forgotten.
-pub(crate) const IDLE: [Tick; 1] = [60];
+pub const ERRORS_IDLE: [Tick; 1] = [60];
 /// Entries of the table of errors sent.
-pub(crate) const SIDES: u32 = 2;
+pub const ERRORS_MAX: u32 = 2;
 
 /// How many errors were sent in a second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Wire, Value)]
@@ -29,7 +30,7 @@ pub struct ErrorsSent {
 
 impl ErrorsSent {
     /// The count with one error more, unless that would be more than `most` in this second.
-    pub(crate) fn one_more(known: Option<Self>, now: Tick, most: u16) -> Option<Self> {
+    fn one_more(known: Option<Self>, now: Tick, most: u16) -> Option<Self> {
         let sent = known
             .filter(|known| known.second == now)
             .map_or(0, |known| known.sent);
@@ -37,6 +38,45 @@ impl ErrorsSent {
             second: now,
             sent: sent + 1,
         })
+    }
+}
+
+/// An error that is within the bound of its second, and what it takes to count it.
+#[derive(Debug)]
+pub struct OneMore {
+    side: u8,
+    count: ErrorsSent,
+    known: Option<At<Single<u8>, ErrorsSent>>,
+    vacancy: Option<Vacancy>,
+}
+
+impl OneMore {
+    /// `None` beyond `most` errors of a side (or of what else they are counted by) in this second. Late where `errors` is.
+    pub fn within(errors: &Errors, side: u8, now: Tick, most: u16) -> Result<Option<Self>, Late> {
+        let known = errors.get(&side)?;
+        let Some(count) = ErrorsSent::one_more(known.map(|known| known.value), now, most) else {
+            return Ok(None);
+        };
+        let vacancy = match known {
+            None => errors.vacancy()?,
+            Some(_) => None,
+        };
+        Ok(Some(Self {
+            side,
+            count,
+            known,
+            vacancy,
+        }))
+    }
+
+    /// Counts it; false where there is no room for the count: it is not to be sent then.
+    pub fn count(self, errors: &mut TableAct<'_, Single<u8>, ErrorsSent>) -> bool {
+        match (self.known, self.vacancy) {
+            (Some(known), _) => errors.update(&known, self.count),
+            (None, Some(vacancy)) => errors.insert(vacancy, self.side, self.count),
+            (None, None) => return false,
+        }
+        true
     }
 }
 
@@ -99,23 +139,15 @@ impl Router {
             return Ok(Verdict::Drop(reason));
         };
         let (now, errors) = (ask.now(), ask.tables().errors);
-        let known = errors.get(&(side as u8))?;
         let most = self.icmp_errors_per_second;
-        let Some(count) = ErrorsSent::one_more(known.map(|known| known.value), now, most) else {
+        let Some(one_more) = OneMore::within(errors, side as u8, now, most)? else {
             return Ok(Verdict::Drop(Reason::IcmpLimited));
-        };
-        let vacancy = match known {
-            None => errors.vacancy()?,
-            Some(_) => None,
         };
         let from = self.reports_from(ask.packet(), side);
         let identification = own_identification(&ask);
         let mut act = ask.act()?;
-        let errors = S::writes(&mut act).errors;
-        match (known, vacancy) {
-            (Some(known), _) => errors.update(&known, count),
-            (None, Some(vacancy)) => errors.insert(vacancy, side as u8, count),
-            (None, None) => return Ok(Verdict::Drop(Reason::IcmpLimited)),
+        if !one_more.count(S::writes(&mut act).errors) {
+            return Ok(Verdict::Drop(Reason::IcmpLimited));
         }
         act.emit(self.link(side).interface.port, |packet, out| {
             report.write(packet, from, identification, out)
@@ -226,4 +258,21 @@ fn make_echo_reply(packet: &mut Packet<'_>, own: [u8; 2]) {
     // A datagram of ours: its identification, and no word about fragments.
     replace(bytes, network_at + 4, |_| own, network_at + 10);
     replace(bytes, network_at + 6, |_| [0, 0], network_at + 10);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asterism_function::laws;
+
+    #[test]
+    fn counts_join_as_the_law_says() {
+        let sent = |draw: u64| ErrorsSent {
+            second: (draw % 5) as Tick,
+            sent: (draw / 5 % 4) as u16,
+        };
+        for draw in 0..200 {
+            laws::value(sent(draw), sent(draw * 7 + 1), sent(draw * 5 + 2));
+        }
+    }
 }

@@ -55,7 +55,7 @@ pub fn tables<L: Lead>(
     (
         builder.table("fragments", fragments_max, &fragment::IDLE),
         builder.table("neighbours", neighbours_max, &neighbour::IDLE),
-        builder.table("errors", report::SIDES, &report::IDLE),
+        builder.table("errors", report::ERRORS_MAX, &report::ERRORS_IDLE),
     )
 }
 

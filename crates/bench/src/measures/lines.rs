@@ -318,6 +318,7 @@ const TRACKING: &[Source] = &[
 /// What balancers are made of.
 const BALANCING: &[Source] = &[
     source!("balancing/src/", "choose.rs", Library),
+    source!("balancing/src/", "fate.rs", Library),
     source!("balancing/src/", "finding.rs", Library),
     source!("balancing/src/", "flow.rs", Library),
     source!("balancing/src/", "kept.rs", Library),

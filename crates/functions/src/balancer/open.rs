@@ -1,7 +1,7 @@
 //! All packets of the transport layer that are not an edit: new flows, the first and last segments of known ones, modes
 //! other than translation. Imports `asterism_balancing`, `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use asterism_balancing::{Heeded, Known, Pool, opens};
+use asterism_balancing::{Fate, Heeded, Known, Pool, opens};
 use asterism_forwarding::{Direction, Progress, Report, Segment, Side, is_host};
 use asterism_function::{Ask, At, Endpoint, Flow4, Late, Protocol, Reason, TcpFlags, Verdict};
 
@@ -9,17 +9,6 @@ use super::{Balancer, BalancerState, Flow, Mode};
 use crate::mutant::{self, Mutant};
 
 type KnownFlow = At<Flow, Progress>;
-
-/// Where a client's packet of a known flow goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    /// To the backend that the flow has.
-    Stays,
-    /// To a backend that is chosen now, which the flow has from here on.
-    Moves,
-    /// The same, while the flow stays until it is known that its client has left it.
-    Contests,
-}
 
 impl Balancer {
     /// A packet of the transport layer that came by the link of a side.
@@ -69,9 +58,15 @@ impl Balancer {
         let segment = Segment::of(ask.packet());
         let mut fate = Fate::Moves;
         if let Some(at) = known {
-            fate = self.fate(&ask, pool, &at, &segment)?;
+            let moves = at.value.reopens(segment.flags)
+                || mutant::active(Mutant::DealtAgain) && opens(segment.flags);
+            fate = match pool {
+                _ if moves => Fate::Moves,
+                Some(pool) => pool.fate(&at, &segment, &ask.health, ask.now())?,
+                None => Fate::Stays,
+            };
             if fate == Fate::Stays {
-                return match self.winner(&ask, &at, &segment)? {
+                return match at.row.winner(&ask.flows, &at.value, &segment)? {
                     Some(rival) => self.promote(ask, at, rival),
                     None => self.follow(ask, at, Side::Outside),
                 };
@@ -98,63 +93,6 @@ impl Balancer {
             }
         }
         self.open(ask, (pool, side), (client, asked), known, fate)
-    }
-
-    /// Whether a packet of a known flow goes where the flow went so far. It does not if it opens another connection between the
-    /// same ends at a backend that takes none, nor if nothing is lost by another backend: a SYN that was not answered, or UDP.
-    fn fate(
-        &self,
-        ask: &Ask<'_, BalancerState>,
-        pool: Option<&Pool>,
-        at: &KnownFlow,
-        segment: &Segment,
-    ) -> Result<Fate, Late> {
-        let (is_udp, opens) = (
-            at.row.client.protocol == Protocol::UDP,
-            opens(segment.flags),
-        );
-        if at.value.reopens(segment.flags) || mutant::active(Mutant::DealtAgain) && opens {
-            return Ok(Fate::Moves);
-        }
-        let Some(pool) = pool.filter(|_| is_udp || opens) else {
-            return Ok(Fate::Stays);
-        };
-        let is_lost = |heeded| pool.has_lost(&at.row, &ask.health, ask.now(), heeded);
-        if is_udp || is_lost(Heeded::Checks)? {
-            return Ok(if is_lost(Heeded::All)? {
-                Fate::Moves
-            } else {
-                Fate::Stays
-            });
-        }
-        let is_lost = is_lost(Heeded::All)?;
-        if !is_lost && pool.takes_new(&at.row) {
-            return Ok(Fate::Stays);
-        }
-        let is_same = at.value.is_begun_by(segment, Direction::Outbound);
-        Ok(match (at.value.is_established(), is_same) {
-            (true, true) => Fate::Stays,
-            (true, false) => Fate::Contests,
-            // Its answer may be on the way to the client.
-            (false, true) if !is_lost && at.value.is_answered() => Fate::Stays,
-            (false, _) => Fate::Moves,
-        })
-    }
-
-    /// The rival of a contested flow, if this segment is the one by which the client says that it goes on with that.
-    fn winner(
-        &self,
-        ask: &Ask<'_, BalancerState>,
-        at: &KnownFlow,
-        segment: &Segment,
-    ) -> Result<Option<KnownFlow>, Late> {
-        const OTHERS: TcpFlags = TcpFlags(TcpFlags::SYN.0 | TcpFlags::RST.0);
-        let may_win = segment.flags.contains(TcpFlags::ACK) && !segment.flags.intersects(OTHERS);
-        if !at.value.is_contested() || !may_win {
-            return Ok(None);
-        }
-        let rival = at.row.rival(&ask.flows)?;
-        Ok(rival.filter(|rival| rival.value.is_next(segment, Direction::Outbound)))
     }
 
     /// A packet that decides for a rival: it takes the flow's place.

@@ -1,6 +1,6 @@
 //! A stateful firewall between two links: new flows pass by rules, what belongs to them passes because it does
 //! (RFC 9293 for TCP; pseudo-connections of UDP, ICMP queries and other protocols; IPv4 and IPv6). Imports
-//! `asterism_function`, `asterism_tracking`, `asterism_blocking`.
+//! `asterism_function`, `asterism_forwarding`, `asterism_tracking`, `asterism_blocking`.
 //!
 //! Packets leave by the other port as they came in. What belongs to a flow is the [`Tracker`]'s to know (`asterism_tracking`, read it
 //! first), and so are the limits against floods. This file holds the state and the order in which a packet is asked; `open.rs` has new
@@ -17,6 +17,7 @@ mod reject;
 mod rules;
 mod text;
 
+use asterism_forwarding::{ERRORS_IDLE, ERRORS_MAX, Errors};
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
@@ -37,7 +38,6 @@ pub use hits::{HITS_QUESTION, RuleHits};
 pub use note::{
     BY_HAND, Block, DENIED, EVENTS, Event, HALF_OPEN, HALF_OPEN_BY_LINK, HALF_OPEN_TO, Subject,
 };
-pub use reject::Answers;
 pub use rules::{Action, Query, RANGES_MAX, RULES_MAX, Rule, Rules, TooMany};
 pub use text::{MISTAKES_MAX, RULE_FILE_BYTES_MAX, RuleMistake, read as read_rules};
 
@@ -63,7 +63,7 @@ pub struct FirewallState {
     /// What rules with `log` decided on, and who met a limit: one entry for each rule and source within a minute.
     pub events: Map<Subject, Event>,
     /// Flows answered for a rule that rejects, by link, in the current second. Best `local`: nobody else needs it.
-    pub answers: Map<u8, Answers>,
+    pub answers: Errors,
     /// Packets whose source was not blocked for want of room.
     pub blocks_without_room: Counter,
     /// Packets that were not noted for want of room.
@@ -165,7 +165,7 @@ impl NetworkFunction for Firewall {
             blocked: builder.table("blocked", config.blocked_max, &HELD_S),
             hits: builder.counters("hits", 2 * rules_max),
             events: builder.table("events", config.events_max, &config::EVENT_IDLE),
-            answers: builder.table("answers", reject::LINKS, &reject::IDLE),
+            answers: builder.table("answers", ERRORS_MAX, &ERRORS_IDLE),
             blocks_without_room: builder.counter("blocks_without_room"),
             events_without_room: builder.counter("events_without_room"),
         }
