@@ -1,11 +1,12 @@
 //! Where a client's packet of a known flow goes: to the backend that the flow has, or to another one. Imports `asterism_forwarding`,
-//! `asterism_function`, `flow`, `pool` and `watch`.
+//! `asterism_function`, `flow`, `pool`, `service` and `watch`.
 
 use asterism_forwarding::{Direction, Progress, Segment};
-use asterism_function::{At, Late, Protocol, TcpFlags, Tick};
+use asterism_function::{At, Endpoint, Late, Protocol, TcpFlags, Tick};
 
 use crate::flow::{Flow, Flows, opens};
-use crate::pool::Pool;
+use crate::pool::{Pool, Pools};
+use crate::service::Mode;
 use crate::watch::{Health, Heeded};
 
 /// Where a client's packet of a known flow goes.
@@ -53,6 +54,38 @@ impl Pool {
             (false, true) if !is_lost && at.value.is_answered() => Fate::Stays,
             (false, _) => Fate::Moves,
         })
+    }
+
+    /// Whether a SYN goes on with the rival that came of it before, whose backend may still have it. Late where `health` is.
+    pub fn goes_on_with(
+        &self,
+        rival: &At<Flow, Progress>,
+        segment: &Segment,
+        health: &Health,
+        now: Tick,
+    ) -> Result<bool, Late> {
+        let is_same = rival.value.is_begun_by(segment, Direction::Outbound);
+        Ok(is_same
+            && self.takes_new(&rival.row)
+            && !self.has_lost(&rival.row, health, now, Heeded::All)?)
+    }
+}
+
+impl Pools {
+    /// Whether a client on the backends' link may ask for this. Where backends answer directly, they have the service's address
+    /// themselves.
+    #[must_use]
+    pub fn masquerade(&self, asked: Endpoint) -> bool {
+        let pool = self.of(asked);
+        pool.is_some_and(|pool| pool.service().mode == Mode::Nat)
+    }
+
+    /// Whether a client's packets keep its flow. Not of UDP at a backend that takes no new flows: what the client sends for ever,
+    /// and nobody answers, would never leave that.
+    #[must_use]
+    pub fn keep_by_client(&self, flow: &Flow) -> bool {
+        let takes_new = |pool: &Pool| pool.takes_new(flow);
+        flow.client.protocol != Protocol::UDP || self.of(flow.service).is_some_and(takes_new)
     }
 }
 

@@ -1,11 +1,11 @@
 //! All packets of the transport layer that are not an edit: new flows, the first and last segments of known ones, modes
 //! other than translation. Imports `asterism_balancing`, `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use asterism_balancing::{Fate, Heeded, Known, Pool, opens};
-use asterism_forwarding::{Direction, Progress, Report, Segment, Side, is_host};
+use asterism_balancing::{Fate, Known, Pool, opens};
+use asterism_forwarding::{Progress, Report, Segment, Side, is_host};
 use asterism_function::{Ask, At, Endpoint, Flow4, Late, Protocol, Reason, TcpFlags, Verdict};
 
-use super::{Balancer, BalancerState, Flow, Mode};
+use super::{Balancer, BalancerState, Flow};
 use crate::mutant::{self, Mutant};
 
 type KnownFlow = At<Flow, Progress>;
@@ -18,14 +18,12 @@ impl Balancer {
         side: Side,
         flow: Flow4,
     ) -> Result<Verdict, Late> {
-        let (ends, own) = (
-            (flow.source(), flow.destination()),
-            self.config.backends.address,
-        );
+        let ends = (flow.source(), flow.destination());
+        let own = self.config.backends.address;
         match Flow::between(&ask.flows, side, ends, own)? {
             Some((at, Side::Inside)) => self.follow(ask, at, Side::Inside),
             Some((at, Side::Outside)) => self.asked_by_client(ask, side, ends, Some(at)),
-            None if side == Side::Outside || self.masquerades_to(ends.1) => {
+            None if side == Side::Outside || self.pools.masquerade(ends.1) => {
                 self.asked_by_client(ask, side, ends, None)
             }
             None => {
@@ -37,13 +35,6 @@ impl Balancer {
                 Ok(Verdict::Drop(Reason::NoBinding))
             }
         }
-    }
-
-    /// Whether a client on the backends' link may ask for this. Where backends answer directly, they have the service's address
-    /// themselves.
-    fn masquerades_to(&self, asked: Endpoint) -> bool {
-        let pool = self.pools.of(asked);
-        pool.is_some_and(|pool| pool.service().mode == Mode::Nat)
     }
 
     /// A packet to a service, by the link of a side.
@@ -131,7 +122,7 @@ impl Balancer {
             Some(_) => ask.flows.vacancy()?,
             None => None,
         };
-        let keeps = from == Side::Inside || self.is_kept_by_client(&at.row);
+        let keeps = from == Side::Inside || self.pools.keep_by_client(&at.row);
         at.row.path(from).send(&self.router, ask, |act| {
             match (vacancy, begun_again) {
                 (Some(vacancy), Some(known)) => act.flows.insert(vacancy, at.row, known),
@@ -144,13 +135,6 @@ impl Balancer {
                 said.write(&mut act.health);
             }
         })
-    }
-
-    /// Whether a client's packets keep its flow. Not of UDP at a backend that takes no new flows: what the client sends for ever,
-    /// and nobody answers, would never leave that.
-    fn is_kept_by_client(&self, flow: &Flow) -> bool {
-        flow.client.protocol != Protocol::UDP
-            || (self.pools.of(flow.service)).is_some_and(|pool| pool.takes_new(flow))
     }
 
     /// A packet that opens a flow: gives it a backend.
@@ -169,9 +153,7 @@ impl Balancer {
         };
         let segment = Segment::of(ask.packet());
         if let (Some(_), Some(rival)) = (contested, old)
-            && rival.value.is_begun_by(&segment, Direction::Outbound)
-            && pool.takes_new(&rival.row)
-            && !pool.has_lost(&rival.row, &ask.health, ask.now(), Heeded::All)?
+            && pool.goes_on_with(&rival, &segment, &ask.health, ask.now())?
         {
             return self.follow(ask, rival, Side::Outside);
         }
@@ -192,10 +174,7 @@ impl Balancer {
             return Ok(Verdict::Drop(Reason::TableFull));
         };
         let keeping = chosen.keeping(&ask.kept, ask.now())?;
-        let flow = match contested {
-            Some(_) => chosen.flow.as_rival(),
-            None => chosen.flow,
-        };
+        let flow = contested.map_or(chosen.flow, |_| chosen.flow.as_rival());
         let known = flow.opened_by(&segment);
         flow.path(Side::Outside).send(&self.router, ask, |act| {
             if let Some(old) = old.filter(|old| old.row != flow) {
