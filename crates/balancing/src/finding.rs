@@ -6,6 +6,8 @@ use asterism_function::{Endpoint, Protocol};
 
 /// The Ethernet type of local experiments (IEEE 802).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+/// Frames whose byte 16 is greater are [`StationRequest`](asterism_forwarding::StationRequest)s.
+const DOWN_MAX: u8 = 1;
 const LENGTH: usize = 24;
 
 /// What one host found of one backend.
@@ -37,7 +39,7 @@ impl Finding {
     #[must_use]
     pub fn read(frame: &[u8]) -> Option<Self> {
         let frame = frame.first_chunk::<LENGTH>()?;
-        if frame[12..14] != ETHERTYPE || frame[16] > 1 {
+        if frame[12..14] != ETHERTYPE || frame[16] > DOWN_MAX {
             return None;
         }
         let address = [frame[20], frame[21], frame[22], frame[23]];

@@ -15,12 +15,11 @@
 //! A function that balances flows has four objects in its state, which [`tables`] builds. One that only spreads needs `health` at most:
 //!
 //! ```
-//! use asterism_balancing::{Backend, Finding, Health, Heeded, Pools, Service, health};
+//! use asterism_balancing::{Backend, ControlAction, Finding, Health, Heeded, Pools, Service, health};
 //! use asterism_function::testkit::Testkit;
 //! use asterism_function::{
 //!     Ask, Builder, CONTROL, Endpoint, Late, NetworkFunction, PortNumber, Protocol, Reason, Verdict, build, state,
 //! };
-//! use core::ops::ControlFlow;
 //!
 //! #[state]
 //! struct Found {
@@ -42,9 +41,11 @@
 //!
 //!     fn packet(&self, ask: Ask<'_, Found>) -> Result<Verdict, Late> {
 //!         if ask.port() == CONTROL {
-//!             match self.pools.told(&ask.health, ask.now(), ask.packet().bytes())? {
-//!                 ControlFlow::Continue(said) => said.write(&mut ask.act()?.health),
-//!                 ControlFlow::Break(verdict) => return Ok(verdict),
+//!             match self.pools.told(&ask, &ask.health)? {
+//!                 ControlAction::Write(said) => said.write(&mut ask.act()?.health),
+//!                 ControlAction::End(verdict) => return Ok(verdict),
+//!                 // A wire has no stations.
+//!                 ControlAction::Resolve(_) => {}
 //!             }
 //!             return Ok(Verdict::Consumed);
 //!         }
@@ -118,4 +119,4 @@ pub use role::Role;
 pub use service::{Backend, Choice, Mode, PASSIVE_MAX, Service, WEIGHT_MAX};
 pub use state::{Sizes, tables};
 pub use votes::{FAILURES, SILENCE_SECONDS, VOTE_SECONDS, VOTERS, Votes};
-pub use watch::{Health, Heeded, Said, health};
+pub use watch::{ControlAction, Health, Heeded, Said, health};

@@ -1,9 +1,7 @@
 //! Which backends count as dead, and what is to be written of them: what a host found, and what becomes of flows. Imports
 //! `asterism_forwarding`, `asterism_function` and what lies beside it.
 
-use core::ops::ControlFlow;
-
-use asterism_forwarding::{Progress, Side};
+use asterism_forwarding::{Progress, Side, StationRequest};
 use asterism_function::objects::TableAct;
 use asterism_function::{
     Ask, At, Builder, Endpoint, Late, Map, Packet, Reason, Room, Single, State, TcpFlags, Tick,
@@ -49,34 +47,49 @@ impl Said {
     }
 }
 
+/// What is to be done about a frame of the host's control side.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack, and the packet path does not allocate"
+)]
+pub enum ControlAction {
+    /// A result of a check is to be written.
+    Write(Said),
+    /// A station is to be asked for ahead ([`Router::resolve_ahead`](asterism_forwarding::Router::resolve_ahead)). A function without a
+    /// router has none.
+    Resolve(StationRequest),
+    /// Nothing; this is the verdict.
+    End(Verdict),
+}
+
 impl Pools {
-    /// What a frame of the host's control side says ([`Finding`]), if it is to be written, and else the verdict. A vote that stands is
-    /// written again after ten seconds; one on a backend that is not checked (any more), never.
-    pub fn told(
-        &self,
-        health: &Health,
-        now: Tick,
-        frame: &[u8],
-    ) -> Result<ControlFlow<Verdict, Said>, Late> {
+    /// What is to be done about a frame of the host's control side: a [`Finding`] or a [`StationRequest`]; any other is dropped. A vote
+    /// that stands is written again after ten seconds; one on a backend that is not checked (any more), never.
+    pub fn told<S: State>(&self, ask: &Ask<'_, S>, health: &Health) -> Result<ControlAction, Late> {
+        let (frame, now) = (ask.packet().bytes(), ask.now());
+        if let Some(request) = StationRequest::read(frame) {
+            return Ok(ControlAction::Resolve(request));
+        }
         let Some(finding) = Finding::read(frame) else {
-            return Ok(ControlFlow::Break(Verdict::Drop(
+            return Ok(ControlAction::End(Verdict::Drop(
                 Reason::UnsupportedProtocol,
             )));
         };
         let (member, is_down) = (finding.member, finding.is_down);
         // Of a pool that has changed since.
         if !self.checks(finding.backend) {
-            return Ok(ControlFlow::Break(Verdict::Consumed));
+            return Ok(ControlAction::End(Verdict::Consumed));
         }
         let room = health.room_for(finding.backend)?;
         let votes = room.value().copied().unwrap_or_default();
         Ok(if votes.holds(member, now, is_down) {
-            ControlFlow::Break(Verdict::Consumed)
+            ControlAction::End(Verdict::Consumed)
         } else if room.is_full() {
-            ControlFlow::Break(Verdict::Drop(Reason::TableFull))
+            ControlAction::End(Verdict::Drop(Reason::TableFull))
         } else {
             let votes = votes.with(member, now, is_down);
-            ControlFlow::Continue(Said { room, votes })
+            ControlAction::Write(Said { room, votes })
         })
     }
 

@@ -1,12 +1,10 @@
 //! The library as an author uses it: a wire that marks which backend it would choose, made of nothing else.
 
-use core::ops::ControlFlow;
-
 use asterism_balancing::{
-    Backend, Choice, Clients, Finding, Flow, Flows, Health, Known, Pools, SILENCE_SECONDS, Service,
-    Sizes, VOTE_SECONDS, tables,
+    Backend, Choice, Clients, ControlAction, Finding, Flow, Flows, Health, Known, Pools,
+    SILENCE_SECONDS, Service, Sizes, VOTE_SECONDS, tables,
 };
-use asterism_forwarding::{Ends, IdleTimes, Segment, Side};
+use asterism_forwarding::{Ends, IdleTimes, Segment, Side, StationRequest};
 use asterism_function::testkit::{Testkit, late_everywhere};
 use asterism_function::{
     Ask, Builder, CONTROL, Endpoint, Late, NetworkFunction, PortNumber, Protocol, Reason, TcpFlags,
@@ -53,9 +51,10 @@ impl NetworkFunction for Marks {
 
     fn packet(&self, ask: Ask<'_, MarksState>) -> Result<Verdict, Late> {
         if ask.port() == CONTROL {
-            match self.0.told(&ask.health, ask.now(), ask.packet().bytes())? {
-                ControlFlow::Continue(said) => said.write(&mut ask.act()?.health),
-                ControlFlow::Break(verdict) => return Ok(verdict),
+            match self.0.told(&ask, &ask.health)? {
+                ControlAction::Write(said) => said.write(&mut ask.act()?.health),
+                ControlAction::End(verdict) => return Ok(verdict),
+                ControlAction::Resolve(_) => {}
             }
             return Ok(Verdict::Consumed);
         }
@@ -238,6 +237,14 @@ fn what_hosts_say_is_written_when_it_is_news() {
     assert_eq!(votes(&kit), 0, "nobody checks that");
     let damaged = kit.packet(CONTROL, &[0; 60]).verdict;
     assert_eq!(damaged, Verdict::Drop(Reason::UnsupportedProtocol));
+    // A request for a station is none of a wire's, and says nothing of a backend.
+    let request = StationRequest {
+        side: Side::Inside,
+        address: backend(0).address,
+    };
+    let outcome = kit.packet(CONTROL, &request.frame());
+    assert_eq!(outcome.verdict, Verdict::Consumed);
+    assert_eq!(votes(&kit), 0);
     for number in 0..BACKENDS_MAX as u8 {
         assert_eq!(tell(&mut kit, backend(number), false), Verdict::Consumed);
     }

@@ -5,6 +5,7 @@
 //! [`forwards!`]). [`Router::admit`] takes a packet in: it answers ARP (RFC 826), leads later fragments after the first
 //! one, and says what the rest is. [`Router::forward`] sends a packet on: routes, next hops, time to live, fragmentation,
 //! tunnels (RFC 2003), and the ICMP errors that are due. What lies between the two is the function's own.
+//! [`Router::resolve_ahead`] asks for a station before the first packet to it, when the host's control side requests that.
 //!
 //! ```
 //! use asterism_forwarding::{Came, Errors, Fragmented, Fragments, Neighbours, Onward, Router, forwards, tables};
@@ -50,6 +51,7 @@
 //! Layer 3c, above `function`; imports `asterism_function` alone, so it knows no port and no placement. IPv4 only, and two
 //! links. Read first: `router.rs`, then `link.rs`; `ends.rs` and `connection.rs` are what the tables of flows are made of.
 
+mod ahead;
 mod connection;
 mod ends;
 mod error;
@@ -64,6 +66,7 @@ mod router;
 mod state;
 mod tunnel;
 
+pub use ahead::StationRequest;
 pub use connection::{Connection, Direction, IdleTimes};
 pub use ends::Ends;
 pub use error::{embedded, quoted};

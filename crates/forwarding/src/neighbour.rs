@@ -2,7 +2,8 @@
 //! configured. Imports `asterism_function` and what lies beside it.
 //!
 //! An address is learnt when it was asked for, or when its host asks for ours; nothing else adds an entry. A packet
-//! to a next hop that is not known asks for it and is dropped. An entry in use is asked for again before it ends.
+//! to a next hop that is not known asks for it and is dropped; `ahead.rs` asks before there is a packet. An entry in use is asked for
+//! again before it ends.
 
 use core::net::Ipv4Addr;
 
@@ -147,17 +148,33 @@ impl Router {
         link: &Link,
         address: Ipv4Addr,
     ) -> Result<Verdict, Late> {
+        Ok(Verdict::Drop(
+            match self.request_station(ask, link, address)? {
+                true => Reason::NoRoute,
+                false => Reason::TableFull,
+            },
+        ))
+    }
+
+    /// Asks for the station of an address, at most once a second. False if the table of neighbours is full: nobody was asked.
+    #[cold]
+    pub(crate) fn request_station<S: Forwards>(
+        &self,
+        ask: Ask<'_, S>,
+        link: &Link,
+        address: Ipv4Addr,
+    ) -> Result<bool, Late> {
         let (now, neighbours) = (ask.now(), ask.tables().neighbours);
         let known = neighbours.get(&address)?;
         if known.is_some_and(|known| !known.value.may_be_asked(now)) {
-            return Ok(Verdict::Drop(Reason::NoRoute));
+            return Ok(true);
         }
         let vacancy = match known {
             Some(_) => None,
             None => neighbours.vacancy()?,
         };
         if known.is_none() && vacancy.is_none() {
-            return Ok(Verdict::Drop(Reason::TableFull));
+            return Ok(false);
         }
         let mut act = ask.act()?;
         let neighbours = S::writes(&mut act).neighbours;
@@ -170,7 +187,7 @@ impl Router {
         act.emit(interface.port, |_, out| {
             build::arp_request(interface.mac, interface.address, address, out)
         });
-        Ok(Verdict::Drop(Reason::NoRoute))
+        Ok(true)
     }
 
     /// Handles an ARP packet: answers for the interface's own address, and on the outside link for those that the

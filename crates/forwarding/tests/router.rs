@@ -5,12 +5,12 @@ use core::ops::ControlFlow;
 
 use asterism_forwarding::{
     Came, Carriage, Errors, Fragmented, Fragments, Interface, Neighbours, Onward, Prefix, Report,
-    Route, Router, RouterConfig, Side, forwards, tables,
+    Route, Router, RouterConfig, Side, StationRequest, forwards, tables,
 };
-use asterism_function::testkit::{Testkit, late_everywhere};
+use asterism_function::testkit::{Outcome, Testkit, late_everywhere};
 use asterism_function::{
-    Ask, Builder, Late, MacAddress, NetworkFunction, Packet, PortNumber, Reason, Verdict, build,
-    state,
+    Ask, Builder, CONTROL, Late, MacAddress, NetworkFunction, Packet, PortNumber, Reason, Verdict,
+    build, state,
 };
 
 #[state]
@@ -40,6 +40,12 @@ impl NetworkFunction for Relay {
     }
 
     fn packet(&self, ask: Ask<'_, RelayState>) -> Result<Verdict, Late> {
+        if ask.port() == CONTROL {
+            return match StationRequest::read(ask.packet().bytes()) {
+                Some(request) => self.router.resolve_ahead(ask, request),
+                None => Ok(Verdict::Drop(Reason::UnsupportedProtocol)),
+            };
+        }
         let (ask, side, came) = match self.router.admit(ask)? {
             ControlFlow::Continue(admitted) => admitted,
             ControlFlow::Break(verdict) => return Ok(verdict),
@@ -202,6 +208,112 @@ fn an_unknown_station_is_asked_for_once_a_second_and_learnt() {
     assert_eq!(ageing.verdict, Verdict::Forward(OUTSIDE));
     assert_eq!(ageing.emitted.len(), 1);
     assert_eq!(kit.packet(INSIDE, &frame).emitted, []);
+}
+
+fn ahead(kit: &mut Testkit<Relay>, side: Side, address: Ipv4Addr) -> Outcome {
+    kit.packet(CONTROL, &StationRequest { side, address }.frame())
+}
+
+/// The answer of a station to the one request by ARP that was emitted.
+fn answer(outcome: &Outcome, target: Ipv4Addr, mac: MacAddress) -> Vec<u8> {
+    let [(OUTSIDE, request)] = &outcome.emitted[..] else {
+        panic!("one request on the outside link: {:?}", outcome.emitted);
+    };
+    let request = with(request, |packet| packet.arp().expect("an ARP packet"));
+    assert_eq!((request.sender, request.target), (OWN, target));
+    arp(|out| build::arp_reply(&request, mac, out))
+}
+
+#[test]
+fn a_station_that_was_asked_for_ahead_gets_the_first_packet() {
+    let mut kit = kit();
+    let mac = MacAddress([2, 0, 0, 0, 0, 77]);
+    let asked = ahead(&mut kit, Side::Outside, NEAR);
+    assert_eq!(asked.verdict, Verdict::Consumed);
+    let reply = answer(&asked, NEAR, mac);
+    let quiet = |kit: &mut Testkit<Relay>| {
+        let outcome = ahead(kit, Side::Outside, NEAR);
+        assert_eq!(
+            (outcome.verdict, outcome.emitted),
+            (Verdict::Consumed, vec![])
+        );
+    };
+    quiet(&mut kit);
+    kit.advance(1);
+    // Nobody answered: it is asked again, once a second.
+    let again = ahead(&mut kit, Side::Outside, NEAR);
+    assert_eq!(answer(&again, NEAR, mac), reply);
+    quiet(&mut kit);
+    assert_eq!(kit.packet(OUTSIDE, &reply).verdict, Verdict::Consumed);
+    let first = kit.packet(INSIDE, &udp(INSIDE, HOST, NEAR));
+    assert_eq!(first.verdict, Verdict::Forward(OUTSIDE));
+    assert_eq!(first.packet[..6], mac.0);
+
+    // Requests alone keep it, without any packet, beyond the time after which a silent one is unknown.
+    for _ in 0..5 {
+        kit.advance(300);
+        quiet(&mut kit);
+        kit.advance(1);
+        let ageing = ahead(&mut kit, Side::Outside, NEAR);
+        quiet(&mut kit);
+        let reply = answer(&ageing, NEAR, mac);
+        assert_eq!(kit.packet(OUTSIDE, &reply).verdict, Verdict::Consumed);
+    }
+    let later = kit.packet(INSIDE, &udp(INSIDE, HOST, NEAR));
+    assert_eq!(later.verdict, Verdict::Forward(OUTSIDE));
+    assert_eq!(later.emitted, []);
+}
+
+#[test]
+fn what_has_a_station_or_no_route_is_not_asked_for_ahead() {
+    let mut kit = kit();
+    // Behind a configured router, configured itself, the link's broadcast address, and on the other link.
+    let broadcast = [192, 0, 2, 255].into();
+    for (side, address) in [
+        (Side::Outside, FAR),
+        (Side::Inside, HOST),
+        (Side::Outside, broadcast),
+        (Side::Inside, NEAR),
+        (Side::Outside, NOWHERE),
+    ] {
+        let outcome = ahead(&mut kit, side, address);
+        assert_eq!(outcome.verdict, Verdict::Consumed, "{address}");
+        assert_eq!(outcome.emitted, [], "{address}");
+    }
+    assert_eq!(kit.state().neighbours.len(), 0);
+    // A damaged frame is a counted drop, and a frame of the outside world is no request.
+    let frame = StationRequest {
+        side: Side::Outside,
+        address: NEAR,
+    }
+    .frame();
+    let mut damaged = frame;
+    damaged[16] = 9;
+    for (port, frame) in [(CONTROL, damaged), (INSIDE, frame), (OUTSIDE, frame)] {
+        let outcome = kit.packet(port, &frame);
+        let dropped = Verdict::Drop(Reason::UnsupportedProtocol);
+        assert_eq!((outcome.verdict, outcome.emitted), (dropped, vec![]));
+    }
+}
+
+#[test]
+fn a_full_table_of_neighbours_refuses_requests_and_counts_them() {
+    let mut kit = kit();
+    let mut refused = 0;
+    for last in 2..=250 {
+        let outcome = ahead(&mut kit, Side::Inside, [10, 0, 0, last].into());
+        match outcome.verdict {
+            Verdict::Consumed => {}
+            verdict => {
+                assert_eq!(verdict, Verdict::Drop(Reason::TableFull));
+                assert_eq!(outcome.emitted, []);
+                refused += 1;
+            }
+        }
+    }
+    // All but the configured host, which needs no entry.
+    assert_eq!(kit.state().neighbours.len() + refused, 248);
+    assert!(refused > 0);
 }
 
 #[test]
@@ -437,7 +549,12 @@ fn late_reads_change_nothing() {
     };
     let mac = MacAddress([2, 0, 0, 0, 0, 77]);
     let asks = arp(|out| build::arp_request(mac, NEAR, OWN, out));
+    let request = StationRequest {
+        side: Side::Outside,
+        address: [192, 0, 2, 10].into(),
+    };
     let steps = [
+        (0, CONTROL, request.frame().to_vec()),
         (0, INSIDE, udp(INSIDE, HOST, NEAR)),
         (0, OUTSIDE, asks),
         (1, INSIDE, udp(INSIDE, HOST, NEAR)),

@@ -199,6 +199,7 @@ const FLOW_COUNTER: &[Source] = &[source!(
 
 /// Routers: what was the NAT's own until the balancer needed it too. The paper's NATs have the keys in themselves.
 const FORWARDING: &[Source] = &[
+    source!("forwarding/src/", "ahead.rs", Library),
     source!("forwarding/src/", "connection.rs", Path),
     source!("forwarding/src/", "ends.rs", Path),
     source!("forwarding/src/", "error.rs", Library),

@@ -19,7 +19,7 @@ mod open;
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
-use asterism_balancing::{Clients, Flows, Health, Pools, Sizes, tables};
+use asterism_balancing::{Clients, ControlAction, Flows, Health, Pools, Sizes, tables};
 use asterism_forwarding::{
     Came, ConfigFault, Ends, Errors, Fragments, Neighbours, NextHop, Router, RouterConfig, Segment,
     Side, forwards, next_hop,
@@ -33,6 +33,7 @@ pub use asterism_balancing::{
     Backend, Choice, FAILURES, Finding, Flow, Kept, Led, Maglev, Mode, PASSIVE_MAX, PLACES, Role,
     SILENCE_SECONDS, Service, VOTE_SECONDS, VOTERS, Votes, WEIGHT_MAX,
 };
+pub use asterism_forwarding::StationRequest;
 pub use asterism_function::CONTROL;
 pub use config::{BACKENDS_MAX, BalancerConfig, SERVICE_BACKENDS_MAX, SERVICES_MAX};
 pub use look::{BACKENDS_QUESTION, BackendRecord};
@@ -180,14 +181,14 @@ impl Balancer {
         }
     }
 
-    /// Takes up what the host's control side found.
+    /// Takes up what the host's control side found, and asks for stations ahead.
     #[cold]
     #[inline(never)]
     fn told(&self, ask: Ask<'_, BalancerState>) -> Result<Verdict, Late> {
-        let frame = ask.packet().bytes();
-        match self.pools.told(&ask.health, ask.now(), frame)? {
-            ControlFlow::Continue(said) => said.write(&mut ask.act()?.health),
-            ControlFlow::Break(verdict) => return Ok(verdict),
+        match self.pools.told(&ask, &ask.health)? {
+            ControlAction::Write(said) => said.write(&mut ask.act()?.health),
+            ControlAction::Resolve(request) => return self.router.resolve_ahead(ask, request),
+            ControlAction::End(verdict) => return Ok(verdict),
         }
         Ok(Verdict::Consumed)
     }

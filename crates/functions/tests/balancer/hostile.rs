@@ -1,7 +1,8 @@
 //! Packets that nobody sane sends: a drop with a reason or a packet, never a panic.
 
 use asterism_function::{Packet, PortNumber, Reason, Verdict};
-use asterism_functions::balancer::{CONTROL, Mode};
+use asterism_functions::balancer::{CONTROL, Mode, StationRequest};
+use asterism_functions::nat::Side;
 use proptest::prelude::*;
 
 use crate::network::*;
@@ -33,11 +34,16 @@ fn handle(kit: &mut Kit, port: PortNumber, bytes: &[u8]) {
 fn frames_cut_anywhere_and_bytes_changed_anywhere() {
     for mut kit in kits() {
         let server = endpoint_of(opened_any(&mut kit));
+        let request = StationRequest {
+            side: Side::Inside,
+            address: server.address,
+        };
         let examples = [
             (CLIENTS, frame(CLIENTS, client(1), asked(), SYN)),
             (CLIENTS, frame(CLIENTS, client(1), asked(), ACK)),
             (CLIENTS, frame(CLIENTS, udp(client(1)), udp(asked()), ACK)),
             (BACKENDS, frame(BACKENDS, server, client(1), SYN_ACK)),
+            (CONTROL, request.frame().to_vec()),
         ];
         for (port, whole) in examples {
             for length in 0..=whole.len() {
