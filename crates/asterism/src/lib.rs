@@ -26,6 +26,7 @@ pub mod replay;
 pub mod run;
 pub mod scaffold;
 pub mod scenario;
+mod stations;
 pub mod table;
 pub mod view;
 pub mod wiring;

@@ -8,9 +8,11 @@ mod others;
 mod reloading;
 mod room;
 mod state;
+mod stations;
 mod stopped;
 
 pub use ending::TELL_LAST;
+pub use stations::STATIONS_AT_ONCE;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,6 +112,8 @@ pub struct Service<'a, 'o> {
     teller: Teller,
     /// What looks at backends or caches beside the packets.
     aside: Option<backends::Aside>,
+    /// The stations that a balancer is to know before packets go to them.
+    requesting: stations::Requesting,
     /// Who asked for the host to stop, and waits until it has.
     stopping: Vec<Command>,
     /// Epochs that were handed in, whose handers wait.
@@ -327,6 +331,7 @@ impl Service<'_, '_> {
                 events: event_sender,
             },
             aside: None,
+            requesting: stations::Requesting::default(),
             stopping: Vec::new(),
             handed: Vec::new(),
             _place: place,
@@ -517,6 +522,7 @@ impl Service<'_, '_> {
             self.watch_exports();
             self.watch_eve();
         }
+        self.request_stations();
         let refused = self
             .channel
             .snapshot()

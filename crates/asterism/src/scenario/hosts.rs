@@ -227,6 +227,7 @@ impl<F: NetworkFunction> World<'_, F> {
         }
         let firewalls = flows::ending_on_reload(&wanted.function);
         (self.config, self.text) = (wanted, text);
+        self.request_stations();
         for host in self.asked(None) {
             for (_, asked) in &firewalls {
                 self.end_denied(step, host, *asked)?;

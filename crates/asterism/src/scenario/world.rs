@@ -22,6 +22,7 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::functions::Functions;
 use crate::epochs::EpochFile;
 use crate::fleet::Fleet;
+use crate::stations;
 use crate::wiring::{INSIDE, OUTSIDE};
 
 /// How far the clock goes between two looks at whether something has come.
@@ -67,6 +68,8 @@ pub(super) struct World<'a, F: NetworkFunction> {
     /// The function's Ethernet addresses inside and outside, as far as they were seen.
     stations: [MacAddress; 2],
     pub(super) packets: u64,
+    /// When hosts request the stations of a balancer's backends next.
+    stations_due: Time,
 }
 
 impl<'a, F: NetworkFunction> World<'a, F> {
@@ -96,6 +99,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             told: BTreeMap::new(),
             stations: [MacAddress([2, 0, 0, 0, 0, 2]); 2],
             packets: 0,
+            stations_due: Time::ZERO,
         }
     }
 
@@ -106,12 +110,13 @@ impl<'a, F: NetworkFunction> World<'a, F> {
 
     /// Does all steps, until one does not hold. `Ok` tells that all do.
     pub(super) fn run(&mut self, steps: &[Step]) -> Result<(), Diagnostic> {
+        self.request_stations();
         for (place, step) in steps.iter().enumerate() {
             let until = self.deadline(&steps[place + 1..]);
             self.step(step, until)?;
         }
         let end = self.started + self.clock + PATIENCE;
-        self.fleet.run_until(end.max(self.fleet.now()));
+        self.run_until(end.max(self.fleet.now()));
         match steps.last() {
             Some(last) => self.settle(last),
             None => Ok(()),
@@ -134,7 +139,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             What::At(time) => {
                 let to = self.started + *time;
                 if to > self.fleet.now() {
-                    self.fleet.run_until(to);
+                    self.run_until(to);
                 }
                 self.settle(step)?;
                 self.clock = *time;
@@ -183,8 +188,36 @@ impl<'a, F: NetworkFunction> World<'a, F> {
             if found.is_ok() || now >= until {
                 return found;
             }
-            self.fleet.run_until((now + LOOK).min(until));
+            self.run_until((now + LOOK).min(until));
         }
+    }
+
+    /// Moves the clock. As hosts that run do, these request stations now and then.
+    fn run_until(&mut self, until: Time) {
+        while self.stations_due < until {
+            self.fleet
+                .run_until(self.stations_due.max(self.fleet.now()));
+            self.request_stations();
+        }
+        self.fleet.run_until(until);
+    }
+
+    /// Has all hosts ask for the stations that packets to backends leave to, which answer at once.
+    pub(super) fn request_stations(&mut self) {
+        self.stations_due = self.fleet.now() + stations::ROUND;
+        let requests = stations::requests(&self.config.function);
+        if requests.is_empty() {
+            return;
+        }
+        for host in self.asked(None) {
+            for (port, request) in &requests {
+                // A host that has not joined yet takes nothing, and is sent all of it in the next round.
+                self.fleet.inject(host, 0, *port, &request.frame());
+            }
+        }
+        self.fleet.run_until(self.fleet.now());
+        self.collect();
+        self.fleet.run_until(self.fleet.now());
     }
 
     // --- packets in
@@ -344,7 +377,7 @@ impl<'a, F: NetworkFunction> World<'a, F> {
     }
 
     fn nothing(&mut self, step: &Step, until: Time) -> Result<(), Diagnostic> {
-        self.fleet.run_until(until);
+        self.run_until(until);
         self.collect();
         match self.unexpected.is_empty() {
             true => Ok(()),

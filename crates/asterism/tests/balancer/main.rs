@@ -234,6 +234,18 @@ impl Balanced {
         backends.unwrap().clone()
     }
 
+    /// Whether a host knows the station of an address, which answered.
+    fn knows_station(&self, place: usize, address: &str) -> bool {
+        let shown = std::process::Command::new(ASTERISM)
+            .args(["state", "get", address, "--object", "neighbours"])
+            .args(["--format", "json", "--socket"])
+            .arg(self.lab.control_socket(place))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&shown.stdout);
+        text.contains(address) && !text.contains("00:00:00:00:00:00")
+    }
+
     fn reload(&self, drains: Option<usize>) {
         std::fs::write(
             &self.configuration,

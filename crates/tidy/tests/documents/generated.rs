@@ -354,6 +354,11 @@ fn bounds() -> String {
             "the rest is lost, and told: `ports-not-logged`, `alerts-not-written`, `flows-not-exported`",
         ),
         (
+            "requests for stations of a balancer's backends on their way to an instance",
+            asterism::run::service::STATIONS_AT_ONCE.to_string(),
+            "the next ones wait for these, and 10 ms",
+        ),
+        (
             "scenario files of one call",
             asterism::scenario::FILES_MAX.to_string(),
             "none is run",

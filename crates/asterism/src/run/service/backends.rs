@@ -1,6 +1,7 @@
 //! What the main thread sees to beside the packets: a balancer's backends are checked, digests of web caches are fetched and served.
 
 use super::Service;
+use super::stations::Requesting;
 use crate::config::Settings;
 use crate::run::caches::{Fetching, serve};
 use crate::run::health::Checking;
@@ -28,9 +29,11 @@ impl Service<'_, '_> {
         }
     }
 
-    /// Begins to check the backends that the configuration names, instead of those that were checked so far; or to fetch digests.
+    /// Begins to check the backends that the configuration names, and to request their stations, instead of those of before; or to fetch
+    /// digests.
     pub(super) fn check_backends(&mut self) -> Result<(), String> {
         self.aside = None;
+        self.requesting = Requesting::of(&self.config.function);
         match &self.config.function.settings {
             Settings::Balancer(settings) => {
                 self.aside = Some(Aside::Backends(Checking::start(settings, &self.teller)?));
