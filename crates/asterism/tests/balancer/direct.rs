@@ -57,7 +57,7 @@ fn backends_answer_clients_directly_and_a_host_dies_meanwhile() {
     lab.lab.file("document", document(BYTES)).unwrap();
     let (nodes, programs) = backends(&lab);
     let mut cluster = Balanced::with(lab, programs, Kind::Direct);
-    // Before any packet came, all hosts know whom they will send some to.
+    // All hosts know the stations of all backends before the first packet.
     wait_until("the stations of all backends", PATIENCE, || {
         (0..2).all(|place| {
             (0..BACKENDS).all(|number| cluster.knows_station(place, &backend_address(number)))
