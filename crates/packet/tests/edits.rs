@@ -162,6 +162,11 @@ proptest! {
         let backward = FlowKey::of(&Packet::parse(&mut back.frame()).expect("well-formed"));
         prop_assert_eq!(forward, backward);
         prop_assert_eq!(forward.hash(seed), backward.hash(seed));
+        prop_assert_eq!(forward.digest(), backward.digest());
+        let mut frame = recipe.frame();
+        if Packet::parse_plain(&mut frame).is_some() {
+            prop_assert_eq!(FlowKey::digest_of_plain(&frame), Some(forward.digest()));
+        }
         let other = Recipe { ports: [recipe.ports[0], recipe.ports[1] ^ 1, recipe.ports[2], recipe.ports[3]], ..recipe.clone() };
         let other = FlowKey::of(&Packet::parse(&mut other.frame()).expect("well-formed"));
         prop_assert_eq!(other == forward, recipe.transport == 132);
