@@ -39,6 +39,7 @@ use asterism_state::{
 use crate::branch::{Branch, taken};
 use crate::exchange::origin;
 use crate::frame::{BURST, Burst, Frame, FramePool};
+use crate::mutant::{self, Mutant};
 use crate::parking::Parking;
 use crate::port::Port;
 use crate::tally::Tally;
@@ -78,8 +79,8 @@ pub struct Instance<F: NetworkFunction> {
     burst: Option<Box<Burst>>,
     /// When the packet being called again was parked first.
     parked_since_us: Option<u64>,
-    /// Something of others was applied since parked packets were last called again.
-    news: bool,
+    /// When others were asked last how far they are.
+    probed_us: Option<u64>,
     parking: Parking,
     exchange: Option<Exchange>,
     /// Why it does nothing any more, once it was handed what it cannot apply.
@@ -135,6 +136,13 @@ impl<F: NetworkFunction> core::fmt::Debug for Instance<F> {
             .field("tally", &self.tally)
             .finish_non_exhaustive()
     }
+}
+
+/// The first that a number's bits say. A call, so that a loop whose bound it is does not wait for it.
+#[cold]
+#[inline(never)]
+fn first_of(bits: u32) -> usize {
+    bits.trailing_zeros() as usize
 }
 
 impl<F: NetworkFunction> Instance<F> {
@@ -269,8 +277,18 @@ impl<F: NetworkFunction> Instance<F> {
         context.set_recalling(false);
     }
 
+    /// Which packets may have to wait behind parked ones, by the bits of a number.
+    #[inline(always)]
+    fn which_may_follow(&self, frames: &[Frame]) -> u32 {
+        match self.parking.is_empty() {
+            true => 0,
+            false => self.parking.which_may_follow(&self.pool, frames),
+        }
+    }
+
     /// Handles the packets of a burst. `plain` gives the packet in a frame, by its number in the burst, if it is a plain
-    /// one.
+    /// one. Those that may have to wait behind parked ones are found for all together: what lies between two of them is handled
+    /// without a look at what is parked.
     #[inline(always)]
     fn handle_each(
         &mut self,
@@ -278,40 +296,78 @@ impl<F: NetworkFunction> Instance<F> {
         burst: &mut Burst,
         plain: impl for<'f> Fn(usize, &'f mut [u8]) -> Option<Packet<'f>>,
     ) {
-        // Held here, so that their addresses are known to the loop and not read for each packet.
-        let (function, context) = (self.function.clone(), self.context.clone());
-        let function: &F = &function;
-        context.arrive(self.now_us);
-        context.begin(self.serial);
+        self.context.arrive(self.now_us);
+        self.context.begin(self.serial);
         self.serial += burst.len() as u64;
-        for (number, slot) in burst.as_mut_slice().iter_mut().enumerate() {
-            if !self.parking.is_empty() {
-                self.handle_uncommon(slot, port);
-                continue;
-            }
-            let Some(packet) = plain(number, self.pool.bytes_mut(slot)) else {
-                self.handle_uncommon(slot, port);
-                continue;
+        let mut may_follow = self.which_may_follow(burst.as_slice());
+        let mut done = 0;
+        while done < burst.len() {
+            let parked_before = self.parking.so_far();
+            let rest = burst.as_mut_slice().get_mut(done..).unwrap_or_default();
+            let run = match may_follow {
+                0 => rest.len(),
+                _ => rest.len().min(first_of(may_follow)),
             };
-            // After the parse, whose values need not outlive this write: a frame's bytes are read again where they
-            // are used, which is cheaper than keeping them.
-            context.begin_next();
-            let given = Call {
-                state: &mut self.state,
-                context: &context,
-                emissions: &mut self.emissions,
-                port,
+            let handled = match rest {
+                [slot, ..] if run == 0 => {
+                    self.handle_uncommon(slot, port);
+                    1
+                }
+                _ => self.handle_run(port, rest.get_mut(..run).unwrap_or_default(), done, &plain),
             };
-            let result = call(function, packet, given);
-            if let Ok(Verdict::Forward(to)) = result
-                && !context.needs_attention()
+            done += handled;
+            may_follow = may_follow.unbounded_shr(handled as u32);
+            if self.parking.so_far() != parked_before
+                && !mutant::active(Mutant::ParkedInBurstUnseen)
             {
-                self.forward(to, slot);
-            } else {
-                self.conclude(result, slot, port);
+                let rest = burst.as_slice().get(done..).unwrap_or_default();
+                may_follow = self.which_may_follow(rest);
             }
         }
         burst.forget();
+    }
+
+    /// Handles packets of a burst, from this number on, that need not wait behind parked ones, until one of them is parked. How many
+    /// it handled.
+    #[inline(always)]
+    fn handle_run(
+        &mut self,
+        port: PortNumber,
+        slots: &mut [Frame],
+        first: usize,
+        plain: &impl for<'f> Fn(usize, &'f mut [u8]) -> Option<Packet<'f>>,
+    ) -> usize {
+        // Held here, so that their addresses are known to the loop and not read for each packet.
+        let (function, context) = (self.function.clone(), self.context.clone());
+        let function: &F = &function;
+        let parked_before = self.parking.so_far();
+        for (number, slot) in slots.iter_mut().enumerate() {
+            if let Some(packet) = plain(first + number, self.pool.bytes_mut(slot)) {
+                // After the parse, whose values need not outlive this write: a frame's bytes are read again where they
+                // are used, which is cheaper than keeping them.
+                context.begin_next();
+                let given = Call {
+                    state: &mut self.state,
+                    context: &context,
+                    emissions: &mut self.emissions,
+                    port,
+                };
+                let result = call(function, packet, given);
+                if let Ok(Verdict::Forward(to)) = result
+                    && !context.needs_attention()
+                {
+                    self.forward(to, slot);
+                    continue;
+                }
+                self.conclude(result, slot, port);
+            } else {
+                self.handle_uncommon(slot, port);
+            }
+            if self.parking.so_far() != parked_before {
+                return number + 1;
+            }
+        }
+        slots.len()
     }
 
     /// A packet of another kind than most, or one that may have to wait behind others of its flow. Of a capture that

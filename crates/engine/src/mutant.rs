@@ -24,6 +24,12 @@ asterism_mutant::planted! {
     BudgetSkipsGroup,
     /// Packets that wait behind others of their flow are not counted (RULES 7: one flow fills the room of all, and no port is read).
     FlowFillsParking,
+    /// A packet that was called again and is late again waits behind the others of its flow (packets of a flow change places).
+    LateAgainIsLast,
+    /// When a parked packet leaves, the next one of its flow is not called (a lost wake-up: it waits until it is dropped).
+    NextOfFlowForgotten,
+    /// A burst knows nothing of what it parks itself (packets of a flow that came together change places).
+    ParkedInBurstUnseen,
     /// A packet that is late at one stage of a chain is called again from the first (effects of the earlier ones twice).
     ChainCalledAgainWhole,
     /// What is told lazily is not told at all (counts that each host has for itself: what operators add up by hand).

@@ -19,6 +19,8 @@ pub struct Tally {
     pub consumed: u64,
     /// Calls that were late, the prefetch pass not counted.
     pub late: u64,
+    /// Calls for packets that were parked, of those that waited behind others too.
+    pub called_again: u64,
     /// Packets handled in two passes, the first of which prefetches.
     pub prefetched: u64,
     /// Packets parked now, and the most at any time.
@@ -64,6 +66,7 @@ impl Default for Tally {
             copies_lost: 0,
             consumed: 0,
             late: 0,
+            called_again: 0,
             prefetched: 0,
             parked: 0,
             parked_most: 0,

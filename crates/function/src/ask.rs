@@ -94,10 +94,11 @@ impl<'a, S: State> Ask<'a, S> {
     }
 
     /// Waits for another packet: late until `wait_us` microseconds after this packet's arrival. Meanwhile the function is
-    /// called again whenever something came that may be what is waited for: a first fragment here, or writes of another
-    /// instance. Late packets are bounded, see the engine's parking.
+    /// called again whenever an entry that this call read is written, here or by another instance: one that was found, or that was
+    /// not. What else came calls it no sooner, nor does what it read by other ways than keys (`is_empty`, the sum of a single
+    /// [`Counter`](asterism_state::Counter)). Late packets are bounded, see the engine's parking.
     pub fn expect(&self, wait_us: u64) -> Result<(), Late> {
-        self.context.expect(None, wait_us)
+        self.context.expect(wait_us)
     }
 
     /// Ends the asking. Nothing after it waits or fails.

@@ -231,7 +231,9 @@ impl<F: NetworkFunction> Testkit<F> {
                         Wait::Nothing => panic!("a late call says what it waits for"),
                         // Time goes on while a packet is parked; what is pinned to it must not.
                         Wait::Fetch { delay_us } => self.now_us += delay_us.max(1),
-                        Wait::Absent { until_us, .. } => self.now_us = self.now_us.max(until_us),
+                        Wait::Absent { until_us, .. } | Wait::Written { until_us } => {
+                            self.now_us = self.now_us.max(until_us);
+                        }
                     }
                     self.context.set_now(self.now_us, self.context.tick());
                     self.context.resume(parked);

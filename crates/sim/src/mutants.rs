@@ -99,6 +99,18 @@ const IN_THE_STATE: [state::Mutant; 6] = [
     state::Mutant::LookupsUnmarked,
 ];
 
+/// Planted bugs of when late packets are called again, most of which only cost time: the tests of the packet loop find them
+/// (`crates/engine/src/instance/parked.rs`, `crates/engine/src/parking/tests.rs`).
+const OF_WAKING: [state::Mutant; 2] = [
+    state::Mutant::WakesByFirstReadAlone,
+    state::Mutant::OthersWriteWakesNobody,
+];
+const OF_PARKING: [engine::Mutant; 3] = [
+    engine::Mutant::LateAgainIsLast,
+    engine::Mutant::NextOfFlowForgotten,
+    engine::Mutant::ParkedInBurstUnseen,
+];
+
 /// Planted bugs of chains, and of what is told lazily, which the simulator's own function has neither of: seeds of functions find them.
 const OF_FUNCTIONS: [engine::Mutant; 2] = [
     engine::Mutant::ChainCalledAgainWhole,
@@ -130,15 +142,18 @@ const OF_INHERITANCES: [state::Mutant; 12] = [
 ];
 
 impl Planted {
-    /// All that there are, but for [`IN_THE_CORE`] and [`IN_THE_STATE`].
+    /// All that there are, but for [`IN_THE_CORE`], [`IN_THE_STATE`], [`OF_WAKING`] and [`OF_PARKING`].
     pub fn all() -> Vec<Planted> {
         let placement = placement::Mutant::ALL.into_iter();
         let placement = placement.filter(|planted| !IN_THE_CORE.contains(planted));
         let placement = placement.map(Planted::Placement);
         let state = state::Mutant::ALL.into_iter();
         let state = state.filter(|planted| !IN_THE_STATE.contains(planted));
+        let state = state.filter(|planted| !OF_WAKING.contains(planted));
         let state = state.map(Planted::State);
-        let engine = engine::Mutant::ALL.into_iter().map(Planted::Engine);
+        let engine = engine::Mutant::ALL.into_iter();
+        let engine = engine.filter(|planted| !OF_PARKING.contains(planted));
+        let engine = engine.map(Planted::Engine);
         let tracking = tracking::Mutant::ALL.into_iter().map(Planted::Tracking);
         let translation = translation::Mutant::ALL.into_iter();
         let translation = translation.map(Planted::Translation);

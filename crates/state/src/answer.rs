@@ -37,10 +37,16 @@ pub enum Wait {
         delay_us: u64,
     },
     /// An entry that another member may have written already: until that member's stream covers the
-    /// packet's arrival (any member's if `None`), but no longer than `until_us`.
+    /// packet's arrival (all other members' if `None`), or an entry that the call read is written, but no longer than `until_us`.
     Absent {
         /// Place of the member in the epoch's list.
         member: Option<u16>,
+        /// Deadline, in microseconds.
+        until_us: u64,
+    },
+    /// Another packet, of this instance or another one: until an entry that the call read is written, but no longer than
+    /// `until_us`.
+    Written {
         /// Deadline, in microseconds.
         until_us: u64,
     },

@@ -4,7 +4,9 @@
 //! Single-threaded on purpose: an instance is one packet loop on one core. Cells instead of locks.
 
 mod accumulated;
+mod awaited;
 mod chained;
+mod late;
 
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
 use crate::wire::Writer;
+pub use awaited::AWAITED_READS_MAX;
 
 /// Seconds since the cluster's time base; what idle times are counted in.
 pub type Tick = u32;
@@ -170,6 +173,8 @@ pub struct Context {
     pub(crate) steps: RefCell<Vec<Step>>,
     /// What only chains of functions look at.
     pub(crate) chained: chained::Chained,
+    /// What parked packets wait for.
+    awaited: awaited::Awaited,
     foresight: Foresight,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -223,6 +228,7 @@ impl Context {
             asking: Cell::new(PLAINLY),
             steps: RefCell::default(),
             chained: chained::Chained::default(),
+            awaited: awaited::Awaited::default(),
             foresight: Foresight::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),
@@ -339,15 +345,6 @@ impl Context {
     /// Whether the call went on to write although a read of it was late: then it must not end late.
     pub fn acted(&self) -> bool {
         self.acted.get()
-    }
-    /// A read of this call was late.
-    fn note_late(&self) {
-        self.attention.set(true);
-        self.asking.set(self.asking.get() | LATE);
-    }
-    fn forget_late(&self) {
-        self.asking.set(self.asking.get() & !LATE);
-        self.acted.set(false);
     }
     /// Takes up a packet again that was late.
     pub fn resume(&self, mut call: Call) {
@@ -503,71 +500,6 @@ impl Context {
             return None;
         }
         self.foresight.record(object, lane)
-    }
-
-    /// Whether a read of `hash` was fetched already; else it is noted as missed.
-    pub(crate) fn fetched(&self, object: u8, hash: u64, delay_us: u64) -> bool {
-        let mut call = self.call.borrow_mut();
-        let miss = Miss { object, hash };
-        if call.misses[..call.misses_fetched.into()].contains(&miss) {
-            return true;
-        }
-        let held = usize::from(call.misses_held);
-        if !call.misses[..held].contains(&miss) {
-            if held == MISSES_PER_PACKET_MAX {
-                // To forget an earlier one would make it late once more, and so on for ever.
-                return true;
-            }
-            call.misses[held] = miss;
-            call.misses_held += 1;
-        }
-        self.note_late();
-        let wait = match call.wait {
-            Wait::Fetch { delay_us: earlier } => earlier.max(delay_us),
-            _ => delay_us,
-        };
-        call.wait = Wait::Fetch { delay_us: wait };
-        false
-    }
-
-    /// Whether an absent entry may still be on its way: if so the packet is late.
-    pub(crate) fn absent(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
-        match self.covers(member, self.arrived_us.get()) {
-            true => Ok(()),
-            false => self.expect(member, wait_us),
-        }
-    }
-
-    /// Late until `wait_us` after the packet's arrival, whatever was applied by then. `None`: for this instance's own.
-    pub fn expect(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
-        let until_us = self.arrived_us.get().saturating_add(wait_us);
-        if self.is_prefetching() || self.now_us() >= until_us {
-            return Ok(());
-        }
-        self.note_late();
-        self.call.borrow_mut().wait = Wait::Absent { member, until_us };
-        Err(Late::new())
-    }
-
-    /// Whether everything that `member` (a place in the epoch's list; `None`: every other member) wrote
-    /// before `time_us` is applied here.
-    pub fn covers(&self, member: Option<u16>, time_us: u64) -> bool {
-        let covered = self.covered_us.borrow();
-        match member {
-            Some(place) => covered
-                .get(usize::from(place))
-                .is_none_or(|&until| until >= time_us),
-            None => covered
-                .iter()
-                .zip(&self.identity.members)
-                .all(|(&until, &member)| member == self.identity.own.member || until >= time_us),
-        }
-    }
-    /// Reports up to which local time a member's stream is covered.
-    pub fn set_covered(&self, place: u16, until_us: u64) {
-        if let Some(slot) = self.covered_us.borrow_mut().get_mut(usize::from(place)) {
-            *slot = until_us;
-        }
     }
 
     // --- operations written

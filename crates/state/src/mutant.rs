@@ -97,6 +97,11 @@ asterism_mutant::planted! {
     /// What comes of an ended life once the next one has told totals of its own is not told again (replicas of a counter differ, and
     /// nobody adds to it any more).
     LateTotalUntold,
+    /// Of what a late packet read, the first entry alone wakes it (a lost wake-up: it waits its whole time, or is dropped).
+    WakesByFirstReadAlone,
+    /// What is written to a shared table wakes no packet that waits for it (RULES 21: a reply that overtakes its binding waits its whole
+    /// time).
+    OthersWriteWakesNobody,
     /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
     /// of them dropped it).
     RemovedForAll,

@@ -283,6 +283,7 @@ pub trait State: Sized + 'static {
                 },
             )
             .ok_or(BadBytes)??;
+            context.changed_some(object);
         }
         Ok(())
     }
@@ -334,6 +335,7 @@ pub trait State: Sized + 'static {
                 },
             )
             .ok_or(BadBytes)??;
+            context.changed_some(object);
         }
         Ok(())
     }

@@ -47,6 +47,7 @@ impl<V: Value> Register<V> {
     /// The value as it is known here.
     #[inline(always)]
     pub fn get(&self) -> Result<V, Late> {
+        self.context.note_read_of(self.object);
         if self.settings.late_us != 0
             && !self.context.is_prefetching()
             && !self

@@ -106,6 +106,19 @@ impl Context {
     pub fn trace_off(&self) {
         self.asking.set(self.asking.get() & !TRACED);
     }
+    /// Notes nothing until [`Context::resume_trace`] of what this returns: of a call that is made once more.
+    #[must_use]
+    pub fn pause_trace(&self) -> bool {
+        let traced = self.is_traced();
+        self.trace_off();
+        traced
+    }
+    /// Goes on with a trace, if there was one.
+    pub fn resume_trace(&self, traced: bool) {
+        if traced {
+            self.asking.set(self.asking.get() | TRACED);
+        }
+    }
     /// What was noted since the last call, at most [`STEPS_MAX`] steps.
     pub fn take_steps(&self) -> Vec<Step> {
         core::mem::take(&mut *self.steps.borrow_mut())

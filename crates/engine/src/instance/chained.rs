@@ -60,6 +60,10 @@ impl<F: NetworkFunction> Instance<F> {
         if !has_room || !self.parking.is_empty() && self.follows(&mut frame, layout) {
             return self.park_behind(frame, layout);
         }
+        if self.context.notes_reads() {
+            // What the stage before has read does not matter any more.
+            self.context.note_reads(true);
+        }
         self.handed_on += 1;
         self.call(&mut frame, layout, at);
         self.handed_on -= 1;

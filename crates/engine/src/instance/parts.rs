@@ -134,6 +134,7 @@ impl InstanceParts {
         let stages = function.stages().len();
         let within = if stages > 0 { WITHIN_MAX } else { 0 };
         context.set_port_lease(self.port_lease_us);
+        let parking = Parking::new(&context, stages > 0);
         Instance {
             function: Rc::new(function),
             state,
@@ -144,8 +145,8 @@ impl InstanceParts {
             pool,
             burst: Some(Box::default()),
             parked_since_us: None,
-            news: false,
-            parking: Parking::default(),
+            probed_us: None,
+            parking,
             exchange: self.exchange,
             stopped: None,
             serving: !self.joins,

@@ -104,7 +104,6 @@ impl<F: NetworkFunction> Instance<F> {
                     sequence,
                     bytes,
                 }) if from != lane => {
-                    self.news = true;
                     self.tally.groups_applied += 1;
                     if self
                         .state
@@ -121,7 +120,6 @@ impl<F: NetworkFunction> Instance<F> {
                     stable,
                     covered_us,
                 }) => {
-                    self.news = true;
                     self.learn(origin, stable, covered_us);
                     // While it joins, what follows where a stream begins says nothing of what came before.
                     if self.serving
@@ -162,7 +160,6 @@ impl<F: NetworkFunction> Instance<F> {
                         .retain(|known| known.member != member || known.walk != walk);
                 }
                 Some(Down::ImagePart { from, bytes }) => {
-                    self.news = true;
                     self.tally.groups_applied += 1;
                     self.tally.image_parts_applied += 1;
                     // Who joins reads no packets yet, and the sooner it has all the better.
@@ -184,25 +181,30 @@ impl<F: NetworkFunction> Instance<F> {
                     if let Some(dealing) = Dealing::from_bytes(bytes) {
                         taken(Branch::DealingTaken);
                         self.context.set_dealing(epoch, dealing);
+                        self.parking.wake_absent(&self.context);
                     }
                 }
-                Some(Down::Epoch { lives }) => self.context.set_living(read_lives(lives)),
+                Some(Down::Epoch { lives }) => {
+                    self.context.set_living(read_lives(lives));
+                    self.parking.wake_absent(&self.context);
+                }
                 Some(Down::Outdated { is_outdated }) => {
-                    self.news = true;
                     self.context.set_outdated(is_outdated);
+                    self.parking.wake_absent(&self.context);
                 }
                 Some(Down::Ended { origin }) => {
                     taken(Branch::EndTaken);
+                    self.parking.wake_absent(&self.context);
                     exchange.say(Word::EndedApplied { origin });
                 }
                 Some(Down::Closed { origin }) => {
                     taken(Branch::ClosingTaken);
-                    self.news = true;
                     // How far its place is covered is said of the life there now, or by `set_closed` if there is none.
                     if let Some(slot) = self.context.origin(origin) {
                         self.context.set_stable(slot, u64::MAX);
                     }
                     self.context.set_closed(origin);
+                    self.parking.wake_absent(&self.context);
                 }
                 Some(Down::ClusterTime { at_zero_us }) => self.take_over_time(at_zero_us),
                 Some(Down::Ready) => {
@@ -263,6 +265,7 @@ impl<F: NetworkFunction> Instance<F> {
             .position(|&member| member == origin.member)
         {
             self.context.set_covered(place as u16, covered_us);
+            self.parking.take_covered(place as u16, &self.context);
         }
     }
 

@@ -119,8 +119,9 @@ impl<F: NetworkFunction> Instance<F> {
         if self.exchange.is_some() {
             due = due.min(self.flushed_us + self.flush_us);
         }
-        if let Some(ready) = self.parking.next_ready_us() {
-            due = due.min(if self.news { self.now_us } else { ready });
+        if let Some(parked) = self.parking.next_due_us() {
+            let is_ready = self.parking.has_ready() || self.context.has_woken();
+            due = due.min(if is_ready { self.now_us } else { parked });
         }
         let ports = self.ports.iter().filter_map(|port| port.next_due());
         ports.fold(Time::from_micros(due), Time::min)

@@ -211,7 +211,7 @@ impl World {
         match result {
             Err(_) => {
                 let (parked, wait) = member.context.park();
-                let Wait::Absent { until_us, .. } = wait else {
+                let (Wait::Absent { until_us, .. } | Wait::Written { until_us }) = wait else {
                     panic!("replicas are late for nothing else")
                 };
                 member.parked.push((packet, parked, until_us));

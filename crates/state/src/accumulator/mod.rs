@@ -213,6 +213,9 @@ fn read_saved(input: &mut Reader<'_>) -> Result<u64, BadBytes> {
 
 #[cold]
 fn late(context: &Context, object: u8, hash: u64, late_us: u32) -> Result<(), Late> {
+    if !context.is_prefetching() {
+        context.note_read_of(object);
+    }
     if late_us == 0 || context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
         Ok(())
     } else {

@@ -130,6 +130,7 @@ impl<N: Key> Graph<N> {
             self.nodes.prefetch(hash);
             return Err(Late::new());
         }
+        self.context.note_read_of(self.object);
         let late_us = self.sightings.late_us();
         let of_side = hash ^ side as u64;
         if late_us == 0 || self.context.fetched(self.object, of_side, late_us.into()) {

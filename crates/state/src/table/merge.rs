@@ -130,6 +130,9 @@ impl<R: Row, V: Value> Table<R, V> {
         if live && !copy.own {
             self.note_adopted(&copy.row, copy.seen);
         }
+        if self.context.is_awaited() {
+            self.wake_waiting(hashes);
+        }
         Some(number)
     }
 
@@ -229,6 +232,24 @@ impl<R: Row, V: Value> Table<R, V> {
                 self.note_adopted(&copy.row, seen);
             }
         }
+        // A use alone changes nothing that a packet could wait for.
+        let is_changed = was_live != live || before.value != record.value;
+        if is_changed && self.context.is_awaited() {
+            self.wake_waiting(&self.hashes(&copy.row));
+        }
+    }
+
+    /// Packets that were late for want of what was written are called again.
+    #[cold]
+    #[inline(never)]
+    fn wake_waiting(&self, hashes: &Hashes) {
+        if mutant::active(Mutant::OthersWriteWakesNobody) && self.settings.logged {
+            return;
+        }
+        for (lane, &hash) in hashes.iter().enumerate().take(R::LANES) {
+            self.context.changed(self.object, lane as u8, hash);
+        }
+        self.context.changed_some(self.object);
     }
 
     /// When a use of an entry last seen at `seen` is announced next: after a quarter of its idle time.

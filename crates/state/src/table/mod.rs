@@ -469,6 +469,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if self.context.is_prefetching() {
             return Err(self.prefetch_probe(lane, hash));
         }
+        self.context.note_read(self.object, lane as u8, hash);
         if self.settings.late_us != 0
             && !self
                 .context

@@ -23,8 +23,8 @@ use asterism_placement::seal::{
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_state::{
-    BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX,
-    OPERATION_BYTES_MAX, ObjectCount,
+    AWAITED_READS_MAX, BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, LANES_MAX, MISSES_PER_PACKET_MAX,
+    OBJECTS_MAX, OPERATION_BYTES_MAX, ObjectCount,
 };
 use asterism_tidy::{must_be_empty, read, root};
 
@@ -225,6 +225,11 @@ fn bounds() -> String {
             "bytes of one operation group",
             GROUP_BYTES_MAX.to_string(),
             "a large group goes on in another one",
+        ),
+        (
+            "reads of a late packet that it waits for one by one",
+            AWAITED_READS_MAX.to_string(),
+            "it is called again after every change",
         ),
         ("items of a leased block", BLOCK_ITEMS.to_string(), ""),
         (
