@@ -44,6 +44,7 @@ mod paper_figure_5;
 mod paper_figure_6;
 mod paper_figure_7;
 mod paper_table_3;
+mod parking;
 mod pass_through;
 mod peers_conntrackd;
 mod peers_haproxy;
@@ -97,6 +98,7 @@ const MEASURES: &[&[Measure]] = &[
     paper_figure_5::MEASURES,
     paper_figure_6::MEASURES,
     paper_table_3::MEASURES,
+    parking::MEASURES,
     pass_through::MEASURES,
     peers_conntrackd::MEASURES,
     peers_haproxy::MEASURES,

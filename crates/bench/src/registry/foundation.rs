@@ -51,6 +51,20 @@ pub(super) const CORE: &[Row] = &[
         "added per packet of a known flow by `replicated` over `local`, the worse of a delay of 0 and of 100 ms",
     )
     .anchors(&[measured("VPP NAT HA", "0 ns per packet of a known flow")]),
+    row(
+        Foundation,
+        "parking.cost",
+        "ns per packet",
+        AtMost(5.0),
+        "ns that 992 parked packets (a thousand less what lets a burst be read) add to each other packet, which come one in a turn or in bursts (worse); all leave when their answers come",
+    ),
+    row(
+        Foundation,
+        "parking.update",
+        "ns per group",
+        AtMost(50.0),
+        "ns that they add to each group of another member that none of them waits for",
+    ),
     row(Foundation, "nat.10k", "ns per packet", AtMost(41.0), "established flows, `replicated`, 10 k flows").anchors(NAT_PEERS),
     row(Foundation, "nat.100k", "ns per packet", AtMost(67.0), "established flows, `replicated`, 100 k flows").anchors(NAT_PEERS),
     row(Foundation, "nat.1m", "ns per packet", AtMost(128.0), "established flows, `replicated`, 1 M flows").anchors(NAT_PEERS),
