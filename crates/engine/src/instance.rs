@@ -20,6 +20,8 @@ mod stopped;
 mod trace;
 mod view;
 mod words;
+#[cfg(test)]
+mod write_sets;
 
 use core::ops::Range;
 use std::collections::VecDeque;

@@ -158,7 +158,11 @@ pub fn call<'a, F: NetworkFunction>(
     packet: Packet<'a>,
     call: Call<'a, F::State>,
 ) -> Result<Verdict, Late> {
-    function.packet(Ask::new(packet, call))
+    let context = call.context;
+    context.begin_writes();
+    let result = function.packet(Ask::new(packet, call));
+    context.end_writes();
+    result
 }
 
 /// Has a function ask for what a first packet will touch. The context is in the pass that only prefetches.

@@ -124,6 +124,7 @@ impl core::fmt::Debug for Host {
 /// A version byte, then the address as [`Writer::address`] or 16 bytes.
 impl Wire for Host {
     const LAYOUT: u64 = layout::by_hand("host", 1);
+    const BYTES_MAX: usize = 17;
     fn encode(&self, out: &mut Writer<'_>) {
         if self.is_ipv4() {
             out.u8(4);

@@ -250,8 +250,8 @@ pub struct Exercise {
     granted: RefCell<Vec<(u32, u16)>>,
 }
 
-/// Tokens and writes of one [`Verb::Bulk`].
-pub const BULK: u32 = 48;
+/// Tokens and writes of one [`Verb::Bulk`]: almost as many as one packet may write.
+pub const BULK: u32 = 24;
 
 /// Places of the vector.
 pub const PLACES: u32 = 5;
@@ -333,6 +333,12 @@ impl NetworkFunction for Exercise {
             ports,
             idle,
         } = self.sizes;
+        let of_others = [
+            "winners", "sessions", "banned", "elected", "raised", "visited", "pairs",
+        ];
+        let mut most = vec![("tokens", BULK), ("joined", BULK)];
+        most.extend(of_others.map(|object| (object, 1)));
+        builder.writing(2 * BULK, &most);
         let pool = |builder: &Builder| builder.pool("ports", Ports { items: ports });
         let mut state = Exercised {
             tokens: builder.table("tokens", tokens, &[]),

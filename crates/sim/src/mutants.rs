@@ -99,11 +99,12 @@ const IN_THE_STATE: [state::Mutant; 6] = [
     state::Mutant::LookupsUnmarked,
 ];
 
-/// Planted bugs of when late packets are called again, most of which only cost time: the tests of the packet loop find them
-/// (`crates/engine/src/instance/parked.rs`, `crates/engine/src/parking/tests.rs`).
-const OF_WAKING: [state::Mutant; 2] = [
+/// Planted bugs of when late packets are called again, most of which only cost time, and of what one packet writes: the tests of the
+/// packet loop find them (`parked.rs` and `write_sets.rs` in `crates/engine/src/instance`, `crates/engine/src/parking/tests.rs`).
+const OF_WAKING: [state::Mutant; 3] = [
     state::Mutant::WakesByFirstReadAlone,
     state::Mutant::OthersWriteWakesNobody,
+    state::Mutant::WriteSetSplit,
 ];
 const OF_PARKING: [engine::Mutant; 3] = [
     engine::Mutant::LateAgainIsLast,

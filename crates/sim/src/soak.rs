@@ -93,6 +93,7 @@ impl NetworkFunction for Soaking {
     type State = Soaked;
 
     fn state(&self, builder: &Builder) -> Soaked {
+        builder.writing(WRITES, &[]);
         Soaked {
             marks: builder.table("marks", self.entries, &[]),
             sums: builder.counters("sums", SUMS * 64),

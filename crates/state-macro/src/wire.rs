@@ -16,20 +16,23 @@ enum Form {
 
 pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenStream> {
     let check = check(input)?;
-    let (encode, decode, layout) = match Shape::of(input, "Wire")? {
+    let (encode, decode, layout, bytes_max) = match Shape::of(input, "Wire")? {
         Shape::Struct(fields) => {
             let pattern = fields.pattern(&quote!(Self));
-            let (writes, reads, layouts) = forms(&fields, krate)?;
+            let (writes, reads, layouts, bytes) = forms(&fields, krate)?;
             let layout = quote!(#krate::layout::of_parts(&[#(#layouts),*]));
+            let bytes_max = quote!(#krate::layout::bytes_of_parts(&[#(#bytes),*]));
             let encode = quote!(let #pattern = self; #writes);
-            (encode, quote!(Self #reads), layout)
+            (encode, quote!(Self #reads), layout, bytes_max)
         }
         Shape::Enum(cases) => {
             let (mut encodes, mut decodes, mut layouts) = (Vec::new(), Vec::new(), Vec::new());
+            let mut cases_bytes = Vec::new();
             for case in &cases {
                 let (name, tag) = (case.name, case.tag);
                 let pattern = case.fields.pattern(&quote!(Self::#name));
-                let (writes, reads, of_case) = forms(&case.fields, krate)?;
+                let (writes, reads, of_case, bytes) = forms(&case.fields, krate)?;
+                cases_bytes.push(quote!(#krate::layout::bytes_of_parts(&[#(#bytes),*])));
                 let tagged = quote!(#tag as ::core::primitive::u64);
                 layouts.push(quote!(#krate::layout::of_parts(&[#tagged, #(#of_case),*])));
                 encodes.push(quote!(#pattern => { out.u8(#tag); #writes }));
@@ -43,7 +46,8 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
             let layout = quote!(#krate::layout::of_parts(&[
                 #krate::layout::by_hand("enum", 0), #(#layouts),*
             ]));
-            (encode, decode, layout)
+            let bytes_max = quote!(1 + #krate::layout::bytes_of_cases(&[#(#cases_bytes),*]));
+            (encode, decode, layout, bytes_max)
         }
     };
     let checked = check.map(|check| {
@@ -58,6 +62,7 @@ pub(crate) fn expand(input: &DeriveInput, krate: &TokenStream) -> Result<TokenSt
         #[automatically_derived]
         impl #parameters #krate::Wire for #name #arguments #bounds {
             const LAYOUT: ::core::primitive::u64 = #layout;
+            const BYTES_MAX: ::core::primitive::usize = #bytes_max;
             #[inline]
             #[allow(unused_variables)]
             fn encode(&self, out: &mut #krate::Writer<'_>) {
@@ -122,8 +127,9 @@ fn form(field: &NamedField<'_>) -> Result<Form> {
 fn forms(
     fields: &Named<'_>,
     krate: &TokenStream,
-) -> Result<(TokenStream, TokenStream, Vec<TokenStream>)> {
+) -> Result<(TokenStream, TokenStream, Vec<TokenStream>, Vec<TokenStream>)> {
     let (mut writes, mut reads, mut layouts) = (Vec::new(), Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
     let mut errors: Option<Error> = None;
     for field in &fields.0 {
         let (name, member, kind, span) =
@@ -135,11 +141,12 @@ fn forms(
             }
             Form::Own
         });
-        let (write, read, layout) = match form {
+        let (write, read, layout, bytes_max) = match form {
             Form::Own => (
                 quote_spanned!(span=> <#kind as #krate::Wire>::encode(#name, out);),
                 quote_spanned!(span=> <#kind as #krate::Wire>::decode(input)?),
                 quote_spanned!(span=> <#kind as #krate::Wire>::LAYOUT),
+                quote_spanned!(span=> <#kind as #krate::Wire>::BYTES_MAX),
             ),
             Form::Varint => (
                 quote_spanned!(span=> out.varint(::core::convert::From::from(*#name));),
@@ -148,19 +155,22 @@ fn forms(
                         .map_err(|_| #krate::BadBytes)?
                 ),
                 quote_spanned!(span=> #krate::layout::by_hand("varint", 0)),
+                quote_spanned!(span=> ::core::mem::size_of::<#kind>() + ::core::mem::size_of::<#kind>() / 7 + 1),
             ),
             Form::Three => (
                 quote_spanned!(span=> out.u24(*#name);),
                 quote_spanned!(span=> input.u24()?),
                 quote_spanned!(span=> #krate::layout::by_hand("u24", 0)),
+                quote_spanned!(span=> 3),
             ),
         };
         writes.push(write);
         reads.push(quote!(#member: #read));
         layouts.push(layout);
+        bytes.push(bytes_max);
     }
     match errors {
         Some(errors) => Err(errors),
-        None => Ok((quote!(#(#writes)*), quote!({ #(#reads),* }), layouts)),
+        None => Ok((quote!(#(#writes)*), quote!({ #(#reads),* }), layouts, bytes)),
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::context::{Context, Tick};
+use crate::context::{Context, Tick, WriteSet, WriteSetTooLong};
 use crate::layout::{Shape, by_hand};
 use crate::object::{Absence, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings, State};
 use crate::pool::{Pool, Space};
@@ -34,6 +34,8 @@ pub struct Builder {
     within: String,
     /// Objects are told lazily.
     lazy: bool,
+    /// What a packet of the function writes at most.
+    write_set: Rc<RefCell<WriteSet>>,
 }
 
 impl core::fmt::Debug for Builder {
@@ -52,6 +54,7 @@ impl Builder {
             shape: Rc::new(Cell::new(Shape::EMPTY)),
             within: String::new(),
             lazy: false,
+            write_set: Rc::default(),
         }
     }
 
@@ -66,6 +69,7 @@ impl Builder {
             shape: self.shape.clone(),
             within: format!("{}{name}.", self.within),
             lazy: self.lazy,
+            write_set: Rc::default(),
         }
     }
 
@@ -84,7 +88,29 @@ impl Builder {
             shape: self.shape.clone(),
             within: self.within.clone(),
             lazy: true,
+            write_set: self.write_set.clone(),
         }
+    }
+
+    /// A packet of the function writes so many entries at most, of maps, sets and registers (what is added to counters and sketches is
+    /// no entry), and of some objects no more than is said here. Without this word they are [`WRITES_PER_PACKET`](crate::WRITES_PER_PACKET),
+    /// of any objects. All of them travel as one group, which is [`GROUP_BYTES_MAX`](crate::GROUP_BYTES_MAX) bytes at most and is applied whole.
+    pub fn writing(&self, entries: u32, of: &[(&str, u32)]) {
+        self.context.expect_writes(entries);
+        self.write_set.borrow_mut().expect(entries, of);
+    }
+
+    /// Whether what one packet writes always fits a group. [`Builder::built`] asks this.
+    ///
+    /// # Errors
+    /// It may not: a sentence that says what to do.
+    pub fn check_write_set(&self) -> Result<(), WriteSetTooLong> {
+        self.write_set.borrow().check()
+    }
+
+    /// Notes the bytes of the entries of an object.
+    fn note_entries(&self, name: &str, bytes: usize) {
+        self.write_set.borrow_mut().note(name, bytes);
     }
 
     /// The number of the next object.
@@ -96,7 +122,7 @@ impl Builder {
     ///
     /// # Panics
     /// When they do not: instances find objects by their numbers, so what one says of an object another would take for what is said
-    /// of another one.
+    /// of another one. And when one packet could write more than is applied whole: see [`Builder::check_write_set`].
     pub fn built<S: State>(&self, state: S) -> S {
         let names = self.names.borrow();
         let fields = state.objects();
@@ -114,6 +140,9 @@ impl Builder {
             fields.len()
         );
         drop(names);
+        if let Err(why) = self.check_write_set() {
+            panic!("{why}");
+        }
         state
     }
 
@@ -180,6 +209,7 @@ impl Builder {
             &[&kind[..], &[R::LAYOUT, V::LAYOUT]].concat(),
             &made,
         );
+        self.note_entries(name, Table::<R, V>::OPERATION_BYTES);
         let settings = table_settings(&settings, capacity, idle);
         Table::new(self.context.clone(), object, settings)
     }
@@ -347,6 +377,7 @@ impl Builder {
             &[by_hand("register", V::JOINS as u64), V::LAYOUT],
             &[],
         );
+        self.note_entries(name, crate::Register::<V>::OPERATION_BYTES);
         crate::Register::new(self.context.clone(), object, settings, initial)
     }
 }

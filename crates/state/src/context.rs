@@ -7,6 +7,7 @@ mod accumulated;
 mod awaited;
 mod chained;
 mod late;
+mod write_set;
 
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -21,11 +22,13 @@ use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use awaited::AWAITED_READS_MAX;
+pub(crate) use write_set::WriteSet;
+pub use write_set::{WRITES_PER_PACKET, WriteSetTooLong};
 
 /// Seconds since the cluster's time base; what idle times are counted in.
 pub type Tick = u32;
 
-/// Bytes of operations that one group may hold, so that a group always fits a datagram.
+/// Bytes of operations that one group may hold, so that a group always fits a datagram; and so what one packet writes at most.
 pub const GROUP_BYTES_MAX: usize = 1_100;
 /// Grants that one packet may hold.
 pub const GRANTS_PER_PACKET_MAX: usize = 4;
@@ -175,6 +178,7 @@ pub struct Context {
     pub(crate) chained: chained::Chained,
     /// What parked packets wait for.
     awaited: awaited::Awaited,
+    writing: write_set::Writing,
     foresight: Foresight,
     /// The packet took a grant, missed a read or wrote: its end has something to settle.
     attention: Cell<bool>,
@@ -229,6 +233,7 @@ impl Context {
             steps: RefCell::default(),
             chained: chained::Chained::default(),
             awaited: awaited::Awaited::default(),
+            writing: write_set::Writing::default(),
             foresight: Foresight::default(),
             attention: Cell::new(false),
             acted: Cell::new(false),
@@ -504,25 +509,32 @@ impl Context {
 
     // --- operations written
 
-    /// The stamp for a write in the group being built; draws the group's number on the first write.
-    pub(crate) fn stamp(&self, logged: bool) -> Stamp {
+    /// The stamp for a write of up to so many bytes in the group being built; draws the group's number on the first write. Only what is
+    /// no packet's, as flushes and sweeps, goes on in another group.
+    pub(crate) fn stamp(&self, logged: bool, bytes_max: usize) -> Stamp {
+        self.count_write();
         if !logged {
             return Stamp {
                 origin: Origins::OWN,
                 sequence: 0,
             };
         }
+        let bytes_max = match mutant::active(Mutant::WriteSetSplit) {
+            true => OPERATION_BYTES_MAX,
+            false => bytes_max,
+        };
         let mut groups = self.groups.borrow_mut();
         let Groups { bytes, starts } = &mut *groups;
         if self.group_open.get()
             && let Some(&(sequence, start)) = starts.last()
-            && bytes.len() - start <= GROUP_BYTES_MAX - OPERATION_BYTES_MAX
+            && bytes.len() - start + bytes_max <= GROUP_BYTES_MAX
         {
             return Stamp {
                 origin: Origins::OWN,
                 sequence,
             };
         }
+        self.refuse_second_group();
         let sequence = self.sequencer.draw();
         starts.push((sequence, bytes.len()));
         self.group_open.set(true);

@@ -11,6 +11,7 @@ use crate::wire::{BadBytes, Reader, Wire, Writer};
 
 impl Wire for Ipv4Addr {
     const LAYOUT: u64 = by_hand("Ipv4Addr", 0);
+    const BYTES_MAX: usize = 5;
     fn encode(&self, out: &mut Writer<'_>) {
         out.address(self.to_bits());
     }
@@ -36,6 +37,7 @@ impl Key for Ipv4Addr {
 
 impl Wire for Ipv6Addr {
     const LAYOUT: u64 = by_hand("Ipv6Addr", 0);
+    const BYTES_MAX: usize = 16;
     fn encode(&self, out: &mut Writer<'_>) {
         out.raw(&self.octets());
     }
@@ -64,6 +66,7 @@ impl Key for Ipv6Addr {
 /// Its six bytes, as in a frame.
 impl Wire for MacAddress {
     const LAYOUT: u64 = by_hand("MacAddress", 0);
+    const BYTES_MAX: usize = 6;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.raw(&self.0);
@@ -77,6 +80,7 @@ impl Wire for MacAddress {
 /// Its number.
 impl Wire for Protocol {
     const LAYOUT: u64 = by_hand("Protocol", 0);
+    const BYTES_MAX: usize = 1;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(self.0);
@@ -110,6 +114,7 @@ keys_by_content!(MacAddress, Protocol);
 
 impl Wire for Endpoint {
     const LAYOUT: u64 = by_hand("Endpoint", 0);
+    const BYTES_MAX: usize = 8;
     fn encode(&self, out: &mut Writer<'_>) {
         out.address(self.address.to_bits());
         out.u16(self.port);
@@ -184,6 +189,7 @@ impl From<Flow4Key> for Flow4 {
 
 impl Wire for Flow4Key {
     const LAYOUT: u64 = by_hand("Flow4Key", 0);
+    const BYTES_MAX: usize = 15;
     fn encode(&self, out: &mut Writer<'_>) {
         let flow = Flow4::from(*self);
         flow.source.encode(out);

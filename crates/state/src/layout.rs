@@ -35,6 +35,37 @@ pub const fn of_size(bytes: usize) -> u64 {
     hash::word(bytes as u64, 0x4C41_594F_5554_0003)
 }
 
+/// Bytes on the wire at most of a type of which no more is known than how large it is: addresses and varints may take a fourth more
+/// than in memory, and a few fields may be counted.
+#[must_use]
+pub const fn bytes_of_size(bytes: usize) -> usize {
+    bytes + bytes / 4 + 16
+}
+
+/// The bytes of parts that are written one after another.
+#[must_use]
+pub const fn bytes_of_parts(parts: &[usize]) -> usize {
+    let (mut sum, mut place) = (0, 0);
+    while place < parts.len() {
+        sum += parts[place];
+        place += 1;
+    }
+    sum
+}
+
+/// The bytes of the longest of some cases.
+#[must_use]
+pub const fn bytes_of_cases(cases: &[usize]) -> usize {
+    let (mut most, mut place) = (0, 0);
+    while place < cases.len() {
+        if cases[place] > most {
+            most = cases[place];
+        }
+        place += 1;
+    }
+    most
+}
+
 /// What hosts must have alike of a whole state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {

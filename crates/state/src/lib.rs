@@ -57,7 +57,8 @@ pub use asterism_state_macro::{
 pub use builder::Builder;
 pub use context::{
     AWAITED_READS_MAX, Call, Context, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity,
-    MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Sequencer, Tick,
+    MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Sequencer, Tick, WRITES_PER_PACKET,
+    WriteSetTooLong,
 };
 pub use counts::{Counted, ObjectCount, ObjectCounts};
 pub use dealing::{Dealing, Dealt, LOTS};

@@ -110,6 +110,7 @@ impl<K> From<K> for Single<K> {
 
 impl<K: Wire> Wire for Single<K> {
     const LAYOUT: u64 = layout::of_parts(&[K::LAYOUT]);
+    const BYTES_MAX: usize = K::BYTES_MAX;
     fn encode(&self, out: &mut Writer<'_>) {
         self.0.encode(out);
     }
@@ -146,6 +147,7 @@ impl<L, R> From<(L, R)> for Pair<L, R> {
 
 impl<L: Wire, R: Wire> Wire for Pair<L, R> {
     const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Pair", 0), L::LAYOUT, R::LAYOUT]);
+    const BYTES_MAX: usize = L::BYTES_MAX + R::BYTES_MAX;
     fn encode(&self, out: &mut Writer<'_>) {
         self.0.encode(out);
         self.1.encode(out);

@@ -102,6 +102,9 @@ asterism_mutant::planted! {
     /// What is written to a shared table wakes no packet that waits for it (RULES 21: a reply that overtakes its binding waits its whole
     /// time).
     OthersWriteWakesNobody,
+    /// A packet's group ends where the longest entry would not fit, whatever is written (half of what a packet wrote is applied when
+    /// its host dies).
+    WriteSetSplit,
     /// A removal takes a key out of a filter as often as it is in it (an object that two caches hold is found in none after one
     /// of them dropped it).
     RemovedForAll,

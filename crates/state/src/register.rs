@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, OPERATION_BYTES_MAX};
 use crate::mutant::{self, Mutant};
 use crate::object::{Object, ObjectSettings, Part, Since, read_stamp, skip_stamp, write_stamp};
 use crate::stamp::{NamedOrigins, Origins, Stamp};
@@ -109,9 +109,18 @@ impl<V: Value> RegisterAct<'_, V> {
 }
 
 impl<V: Value> Register<V> {
+    /// An operation at most: tag, generation, value.
+    pub(crate) const OPERATION_BYTES: usize = if V::BYTES_MAX + 12 < OPERATION_BYTES_MAX {
+        V::BYTES_MAX + 12
+    } else {
+        OPERATION_BYTES_MAX
+    };
+
     /// Writes a value here, and for the others.
     fn write(&mut self, value: V, generation: u64) {
-        let stamp = self.context.stamp(self.settings.logged);
+        let stamp = self
+            .context
+            .stamp(self.settings.logged, Self::OPERATION_BYTES);
         self.merge(value, generation, stamp);
         if self.settings.logged {
             self.context.log(|out| {

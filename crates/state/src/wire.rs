@@ -24,6 +24,9 @@ pub trait Wire: Sized {
     /// A number for how values are written, by which hosts that would misread each other refuse each other. Derived of the
     /// fields; a type that is written by hand says [`layout::by_hand`](crate::layout::by_hand), or else it is known by its size.
     const LAYOUT: u64 = layout::of_size(size_of::<Self>());
+    /// Bytes of an encoded value at most. Derived of the fields; a manual implementation says so where a value may take more than a
+    /// fourth and 16 bytes beyond its size in memory. What one packet may write is found by it.
+    const BYTES_MAX: usize = layout::bytes_of_size(size_of::<Self>());
     /// Appends the value.
     fn encode(&self, out: &mut Writer<'_>);
     /// Reads a value back.
@@ -213,6 +216,7 @@ impl<'a> Reader<'a> {
 
 impl Wire for u8 {
     const LAYOUT: u64 = layout::by_hand("u8", 0);
+    const BYTES_MAX: usize = 1;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(*self);
@@ -235,6 +239,7 @@ macro_rules! wire_integers {
     ($($type:ident as $unsigned:ident),*) => {$(
         impl Wire for $type {
             const LAYOUT: u64 = layout::by_hand(stringify!($type), 0);
+            const BYTES_MAX: usize = size_of::<Self>();
             #[inline]
             fn encode(&self, out: &mut Writer<'_>) {
                 out.$unsigned(*self as $unsigned);
@@ -253,6 +258,7 @@ wire_integers!(
 /// A byte that is 0 or 1.
 impl Wire for bool {
     const LAYOUT: u64 = layout::by_hand("bool", 0);
+    const BYTES_MAX: usize = 1;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8((*self).into());
@@ -269,6 +275,7 @@ impl Wire for bool {
 
 impl Wire for () {
     const LAYOUT: u64 = layout::of_parts(&[]);
+    const BYTES_MAX: usize = 0;
     fn encode(&self, _: &mut Writer<'_>) {}
     fn decode(_: &mut Reader<'_>) -> Result<Self, BadBytes> {
         Ok(())
@@ -278,6 +285,7 @@ impl Wire for () {
 /// Whether there is one, as a `bool`, then it.
 impl<T: Wire> Wire for Option<T> {
     const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("Option", 0), T::LAYOUT]);
+    const BYTES_MAX: usize = 1 + T::BYTES_MAX;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         self.is_some().encode(out);
@@ -297,6 +305,7 @@ impl<T: Wire> Wire for Option<T> {
 /// Item by item: the length is the type's.
 impl<T: Wire + Copy, const N: usize> Wire for [T; N] {
     const LAYOUT: u64 = layout::of_parts(&[layout::by_hand("array", N as u64), T::LAYOUT]);
+    const BYTES_MAX: usize = N * T::BYTES_MAX;
     #[inline]
     fn encode(&self, out: &mut Writer<'_>) {
         T::encode_all(self, out);
@@ -311,6 +320,7 @@ macro_rules! wire_tuples {
     ($($($item:ident: $place:tt),*;)*) => {$(
         impl<$($item: Wire),*> Wire for ($($item,)*) {
             const LAYOUT: u64 = layout::of_parts(&[$($item::LAYOUT),*]);
+            const BYTES_MAX: usize = layout::bytes_of_parts(&[$($item::BYTES_MAX),*]);
             #[inline]
             fn encode(&self, out: &mut Writer<'_>) {
                 $(self.$place.encode(out);)*

@@ -349,12 +349,20 @@ impl<F> core::fmt::Debug for Kind<F> {
     }
 }
 
+/// A stage's state, of which one packet writes no more than is applied whole.
+fn started<S>(state: S, builder: &Builder) -> S {
+    if let Err(why) = builder.check_write_set() {
+        panic!("{why}");
+    }
+    state
+}
+
 impl<F: NetworkFunction + Send + Sync> AnyFunction for Kind<F> {
     fn start(&self, builder: &Builder) -> Box<dyn AnyRunning> {
         Box::new(Called {
             function: self.0.clone(),
             first_object: builder.next_object(),
-            state: self.0.state(builder),
+            state: started(self.0.state(builder), builder),
         })
     }
     fn as_any(&self) -> &dyn Any {

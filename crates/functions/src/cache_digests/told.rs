@@ -139,10 +139,7 @@ impl CacheDigests {
         };
         let mut act = ask.act()?;
         match (known, room) {
-            (Some(known), _) => {
-                act.heads.touch(&known);
-                act.heads.update(&known, head);
-            }
+            (Some(known), _) => act.heads.update(&known, head),
             (None, Some(room)) => act.heads.insert(room, cache, head),
             (None, None) => return Ok(Verdict::Drop(Reason::TableFull)),
         }
@@ -183,10 +180,7 @@ impl CacheDigests {
         let mut act = ask.act()?;
         for (((key, bits), known), room) in keys.zip(bits).zip(known).zip(rooms) {
             match (known, room) {
-                (Some(known), _) => {
-                    act.masks.touch(&known);
-                    act.masks.update(&known, *bits);
-                }
+                (Some(known), _) => act.masks.update(&known, *bits),
                 (None, Some(room)) => act.masks.insert(room, key, *bits),
                 (None, None) => {}
             }

@@ -153,6 +153,8 @@ impl NetworkFunction for Firewall {
     fn state(&self, builder: &Builder) -> FirewallState {
         let config = &self.config;
         let rules_max = RULES_MAX as u32;
+        let others = ["fragments", "events", "blocked", "answers"];
+        builder.writing(ENDED_AT_ONCE_MAX as u32, &others.map(|object| (object, 1)));
         let flows = flows(builder, config.flows_max, &config.idle);
         let (handshakes, destinations, links) =
             half_open(builder, config.sources_max, config.destinations_max);

@@ -247,6 +247,15 @@ impl NetworkFunction for PortScan {
             Response::Block { block_s } => block_s.max(1),
         };
         let trails = self.scans.table(builder, config.trails_max);
+        let written = [
+            "trails",
+            "alerts",
+            "blocked",
+            "watched",
+            "handshakes",
+            "floods",
+        ];
+        builder.writing(6, &written.map(|object| (object, 1)));
         let blocked = builder.table("blocked", config.alerts_max, &Block::idle(block_s));
         let alerts = builder.table("alerts", config.alerts_max, &[config.alert_keep_s]);
         let (volume, watched) = volume::tables(builder, config.volume.as_ref());

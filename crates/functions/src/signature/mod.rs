@@ -312,6 +312,15 @@ impl NetworkFunction for Signatures {
                 block_s.max(1)
             }
         };
+        builder.writing(
+            record::WRITES_MAX,
+            &[
+                ("pieces", record::PLACES_WRITTEN_MAX),
+                ("alerts", record::ALERTS_MAX),
+                ("blocked", 1),
+                ("by_hand", 1),
+            ],
+        );
         SignatureState {
             pieces: builder.table("pieces", config.pieces_max, &[config.pieces_keep_s.max(1)]),
             blocked: builder.table("blocked", config.alerts_max, &[block_s]),

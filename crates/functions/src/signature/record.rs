@@ -14,6 +14,13 @@ use crate::mutant::{self, Mutant};
 /// Places that a segment has to do with, at most: what comes before it and its two pieces may each lie near the border of two.
 const PLACES_MAX: usize = 6;
 
+/// Of those a segment changes the ones that its two pieces lie in, each in two at most.
+pub(super) const PLACES_WRITTEN_MAX: u32 = 4;
+/// Alerts that a segment writes at most: one for each signature, and one for a stream with too many pieces.
+pub(super) const ALERTS_MAX: u32 = FOUND_MAX as u32 + 1;
+/// Entries that a segment writes at most, a block among them.
+pub(super) const WRITES_MAX: u32 = PLACES_WRITTEN_MAX + ALERTS_MAX + 1;
+
 /// Bytes before a place from which offsets count: as long as a signature, which may begin in the place before.
 const MARGIN: u32 = 64;
 

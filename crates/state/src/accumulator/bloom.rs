@@ -187,7 +187,8 @@ impl<K: Key> Object for Bloom<K> {
             self.changed.pop();
             let (of, flag) = split(word);
             self.is_changed[of as usize] &= !flag;
-            self.context.stamp(true);
+            self.context
+                .stamp(true, crate::context::OPERATION_BYTES_MAX);
             // What others added is in it as well, which they announced before.
             let bits = self.words[word as usize];
             let length = self.context.log(|out| {

@@ -333,7 +333,9 @@ impl<T: Copy> Cells<T> {
                 return false;
             }
             self.telling.pop();
-            let stamp = self.context.stamp(true);
+            let stamp = self
+                .context
+                .stamp(true, crate::context::OPERATION_BYTES_MAX);
             let before = self.before(place);
             let cell = &mut self.cells[place as usize];
             self.context.note_told(core::mem::take(&mut cell.changes));

@@ -171,7 +171,9 @@ impl Object for Counter {
         if *bytes < OPERATION_BYTES_MAX {
             return false;
         }
-        self.flushed = self.context.stamp(true);
+        self.flushed = self
+            .context
+            .stamp(true, crate::context::OPERATION_BYTES_MAX);
         let lane = self.context.identity().lane.0;
         let length = self.context.log(|out| {
             out.tag(self.object, 0);

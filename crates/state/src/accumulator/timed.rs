@@ -260,7 +260,8 @@ impl TimedCells {
     /// Moves the ring on with this host's clock, and tells it if that drops anything.
     pub(super) fn keep_up(&mut self) {
         if self.ring.keep_up(self.context.tick()) && self.logged {
-            self.context.stamp(true);
+            self.context
+                .stamp(true, crate::context::OPERATION_BYTES_MAX);
             self.context.log(|out| {
                 out.tag(self.object, ADVANCE);
                 out.varint(self.ring.head().into());
@@ -319,7 +320,8 @@ impl TimedCells {
                 continue;
             }
             self.context.note_told(changes);
-            self.context.stamp(true);
+            self.context
+                .stamp(true, crate::context::OPERATION_BYTES_MAX);
             let length = self.context.log(|out| {
                 out.tag(self.object, 0);
                 out.varint(lane.into());

@@ -424,7 +424,8 @@ impl<K: Key> Object for TopK<K> {
             let Some(held) = self.own.get(place) else {
                 continue;
             };
-            self.context.stamp(true);
+            self.context
+                .stamp(true, crate::context::OPERATION_BYTES_MAX);
             let length = self.context.log(|out| {
                 out.tag(self.object, 0);
                 out.varint(lane.into());

@@ -25,10 +25,10 @@ fn retries_get_the_same_grant_and_unspent_ones_return() {
 }
 
 #[test]
-fn large_writes_continue_in_another_group() {
+fn what_is_no_packets_continues_in_another_group() {
     let context = Context::alone();
     for _ in 0..40 {
-        context.stamp(true);
+        context.stamp(true, OPERATION_BYTES_MAX);
         context.log(|out| out.raw(&[7; 100]));
     }
     let mut total = 0;

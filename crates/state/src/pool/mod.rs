@@ -471,7 +471,9 @@ impl<S: Space> Shared<S> {
                 lane: identity.lane.0 as u8,
                 lanes: identity.lane.1.max(1) as u8,
                 epoch,
-                sequence: context.stamp(true).sequence,
+                sequence: context
+                    .stamp(true, crate::context::OPERATION_BYTES_MAX)
+                    .sequence,
             };
             leases.notes.take(context, note);
             context.log(|out| {

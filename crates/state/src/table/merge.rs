@@ -447,13 +447,18 @@ impl<R: Row, V: Value> Table<R, V> {
                 0
             } | if copy.removed { OPERATION_REMOVED } else { 0 };
             let object = self.object;
-            self.context.log(|out| {
+            let length = self.context.log(|out| {
                 out.tag(object, flags);
                 copy.row.encode(out);
                 out.varint(copy.generation);
                 copy.value.encode(out);
                 out.u24(copy.seen);
             });
+            debug_assert!(
+                length <= Self::OPERATION_BYTES,
+                "an entry took {length} bytes, of which its types say {} at most (`Wire::BYTES_MAX`)",
+                Self::OPERATION_BYTES
+            );
         }
         self.merge_into(known, copy)
     }

@@ -507,6 +507,15 @@ impl<R: Row, V: Value> Table<R, V> {
         })
     }
 
+    /// An operation at most: tag, row, generation, value, last use.
+    pub(crate) const OPERATION_BYTES: usize = {
+        let bytes = 2 + R::BYTES_MAX + 10 + V::BYTES_MAX + 3;
+        if bytes < OPERATION_BYTES_MAX {
+            bytes
+        } else {
+            OPERATION_BYTES_MAX
+        }
+    };
     /// What a record takes: the packet's part of an entry.
     pub(crate) const RECORD_BYTES: usize = size_of::<Record<R, V>>();
 
@@ -631,6 +640,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     fn stamp(&self) -> Stamp {
-        self.context.stamp(self.settings.logged)
+        self.context
+            .stamp(self.settings.logged, Self::OPERATION_BYTES)
     }
 }

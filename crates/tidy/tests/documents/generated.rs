@@ -23,8 +23,9 @@ use asterism_placement::seal::{
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_state::{
-    AWAITED_READS_MAX, BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, LANES_MAX, MISSES_PER_PACKET_MAX,
-    OBJECTS_MAX, OPERATION_BYTES_MAX, ObjectCount,
+    AWAITED_READS_MAX, BLOCK_ITEMS, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX as WRITE_SET_BYTES_MAX,
+    LANES_MAX, MISSES_PER_PACKET_MAX, OBJECTS_MAX, OPERATION_BYTES_MAX, ObjectCount,
+    WRITES_PER_PACKET,
 };
 use asterism_tidy::{must_be_empty, read, root};
 
@@ -224,7 +225,17 @@ fn bounds() -> String {
         (
             "bytes of one operation group",
             GROUP_BYTES_MAX.to_string(),
-            "a large group goes on in another one",
+            "refused by the replicator; a packet's writes are fewer",
+        ),
+        (
+            "bytes that one packet writes to shared entries",
+            WRITE_SET_BYTES_MAX.to_string(),
+            "a function that may write more is refused when it is built",
+        ),
+        (
+            "entries that one packet writes, where its function says nothing else",
+            WRITES_PER_PACKET.to_string(),
+            "an assertion in tests of the function",
         ),
         (
             "reads of a late packet that it waits for one by one",
