@@ -234,7 +234,7 @@ mod tests {
         pass-through.noop pass-through.read-write nat.instructions nat.replicated-instructions
         nat.10k nat.100k nat.1m nat.over-floor nat.churn nat.allocations
         replication.bytes-per-binding replication.new-flow-sender replication.new-flow-receiver
-        replication.inserts counters.both-sides counters.lag sim.seeds sim.mutants
+        replication.inserts counters.both-sides counters.lag parking.cost parking.update sim.seeds sim.mutants
         lab.asymmetric-tcp lab.throughput nat.oracle ports.conformance replication.multicast-cost
         soak.operations join.pause paper.figure-7 join.cold-100k join.cold-1m replication.straggler
         replication.coalescing replication.repair peers.haproxy peers.conntrackd nat.latency-added

@@ -16,7 +16,7 @@ use super::pieces::{PIECES_MAX, Piece, Pieces};
 use crate::mutant::{self, Mutant};
 
 /// Signatures found by one packet at most; further ones are left out and counted.
-pub(super) const FOUND_MAX: usize = 8;
+pub(super) const FOUND_MAX: usize = 7;
 
 /// A signature must have so many times `min_piece` bytes if one may lack fewer than `min_piece` at its edges.
 const TOLERANT: usize = 4;

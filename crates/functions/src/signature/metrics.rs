@@ -23,7 +23,7 @@ pub(super) const METRICS: [OwnMetric; 7] = [
     ),
     OwnMetric::counter(
         "unrecorded_total",
-        "Pieces, alerts and blocks of all hosts for which there was no room, and signatures beyond the eighth of one packet.",
+        "Pieces, alerts and blocks of all hosts for which there was no room, and signatures beyond the seventh of one packet.",
     ),
     OwnMetric::gauge("signatures", "Signatures that this host looks for."),
     OwnMetric::gauge(
