@@ -51,11 +51,9 @@ impl Origin {
         std::thread::Builder::new()
             .name("origin".into())
             .spawn(move || {
-                // Who goes away before the answer is not counted.
                 for stream in listener.incoming().flatten() {
-                    if answer(stream).is_ok() {
-                        counted.fetch_add(1, Ordering::Relaxed);
-                    }
+                    // A client that goes away takes nothing from the others.
+                    let _ = answer(stream, &counted);
                 }
             })?;
         Ok(Origin { address, asked })
@@ -67,14 +65,15 @@ impl Origin {
         format!("http://{}/objects/{number}", self.address)
     }
 
-    /// How many requests it answered.
+    /// How many whole requests it received.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 }
 
-fn answer(mut stream: TcpStream) -> Result<()> {
+/// Counts a request before its answer, so that a client that has the answer finds it counted.
+fn answer(mut stream: TcpStream, asked: &AtomicU64) -> Result<()> {
     stream.set_read_timeout(Some(REQUEST_MAX))?;
     let (mut head, mut room) = (Vec::new(), [0; 1_024]);
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
@@ -84,6 +83,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
             return Err(Error::other("no request"));
         }
     }
+    asked.fetch_add(1, Ordering::Relaxed);
     let said = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {OBJECT_BYTES}\r\nExpires: Thu, 31 Dec 2099 23:59:59 GMT\r\nConnection: close\r\n\r\n"
     );
