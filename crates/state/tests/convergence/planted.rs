@@ -4,8 +4,9 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
-/// The planted bugs that the simulator's seeds find, and those of `crates/state/tests/lives.rs` and `.../token_rates.rs`.
-const ELSEWHERE: [Mutant; 20] = [
+/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/lives.rs` and `.../token_rates.rs`, and those that tests
+/// of the packet loop find.
+const ELSEWHERE: [Mutant; 23] = [
     Mutant::ForeseenTrusted,
     Mutant::OrphansLiveOn,
     Mutant::HeldChangesForgotten,
@@ -26,6 +27,9 @@ const ELSEWHERE: [Mutant; 20] = [
     Mutant::RewriteKeepsGeneration,
     Mutant::SlotReusedWhileNamed,
     Mutant::LookupsUnmarked,
+    Mutant::WakesByFirstReadAlone,
+    Mutant::OthersWriteWakesNobody,
+    Mutant::WriteSetSplit,
 ];
 
 #[test]
