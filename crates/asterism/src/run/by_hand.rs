@@ -105,7 +105,7 @@ pub fn block(
         match written {
             Ok(record) => {
                 let block = document_of(name, &record, (from, view.dates()));
-                let event = Event::info("blocked-by-hand")
+                let event = Event::info("blocked-by-operator")
                     .with("source", &done.source)
                     .with("function", name)
                     .with("seconds", seconds)
@@ -159,7 +159,7 @@ pub fn unblock(
         let is_left = |record: &BlockedRecord| after.iter().any(|other| is_same(other, record));
         let lifted: Vec<_> = before.iter().filter(|record| !is_left(record)).collect();
         if let Some(first) = lifted.first() {
-            let event = Event::info("unblocked-by-hand")
+            let event = Event::info("unblocked-by-operator")
                 .with("source", &done.source)
                 .with("function", name)
                 .with("blocks", lifted.len())

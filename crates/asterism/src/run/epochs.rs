@@ -97,7 +97,7 @@ impl Watch {
                 }
                 Some(Life::Waits(why)) if why != said => {
                     manager.status("waits to be named by an epoch");
-                    log(&Event::warning("waits-to-be-named")
+                    log(&Event::warning("awaiting-epoch")
                         .with("why", &why)
                         .effect("the host takes no part in the cluster"));
                     said = why;
@@ -246,10 +246,10 @@ impl Watch {
 /// What is said in the log of an epoch that was handed in.
 pub(super) fn told(file: &EpochFile, taken: &Result<Step, Refused>) -> Event {
     match taken {
-        Ok(step) => Event::info("epoch-handed")
+        Ok(step) => Event::info("epoch-received")
             .with("epoch", file.epoch)
             .with("new", *step == Step::Later),
-        Err(refused) => Event::warning("epoch-not-taken")
+        Err(refused) => Event::warning("epoch-rejected")
             .with("epoch", file.epoch)
             .with("why", refused)
             .effect("the epoch in force stays, and the file of epochs"),

@@ -35,7 +35,7 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             }
         }
         Notice::Channel(ChannelEvent::Secure(SealEvent::Welcomed { member, .. })) => {
-            Event::info("member-welcomes").with("member", name(*member))
+            Event::info("member-accepted").with("member", name(*member))
         }
         Notice::Channel(ChannelEvent::Secure(SealEvent::Speaks { version })) => {
             Event::info("wire-version").with("version", version).effect(
@@ -63,11 +63,11 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 "copy the cluster's key file to this host, with mode 0600: it takes it up by itself"
             })
         }
-        Notice::Channel(ChannelEvent::Laggard(member)) => Event::warning("member-lags")
+        Notice::Channel(ChannelEvent::Laggard(member)) => Event::warning("member-lagging")
             .with("member", name(*member))
             .effect("it is sent the whole state instead of the log")
             .cure("see its load and the network's; a longer log (log_max) bridges longer silence"),
-        Notice::Channel(ChannelEvent::Served(member)) => Event::info("member-is-served")
+        Notice::Channel(ChannelEvent::Served(member)) => Event::info("snapshot-served")
             .with("member", name(*member))
             .effect(
                 "it is sent the whole state: it joins, or lacks something of a life that ended",
@@ -81,11 +81,11 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             .with("epoch", epoch.0)
             .effect("that member has a later epoch in force: this host grants no ports, and reads no packets from five seconds later on, until it has that epoch too")
             .cure("copy the file of epochs to this host, or hand it over (`asterism epoch CONFIG --hand`)"),
-        Notice::Channel(ChannelEvent::Ended(member, life)) => Event::info("life-ended")
+        Notice::Channel(ChannelEvent::Ended(member, life)) => Event::info("incarnation-ended")
             .with("member", name(*member))
             .with("incarnation", format!("{:016x}", life.0))
             .effect("nothing more of it is taken; what any member has of it reaches all"),
-        Notice::Channel(ChannelEvent::Closed(member, life)) => Event::info("life-closed")
+        Notice::Channel(ChannelEvent::Closed(member, life)) => Event::info("incarnation-closed")
             .with("member", name(*member))
             .with("incarnation", format!("{:016x}", life.0))
             .effect("all members have the same of it"),
@@ -94,7 +94,7 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             .effect("it writes nothing more; it stays a member until an epoch leaves it out"),
         Notice::Channel(ChannelEvent::Audit(finding)) => {
             let event = match finding.equal {
-                true => Event::info("replica-equal-again"),
+                true => Event::info("replica-repaired"),
                 false => Event::error("replica-differs")
                     .effect("packets may be handled by this host otherwise than by others")
                     .cure("asterism audit shows what differs here and on the other hosts; repair it from one that is right"),
@@ -140,8 +140,8 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 PeerFault::TimeApart { .. } => Event::error("member-time-differs"),
                 PeerFault::DatesApart { .. } => Event::warning("member-date-differs"),
                 fault if fault.is_silence() => Event::warning("member-silent"),
-                PeerFault::Deaf => Event::warning("member-deaf"),
-                _ => Event::warning("member-stuck"),
+                PeerFault::Deaf => Event::warning("member-not-receiving"),
+                _ => Event::warning("member-not-acknowledging"),
             };
             event
                 .with("member", name(*member))
@@ -149,11 +149,11 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
                 .effect(effect)
                 .cure(cure)
         }
-        Notice::FaultOver { member, fault } => Event::info("member-well")
+        Notice::FaultOver { member, fault } => Event::info("member-recovered")
             .with("member", name(*member))
             .with("fault", fault.label())
             .effect("the fault with it is over"),
-        Notice::NotPinned { processor, errno } => Event::warning("core-not-taken")
+        Notice::NotPinned { processor, errno } => Event::warning("core-not-pinned")
             .with("core", processor)
             .effect(format!(
                 "the state channel runs on any core: {}",

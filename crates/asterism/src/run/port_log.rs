@@ -289,7 +289,7 @@ impl PortLog {
 
 /// That something is not in the log.
 fn not_logged(why: String) -> Event {
-    Event::error("ports-not-logged")
+    Event::error("port-log-lost")
         .with("why", why)
         .effect("who had these ports is not in this log")
         .cure("see that the disk has room, that a pipe is read, and that the collector listens")

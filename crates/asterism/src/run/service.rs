@@ -530,7 +530,7 @@ impl Service<'_, '_> {
             .refused(RefusedMessage::WrongIncarnation);
         if refused > self.lives_refused {
             self.lives_refused = refused;
-            self.log(&Event::error("member-in-another-life")
+            self.log(&Event::error("member-incarnation-mismatch")
                 .with("messages_refused", refused)
                 .effect("a member was started anew; what it says is refused until this host is started anew too")
                 .cure("name its new life in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));

@@ -38,7 +38,7 @@ pub(super) fn pin(core: usize, events: &SyncSender<Event>) {
     }
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         let _ = events.try_send(
-            Event::warning("core-not-taken")
+            Event::warning("core-not-pinned")
                 .with("core", core)
                 .effect(format!("the packet loop runs on any core: {error}"))
                 .cure("name a core that the process may use in [host] cores"),

@@ -98,7 +98,7 @@ pub(crate) fn words(
         ),
         PeerFault::Refused => (
             format!("datagrams of {member} arrive, and none is accepted"),
-            "see `refused` in `asterism status`, and member-differs, key-missing and member-in-another-life in the log".to_owned(),
+            "see `refused` in `asterism status`, and member-differs, key-missing and member-incarnation-mismatch in the log".to_owned(),
         ),
         PeerFault::HandshakeLost => (
             format!("datagrams of {member} arrive, but it completes no handshake: it does not receive this host"),

@@ -34,7 +34,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     assert!((599..=601).contains(&seconds), "{block}");
     wait("the event", || {
         let log = hosts[0].log();
-        log.contains("event=blocked-by-hand").then_some(())
+        log.contains("event=blocked-by-operator").then_some(())
     });
     for block in knows(&hosts[1], 1) {
         assert_eq!(
@@ -73,7 +73,7 @@ fn who_is_blocked_by_hand_at_one_host_is_at_all_until_he_is_unblocked_at_any() {
     wait("the event", || {
         hosts[1]
             .log()
-            .contains("event=unblocked-by-hand")
+            .contains("event=unblocked-by-operator")
             .then_some(())
     });
     knows(&hosts[0], 0);

@@ -82,7 +82,7 @@ fn a_killed_member_is_started_again_while_the_others_run() {
     // Nobody guesses that it is gone: it waits until an epoch says so.
     let mut again = cluster.begin(1, &[]);
     wait("the host to wait", || {
-        again.log().contains("waits-to-be-named").then_some(())
+        again.log().contains("awaiting-epoch").then_some(())
     });
     assert!(again.log().contains("--again b"), "{}", again.log());
     written(&cluster, &["--again", "b"]);
@@ -91,7 +91,7 @@ fn a_killed_member_is_started_again_while_the_others_run() {
         (again.live("sessions") == 50).then_some(())
     });
     agree(&[a, &again, c], 2);
-    assert!(a.log().contains("event=life-ended") && a.log().contains("event=life-closed"));
+    assert!(a.log().contains("event=incarnation-ended") && a.log().contains("event=incarnation-closed"));
 
     // It has what it had, and gives no port away that its earlier life gave.
     let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
@@ -162,7 +162,7 @@ fn whoever_an_epoch_leaves_out_stops_and_comes_back_as_another() {
     wait("the word that it leaves", || {
         a.log().contains("event=member-leaves").then_some(())
     });
-    assert!(!a.log().contains("event=member-lags"), "{}", a.log());
+    assert!(!a.log().contains("event=member-lagging"), "{}", a.log());
     a.stop();
     b.stop();
 }
@@ -181,7 +181,7 @@ fn a_file_of_epochs_that_is_being_copied_ends_nobody() {
     b.child.wait().unwrap();
     let mut again = cluster.begin(1, &[]);
     wait("the host to wait", || {
-        again.log().contains("waits-to-be-named").then_some(())
+        again.log().contains("awaiting-epoch").then_some(())
     });
     let first = std::fs::read_to_string(&path).unwrap();
     let epoch = first
@@ -323,10 +323,10 @@ fn a_dead_member_for_whom_the_table_fills_is_told_of_until_an_epoch_leaves_it_ou
     }
     for host in [&*a, &*b] {
         wait("the host to say who keeps the room", || {
-            host.log().contains("event=room-kept").then_some(())
+            host.log().contains("event=tombstones-pinned").then_some(())
         });
         let log = host.log();
-        let said = log.lines().find(|line| line.contains("event=room-kept"));
+        let said = log.lines().find(|line| line.contains("event=tombstones-pinned"));
         let said = said.unwrap();
         for part in [
             "object=sessions",
@@ -342,8 +342,8 @@ fn a_dead_member_for_whom_the_table_fills_is_told_of_until_an_epoch_leaves_it_ou
     written(&cluster, &["--without", "c", "--fenced"]);
     for host in [&*a, &*b] {
         wait("the room to be free", || {
-            host.log().contains("event=room-free").then_some(())
+            host.log().contains("event=tombstones-released").then_some(())
         });
     }
-    assert_eq!(a.log().matches("event=room-kept").count(), 1);
+    assert_eq!(a.log().matches("event=tombstones-pinned").count(), 1);
 }

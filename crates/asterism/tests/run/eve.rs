@@ -85,7 +85,7 @@ fn who_waited_to_be_named_does_not_write_what_others_wrote_meanwhile() {
     hosts[0].child.wait().unwrap();
     let mut again = cluster.begin(0, &[]);
     wait("the host to wait", || {
-        again.log().contains("waits-to-be-named").then_some(())
+        again.log().contains("awaiting-epoch").then_some(())
     });
     let file = |name: &str| cluster.path(&format!("{name}.json"));
     let mut inside = cluster.end("b", "inside");

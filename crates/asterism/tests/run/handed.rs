@@ -88,7 +88,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
         let text = std::fs::read_to_string(own(&cluster, name)).unwrap();
         assert_eq!(text, latest(&cluster), "on the disk of {name}");
     }
-    assert!(a.log().contains("event=epoch-handed"), "{}", a.log());
+    assert!(a.log().contains("event=epoch-received"), "{}", a.log());
     agree(&[a, b], 2);
     // Once more is as once.
     let (end, text) = epoch(&cluster, &["--hand"]);
@@ -135,7 +135,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
     b.child.wait().unwrap();
     let mut again = cluster.begin(1, &[]);
     wait("the host to wait", || {
-        again.log().contains("waits-to-be-named").then_some(())
+        again.log().contains("awaiting-epoch").then_some(())
     });
     assert!(
         again.log().contains("epoch 12 names life 1 of b"),
@@ -284,7 +284,7 @@ fn what_is_no_later_epoch_of_this_cluster_is_refused_and_changes_nothing() {
     assert_eq!(refused(&a, &later).0, Refusal::NotWritten);
     assert_eq!(a.ask(&["status"])["epoch"], 3);
     assert_eq!(std::fs::read_to_string(own(&cluster, 'a')).unwrap(), third);
-    assert!(a.log().contains("event=epoch-not-taken"), "{}", a.log());
+    assert!(a.log().contains("event=epoch-rejected"), "{}", a.log());
     std::fs::remove_dir(beside).unwrap();
 
     // By the command, from a file: an exit code of its own, and the reason.

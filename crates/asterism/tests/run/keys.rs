@@ -96,7 +96,7 @@ impl Scene {
             let log = self.hosts[place].log();
             let told = [
                 "event=member-admitted",
-                "event=member-lags",
+                "event=member-lagging",
                 "event=key-missing",
                 "event=keys-refused",
             ];

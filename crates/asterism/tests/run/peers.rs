@@ -110,8 +110,8 @@ fn a_path_that_carries_one_direction_only_is_named_at_both_ends() {
         (
             0,
             "b",
-            "deaf",
-            "member-deaf",
+            "not-receiving",
+            "member-not-receiving",
             "reports that it receives nothing of this host",
         ),
         (
@@ -144,7 +144,7 @@ fn a_path_that_carries_one_direction_only_is_named_at_both_ends() {
     path.is_cut.store(false, Ordering::Relaxed);
     for host in &hosts {
         wait("no fault", || items(host).is_empty().then_some(()));
-        let is_logged = || host.log().contains("member-well").then_some(());
+        let is_logged = || host.log().contains("member-recovered").then_some(());
         wait("its end in the log", is_logged);
     }
 }

@@ -177,7 +177,7 @@ fn what_was_noted_right_before_a_stop_is_in_the_log() {
     let mut made: Vec<u16> = made.collect();
     made.sort_unstable();
     assert_eq!(made, ports);
-    assert!(!a.log().contains("ports-not-logged"), "{}", a.log());
+    assert!(!a.log().contains("port-log-lost"), "{}", a.log());
     // Each message has up to 1,400 bytes, and all of them wait here by now.
     let (mut buffer, mut records) = ([0; 2_000], 0);
     while let Ok(length) = collector.recv(&mut buffer) {
@@ -211,7 +211,7 @@ fn a_log_that_takes_nothing_holds_no_stop_up_and_is_told() {
     a.stop();
     let said = format!("collector {address}: ");
     assert!(
-        a.log().contains("ports-not-logged") && a.log().contains(&said),
+        a.log().contains("port-log-lost") && a.log().contains(&said),
         "{}",
         a.log()
     );
@@ -227,7 +227,7 @@ fn a_log_that_takes_nothing_holds_no_stop_up_and_is_told() {
     a.stop();
     drop(reader);
     assert!(
-        a.log().contains("ports-not-logged") && a.log().contains("lines lost"),
+        a.log().contains("port-log-lost") && a.log().contains("lines lost"),
         "{}",
         a.log()
     );

@@ -81,7 +81,7 @@ impl PeerFault {
         "left",
         "refused",
         "handshake-lost",
-        "deaf",
+        "not-receiving",
         "long-datagrams-lost",
         "groups-lost",
         "not-applied",
@@ -498,7 +498,7 @@ mod tests {
                 },
             )]
         };
-        assert_eq!(seen(30, at), [(8, B, "deaf", false)]);
+        assert_eq!(seen(30, at), [(8, B, "not-receiving", false)]);
         let never = |now: Time| {
             let receives_until = None;
             vec![(
@@ -509,7 +509,7 @@ mod tests {
                 },
             )]
         };
-        assert_eq!(seen(30, never), [(5, B, "deaf", false)]);
+        assert_eq!(seen(30, never), [(5, B, "not-receiving", false)]);
     }
 
     /// A date that wavers about the bound is reported once; a silent member's date is not.
@@ -608,7 +608,7 @@ mod tests {
         );
         assert_eq!(
             seen(30, with(1_300, 7, false)).last(),
-            Some(&(6, B, "deaf", false)),
+            Some(&(6, B, "not-receiving", false)),
             "short ones do not arrive either"
         );
     }

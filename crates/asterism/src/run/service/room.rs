@@ -89,7 +89,7 @@ impl Service<'_, '_> {
         if !kept.is_much(told.is_some()) {
             if told.is_some() {
                 self.room.told = None;
-                self.log(&Event::info("room-free").with("object", kept.object));
+                self.log(&Event::info("tombstones-released").with("object", kept.object));
             }
             return;
         }
@@ -105,7 +105,7 @@ impl Service<'_, '_> {
         };
         let names: Vec<&str> = members.iter().map(name).collect();
         let longest = members.iter().map(|(_, silent)| silent.as_secs()).max();
-        let event = Event::warning("room-kept")
+        let event = Event::warning("tombstones-pinned")
             .with("object", kept.object)
             .with("ended", kept.entries)
             .with("capacity", kept.capacity)

@@ -98,7 +98,7 @@ impl Service<'_, '_> {
     /// Puts a file aside that was taken up: from the first packet on it is not the newest any more.
     pub(super) fn put_aside(&mut self, path: &Path) {
         if let Err(error) = saved::put_aside(path) {
-            self.log(&Event::warning("state-not-put-aside").effect(error));
+            self.log(&Event::warning("state-not-archived").effect(error));
         }
     }
 
