@@ -95,7 +95,7 @@ list(ProtoField.uint64, {
     { "acknowledge.received", "Received" },
     { "image_end.streams", "Streams" }, { "image_end.sequence", "Covered up to" },
     { "join.incarnation", "Incarnation" }, { "join_confirm.incarnation", "Incarnation" },
-    { "join_confirm.head", "Head" }, { "join_vector.lives", "Lives" }, { "leave.head", "Head" },
+    { "join_confirm.head", "Head" }, { "join_vector.incarnations", "Incarnations" }, { "leave.head", "Head" },
     { "leave_confirm.applied", "Applied" },
     { "audit.members", "Members" }, { "audit.sequence", "Sequence" }, { "stream.sequence", "Sent up to" },
     { "ask.first", "First sequence" }, { "ask.last", "Last sequence" },
@@ -279,7 +279,7 @@ local function flags(body, tree, name)
     return set
 end
 
--- What the sender holds of a life that ended.
+-- What the sender holds of an incarnation that ended.
 local function held(body, tree, name)
     local item, from = body:begin(tree, "held")
     local member = body:small(item, name .. ".member", 16)
@@ -409,7 +409,7 @@ bodies[9] = function(body, tree)
 end
 
 bodies[10] = function(body, tree)
-    local left = body:number(tree, "join_vector.lives"):tonumber()
+    local left = body:number(tree, "join_vector.incarnations"):tonumber()
     local text = {}
     while left > 0 do
         left = left - 1

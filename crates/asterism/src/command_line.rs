@@ -182,7 +182,7 @@ pub enum Command {
     /// Add a new key (--new), have all hosts send with it (--use), drop the old one (--drop); after each step the file is copied to
     /// every host, which takes it up by itself. A step that the host running here shows to be too early is refused.
     Key(keys::Arguments),
-    /// Say who takes part in the cluster and in which life: show the file of epochs, or write the next one, or hand it to hosts
+    /// Say who takes part in the cluster and in which incarnation: show the file of epochs, or write the next one, or hand it to hosts
     ///
     /// A running host looks at its file five times a second. --hand gives the epoch to the hosts that run on this machine at once:
     /// each checks it, has it in its own file before it is in force, and says what it has in force then. To hand it again is always

@@ -54,8 +54,8 @@ pub struct FleetConfig {
     pub seed: u64,
     /// Frames of up to 16 KiB, for captures with segmentation offload, instead of 2 KiB.
     pub jumbo: bool,
-    /// Whether lives are counted from 1, as files of epochs do; else they are drawn.
-    pub counted_lives: bool,
+    /// Whether incarnations are counted from 1, as files of epochs do; else they are drawn.
+    pub counted_incarnations: bool,
 }
 
 /// A cluster of hosts in this process.
@@ -95,9 +95,13 @@ impl<F: NetworkFunction> Fleet<F> {
         };
         let mut members = Vec::new();
         for place in 0..config.cluster.members.len() {
-            let life = works.random.next_u64() | 1;
-            let life = if config.counted_lives { 1 } else { life };
-            members.push(works.host(place, Incarnation(life), false, Time::ZERO)?);
+            let incarnation = works.random.next_u64() | 1;
+            let incarnation = if config.counted_incarnations {
+                1
+            } else {
+                incarnation
+            };
+            members.push(works.host(place, Incarnation(incarnation), false, Time::ZERO)?);
         }
         let hosts = members.len();
         let mut network = Network::new(works.random.next_u64());
@@ -153,12 +157,14 @@ impl<F: NetworkFunction> Fleet<F> {
         self.cluster.network_mut().forget_arrivals(place as u16);
     }
 
-    /// Puts a new life in the place of a host that was killed. It takes packets once an epoch named it and it has what others have.
+    /// Puts a new incarnation in the place of a host that was killed. It takes packets once an epoch named it and it has what others have.
     ///
     /// # Errors
     /// It could not be started; says why.
-    pub fn begin_again(&mut self, place: usize, life: Incarnation) -> Result<(), String> {
-        let host = self.works.host(place, life, true, self.cluster.now())?;
+    pub fn begin_again(&mut self, place: usize, incarnation: Incarnation) -> Result<(), String> {
+        let host = self
+            .works
+            .host(place, incarnation, true, self.cluster.now())?;
         self.cluster.replace(place, host);
         self.cluster.set_paused(place, false);
         Ok(())
@@ -256,7 +262,7 @@ impl<F: NetworkFunction> Works<F> {
     fn host(
         &mut self,
         place: usize,
-        life: Incarnation,
+        incarnation: Incarnation,
         joins: bool,
         now: Time,
     ) -> Result<(MemberId, StateChannel, Vec<Instance<F>>), String> {
@@ -267,7 +273,7 @@ impl<F: NetworkFunction> Works<F> {
         let host_config = HostConfig {
             instances: self.config.instances as u16,
             joins,
-            ..cluster.host(member, life, self.key.clone(), secrets, schema)
+            ..cluster.host(member, incarnation, self.key.clone(), secrets, schema)
         };
         let (channel, parts) = host(host_config, now).map_err(|error| error.to_string())?;
         let stride = if self.config.jumbo {

@@ -293,7 +293,7 @@ impl View {
                     own: self.names.own.measured(&snapshot.own),
                     parked: snapshot.parked,
                     parked_most: snapshot.parked_most,
-                    lives: snapshot.lives,
+                    incarnations: snapshot.incarnations,
                     frames_in_use: snapshot.frames_in_use,
                     turns: snapshot.turns,
                     sleeps: snapshot.sleeps,
@@ -338,8 +338,8 @@ impl View {
             ended: channel
                 .ended
                 .iter()
-                .filter(|life| !life.closed)
-                .map(|life| self.ended(life))
+                .filter(|incarnation| !incarnation.closed)
+                .map(|incarnation| self.ended(incarnation))
                 .collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             function: self.names.function.to_owned(),
@@ -389,13 +389,13 @@ impl View {
         self.names.members.get(place).cloned().unwrap_or_default()
     }
 
-    fn ended(&self, life: &Ended) -> EndedDocument {
+    fn ended(&self, incarnation: &Ended) -> EndedDocument {
         let name = |member| self.name(member);
         EndedDocument {
-            name: name(life.member),
-            incarnation: format!("{:016x}", life.incarnation.0),
-            whole: life.whole,
-            waits_for: life.waits_for.map(name),
+            name: name(incarnation.member),
+            incarnation: format!("{:016x}", incarnation.incarnation.0),
+            whole: incarnation.whole,
+            waits_for: incarnation.waits_for.map(name),
         }
     }
 

@@ -55,8 +55,8 @@
 //!         let (from, to) = (flow.source(), flow.destination());
 //!         let onward = Verdict::Forward(PortNumber(ask.port().0 ^ 1));
 //!         if let Some(pool) = self.pools.of(to) {
-//!             let lives = |number| pool.may_take(number, &ask.health, ask.now(), Heeded::All);
-//!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), lives)? else {
+//!             let incarnations = |number| pool.may_take(number, &ask.health, ask.now(), Heeded::All);
+//!             let Some(number) = pool.by_hash(&ask, pool.key(from, to), incarnations)? else {
 //!                 return Ok(Verdict::Drop(Reason::NoBackend));
 //!             };
 //!             let resolver = pool.backends()[number].answers_at(to);

@@ -37,8 +37,8 @@ pub fn tables(builder: &Builder, sizes: &Sizes) -> (Flows, Clients, Vector, Heal
     let kept = builder.table("kept", sizes.kept_max, &[sizes.persistence_s]);
     let usage = builder.own_vector("usage", usage_places(sizes.backends_max));
     let later = usage.later();
-    flows.on_turn(move |flow: &Flow, lives| {
-        later.add(flow.place.into(), if lives { 1 } else { -1 });
+    flows.on_turn(move |flow: &Flow, incarnations| {
+        later.add(flow.place.into(), if incarnations { 1 } else { -1 });
     });
     let health = watch::health(builder, sizes.backends_max);
     (flows, kept, usage, health)

@@ -2,12 +2,12 @@
 //! touches a table.
 //!
 //! Sans I/O as the protocols it joins: datagrams and `now` come in, datagrams and deadlines go out. Between
-//! it and the instances are rings; beside this file `outlet.rs` is the way down, `lives.rs` what a new epoch changes,
+//! it and the instances are rings; beside this file `outlet.rs` is the way down, `incarnations.rs` what a new epoch changes,
 //! `keys.rs` what other keys do.
 
 pub(crate) mod audits;
+mod incarnations;
 mod keys;
-mod lives;
 mod outlet;
 mod progress;
 mod sites;
@@ -53,15 +53,15 @@ pub enum ChannelEvent {
     Laggard(MemberId),
     /// It is served from the log again.
     CaughtUp(MemberId),
-    /// A member is sent an image for another reason than lagging: it joins, or lacks something of a life that ended.
+    /// A member is sent an image for another reason than lagging: it joins, or lacks something of an incarnation that ended.
     Served(MemberId),
     /// An epoch is in force.
     Epoch(Epoch),
     /// A member has a later epoch in force than this host, which grants nothing and soon handles no packets until it has that one.
     LaterEpoch(MemberId, Epoch),
-    /// It ended this life of a member.
+    /// It ended this incarnation of a member.
     Ended(MemberId, Incarnation),
-    /// All members have the same of that life.
+    /// All members have the same of that incarnation.
     Closed(MemberId, Incarnation),
     /// A member says that it commits nothing more and leaves.
     Leaving(MemberId),
@@ -115,7 +115,7 @@ struct Lane {
     /// Up to where the instance has applied each member's stream, by place.
     applied: Vec<u64>,
     images_applied: Vec<(MemberId, u32)>,
-    /// Lives that have ended of which it has applied all that was delivered.
+    /// Incarnations that have ended of which it has applied all that was delivered.
     ended_applied: Vec<OriginName>,
 }
 
@@ -132,7 +132,7 @@ pub struct StateChannel {
     round: Arc<Round>,
     /// What instances were last told of each member, by place: received, stable, covered.
     told: Vec<(u64, u64, u64)>,
-    /// Of which life of each member that was, by place.
+    /// Of which incarnation of each member that was, by place.
     told_of: Vec<Option<OriginName>>,
     /// The later epoch of a member that instances were last told of.
     later_epoch: Option<Epoch>,
@@ -140,7 +140,7 @@ pub struct StateChannel {
     walks: Vec<Walk>,
     /// Walks whose end every instance must report.
     images: Vec<(MemberId, u32)>,
-    /// Lives that have ended and that not every instance has applied as far as they were delivered.
+    /// Incarnations that have ended and that not every instance has applied as far as they were delivered.
     ended: Vec<OriginName>,
     auditor: Auditor,
     audit_body: Vec<u8>,
@@ -561,7 +561,7 @@ impl StateChannel {
                 }
             },
             Up::Applied { origin, sequence } => {
-                // Of a life that has ended it says nothing about the one after it.
+                // Of an incarnation that has ended it says nothing about the one after it.
                 let told_of = self.told_of.iter();
                 let place = told_of.into_iter().position(|&told| told == Some(origin));
                 if let Some(place) = place {

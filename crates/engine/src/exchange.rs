@@ -16,7 +16,7 @@ use crate::ring::{Refused, RingWriter};
 pub(crate) enum Up<'a> {
     /// An operation group that it committed.
     Group { sequence: u64, bytes: &'a [u8] },
-    /// It has applied that life's stream up to here.
+    /// It has applied that incarnation's stream up to here.
     Applied { origin: OriginName, sequence: u64 },
     /// A part of the image for a laggard.
     ImagePart {
@@ -30,7 +30,7 @@ pub(crate) enum Up<'a> {
     ImageApplied { from: MemberId, walk: u32 },
     /// A packet waits for what others may have written: ask them how far they are.
     Probe,
-    /// It has applied all that was delivered of that life, which has ended.
+    /// It has applied all that was delivered of that incarnation, which has ended.
     EndedApplied { origin: OriginName },
     /// What it read for an auditor, having written up to `written` itself: digests, or nothing if the object has none.
     Audit {
@@ -73,13 +73,13 @@ pub(crate) enum Down<'a> {
     ImageEnd { from: MemberId, walk: u32 },
     /// What the epoch that comes next says of pools.
     Dealing { epoch: u32, bytes: &'a [u8] },
-    /// An epoch: which lives it names, ten bytes each.
-    Epoch { lives: &'a [u8] },
+    /// An epoch: which incarnations it names, ten bytes each.
+    Epoch { incarnations: &'a [u8] },
     /// Whether another member has a later epoch in force than this host.
     Outdated { is_outdated: bool },
-    /// An epoch ended that life; all that was delivered of it came before this record.
+    /// An epoch ended that incarnation; all that was delivered of it came before this record.
     Ended { origin: OriginName },
-    /// All members have the same of that life, and it is stable.
+    /// All members have the same of that incarnation, and it is stable.
     Closed { origin: OriginName },
     /// This host holds what the others hold: it may read packets, and write.
     Ready,
@@ -348,7 +348,7 @@ impl<'a> Down<'a> {
                 member,
                 walk: number,
             } => walk(6, member, number).push(ring, &[]),
-            Self::Epoch { lives } => Head::new(7).push(ring, lives),
+            Self::Epoch { incarnations } => Head::new(7).push(ring, incarnations),
             Self::Ended { origin } => Head::new(8).origin(*origin).push(ring, &[]),
             Self::Closed { origin } => Head::new(9).origin(*origin).push(ring, &[]),
             Self::Ready => Head::new(10).push(ring, &[]),
@@ -412,7 +412,9 @@ impl<'a> Down<'a> {
                 member: fields.member()?,
                 walk: fields.u32()?,
             },
-            7 => Self::Epoch { lives: fields.0 },
+            7 => Self::Epoch {
+                incarnations: fields.0,
+            },
             8 => Self::Ended {
                 origin: fields.origin()?,
             },
@@ -440,24 +442,24 @@ impl<'a> Down<'a> {
     }
 }
 
-/// Writes which lives an epoch names, as [`Down::Epoch`] carries it.
-pub(crate) fn write_lives(lives: impl Iterator<Item = OriginName>) -> Vec<u8> {
+/// Writes which incarnations an epoch names, as [`Down::Epoch`] carries it.
+pub(crate) fn write_incarnations(incarnations: impl Iterator<Item = OriginName>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for life in lives {
-        bytes.extend(life.member.to_le_bytes());
-        bytes.extend(life.incarnation.to_le_bytes());
+    for incarnation in incarnations {
+        bytes.extend(incarnation.member.to_le_bytes());
+        bytes.extend(incarnation.incarnation.to_le_bytes());
     }
     bytes
 }
 
 /// Reads them back.
-pub(crate) fn read_lives(bytes: &[u8]) -> impl Iterator<Item = OriginName> + '_ {
+pub(crate) fn read_incarnations(bytes: &[u8]) -> impl Iterator<Item = OriginName> + '_ {
     bytes
         .chunks_exact(10)
-        .filter_map(|life| Fields(life).origin())
+        .filter_map(|incarnation| Fields(incarnation).origin())
 }
 
-/// The state layer's name for one life of a member.
+/// The state layer's name for one incarnation of a member.
 pub(crate) fn origin(member: MemberId, incarnation: Incarnation) -> OriginName {
     OriginName {
         member: member.0,
@@ -541,7 +543,7 @@ mod tests {
                 bytes: b"part",
             },
             Down::Epoch {
-                lives: b"ten bytes.",
+                incarnations: b"ten bytes.",
             },
             Down::Dealing {
                 epoch: 1 << 30,

@@ -38,7 +38,7 @@ pub struct HostConfig {
     /// All who may ever be members, this host included, in the same order on every host: leases are dealt by it.
     pub members: Vec<MemberId>,
     /// The cluster's keys that are accepted, and the one that this host seals under. [`hash_seed`] of that one is the same
-    /// at all hosts and for the cluster's life.
+    /// at all hosts and for the cluster's lifetime.
     pub keys: KeyRing,
     /// 48 bytes from a secure source, drawn anew at each start.
     pub secrets: [u8; 48],

@@ -652,7 +652,7 @@ impl<F: NetworkFunction> Instance<F> {
     }
 }
 
-/// The state layer's name of a member's life, for looking up what it wrote.
+/// The state layer's name of a member's incarnation, for looking up what it wrote.
 pub fn origin_of(member: MemberId, incarnation: asterism_placement::Incarnation) -> OriginName {
     origin(member, incarnation)
 }

@@ -84,9 +84,10 @@ fn cluster_of(hosts: u16, lanes: u16) -> Cluster<Counting> {
     let names: Vec<_> = (1..=hosts).map(MemberId).collect();
     let member = |&name: &MemberId| {
         let key = ClusterKey::from_random(1, [7; 32]);
-        let life = Incarnation(u64::from(name.0) + 100);
+        let incarnation = Incarnation(u64::from(name.0) + 100);
         let secrets = [name.0 as u8; 48];
-        let mut config = HostConfig::new(ClusterId(9), name, life, names.clone(), key, secrets);
+        let mut config =
+            HostConfig::new(ClusterId(9), name, incarnation, names.clone(), key, secrets);
         config.audited_objects = 2;
         config.instances = lanes;
         let (channel, parts) = host(config, Time::ZERO).unwrap();
@@ -119,7 +120,7 @@ fn load(cluster: &mut Cluster<Counting>, time: Duration) {
     }
 }
 
-/// The third host, by name and life.
+/// The third host, by name and incarnation.
 const THIRD: OriginName = OriginName {
     member: 3,
     incarnation: 103,

@@ -138,7 +138,7 @@ fn what_siblings_write_waits_in_their_rings_while_an_instance_stands_still() {
 }
 
 #[test]
-fn who_walks_for_a_life_that_an_epoch_ends_stops_walking() {
+fn who_walks_for_a_incarnation_that_an_epoch_ends_stops_walking() {
     const SOURCES: u16 = 4_000;
     let mut cluster = cluster(BACKLOG_BYTES_MAX);
     cluster.run_until(Time::from_micros(500_000));

@@ -66,8 +66,9 @@ fn cluster(lanes: u16, rooms: &[u32]) -> Cluster<Senders> {
         let mut secrets = [0; 48];
         secrets[0] = name.0 as u8 + 1;
         let key = ClusterKey::from_random(1, [7; 32]);
-        let life = Incarnation(u64::from(name.0) + 100);
-        let mut config = HostConfig::new(ClusterId(9), name, life, names.clone(), key, secrets);
+        let incarnation = Incarnation(u64::from(name.0) + 100);
+        let mut config =
+            HostConfig::new(ClusterId(9), name, incarnation, names.clone(), key, secrets);
         config.instances = lanes;
         let (channel, parts) = host(config, Time::ZERO).expect("a good configuration");
         let instances = parts.into_iter().map(|parts| {

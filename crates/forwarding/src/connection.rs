@@ -1,9 +1,9 @@
 //! What was seen of a flow's packets by their control bits (RFC 9293 §3.3.2), by all instances together, and how long it may
 //! therefore be idle (RFC 5382, RFC 4787, RFC 5508).
 //!
-//! Imports `asterism_function` alone. Every bit only ever becomes set within one life of a session, so what two instances
+//! Imports `asterism_function` alone. Every bit only ever becomes set within one incarnation of a session, so what two instances
 //! saw adds up (a SYN here and the SYN-ACK there are one handshake), whatever the order in which they tell each
-//! other. A connection that begins anew between the same endpoints begins a new life: see [`Connection::ended`].
+//! other. A connection that begins anew between the same endpoints begins a new incarnation: see [`Connection::ended`].
 
 use asterism_function::{Endpoint, Protocol, TcpFlags, Tick, Value, Wire};
 
@@ -48,7 +48,7 @@ const fn both(flag: TcpFlags) -> u8 {
     flag.0 | flag.0 << 1
 }
 
-/// What the session is of, in the two highest bits: the same for all its life.
+/// What the session is of, in the two highest bits: the same for all its incarnation.
 const KIND_SHIFT: u32 = 6;
 const TCP: u8 = 0;
 const UDP: u8 = 1;

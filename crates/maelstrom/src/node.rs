@@ -48,7 +48,7 @@ pub struct Tally {
 #[derive(Debug)]
 pub struct Node {
     start: Start,
-    life: Option<Life>,
+    running: Option<RunningNode>,
     /// Emptied by whoever drives the node: a line adds two at most, a datagram one for each other node.
     output: VecDeque<Output>,
     tally: Tally,
@@ -56,7 +56,7 @@ pub struct Node {
 
 /// A node that knows who it is.
 #[derive(Debug)]
-struct Life {
+struct RunningNode {
     names: Names,
     host: Host,
     datagram: Vec<u8>,
@@ -75,7 +75,7 @@ impl Node {
     pub fn new(start: Start) -> Self {
         Self {
             start,
-            life: None,
+            running: None,
             output: VecDeque::new(),
             tally: Tally::default(),
         }
@@ -91,8 +91,8 @@ impl Node {
                 return self.log(format!("a line was not read: {why}"));
             }
         };
-        if let Some(life) = &self.life
-            && message.to != *life.names.own()
+        if let Some(running) = &self.running
+            && message.to != *running.names.own()
         {
             self.tally.misdirected += 1;
             return self.log(format!("a message for {:?} came here", message.to));
@@ -116,11 +116,11 @@ impl Node {
     /// Applies what came, hands on what was written, and runs timers. Due after lines were handled, and at
     /// [`Node::poll_timeout`].
     pub fn turn(&mut self, now: Time) {
-        let Some(life) = &mut self.life else {
+        let Some(running) = &mut self.running else {
             return;
         };
-        life.host.turn(now);
-        while let Some(event) = life.host.poll_event() {
+        running.host.turn(now);
+        while let Some(event) = running.host.poll_event() {
             self.output.push_back(Output::Log(format!("{event:?}")));
         }
     }
@@ -136,13 +136,13 @@ impl Node {
     /// When a turn is due next, whatever arrives; `None` before `init`.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.life.as_ref().map(|life| life.host.next_due())
+        self.running.as_ref().map(|running| running.host.next_due())
     }
 
     /// What was counted so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        let channel = self.life.as_ref().map(|life| life.host.tally());
+        let channel = self.running.as_ref().map(|running| running.host.tally());
         let channel = channel.unwrap_or_default();
         Tally {
             datagrams: channel.datagrams_received,
@@ -160,7 +160,7 @@ impl Node {
         if message.kind == "init" {
             return self.begin(now, message);
         }
-        let Some(life) = &mut self.life else {
+        let Some(running) = &mut self.running else {
             return Err(Fault::new(
                 Code::TemporarilyUnavailable,
                 "this node has not heard `init` yet",
@@ -171,25 +171,27 @@ impl Node {
             // Nodes all speak to each other, whoever their neighbours are said to be.
             (_, "topology") => Ok(json!({"type": "topology_ok"})),
             (Broadcast, "broadcast") => {
-                life.perform(now, Command::Insert(element(message, "message")?))?;
+                running.perform(now, Command::Insert(element(message, "message")?))?;
                 Ok(json!({"type": "broadcast_ok"}))
             }
-            (Broadcast, "read") => Ok(json!({"type": "read_ok", "messages": life.host.elements()})),
+            (Broadcast, "read") => {
+                Ok(json!({"type": "read_ok", "messages": running.host.elements()}))
+            }
             (GSet, "add") => {
-                life.perform(now, Command::Insert(element(message, "element")?))?;
+                running.perform(now, Command::Insert(element(message, "element")?))?;
                 Ok(json!({"type": "add_ok"}))
             }
-            (GSet, "read") => Ok(json!({"type": "read_ok", "value": life.host.elements()})),
+            (GSet, "read") => Ok(json!({"type": "read_ok", "value": running.host.elements()})),
             (GCounter, "add") => {
                 let delta = delta(message, 0)?.unsigned_abs();
-                life.perform(now, Command::Add(delta))?;
+                running.perform(now, Command::Add(delta))?;
                 Ok(json!({"type": "add_ok"}))
             }
             (PnCounter, "add") => {
-                life.perform(now, Command::Change(delta(message, i64::MIN)?))?;
+                running.perform(now, Command::Change(delta(message, i64::MIN)?))?;
                 Ok(json!({"type": "add_ok"}))
             }
-            (GCounter | PnCounter, "read") => match life.host.sum() {
+            (GCounter | PnCounter, "read") => match running.host.sum() {
                 Ok(sum) => Ok(json!({"type": "read_ok", "value": sum})),
                 Err(_) => Err(Fault::new(Code::TemporarilyUnavailable, "the sum is late")),
             },
@@ -201,7 +203,7 @@ impl Node {
     }
 
     fn begin(&mut self, now: Time, message: &Message) -> Result<Value, Fault> {
-        if self.life.is_some() {
+        if self.running.is_some() {
             return Err(Fault::new(
                 Code::PreconditionFailed,
                 "this node has heard `init` before",
@@ -217,7 +219,7 @@ impl Node {
             place + 1,
             self.start.workload.name()
         ));
-        self.life = Some(Life {
+        self.running = Some(RunningNode {
             names,
             host,
             datagram: Vec::new(),
@@ -242,18 +244,18 @@ impl Node {
     // --- datagrams
 
     fn take_datagram(&mut self, now: Time, message: &Message) {
-        let Some(life) = &mut self.life else {
+        let Some(running) = &mut self.running else {
             self.tally.early += 1;
             return;
         };
-        let from = life.names.place(&message.from);
+        let from = running.names.place(&message.from);
         let bytes = message
             .text("datagram")
             .ok()
             .and_then(|text| BASE64.decode(text).ok());
         match (from, bytes) {
-            (Some(from), Some(mut bytes)) if from != life.names.own => {
-                life.host.handle(now, from as u16, &mut bytes);
+            (Some(from), Some(mut bytes)) if from != running.names.own => {
+                running.host.handle(now, from as u16, &mut bytes);
             }
             _ => {
                 self.tally.garbled += 1;
@@ -264,27 +266,27 @@ impl Node {
 
     /// Takes the next datagram from the host and writes a line for each node that it is for.
     fn write_datagram(&mut self, now: Time) {
-        let Some(life) = &mut self.life else {
+        let Some(running) = &mut self.running else {
             return;
         };
-        let Some(recipients) = life.host.poll_transmit(now, &mut life.datagram) else {
+        let Some(recipients) = running.host.poll_transmit(now, &mut running.datagram) else {
             return;
         };
-        let body = json!({"type": DATAGRAM, "datagram": BASE64.encode(&life.datagram)});
-        for (place, name) in life.names.sorted.iter().enumerate() {
+        let body = json!({"type": DATAGRAM, "datagram": BASE64.encode(&running.datagram)});
+        for (place, name) in running.names.sorted.iter().enumerate() {
             let is_meant = match recipients {
-                Recipients::Others => place != life.names.own,
+                Recipients::Others => place != running.names.own,
                 Recipients::One(one) => place == one,
             };
             if is_meant {
-                let line = line(life.names.own(), name, &body);
+                let line = line(running.names.own(), name, &body);
                 self.output.push_back(Output::Line(line));
             }
         }
     }
 }
 
-impl Life {
+impl RunningNode {
     fn perform(&mut self, now: Time, command: Command) -> Result<(), Fault> {
         match self.host.perform(now, command) {
             Outcome::Done => Ok(()),

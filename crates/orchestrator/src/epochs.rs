@@ -1,4 +1,4 @@
-//! Epochs, handed to running hosts: who takes part in a cluster, and in which life, is decided above the hosts and told to each.
+//! Epochs, handed to running hosts: who takes part in a cluster, and in which incarnation, is decided above the hosts and told to each.
 //!
 //! [`hand`] gives a host the text of an epoch over its control socket, a Unix socket of mode 0600 on the host's own machine, and
 //! returns what is in force there afterwards. The host judges it as it judges its own file, has it on its disk before it is in
@@ -68,7 +68,7 @@ pub struct InForce {
     pub changed: bool,
     /// What the epoch means to it.
     pub standing: Standing,
-    /// Who takes part, each in which life.
+    /// Who takes part, each in which incarnation.
     pub members: BTreeMap<String, u64>,
 }
 
@@ -78,11 +78,11 @@ pub struct InForce {
 pub enum Standing {
     /// It takes part: the epoch is in force.
     TakesPart,
-    /// It waited to be named and is: it begins its life now.
+    /// It waited to be named and is: it begins its incarnation now.
     Begins,
     /// It waits to be named, and this epoch does not do it.
     Waits,
-    /// It stops: the epoch ends its life, or somebody stopped it meanwhile.
+    /// It stops: the epoch ends its incarnation, or somebody stopped it meanwhile.
     Ends,
 }
 
@@ -100,7 +100,7 @@ pub enum Refusal {
     Older,
     /// Another one of the same number is in force.
     Contradicts,
-    /// It forgets lives or who holds ports, which would begin or be granted twice.
+    /// It forgets incarnations or who holds ports, which would begin or be granted twice.
     Forgets,
     /// It could not be written to the host's disk.
     NotWritten,

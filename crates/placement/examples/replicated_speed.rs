@@ -94,9 +94,15 @@ fn main() {
         }
         let start = Instant::now();
         for (from, answer) in answers.drain(..) {
-            let life = Incarnation(u64::from(from));
+            let incarnation = Incarnation(u64::from(from));
             sender
-                .handle(now, MemberId(from), life, &answer, &mut Sum::default())
+                .handle(
+                    now,
+                    MemberId(from),
+                    incarnation,
+                    &answer,
+                    &mut Sum::default(),
+                )
                 .expect("a good message");
         }
         answered += start.elapsed();

@@ -57,10 +57,10 @@ asterism_mutant::planted! {
     AppliedByFirstInstance,
     /// For the engine: an image walk begins at the bucket where the last one stopped.
     WalkNotRestarted,
-    /// A survivor takes an ended life as it has it, without asking the others (what one of two had of the dead is lost to
+    /// A survivor takes an ended incarnation as it has it, without asking the others (what one of two had of the dead is lost to
     /// the other for good).
     ClosesAlone,
-    /// Who is started anew is let in while somebody joins who heard the life before, and may have of it what nobody else has (a counter
+    /// Who is started anew is let in while somebody joins who heard the incarnation before, and may have of it what nobody else has (a counter
     /// that lacks for good what one host saw of the dead).
     JoinsOutOfOrder,
     /// A newcomer's image is cut before all members keep what follows for it.
@@ -75,10 +75,10 @@ asterism_mutant::planted! {
     /// A newcomer acknowledges as applied what came after streams began for it, before it has what was before.
     NewcomerAcknowledges,
     /// What was said of a member's stream before its restart counts for the stream after it.
-    MarksOutliveLives,
+    MarksOutliveIncarnations,
     /// What a member got of an image whose server died before the end is kept, and nobody is told.
     HalfImageForgotten,
-    /// Who was silent and is served from the log again is sent no more of the image that it is owed of a life that ended (opnsense#3932:
+    /// Who was silent and is served from the log again is sent no more of the image that it is owed of an incarnation that ended (opnsense#3932:
     /// a resync that is broken off and never done).
     OwedImageForgotten,
     /// Whose holdings an image contains counts in a later epoch too, in which the same members hold more: two replicas call

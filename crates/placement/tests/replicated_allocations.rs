@@ -44,12 +44,12 @@ impl Deliver for Nothing {
 fn the_steady_state_allocates_nothing() {
     let members = vec![MemberId(0), MemberId(1)];
     let node = |member: u16| {
-        let life = Incarnation(u64::from(member));
+        let incarnation = Incarnation(u64::from(member));
         let mut config = Config::new(
             ClusterId(1),
             Epoch(1),
             MemberId(member),
-            life,
+            incarnation,
             members.clone(),
         );
         config.reorder_groups_max = 256;
@@ -78,10 +78,16 @@ fn the_steady_state_allocates_nothing() {
                 if turn % 97 == 5 {
                     continue;
                 }
-                let life = Incarnation(from as u64);
+                let incarnation = Incarnation(from as u64);
                 let to = &mut nodes[1 - from];
-                to.handle(now, MemberId(from as u16), life, &buffer, &mut Nothing)
-                    .unwrap();
+                to.handle(
+                    now,
+                    MemberId(from as u16),
+                    incarnation,
+                    &buffer,
+                    &mut Nothing,
+                )
+                .unwrap();
                 let received = to
                     .progress()
                     .member(MemberId(from as u16))

@@ -13,7 +13,7 @@ pub const TIMES_LEAST: u64 = 100;
 /// Counts that are not branches, or that only a lying member or hundreds of deaths or datagrams at once bring about.
 const NOT_BRANCHES: [&str; 6] = [
     "frames_inert",
-    "lives_forgotten",
+    "incarnations_forgotten",
     "bytes_sent",
     "frames_refused",
     "handing_full",

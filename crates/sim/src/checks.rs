@@ -98,7 +98,7 @@ pub fn a_call(
         let least = idle.saturating_sub(oracle.skew_most + Duration::from_secs(1));
         if now < last + least {
             return Err(Failure::new(
-                "an entry lives while it is used",
+                "an entry incarnations while it is used",
                 format!(
                     "{} used the session of client {client} at {last} and found none at {now}; it idles out after {idle:?}",
                     name(at)
@@ -607,11 +607,11 @@ fn unique_both_ways(cluster: &Cluster<Exercise>) -> Checked {
 
 /// Whether everything that idles out was forgotten everywhere.
 pub fn is_forgotten(cluster: &Cluster<Exercise>) -> bool {
-    after_life(cluster).is_ok()
+    after_incarnation(cluster).is_ok()
 }
 
 /// What idles out was forgotten everywhere, and what it held was returned.
-pub fn after_life(cluster: &Cluster<Exercise>) -> Checked {
+pub fn after_incarnation(cluster: &Cluster<Exercise>) -> Checked {
     for (at, instance) in instances(cluster) {
         let state = instance.state();
         let held = [

@@ -47,7 +47,7 @@ struct Talk {
     client: u16,
     /// Whose process handled it last, in which incarnation.
     at: usize,
-    life: u64,
+    incarnation: u64,
     used: Time,
     closed: bool,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Estate {
     /// Members whose process runs.
     running: Vec<bool>,
     /// The incarnation of each.
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     /// Members that hear each other and none of the rest.
     walled: BTreeSet<usize>,
     epoch: u32,
@@ -92,8 +92,8 @@ impl Estate {
     pub(crate) fn new(scenario: Scenario, draws: Draws) -> Estate {
         let members = scenario.members();
         let hosts = (0..members).map(|place| {
-            let life = place as u64 + 100;
-            build_host(&scenario, place, life, 3, settle)
+            let incarnation = place as u64 + 100;
+            build_host(&scenario, place, incarnation, 3, settle)
         });
         let hosts = hosts.collect();
         let mut network = Network::new(scenario.seed);
@@ -117,7 +117,7 @@ impl Estate {
             given: BTreeMap::new(),
             lost: Vec::new(),
             running: vec![true; members],
-            lives: (0..members as u64).map(|place| place + 100).collect(),
+            incarnations: (0..members as u64).map(|place| place + 100).collect(),
             walled: BTreeSet::new(),
             epoch: 1,
             dealing: Dealing::default(),
@@ -222,7 +222,7 @@ impl Estate {
         for &(place, end) in gone {
             self.dealing.leave(place as u16, &names, self.epoch);
             if end == End::Killed {
-                self.dealing.fence(place as u16, self.lives[place]);
+                self.dealing.fence(place as u16, self.incarnations[place]);
             }
         }
         self.hand_out(&living)
@@ -231,7 +231,7 @@ impl Estate {
     /// The next epoch, of the same members: it says that one of those behind the wall has ended.
     pub(crate) fn fence(&mut self, place: usize) -> Result<(), Failure> {
         self.epoch += 1;
-        self.dealing.fence(place as u16, self.lives[place]);
+        self.dealing.fence(place as u16, self.incarnations[place]);
         self.hand_out(&self.outside_the_wall())
     }
 
@@ -282,7 +282,7 @@ impl Estate {
         };
         let mut renamed = left_out.clone();
         let name = MemberId(place as u16);
-        let next = Incarnation(self.lives[place] + 1);
+        let next = Incarnation(self.incarnations[place] + 1);
         renamed.members.push((name, Some(next)));
         for roster in [left_out, renamed] {
             match self.cluster.install(place, &roster) {
@@ -303,8 +303,8 @@ impl Estate {
             settle(config);
             config.joins = true;
         };
-        self.lives[place] += 1_000;
-        let host = build_host(&self.scenario, place, self.lives[place], 9, change);
+        self.incarnations[place] += 1_000;
+        let host = build_host(&self.scenario, place, self.incarnations[place], 9, change);
         self.cluster.replace(place, host);
         self.cluster.set_paused(place, false);
         self.groups.begins(place);
@@ -321,8 +321,8 @@ impl Estate {
     /// Members are handed the epoch, each at another moment, and once more, which changes nothing.
     fn hand_out(&mut self, places: &[usize]) -> Result<(), Failure> {
         let named = places.iter().map(|&place| {
-            let life = Incarnation(self.lives[place]);
-            (MemberId(place as u16), Some(life))
+            let incarnation = Incarnation(self.incarnations[place]);
+            (MemberId(place as u16), Some(incarnation))
         });
         let roster = Roster {
             epoch: Epoch(self.epoch),
@@ -439,7 +439,7 @@ impl Estate {
             if let Some(talk) = talk
                 && talk.client != client
                 // A host that begins again grants what only its last incarnation knew: its own ports wait for nobody.
-                && (talk.at != place || talk.life == self.lives[place])
+                && (talk.at != place || talk.incarnation == self.incarnations[place])
                 && (!done.granted || !talk.closed && now < talk.used + idle)
             {
                 return Err(Failure::new(
@@ -454,14 +454,14 @@ impl Estate {
             let before = talk.is_some_and(|talk| talk.client == client && talk.closed);
             let closed = done.command.verb == Verb::Close || before && !done.granted;
             if done.granted {
-                self.lives_while_used(place, client, now)?;
+                self.incarnations_while_used(place, client, now)?;
                 self.given.insert(client, port);
                 self.own[place].push((client, port));
             }
             let talk = Talk {
                 client,
                 at: place,
-                life: self.lives[place],
+                incarnation: self.incarnations[place],
                 used: now,
                 closed,
             };
@@ -471,7 +471,7 @@ impl Estate {
     }
 
     /// A client's flow keeps its port while it talks, at the one host that it talks by.
-    fn lives_while_used(&self, place: usize, client: u16, now: Time) -> Result<(), Failure> {
+    fn incarnations_while_used(&self, place: usize, client: u16, now: Time) -> Result<(), Failure> {
         let since = self.went_on.filter(|(slow, _)| *slow == place);
         if since.is_some_and(|(_, at)| now < at + CATCHES_UP) {
             // It reads packets while it is still behind its sibling.
@@ -486,7 +486,7 @@ impl Estate {
                     && now < talk.used + idle =>
             {
                 Err(Failure::new(
-                    "an entry lives while it is used",
+                    "an entry incarnations while it is used",
                     format!(
                         "{now} m{place} found no session of client {client}, which used it at {}",
                         talk.used

@@ -369,7 +369,7 @@ impl NetworkFunction for Exercise {
                 returns.item(&pair.1);
             }
         });
-        // What a new life of this host finds in use is not granted again.
+        // What a new incarnation of this host finds in use is not granted again.
         let holds = state.ports.returns();
         state.sessions.on_adopt(move |pair| holds.hold(&pair.1));
         Recorded::new(state)

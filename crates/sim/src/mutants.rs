@@ -76,7 +76,7 @@ const IN_THE_CORE: [placement::Mutant; 26] = [
     placement::Mutant::RepairsWholeRuns,
     placement::Mutant::ReadyInMidGroup,
     placement::Mutant::NewcomerAcknowledges,
-    placement::Mutant::MarksOutliveLives,
+    placement::Mutant::MarksOutliveIncarnations,
     placement::Mutant::HalfImageForgotten,
     placement::Mutant::StableWithoutTheDead,
     placement::Mutant::RelayOfTheDead,
@@ -88,7 +88,7 @@ const IN_THE_CORE: [placement::Mutant; 26] = [
 ];
 
 /// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
-/// that cross (`crates/state/tests/lives.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
+/// that cross (`crates/state/tests/incarnations.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
 /// placement lets happen but where two sponsors die in a row (`.../convergence`), and two a thousand incarnations that were forgotten (`.../forgotten`).
 const IN_THE_STATE: [state::Mutant; 6] = [
     state::Mutant::NamesPileUp,
@@ -381,7 +381,7 @@ fn complaint(name: &str) -> &'static str {
         "OneRateForAll" => "who pays for little sends as much as who pays for most",
         "WindowRestarts" => "gubernator#225: each peer begins the window anew",
         "TotalsBeginAnew" => "a counter falls with each failover",
-        "EarlierLifeWins" => "totals fall back after a restart",
+        "EarlierIncarnationWins" => "totals fall back after a restart",
         "RemovedForAll" => "an object that two caches hold is found in none after one dropped it",
         "HeldChangesForgotten" => "a counter's last additions are never told",
         "CellNotAudited" | "EarlyGroupNotSummed" | "UntoldInImages" => {

@@ -64,7 +64,7 @@ pub struct Oracle {
     pub written: BTreeMap<u16, BTreeSet<u32>>,
     /// Values ever written to the register that one value wins.
     pub elected: BTreeSet<u32>,
-    /// Values of visited entries, joined over their lives.
+    /// Values of visited entries, joined over their incarnations.
     pub visited: BTreeMap<u16, Joined>,
     /// Removed values.
     pub erased: Vec<Erased>,
@@ -170,7 +170,7 @@ impl Oracle {
         }
     }
 
-    /// The instances of a member are those of another life.
+    /// The instances of a member are those of another incarnation.
     pub fn begins(&mut self, member: usize) {
         for lane in 0..2 {
             self.spent.begins(member * 2 + lane);

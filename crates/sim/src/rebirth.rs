@@ -1,7 +1,7 @@
-//! A member dies in the middle of its work and returns in a new life, with epochs that reach each member at another moment.
+//! A member dies in the middle of its work and returns in a new incarnation, with epochs that reach each member at another moment.
 //!
 //! Until now nobody came or went, and every commit had to reach everybody. From here on what only the dead had is lost;
-//! what any survivor has must reach all members of the last epoch, the new life included, and all must be equal.
+//! what any survivor has must reach all members of the last epoch, the new incarnation included, and all must be equal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const ONE_IN: u64 = 5;
 pub(crate) const ROUNDS: u32 = 6;
 /// An epoch reaches the last member at most so long after the first.
 const SPREAD_US: u64 = 30_000;
-/// The new life's name is so much greater.
+/// The new incarnation's name is so much greater.
 pub(crate) const LIVES: u64 = 1_000;
 /// How long it may take until all are equal, besides what healing takes. The slowest that is known took 9.8 s for both: logs of eleven
 /// groups, sites 41 ms apart (seed 419183).
@@ -83,13 +83,16 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     world.cluster.set_paused(victim, true);
     *world.faults.entry("death").or_default() += 1;
 
-    let old_life = |place: usize| {
+    let old_incarnation = |place: usize| {
         (
             MemberId(place as u16),
             Some(Incarnation(place as u64 + 100)),
         )
     };
-    let without: Vec<_> = survivors.iter().map(|&place| old_life(place)).collect();
+    let without: Vec<_> = survivors
+        .iter()
+        .map(|&place| old_incarnation(place))
+        .collect();
     let mut with = without.clone();
     with.push((name, Some(incarnation)));
     spend(world, survivors.iter().copied())?;
@@ -110,10 +113,10 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
         dealing: Vec::new(),
     };
     hand_out(world, &mut draws, &all, &roster)?;
-    // Numbers of one life's stream say nothing of the next.
+    // Numbers of one incarnation's stream say nothing of the next.
     world.oracle.used.clear();
     for through in world.oracle.closed.values_mut() {
-        // A closing from before may still be on its way, of the dead one's life by an image.
+        // A closing from before may still be on its way, of the dead one's incarnation by an image.
         *through = u64::MAX;
     }
     let known = known_to(world, &survivors);
@@ -258,5 +261,5 @@ fn forgotten(world: &mut World<'_>) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    checks::after_life(&world.cluster)
+    checks::after_incarnation(&world.cluster)
 }

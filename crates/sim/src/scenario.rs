@@ -181,7 +181,7 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stranger {
     /// It has another incarnation: a late returner, or a cloned image.
-    OtherLife,
+    OtherIncarnation,
     /// It has another version of the member list.
     OtherEpoch,
 }
@@ -317,7 +317,7 @@ impl Scenario {
             squeeze: None,
             slow_core: draws.percent(8),
             stranger: match draws.within(0, 59) {
-                0 => Some(Stranger::OtherLife),
+                0 => Some(Stranger::OtherIncarnation),
                 1 => Some(Stranger::OtherEpoch),
                 _ => None,
             },

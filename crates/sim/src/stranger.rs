@@ -24,7 +24,7 @@ const NAME: usize = 0;
 /// How long it waits until all have heard the member itself.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether all others have heard the member itself. What it wrote they may have by images of others, which do not name its life.
+/// Whether all others have heard the member itself. What it wrote they may have by images of others, which do not name its incarnation.
 fn is_known(world: &World<'_>) -> bool {
     let mut members = world.cluster.members().iter().enumerate();
     members.all(|(place, member)| {
@@ -54,7 +54,7 @@ pub(crate) fn appear(world: &mut World<'_>, kind: Stranger) -> Result<(), Failur
     let place = world.scenario.members() as u16;
     let born = world.cluster.now();
     let incarnation = match kind {
-        Stranger::OtherLife => 999,
+        Stranger::OtherIncarnation => 999,
         Stranger::OtherEpoch => NAME as u64 + 100,
     };
     let (_, mut channel, mut instances) = build_host(

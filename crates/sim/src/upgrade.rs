@@ -52,18 +52,18 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     let mut rough = calm(&world.scenario.link);
     (rough.loss, rough.duplication) = (0.1, 0.1);
     world.set_links(&rough, false);
-    let mut lives: Vec<u64> = (0..members as u64).map(|place| place + 100).collect();
+    let mut incarnations: Vec<u64> = (0..members as u64).map(|place| place + 100).collect();
     let mut understand = vec![WIRE_VERSION; members];
     let mut excused = vec![0; members];
     for (step, &(place, newest)) in steps.iter().enumerate() {
-        lives[place] = place as u64 + LIVES * (step as u64 + 2);
+        incarnations[place] = place as u64 + LIVES * (step as u64 + 2);
         understand[place] = newest;
         excused[place] = 0;
         renew(
             world,
             &mut draws,
             (step, place, newest),
-            &lives,
+            &incarnations,
             &mut excused,
         )?;
         let all = understand.iter().copied().min().unwrap_or(WIRE_VERSION);
@@ -74,12 +74,12 @@ pub(crate) fn live_through(world: &mut World<'_>) -> Result<(), Failure> {
     understood(world, &excused)
 }
 
-/// One host stops and comes back as another build, in a new life.
+/// One host stops and comes back as another build, in a new incarnation.
 fn renew(
     world: &mut World<'_>,
     draws: &mut Draws,
     (step, place, newest): (usize, usize, u8),
-    lives: &[u64],
+    incarnations: &[u64],
     excused: &mut [u64],
 ) -> Result<(), Failure> {
     let members = world.scenario.members();
@@ -89,7 +89,7 @@ fn renew(
     let host = build_host(
         &world.scenario,
         place,
-        lives[place],
+        incarnations[place],
         20 + step as u8,
         |config| {
             config.joins = true;
@@ -104,10 +104,10 @@ fn renew(
     world.begins(place);
     *world.faults.entry("upgrade").or_default() += 1;
     let known = known_to(world, &others);
-    let member = |(place, &life)| (MemberId(place as u16), Some(Incarnation(life)));
+    let member = |(place, &incarnation)| (MemberId(place as u16), Some(Incarnation(incarnation)));
     let roster = Roster {
         epoch: Epoch(step as u32 + 2),
-        members: lives.iter().enumerate().map(member).collect(),
+        members: incarnations.iter().enumerate().map(member).collect(),
         dealing: Vec::new(),
     };
     hand_out(world, draws, &all, &roster)?;
@@ -118,10 +118,10 @@ fn renew(
         excused[place] = refused(&world.cluster.members()[place]);
     }
     understood(world, excused)?;
-    // Numbers of one life's stream say nothing of the next.
+    // Numbers of one incarnation's stream say nothing of the next.
     world.oracle.used.clear();
     for through in world.oracle.closed.values_mut() {
-        // A closing from before may still be on its way, of the old life's by an image.
+        // A closing from before may still be on its way, of the old incarnation's by an image.
         *through = u64::MAX;
     }
     for _ in 0..ROUNDS {

@@ -465,7 +465,7 @@ impl<'t> World<'t> {
                 break;
             }
         }
-        checks::after_life(&self.cluster)?;
+        checks::after_incarnation(&self.cluster)?;
         self.drain_parked()?;
         self.rest()
     }

@@ -62,7 +62,7 @@ asterism_mutant::branches! {
     IdleEnded,
     /// Expiry: this instance ends an entry whose user has gone for good.
     OrphanEnded,
-    /// Expiry: another instance ends an entry whose user has gone for good, or its user lives.
+    /// Expiry: another instance ends an entry whose user has gone for good, or its user incarnations.
     OrphanLeft,
     /// Expiry: an ended entry waits until all members know of its end.
     EndUnstable,

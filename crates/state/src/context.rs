@@ -203,7 +203,7 @@ pub struct Context {
     patience: accumulated::Patience,
     /// Changes of cells that flushes told of, and totals that they told.
     told: Cell<(u64, u64)>,
-    /// The lives that the epoch names, by name; empty until one was told of.
+    /// The incarnations that the epoch names, by name; empty until one was told of.
     pub(crate) living: RefCell<Vec<OriginName>>,
     /// What the epoch says of pools, and who may still grant; see `leases.rs`.
     pub(crate) leasing: Leasing,

@@ -1,7 +1,7 @@
 //! Who holds what of a pool once members have died: what an epoch says of it, and how the next one is made.
 //!
 //! The blocks of a pool are dealt by place in the configured list of members. A place's blocks lie in [`LOTS`] lots. While
-//! its member lives, it holds all of them; when an epoch leaves it out, each lot is dealt to one who goes on, and when it comes
+//! its member incarnations, it holds all of them; when an epoch leaves it out, each lot is dealt to one who goes on, and when it comes
 //! back, it gets its lots back. An epoch says the result, whole, so that whoever missed epochs in between deals as the others
 //! do. That a lot is dealt to a member does not mean that it may grant from it: `leases.rs` says when it may.
 
@@ -25,12 +25,12 @@ pub struct Dealt {
     pub past: Vec<u16>,
 }
 
-/// What an epoch says of pools: places whose lots changed hands, and which lives are known to have ended.
+/// What an epoch says of pools: places whose lots changed hands, and which incarnations are known to have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dealing {
     /// By member, the lots of whose place changed hands. All other members hold their own.
     pub dealt: BTreeMap<u16, Dealt>,
-    /// Of members that take no part, the last life of which whoever wrote the epoch knows that its process has ended.
+    /// Of members that take no part, the last incarnation of which whoever wrote the epoch knows that its process has ended.
     pub fenced: BTreeMap<u16, u64>,
 }
 
@@ -106,9 +106,9 @@ impl Dealing {
         }
     }
 
-    /// Notes that a life of a member, and all before it, are known to have ended.
-    pub fn fence(&mut self, member: u16, life: u64) {
-        self.fenced.insert(member, life);
+    /// Notes that an incarnation of a member, and all before it, are known to have ended.
+    pub fn fence(&mut self, member: u16, incarnation: u64) {
+        self.fenced.insert(member, incarnation);
     }
 
     /// The dealing as bytes, for the members of one host among themselves.
@@ -129,9 +129,9 @@ impl Dealing {
                 .iter()
                 .for_each(|member| bytes.extend(member.to_le_bytes()));
         }
-        for (member, life) in &self.fenced {
+        for (member, incarnation) in &self.fenced {
             bytes.extend(member.to_le_bytes());
-            bytes.extend(life.to_le_bytes());
+            bytes.extend(incarnation.to_le_bytes());
         }
         bytes
     }
@@ -162,8 +162,8 @@ impl Dealing {
         }
         while !rest.is_empty() {
             let member = u16::from_le_bytes(take(&mut rest)?);
-            let life = u64::from_le_bytes(take(&mut rest)?);
-            dealing.fenced.insert(member, life);
+            let incarnation = u64::from_le_bytes(take(&mut rest)?);
+            dealing.fenced.insert(member, incarnation);
         }
         Some(dealing)
     }

@@ -176,7 +176,7 @@ impl Context {
 
     fn begin_forgetting(&self) -> bool {
         let forgetting = &self.forgetting;
-        if self.lives() < forgetting.begins_at.get() {
+        if self.incarnations() < forgetting.begins_at.get() {
             return false;
         }
         let mut over = forgetting.over.borrow_mut();
@@ -212,7 +212,7 @@ impl Context {
         self.origins
             .borrow_mut()
             .free(freed.iter().map(|&(origin, ..)| origin));
-        let twice = (2 * self.lives()).clamp(FORGETS_FROM, FORGETS_ALWAYS_FROM);
+        let twice = (2 * self.incarnations()).clamp(FORGETS_FROM, FORGETS_ALWAYS_FROM);
         forgetting.begins_at.set(twice);
         freed.len()
     }

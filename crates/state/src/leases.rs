@@ -5,7 +5,7 @@
 //!
 //! - One that lives puts on record, in its own stream, that it has the epoch in force; what it granted before comes before
 //!   that record ([`Notes`]).
-//! - One that has died must be *over*: its life closed (all survivors have the same of it, and have its end in force), its
+//! - One that has died must be *over*: its incarnation closed (all survivors have the same of it, and have its end in force), its
 //!   process known to have ended or its lease run out, and one idle time passed, in which flows that only it knew went quiet.
 //!
 //! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
@@ -20,7 +20,7 @@ use crate::dealing::Dealing;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{OriginName, Stamp};
 
-/// Lives that have ended and are remembered at most; of those forgotten it is as if this instance had joined later.
+/// Incarnations that have ended and are remembered at most; of those forgotten it is as if this instance had joined later.
 const ENDED_MAX: usize = 256;
 /// Members of a cluster, and instances of a host, at most.
 const MEMBERS_MAX: usize = 64;
@@ -32,10 +32,10 @@ const OUTDATED_SERVES_US: u64 = 5_000_000;
 /// What is waited besides, for turns that take long.
 const DRIFT_LEAST_US: u64 = 1_000_000;
 
-/// A life that ended while this instance knew it.
+/// An incarnation that ended while this instance knew it.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
-    life: OriginName,
+    incarnation: OriginName,
     /// When all survivors had the same of it, by this instance's clock.
     closed_us: Option<u64>,
     /// When it became known that its process has ended.
@@ -50,11 +50,11 @@ pub(crate) struct Leases {
     /// Changes whenever something did that matters to pools.
     pub(crate) version: u64,
     ended: Vec<Ended>,
-    /// By member, since when its last life is known to have ended.
+    /// By member, since when its last incarnation is known to have ended.
     fenced_us: BTreeMap<u16, u64>,
     /// Since when those outside the epoch are too few to hold a lease among themselves.
     few_since_us: Option<u64>,
-    /// Since when this instance has what the others have: lives that ended before it never heard of.
+    /// Since when this instance has what the others have: incarnations that ended before it never heard of.
     since_us: u64,
     /// How long a host may grant that nobody answers; zero: as long as it likes.
     lease_us: u64,
@@ -68,9 +68,9 @@ pub(crate) struct Leasing {
     until_us: Cell<u64>,
     /// Since when this host knows that others have a later epoch in force (microseconds); `u64::MAX`: it does not.
     outdated_us: Cell<u64>,
-    /// The longest that an entry of any table lives unused.
+    /// The longest that an entry of any table incarnations unused.
     quarantine: Cell<Tick>,
-    /// The longest that an entry lives unused that has an item of a pool which names such entries.
+    /// The longest that an entry incarnations unused that has an item of a pool which names such entries.
     held: Cell<Tick>,
     /// Pools that do not name the entries that have their items: any may.
     undeclared_pools: Cell<u32>,
@@ -107,7 +107,7 @@ pub(crate) struct Notes(Vec<Note>);
 /// An instance has an epoch in force; what it granted before comes before this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    pub(crate) life: OriginName,
+    pub(crate) origin: OriginName,
     pub(crate) lane: u8,
     /// Instances of its host.
     pub(crate) lanes: u8,
@@ -119,16 +119,20 @@ pub(crate) struct Note {
 impl Notes {
     /// Takes a record up; false if it is none.
     pub(crate) fn take(&mut self, context: &Context, note: Note) -> bool {
-        let is_member = context.identity().members.contains(&note.life.member);
+        let is_member = context
+            .identity()
+            .members
+            .contains(&note.origin.member);
         if !is_member || note.lane >= note.lanes || usize::from(note.lanes) > MEMBERS_MAX {
             return false;
         }
-        let of =
-            |known: &&mut Note| (known.life.member, known.lane) == (note.life.member, note.lane);
+        let of = |known: &&mut Note| {
+            (known.origin.member, known.lane) == (note.origin.member, note.lane)
+        };
         match self.0.iter_mut().find(of) {
             Some(known) => {
-                let later =
-                    (note.life.incarnation, note.epoch) > (known.life.incarnation, known.epoch);
+                let later = (note.origin.incarnation, note.epoch)
+                    > (known.origin.incarnation, known.epoch);
                 taken(match later {
                     true => Branch::RecordReplaced,
                     false => Branch::RecordRepeated,
@@ -150,16 +154,20 @@ impl Notes {
         &self.0
     }
 
-    /// Whether all instances of a life have an epoch in force, and what they wrote before is applied here.
-    fn has_in_force(&self, context: &Context, life: OriginName, epoch: u32) -> bool {
-        let mut of_life = self.0.iter().filter(|note| note.life == life).peekable();
-        let Some(lanes) = of_life.peek().map(|note| usize::from(note.lanes)) else {
+    /// Whether all instances of an incarnation have an epoch in force, and what they wrote before is applied here.
+    fn has_in_force(&self, context: &Context, incarnation: OriginName, epoch: u32) -> bool {
+        let mut of_incarnation = self
+            .0
+            .iter()
+            .filter(|note| note.origin == incarnation)
+            .peekable();
+        let Some(lanes) = of_incarnation.peek().map(|note| usize::from(note.lanes)) else {
             taken(Branch::NothingOnRecord);
             return false;
         };
-        let done = of_life.filter(|note| {
+        let done = of_incarnation.filter(|note| {
             note.epoch >= epoch
-                && context.origin(life).is_some_and(|origin| {
+                && context.origin(incarnation).is_some_and(|origin| {
                     context.has_applied(Stamp {
                         origin,
                         sequence: note.sequence,
@@ -179,7 +187,7 @@ impl Notes {
 }
 
 impl Leases {
-    /// Takes up which lives an epoch names, and which of those before it does not name any more.
+    /// Takes up which incarnations an epoch names, and which of those before it does not name any more.
     pub(crate) fn begin(
         &mut self,
         members: &[u16],
@@ -188,17 +196,20 @@ impl Leases {
         now_us: u64,
     ) {
         if before.is_empty() {
-            // Of lives that ended before the first epoch nothing was heard.
+            // Of incarnations that ended before the first epoch nothing was heard.
             self.since_us = now_us;
         }
-        for &life in before.iter().filter(|life| !living.contains(life)) {
+        for &incarnation in before
+            .iter()
+            .filter(|incarnation| !living.contains(incarnation))
+        {
             if self.ended.len() >= ENDED_MAX {
                 self.ended.remove(0);
                 self.since_us = now_us;
             }
             taken(Branch::IncarnationEnded);
             self.ended.push(Ended {
-                life,
+                incarnation,
                 closed_us: None,
                 evident_us: None,
             });
@@ -210,13 +221,17 @@ impl Leases {
             self.fenced_us.entry(member).or_insert(now_us);
         }
         for Ended {
-            life, evident_us, ..
+            incarnation,
+            evident_us,
+            ..
         } in &mut self.ended
         {
-            let fenced = fenced.get(&life.member);
-            // Whoever names a new life says that the one before has ended.
-            let named = living.iter().any(|living| living.member == life.member);
-            if named || fenced.is_some_and(|&last| last >= life.incarnation) {
+            let fenced = fenced.get(&incarnation.member);
+            // Whoever names a new incarnation says that the one before has ended.
+            let named = living
+                .iter()
+                .any(|living| living.member == incarnation.member);
+            if named || fenced.is_some_and(|&last| last >= incarnation.incarnation) {
                 taken(match named {
                     true => Branch::EndProvedByName,
                     false => Branch::EndProvedByFence,
@@ -234,22 +249,22 @@ impl Leases {
         self.version += 1;
     }
 
-    /// Whether a life of a member has ended of which survivors may still have something that this instance lacks.
+    /// Whether an incarnation of a member has ended of which survivors may still have something that this instance lacks.
     pub(crate) fn is_closing(&self, member: u16) -> bool {
         let mut ended = self.ended.iter();
-        ended.any(|ended| ended.life.member == member && ended.closed_us.is_none())
+        ended.any(|ended| ended.incarnation.member == member && ended.closed_us.is_none())
     }
 
-    /// Whether this life has ended, and survivors may still have something of it that this instance lacks.
-    pub(crate) fn is_open(&self, life: OriginName) -> bool {
+    /// Whether this incarnation has ended, and survivors may still have something of it that this instance lacks.
+    pub(crate) fn is_open(&self, incarnation: OriginName) -> bool {
         let mut ended = self.ended.iter();
-        ended.any(|ended| ended.life == life && ended.closed_us.is_none())
+        ended.any(|ended| ended.incarnation == incarnation && ended.closed_us.is_none())
     }
 
-    /// All survivors have the same of a life that ended.
-    pub(crate) fn close(&mut self, life: OriginName, now_us: u64) {
+    /// All survivors have the same of an incarnation that ended.
+    pub(crate) fn close(&mut self, incarnation: OriginName, now_us: u64) {
         let mut ended = self.ended.iter_mut();
-        if let Some(ended) = ended.find(|ended| ended.life == life) {
+        if let Some(ended) = ended.find(|ended| ended.incarnation == incarnation) {
             taken(Branch::EndedClosed);
             ended.closed_us.get_or_insert(now_us);
         } else {
@@ -289,11 +304,13 @@ impl Leases {
             is_over
         };
         let living = context.living.borrow();
-        let named = living.iter().any(|life| life.member == member);
+        let named = living
+            .iter()
+            .any(|incarnation| incarnation.member == member);
         let mut heard = self
             .ended
             .iter()
-            .filter(|ended| ended.life.member == member);
+            .filter(|ended| ended.incarnation.member == member);
         if heard.clone().next().is_none() && !named {
             taken(Branch::EndedUnseen);
             return over(self.since_us, self.fenced_us.get(&member).copied());
@@ -306,7 +323,9 @@ impl Leases {
     fn others_are_few(&self, members: &[u16], living: &[OriginName]) -> bool {
         let outside = members.iter().filter(|&&member| {
             !self.dealing.fenced.contains_key(&member)
-                && !living.iter().any(|life| life.member == member)
+                && !living
+                    .iter()
+                    .any(|incarnation| incarnation.member == member)
         });
         let half = members.len().div_ceil(2);
         outside.count() < half + usize::from(mutant::active(Mutant::HalfIsFew))
@@ -324,10 +343,13 @@ impl Leases {
             .filter(|&&past| past != own.member)
             .all(|&past| {
                 let living = context.living.borrow();
-                let named = living.iter().find(|life| life.member == past).copied();
+                let named = living
+                    .iter()
+                    .find(|incarnation| incarnation.member == past)
+                    .copied();
                 drop(living);
-                let released = named.is_none_or(|life| {
-                    notes.has_in_force(context, life, dealt.since)
+                let released = named.is_none_or(|incarnation| {
+                    notes.has_in_force(context, incarnation, dealt.since)
                         || mutant::active(Mutant::ReassignedUnreleased)
                 });
                 if !released {
@@ -385,7 +407,7 @@ impl Context {
             .set(self.leasing.quarantine.get().max(longest));
     }
 
-    /// After so long a flow that nobody knows has gone quiet: the longest that an entry lives unused which may have an item of a pool.
+    /// After so long a flow that nobody knows has gone quiet: the longest that an entry incarnations unused which may have an item of a pool.
     pub(crate) fn quarantine_us(&self) -> u64 {
         if mutant::active(Mutant::ReassignedBeforeIdle) {
             return 0;
@@ -418,8 +440,10 @@ impl Context {
             .iter()
             .zip(covered.iter())
             .filter(|&(&member, &until)| {
-                let lives = living.iter().any(|life| life.member == member);
-                member != self.identity().own.member && lives && until != u64::MAX
+                let incarnations = living
+                    .iter()
+                    .any(|incarnation| incarnation.member == member);
+                member != self.identity().own.member && incarnations && until != u64::MAX
             });
         let mut latest = [0; MEMBERS_MAX];
         for (place, (_, &until)) in latest.iter_mut().zip(answered) {

@@ -24,12 +24,12 @@ mod forgetting;
 pub mod fuzz;
 mod graph;
 pub mod hash;
+mod incarnations;
 mod index;
 mod keys;
 pub mod laws;
 pub mod layout;
 mod leases;
-mod lives;
 mod map;
 pub mod memory;
 pub mod mutant;
@@ -77,7 +77,7 @@ pub use object::{
 };
 pub use pool::{BLOCK_ITEMS, Grant, Pool, PoolAct, PoolUse, Returns, Space};
 pub use register::{Register, RegisterAct};
-pub use shown::{Life, Shown};
+pub use shown::{Provenance, Shown};
 pub use stamp::{NamedOrigins, ORIGINS_MAX, Origin, OriginName, Origins, Stamp};
 pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,

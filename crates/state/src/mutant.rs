@@ -89,12 +89,12 @@ asterism_mutant::planted! {
     /// Who is started anew begins its totals anew, under the name that the others know them by (a counter that falls with each
     /// failover).
     TotalsBeginAnew,
-    /// A late copy of what an ended life told replaces what the next one tells (totals that fall back after a restart).
-    EarlierLifeWins,
-    /// What nobody adds to any more bears the name of the life that told it last for ever, until there are more than an instance tells
+    /// A late copy of what an ended incarnation told replaces what the next one tells (totals that fall back after a restart).
+    EarlierIncarnationWins,
+    /// What nobody adds to any more bears the name of the incarnation that told it last for ever, until there are more than an instance tells
     /// apart (a cluster that nobody can join after a thousand restarts).
     NamesPileUp,
-    /// What comes of an ended life once the next one has told totals of its own is not told again (replicas of a counter differ, and
+    /// What comes of an ended incarnation once the next one has told totals of its own is not told again (replicas of a counter differ, and
     /// nobody adds to it any more).
     LateTotalUntold,
     /// Of what a late packet read, the first entry alone wakes it (a lost wake-up: it waits its whole time, or is dropped).

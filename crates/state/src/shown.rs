@@ -13,12 +13,12 @@ pub struct Shown<'a> {
     /// What it holds.
     pub value: &'a dyn Debug,
     /// Who wrote it and how long it lives; `None` of a sum, which all add to.
-    pub life: Option<Life>,
+    pub provenance: Option<Provenance>,
 }
 
 /// What is known of an entry of a table besides its key and value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Life {
+pub struct Provenance {
     /// Which of the object's idle times holds for it.
     pub idle_class: u8,
     /// That time in seconds; 0 is for ever.

@@ -38,7 +38,7 @@ pub const ORIGINS_MAX: usize = u16::MAX as usize;
 impl Origins {
     /// A list with one entry, the instance's own host.
     pub fn new(own: OriginName) -> Self {
-        // Room for a life of each member: to hear of those allocates nothing.
+        // Room for an incarnation of each member: to hear of those allocates nothing.
         let (mut names, mut sorted) = (Vec::with_capacity(64), Vec::with_capacity(64));
         names.push(own);
         sorted.push(0);
@@ -209,21 +209,24 @@ mod tests {
 
     #[test]
     fn slots_are_found_by_name_and_end() {
-        let name = |life: u64| OriginName {
-            member: (life % 3) as u16,
-            incarnation: life.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        let name = |incarnation: u64| OriginName {
+            member: (incarnation % 3) as u16,
+            incarnation: incarnation.wrapping_mul(0x9E37_79B9_7F4A_7C15),
         };
         let mut origins = Origins::new(name(0));
-        for life in 0..ORIGINS_MAX as u64 {
-            assert_eq!(origins.slot(name(life)), Some(Origin(life as u16)));
+        for incarnation in 0..ORIGINS_MAX as u64 {
+            assert_eq!(
+                origins.slot(name(incarnation)),
+                Some(Origin(incarnation as u16))
+            );
         }
         assert_eq!(origins.count(), ORIGINS_MAX);
         assert_eq!(origins.slot(name(ORIGINS_MAX as u64)), None);
         assert_eq!(origins.find(name(ORIGINS_MAX as u64)), None);
-        for life in [0, 1, 2, 700, ORIGINS_MAX as u64 - 1] {
-            let found = origins.find(name(life)).expect("it has one");
-            assert_eq!(origins.name(found), name(life));
-            assert_eq!(origins.slot(name(life)), Some(found));
+        for incarnation in [0, 1, 2, 700, ORIGINS_MAX as u64 - 1] {
+            let found = origins.find(name(incarnation)).expect("it has one");
+            assert_eq!(origins.name(found), name(incarnation));
+            assert_eq!(origins.slot(name(incarnation)), Some(found));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What generations, uses of one second and writers of earlier lives do at their edges: as the pages of tables and counters say.
+//! What generations, uses of one second and writers of earlier incarnations do at their edges: as the pages of tables and counters say.
 
 mod by_hand;
 
@@ -60,7 +60,7 @@ fn host(own: OriginName, lane: (u16, u16)) -> Host {
     let ended = Rc::new(Cell::new(0));
     let mut bits = builder.table("bits", 64, &[IDLE]);
     let count = ended.clone();
-    bits.on_turn(move |_, lives| count.set(count.get() + u32::from(!lives)));
+    bits.on_turn(move |_, incarnations| count.set(count.get() + u32::from(!incarnations)));
     let state = Edges {
         bits,
         words: builder.table("words", 64, &[0]),
@@ -285,24 +285,24 @@ fn in_the_last_generation_nothing_is_removed() {
     assert_eq!(other.word(7), Some(9));
 }
 
-/// Who is started anew goes on with the total of the life before, so that one writer stays of a thousand lives.
+/// Who is started anew goes on with the total of the incarnation before, so that one writer stays of a thousand incarnations.
 #[test]
-fn lives_of_one_host_are_one_writer() {
+fn incarnations_of_one_host_are_one_writer() {
     const LIVES: u64 = 1_000;
     let mut keeper = host(name(0, 1), (0, 1));
     let length = |host: &Host| image(&host.state, 1_000).concat().len();
     let mut lengths = Vec::new();
-    for life in 1..=LIVES {
-        let mut returned = host(name(1, life), (0, 1));
+    for incarnation in 1..=LIVES {
+        let mut returned = host(name(1, incarnation), (0, 1));
         for part in image(&keeper.state, 1_000) {
             let joined = returned.state.apply_image(&returned.context, &part);
             joined.expect("good bytes");
         }
-        assert_eq!(returned.state.sum.total(), 5 * (life - 1));
+        assert_eq!(returned.state.sum.total(), 5 * (incarnation - 1));
         assert!(returned.written().is_empty(), "the others have all of it");
         returned.state.act().sum.add(5);
         let written = returned.written();
-        keeper.hear(name(1, life), &written);
+        keeper.hear(name(1, incarnation), &written);
         lengths.push(length(&keeper));
     }
     assert_eq!(keeper.state.sum.total(), 5 * LIVES);

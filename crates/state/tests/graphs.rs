@@ -157,7 +157,7 @@ fn additions_travel_with_the_flush_and_not_with_every_packet() {
 }
 
 #[test]
-fn an_edge_lives_while_one_member_sees_it_and_ends_everywhere() {
+fn an_edge_incarnations_while_one_member_sees_it_and_ends_everywhere() {
     let (mut left, mut right) = (replicated(0), replicated(1));
     left.add(1, 2, 10);
     right.add(1, 2, 100);
@@ -183,7 +183,7 @@ fn an_edge_lives_while_one_member_sees_it_and_ends_everywhere() {
     }
     // Both sightings of the edge ended; what two see is one edge, and none of it has.
     assert_eq!(left.state.look(0, EntriesEnded), Some(2));
-    // It begins anew, with nothing of its earlier life.
+    // It begins anew, with nothing of its earlier incarnation.
     left.add(1, 2, 3);
     right.add(1, 2, 0);
     exchange(&mut left, &mut right);

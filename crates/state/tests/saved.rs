@@ -1,4 +1,4 @@
-//! A state that was saved and comes back: what still lives is written anew by who restores it, what ended or idled out is not,
+//! A state that was saved and comes back: what still incarnations is written anew by who restores it, what ended or idled out is not,
 //! and what restored rows use is granted to nobody.
 
 mod by_hand;
@@ -30,7 +30,7 @@ struct Host {
     adopted: Rc<Cell<u32>>,
 }
 
-/// A member at `tick`, in one of its lives.
+/// A member at `tick`, in one of its incarnations.
 fn host(member: u16, incarnation: u64, tick: u32) -> Host {
     let identity = Identity {
         own: OriginName {
@@ -104,7 +104,7 @@ fn saved() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_lives_comes_back_as_writes_that_reach_others() {
+fn what_incarnations_comes_back_as_writes_that_reach_others() {
     let mut restored = host(0, 2, 5_000);
     let since = Since {
         saved: 1_000,
@@ -140,9 +140,9 @@ fn what_lives_comes_back_as_writes_that_reach_others() {
     );
     let mut ages = Vec::new();
     let mut each = |entry: &asterism_state::Shown<'_>| {
-        let life = entry.life.expect("entries of tables have one");
-        assert_eq!((life.origin, life.idle), (own, 10));
-        ages.push((format!("{:?}", entry.value), life.unused));
+        let incarnation = entry.provenance.expect("entries of tables have one");
+        assert_eq!((incarnation.origin, incarnation.idle), (own, 10));
+        ages.push((format!("{:?}", entry.value), incarnation.unused));
     };
     let show = Show {
         cursor: 0,

@@ -101,7 +101,7 @@ impl Member {
         while let Some(from) = cursor {
             let mut part = 0;
             let mut each = |entry: &asterism_state::Shown<'_>| {
-                assert_eq!(entry.life, None, "nobody wrote a sum");
+                assert_eq!(entry.provenance, None, "nobody wrote a sum");
                 part += 1;
                 let known = all.insert(format!("{:?}", entry.key), format!("{:?}", entry.value));
                 assert_eq!(known, None, "each once");

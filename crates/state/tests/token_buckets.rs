@@ -304,14 +304,14 @@ proptest! {
             .map(|&(place, lane)| shape.instance(place, 1, lane, BEGIN_US))
             .collect();
         let mut cluster = Cluster::new(instances, 0, seed);
-        let mut life = 1;
+        let mut incarnation = 1;
         play(&mut cluster, 120, pause_us, |cluster, now_us| {
             cluster.events.clear();
             if cluster.below(12) == 0 {
-                life += 1;
+                incarnation += 1;
                 let at = cluster.below(places.len() as u64) as usize;
                 let (place, lane) = places[at];
-                cluster.instances[at] = shape.instance(place, life, lane, now_us);
+                cluster.instances[at] = shape.instance(place, incarnation, lane, now_us);
             }
         });
         cluster.check(per_second, burst * SECOND);
@@ -472,7 +472,7 @@ fn shares_of_one_instance_are_what_it_costs_to_be_exact() {
     assert_eq!(
         only.drain(KEY),
         0,
-        "what its former life spent is not known"
+        "what its former incarnation spent is not known"
     );
     only.at(BEGIN_US + 50_000);
     assert_eq!(only.state.limits.available(&8), Ok(1), "of any key");

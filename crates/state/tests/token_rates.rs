@@ -222,7 +222,7 @@ proptest! {
         let spending = if escrow { Spending::Escrow } else { Spending::Approximate };
         let limited = Limited { members, rates, spending };
         let mut instances = limited.instances();
-        let (mut now_us, mut life) = (BEGIN_US, 1);
+        let (mut now_us, mut incarnation) = (BEGIN_US, 1);
         let mut events: Vec<(u64, Event)> = Vec::new();
         for (pause_us, at, place, count, what) in steps {
             now_us += if what % 3 == 0 { pause_us } else { pause_us / 100 };
@@ -258,8 +258,8 @@ proptest! {
                 1 => instances[at].sweep(),
                 // What it hears then is another matter: see below.
                 2 if escrow => {
-                    life += 1;
-                    let fresh = limited.instance(at as u16, life, now_us);
+                    incarnation += 1;
+                    let fresh = limited.instance(at as u16, incarnation, now_us);
                     instances[at] = fresh;
                 }
                 _ => { instances[at].spend(place, count); }

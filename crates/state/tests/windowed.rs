@@ -36,11 +36,11 @@ struct Member {
 }
 
 fn member(place: u16, settings: ObjectSettings) -> Member {
-    life(place, 1, (0, 1), settings)
+    incarnation(place, 1, (0, 1), settings)
 }
 
-/// An instance of a life of a member.
-fn life(place: u16, incarnation: u64, lane: (u16, u16), settings: ObjectSettings) -> Member {
+/// An instance of an incarnation of a member.
+fn incarnation(place: u16, incarnation: u64, lane: (u16, u16), settings: ObjectSettings) -> Member {
     let identity = Identity {
         own: OriginName {
             member: place,
@@ -390,7 +390,7 @@ fn writers_of_whom_nothing_is_kept_make_room_for_others() {
         let tick = 1_000 + 10 * number as u32;
         here.at(tick);
         for lane in 0..4 {
-            let mut writer = life(1, incarnation, (lane, 4), ObjectSettings::REPLICATED);
+            let mut writer = incarnation(1, incarnation, (lane, 4), ObjectSettings::REPLICATED);
             writer.at(tick);
             assert!(writer.add(7, 1));
             let name = OriginName {
@@ -403,7 +403,7 @@ fn writers_of_whom_nothing_is_kept_make_room_for_others() {
             }
         }
         // Those of the window: 20 to 30 seconds.
-        let lives = (number as u64 + 1).min(3);
-        assert_eq!(here.sums(7), (4 * lives, 4 * lives));
+        let incarnations = (number as u64 + 1).min(3);
+        assert_eq!(here.sums(7), (4 * incarnations, 4 * incarnations));
     }
 }

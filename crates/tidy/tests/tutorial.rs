@@ -200,11 +200,11 @@ fn two_gates(begun: ObjectSettings) -> Cluster<Gate> {
     let key = ClusterKey::from_random(1, [7; 32]); // a real host reads the file that `asterism keygen` wrote
     let hosts = names.iter().map(|&name| {
         let secrets = [name.0 as u8 + 1; 48]; // a real host draws these from the operating system
-        let life = Incarnation(u64::from(name.0) + 1);
+        let incarnation = Incarnation(u64::from(name.0) + 1);
         let config = HostConfig::new(
             ClusterId(1),
             name,
-            life,
+            incarnation,
             names.clone(),
             key.clone(),
             secrets,

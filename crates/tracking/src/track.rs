@@ -1,8 +1,8 @@
 //! What all instances together saw of a flow, and which of its packets that allows.
 //!
 //! Imports `asterism_function`, `flow`, `segment`; `track/judge.rs` says which packets pass, `track/anew.rs` how a connection begins
-//! anew. A [`Track`] only ever grows within one life of a flow: bits become set, numbers become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
-//! there are one handshake. A connection that begins anew between the same ends begins a new life.
+//! anew. A [`Track`] only ever grows within one incarnation of a flow: bits become set, numbers become greater. So what two instances saw adds up, in whatever order they tell each other: a SYN here and the SYN-ACK
+//! there are one handshake. A connection that begins anew between the same ends begins a new incarnation.
 //!
 //! Sequence numbers would change with every packet, and so would have to travel with every packet. What is kept of
 //! a direction is therefore a *bound*: data up to it was let through. It is moved on in steps of half a window, so about

@@ -111,7 +111,7 @@ impl Translator {
             lines.approach(&outside);
             counted.approach(&outside);
         });
-        // A port that a session has already, of another host or of this one's earlier life, is granted to nobody.
+        // A port that a session has already, of another host or of this one's earlier incarnation, is granted to nobody.
         let holds = ports.returns();
         sessions.on_adopt_used(move |session: &Session, used| {
             holds.hold(&session.outside());

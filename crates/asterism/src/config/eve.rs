@@ -22,7 +22,7 @@ pub struct Eve {
 /// Which alerts a host writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EveAlerts {
-    /// All of the cluster's, while no host before it in the list of members lives.
+    /// All of the cluster's, while no host before it in the list of members incarnations.
     Once,
     /// All of the cluster's.
     All,

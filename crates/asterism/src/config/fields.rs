@@ -41,9 +41,9 @@ pub static CLUSTER: Section = Section {
             name: "epochs",
             kind: Kind::File,
             default: Default::Unset(
-                "all members take part, each in the life that is heard first; none can be started again while others run",
+                "all members take part, each in the incarnation that is heard first; none can be started again while others run",
             ),
-            meaning: "The file that says who takes part, and in which life: then members can come, go and be started again. `asterism epoch` writes it.",
+            meaning: "The file that says who takes part, and in which incarnation: then members can come, go and be started again. `asterism epoch` writes it.",
         },
         Field {
             name: "port_lease",

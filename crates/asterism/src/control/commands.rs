@@ -13,7 +13,7 @@ use super::place;
 use super::show::TracedDocument;
 use crate::command_line::End;
 use crate::output::{Output, Schema};
-use crate::run::requests::FoundLife;
+use crate::run::requests::FoundProvenance;
 use crate::view::{InstanceDocument, PortDocument, StatusDocument};
 use status::status_text;
 
@@ -135,7 +135,7 @@ pub struct EntryDocument {
     pub key: String,
     pub value: String,
     #[serde(flatten)]
-    pub life: Option<FoundLife>,
+    pub provenance: Option<FoundProvenance>,
 }
 
 /// What was done.
@@ -376,21 +376,25 @@ fn traced_text(packet: &TracedDocument) -> String {
 
 fn entry_text(entry: &EntryDocument) -> String {
     let text = format!("{} {}\n  value {}\n", entry.object, entry.key, entry.value);
-    let Some(life) = &entry.life else {
+    let Some(provenance) = &entry.provenance else {
         return text;
     };
-    let idle = match life.idle_s {
+    let idle = match provenance.idle_s {
         0 => "never idles out".to_owned(),
-        idle => format!("idles out after {idle} s (class {})", life.idle_class),
+        idle => format!("idles out after {idle} s (class {})", provenance.idle_class),
     };
-    let alias = if life.alias {
+    let alias = if provenance.alias {
         "; an alias, another entry is preferred"
     } else {
         ""
     };
     format!(
         "{text}  unused for {} s at most, {idle}{alias}\n  generation {}, written by member {} ({}) as number {}\n",
-        life.unused_s, life.generation, life.member, life.incarnation, life.sequence
+        provenance.unused_s,
+        provenance.generation,
+        provenance.member,
+        provenance.incarnation,
+        provenance.sequence
     )
 }
 

@@ -574,7 +574,7 @@ fn fleet<F: asterism_function::NetworkFunction>(
         },
         seed: plan.seed,
         jumbo: false,
-        counted_lives: false,
+        counted_incarnations: false,
     };
     Fleet::start(&config, function, objects)
 }

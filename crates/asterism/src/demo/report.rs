@@ -112,7 +112,7 @@ pub struct RunRow {
     pub groups_bad: u64,
     /// How long changes took from host to host.
     pub lag: Lag,
-    /// Bytes of changes for each flow, over its whole life.
+    /// Bytes of changes for each flow, over its whole incarnation.
     pub log_bytes_per_flow: f64,
     /// Bytes sent between hosts for each flow: to all hosts, with acknowledgements and keep-alives.
     pub wire_bytes_per_flow: f64,

@@ -18,7 +18,7 @@ pub struct Arguments {
     /// The configuration file; `epochs` in its cluster section names the file
     #[arg(value_name = "CONFIG")]
     pub config: PathBuf,
-    /// Write the first epoch: all members, in their first lives
+    /// Write the first epoch: all members, in their first incarnations
     #[arg(long, conflicts_with_all = ["without", "again", "founding"])]
     pub first: bool,
     /// Write the next epoch, without this member: it has left, or is dead, or is to stop
@@ -27,7 +27,7 @@ pub struct Arguments {
     /// With --without: the processes of those members are known to have ended, so others may have their ports one idle time later
     #[arg(long, requires = "without")]
     pub fenced: bool,
-    /// Write the next epoch, with a new life of this member: it was started anew, or comes back
+    /// Write the next epoch, with a new incarnation of this member: it was started anew, or comes back
     #[arg(long, value_name = "NAME")]
     pub again: Vec<String>,
     /// Write the next epoch, in which all start anew with nothing but what they saved
@@ -174,16 +174,16 @@ fn describe(document: &EpochDocument) -> String {
         text.push_str(", in which all start with nothing but what they saved");
     }
     text.push('\n');
-    for (name, life) in &epoch.members {
-        text.push_str(&format!("  {name:<12} life {life}\n"));
+    for (name, incarnation) in &epoch.members {
+        text.push_str(&format!("  {name:<12} incarnation {incarnation}\n"));
     }
-    for (name, life) in &epoch.left {
+    for (name, incarnation) in &epoch.left {
         let known = match epoch.fenced.get(name) {
             Some(_) => ", which is known to have ended",
             None => "",
         };
         text.push_str(&format!(
-            "  {name:<12} takes no part; its last life was {life}{known}\n"
+            "  {name:<12} takes no part; its last incarnation was {incarnation}{known}\n"
         ));
     }
     for (name, held) in &epoch.ports {

@@ -1,14 +1,14 @@
-//! Epochs by a file: who takes part in the cluster, and in which life.
+//! Epochs by a file: who takes part in the cluster, and in which incarnation.
 //!
 //! A host never guesses who is a member: it is told, by a file that is the same on all hosts and that whoever runs the cluster
-//! changes (`asterism epoch`). A life is a number that a member is given for one start of its process; which one it used last
+//! changes (`asterism epoch`). An incarnation is a number that a member is given for one start of its process; which one it used last
 //! is kept in a file of its own beside, so that none is used twice. `command.rs` is the command and `hand.rs` its way to hosts that
-//! run, `life.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
+//! run, `incarnation.rs` what a host that starts finds, `succession.rs` which epoch may follow which, where one is handed to it over the
 //! control socket. Imports the placement's roster and the orchestrator's words for handing, and nothing of a running host.
 
 pub mod command;
 mod hand;
-mod life;
+mod start_decision;
 mod succession;
 
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ use serde::{Deserialize, Serialize};
 use crate::check;
 use crate::config::Cluster;
 
-pub use life::Life;
+pub use start_decision::StartDecision;
 pub use succession::Step;
 
 /// What the file says of itself.
-const HEADING: &str = "# Who takes part in the cluster, and in which life. Written by `asterism epoch`; the same on all hosts.\n";
+const HEADING: &str = "# Who takes part in the cluster, and in which incarnation. Written by `asterism epoch`; the same on all hosts.\n";
 
 /// An epoch as its file has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,12 +39,12 @@ pub struct EpochFile {
     /// Whether all members start anew, with nothing but what they saved.
     #[serde(default)]
     pub founding: bool,
-    /// Who takes part, and in which life.
+    /// Who takes part, and in which incarnation.
     pub members: BTreeMap<String, u64>,
-    /// The last life of who took part before.
+    /// The last incarnation of who took part before.
     #[serde(default)]
     pub left: BTreeMap<String, u64>,
-    /// Of those, the lives whose processes are known to have ended.
+    /// Of those, the incarnations whose processes are known to have ended.
     #[serde(default)]
     pub fenced: BTreeMap<String, u64>,
     /// Who holds the ports of members that left at any time.
@@ -158,17 +158,17 @@ impl EpochFile {
         if self.members.is_empty() {
             return Err("an epoch has at least one member".to_owned());
         }
-        for (name, life) in &self.members {
-            if *life == 0 || self.left.get(name).is_some_and(|left| left >= life) {
+        for (name, incarnation) in &self.members {
+            if *incarnation == 0 || self.left.get(name).is_some_and(|left| left >= incarnation) {
                 return Err(format!(
-                    "life {life} of {name} was used before: lives are counted from 1, and none twice"
+                    "incarnation {incarnation} of {name} was used before: incarnations are counted from 1, and none twice"
                 ));
             }
         }
-        for (name, life) in &self.fenced {
-            if self.left.get(name) != Some(life) {
+        for (name, incarnation) in &self.fenced {
+            if self.left.get(name) != Some(incarnation) {
                 return Err(format!(
-                    "life {life} of {name} is no last life of a member that left: it cannot be fenced"
+                    "incarnation {incarnation} of {name} is no last incarnation of a member that left: it cannot be fenced"
                 ));
             }
         }
@@ -213,8 +213,8 @@ impl EpochFile {
             };
             dealing.dealt.insert(member(name), dealt);
         }
-        for (name, &life) in &self.fenced {
-            dealing.fence(member(name), life);
+        for (name, &incarnation) in &self.fenced {
+            dealing.fence(member(name), incarnation);
         }
         dealing
     }
@@ -265,12 +265,12 @@ impl EpochFile {
     /// A name of a member that takes part, or that is none.
     pub fn fence(&mut self, names: &[String]) -> Result<(), String> {
         for name in names {
-            let Some(&life) = self.left.get(name) else {
+            let Some(&incarnation) = self.left.get(name) else {
                 return Err(format!(
                     "{name} has not left: leave it out with --without {name}"
                 ));
             };
-            self.fenced.insert(name.clone(), life);
+            self.fenced.insert(name.clone(), incarnation);
         }
         Ok(())
     }
@@ -284,9 +284,9 @@ impl EpochFile {
     /// What hosts put in force.
     #[must_use]
     pub fn roster(&self, cluster: &Cluster) -> Roster {
-        let members = self.members.iter().filter_map(|(name, life)| {
+        let members = self.members.iter().filter_map(|(name, incarnation)| {
             let member = cluster.member(name)?;
-            Some((member, Some(Incarnation(*life))))
+            Some((member, Some(Incarnation(*incarnation))))
         });
         Roster {
             epoch: Epoch(self.epoch),
@@ -295,7 +295,7 @@ impl EpochFile {
         }
     }
 
-    /// The first epoch: all members, in their first lives.
+    /// The first epoch: all members, in their first incarnations.
     #[must_use]
     pub fn first(cluster: &Cluster) -> EpochFile {
         EpochFile {
@@ -309,7 +309,7 @@ impl EpochFile {
         }
     }
 
-    /// The epoch after this one, with these members gone, those in a new life, or all in new lives with nothing.
+    /// The epoch after this one, with these members gone, those in a new incarnation, or all in new lives with nothing.
     ///
     /// # Errors
     /// A name that is none, or that is no member.
@@ -327,7 +327,7 @@ impl EpochFile {
         };
         for name in without {
             match next.members.remove(name) {
-                Some(life) => _ = next.left.insert(name.clone(), life),
+                Some(incarnation) => _ = next.left.insert(name.clone(), incarnation),
                 None => return Err(format!("{name} takes no part in epoch {}", self.epoch)),
             }
         }
@@ -340,12 +340,12 @@ impl EpochFile {
                 ));
             }
             let left = next.left.remove(name).unwrap_or(0);
-            let life = next.members.entry(name.clone()).or_insert(0);
-            *life = left.max(*life).saturating_add(1);
+            let incarnation = next.members.entry(name.clone()).or_insert(0);
+            *incarnation = left.max(*incarnation).saturating_add(1);
         }
         if founding {
-            for (name, life) in &mut next.members {
-                *life = life.saturating_add(u64::from(!again.contains(name)));
+            for (name, incarnation) in &mut next.members {
+                *incarnation = incarnation.saturating_add(u64::from(!again.contains(name)));
             }
         } else if next.members.keys().all(|name| again.contains(name)) {
             return Err(
@@ -398,8 +398,8 @@ impl EpochFile {
     /// # Errors
     /// Says why; the file is as it was.
     pub fn write(&self, path: &Path) -> Result<(), String> {
-        life::write_synced(path, ".new", &self.text())?;
-        life::show_renamed(path);
+        start_decision::write_synced(path, ".new", &self.text())?;
+        start_decision::show_renamed(path);
         Ok(())
     }
 
@@ -408,7 +408,7 @@ impl EpochFile {
     /// # Errors
     /// As there.
     pub fn write_as(&self, path: &Path, member: &str) -> Result<(), String> {
-        life::write_synced(path, &format!(".{member}.new"), &self.text())
+        start_decision::write_synced(path, &format!(".{member}.new"), &self.text())
     }
 
     /// The file, as it is written.
@@ -423,12 +423,12 @@ impl EpochFile {
             ("left", &self.left),
             ("fenced", &self.fenced),
         ];
-        for (section, lives) in sections {
-            if !lives.is_empty() {
+        for (section, incarnations) in sections {
+            if !incarnations.is_empty() {
                 text.push_str(&format!("\n[{section}]\n"));
             }
-            for (name, life) in lives {
-                text.push_str(&format!("{name} = {life}\n"));
+            for (name, incarnation) in incarnations {
+                text.push_str(&format!("{name} = {incarnation}\n"));
             }
         }
         for (name, held) in &self.ports {
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_are_counted_and_none_twice() {
+    fn incarnations_are_counted_and_none_twice() {
         let cluster = cluster();
         let first = EpochFile::first(&cluster);
         let second = first.next(&cluster, &names(&["b"]), &[], false).unwrap();

@@ -58,35 +58,36 @@ impl EpochFile {
     /// What is not alike.
     fn difference(&self, other: &EpochFile) -> Option<&'static str> {
         if self.members != other.members {
-            Some("members or lives")
+            Some("members or incarnations")
         } else if self.ports != other.ports {
             Some("holders of ports")
         } else if self != other {
-            Some("ended lives or another beginning")
+            Some("ended incarnations or another beginning")
         } else {
             None
         }
     }
 
-    /// The last life of a member that this epoch knows.
-    fn last_life(&self, name: &str) -> Option<u64> {
+    /// The last incarnation of a member that this epoch knows.
+    fn last_incarnation(&self, name: &str) -> Option<u64> {
         let left = self.left.get(name);
         self.members.get(name).or(left).copied()
     }
 
-    /// What a later epoch does not say and must: no life begins twice, and no port is granted by two.
+    /// What a later epoch does not say and must: no incarnation begins twice, and no port is granted by two.
     fn forgotten_by(&self, next: &EpochFile) -> Option<String> {
         let known = self.members.keys().chain(self.left.keys());
         for name in known {
-            let life = self.last_life(name).unwrap_or(0);
-            // Whoever left comes back in another life.
+            let incarnation = self.last_incarnation(name).unwrap_or(0);
+            // Whoever left comes back in another incarnation.
             let comes_back = !self.members.contains_key(name) && next.members.contains_key(name);
-            let least = life.saturating_add(u64::from(comes_back));
-            if next.last_life(name).is_none_or(|then| then < least) {
-                return Some(format!("life {life} of {name}"));
+            let least = incarnation.saturating_add(u64::from(comes_back));
+            if next.last_incarnation(name).is_none_or(|then| then < least) {
+                return Some(format!("incarnation {incarnation} of {name}"));
             }
         }
-        let goes_on = |(name, life): (&String, &u64)| next.members.get(name) == Some(life);
+        let goes_on =
+            |(name, incarnation): (&String, &u64)| next.members.get(name) == Some(incarnation);
         if !self.members.iter().any(goes_on) {
             // All began anew: it may be that all had ended before, and everybody has what is its own by place.
             return None;
@@ -187,17 +188,21 @@ mod tests {
         let (b, c) = (left("b"), left("c"));
         assert_eq!(refused(&b, &c), Refusal::Contradicts);
         let said = |other: &EpochFile| b.step_to(other).unwrap_err().1;
-        assert!(said(&c).contains("members or lives"));
+        assert!(said(&c).contains("members or incarnations"));
         let mut other = b.clone();
         other.fence(&names("b")).unwrap();
-        assert!(said(&other).contains("ended lives"), "{}", said(&other));
+        assert!(
+            said(&other).contains("ended incarnations"),
+            "{}",
+            said(&other)
+        );
         let mut other = b.clone();
         other.ports.clear();
         assert!(said(&other).contains("holders"), "{}", said(&other));
     }
 
     #[test]
-    fn lives_and_ports_that_are_forgotten_are_missed() {
+    fn incarnations_and_ports_that_are_forgotten_are_missed() {
         let cluster = cluster();
         let first = EpochFile::first(&cluster);
         let now = first.next(&cluster, &names("b"), &[], false).unwrap();
@@ -210,19 +215,19 @@ mod tests {
         for (change, said) in [
             (
                 &(|next: &mut EpochFile| _ = next.left.remove("b")) as &dyn Fn(&mut EpochFile),
-                "life 1 of b",
+                "incarnation 1 of b",
             ),
-            (&|next| _ = next.members.remove("d"), "life 1 of d"),
+            (&|next| _ = next.members.remove("d"), "incarnation 1 of d"),
             (
                 &|next| _ = next.members.insert("a".into(), 0),
-                "life 1 of a",
+                "incarnation 1 of a",
             ),
             (
                 &|next| {
                     next.left.clear();
                     next.members.insert("b".into(), 1);
                 },
-                "life 1 of b",
+                "incarnation 1 of b",
             ),
             (&|next| next.ports.clear(), "ports of b"),
             (

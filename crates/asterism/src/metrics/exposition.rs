@@ -164,10 +164,10 @@ fn packets(page: &mut Page, own: &Own, instances: &[(String, InstanceSnapshot)])
             |one| one.parked_most,
         ),
         (
-            "asterism_lives_told_apart",
+            "asterism_incarnations_tracked",
             "gauge",
-            "Lives of members that the instance tells apart now; beyond 65,535 it stops.",
-            |one| one.lives,
+            "Incarnations of members that the instance tells apart now; beyond 65,535 it stops.",
+            |one| one.incarnations,
         ),
         (
             "asterism_frames_in_use",
@@ -517,9 +517,13 @@ fn channel(page: &mut Page, view: &View) {
             snapshot.is_ready.into(),
         ),
         (
-            "asterism_lives_not_closed",
-            "Lives of members that an epoch ended, and that not all members have alike yet.",
-            snapshot.ended.iter().filter(|life| !life.closed).count() as u64,
+            "asterism_incarnations_not_closed",
+            "Incarnations of members that an epoch ended, and that not all members have alike yet.",
+            snapshot
+                .ended
+                .iter()
+                .filter(|incarnation| !incarnation.closed)
+                .count() as u64,
         ),
     ];
     for (name, help, value) in gauges {

@@ -286,7 +286,7 @@ pub fn run<F: NetworkFunction>(
         link: LinkConditions::with_delay(plan.delay),
         seed: plan.seed,
         jumbo: true,
-        counted_lives: false,
+        counted_incarnations: false,
     };
     let fleet = Fleet::start(&fleet_config, function, objects).map_err(ReplayError::Nothing)?;
     let mut replay = Replay {

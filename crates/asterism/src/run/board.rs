@@ -187,8 +187,8 @@ pub struct InstanceSnapshot {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
-    /// Lives of members that it tells apart.
-    pub lives: u64,
+    /// Incarnations of members that it tells apart.
+    pub incarnations: u64,
     /// Frames in use.
     pub frames_in_use: u64,
     /// Bytes that wait for the state channel.
@@ -230,7 +230,7 @@ impl InstanceSnapshot {
         words.extend([
             self.parked,
             self.parked_most,
-            self.lives,
+            self.incarnations,
             self.frames_in_use,
             self.ring_bytes,
             self.ring_capacity,
@@ -292,7 +292,7 @@ impl InstanceSnapshot {
             .map(|_| next())
             .collect::<Option<_>>()?;
         let (parked, parked_most) = (next()?, next()?);
-        let (lives, frames_in_use) = (next()?, next()?);
+        let (incarnations, frames_in_use) = (next()?, next()?);
         let (ring_bytes, ring_capacity, ports) = (next()?, next()?, next()?);
         let mut port = || {
             let is_up = next()? != 0;
@@ -349,7 +349,7 @@ impl InstanceSnapshot {
             dropped,
             parked,
             parked_most,
-            lives,
+            incarnations,
             frames_in_use,
             ring_bytes,
             ring_capacity,
@@ -409,7 +409,7 @@ mod tests {
             dropped: (100..100 + Reason::ALL.len() as u64).collect(),
             parked: 3,
             parked_most: 4,
-            lives: 12,
+            incarnations: 12,
             frames_in_use: 5,
             ring_bytes: 6,
             ring_capacity: 7,

@@ -17,7 +17,7 @@ use super::watched::{LOOK, Watched};
 use crate::check;
 use crate::config::Cluster;
 use crate::control::desk::{Command, CommandKind, Refused, in_json};
-use crate::epochs::{EpochFile, Life, Step};
+use crate::epochs::{EpochFile, StartDecision, Step};
 
 /// How often a host looks that waits for the file to settle.
 const UNSETTLED_LOOK: Duration = Duration::from_millis(50);
@@ -37,10 +37,10 @@ pub(super) struct Watch {
     given: Epoch,
 }
 
-/// The life that a host begins.
+/// The incarnation that a host begins.
 #[derive(Debug)]
 pub(super) struct Begun {
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     /// Whether others may run already.
     pub(super) joins: bool,
     pub(super) roster: Roster,
@@ -62,9 +62,9 @@ impl Watch {
         })
     }
 
-    /// Finds the life that the file names, once it names one that was not used before; until then it waits, and takes what it is
+    /// Finds the incarnation that the file names, once it names one that was not used before; until then it waits, and takes what it is
     /// handed.
-    pub(super) fn begin_life(
+    pub(super) fn begin_incarnation(
         &mut self,
         clock: MonotonicClock,
         stop: &AtomicBool,
@@ -85,24 +85,24 @@ impl Watch {
             if let Some(file) = looked {
                 self.known = file.map_err(failed)?;
             }
-            match self.life().map_err(failed)? {
+            match self.incarnation().map_err(failed)? {
                 // It may be half a copy still.
                 None => {}
-                Some(Life::Begins { life, joins }) => {
+                Some(StartDecision::Begins { incarnation, joins }) => {
                     return Ok(Begun {
-                        life,
+                        incarnation,
                         joins,
                         roster: self.known.roster(&self.cluster),
                     });
                 }
-                Some(Life::Waits(why)) if why != said => {
+                Some(StartDecision::Waits(why)) if why != said => {
                     manager.status("waits to be named by an epoch");
                     log(&Event::warning("awaiting-epoch")
                         .with("why", &why)
                         .effect("the host takes no part in the cluster"));
                     said = why;
                 }
-                Some(Life::Waits(_)) => {}
+                Some(StartDecision::Waits(_)) => {}
             }
             let wait = match self.file.is_unread() {
                 true => UNSETTLED_LOOK,
@@ -117,20 +117,20 @@ impl Watch {
         }
     }
 
-    /// Notes that the life that was begun is used: before the first datagram that other members may receive, and not earlier, so that a
-    /// start that fails before leaves the life to the next one.
-    pub(super) fn note_used(&self, life: Incarnation) -> Result<(), String> {
-        Life::note_used(self.file.path(), &self.name, life)
+    /// Notes that the incarnation that was begun is used: before the first datagram that other members may receive, and not earlier, so that a
+    /// start that fails before leaves the incarnation to the next one.
+    pub(super) fn note_used(&self, incarnation: Incarnation) -> Result<(), String> {
+        StartDecision::note_used(self.file.path(), &self.name, incarnation)
             .map_err(|error| format!("the host was not started: {error}"))
     }
 
     /// What the epoch that is known means to this host; nothing if none is.
-    fn life(&self) -> Result<Option<Life>, String> {
+    fn incarnation(&self) -> Result<Option<StartDecision>, String> {
         if self.known.epoch == 0 {
             return Ok(None);
         }
-        let used = Life::last_used(self.file.path(), &self.name)?;
-        Ok(Some(Life::of(&self.known, &self.name, used)))
+        let used = StartDecision::last_used(self.file.path(), &self.name)?;
+        Ok(Some(StartDecision::of(&self.known, &self.name, used)))
     }
 
     /// What a host that waits to be named does when it is told something.
@@ -141,10 +141,11 @@ impl Watch {
                 let taken = self.take(&file);
                 log(&told(&file, &taken));
                 let standing = |file: &EpochFile| {
-                    let used = Life::last_used(self.file.path(), &self.name).unwrap_or(u64::MAX);
-                    match Life::of(file, &self.name, used) {
-                        Life::Begins { .. } => Standing::Begins,
-                        Life::Waits(_) => Standing::Waits,
+                    let used =
+                        StartDecision::last_used(self.file.path(), &self.name).unwrap_or(u64::MAX);
+                    match StartDecision::of(file, &self.name, used) {
+                        StartDecision::Begins { .. } => Standing::Begins,
+                        StartDecision::Waits(_) => Standing::Waits,
                     }
                 };
                 command.answer(taken.and_then(|step| {

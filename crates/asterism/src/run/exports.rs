@@ -93,7 +93,7 @@ pub struct Exports {
     stage: Option<usize>,
     duty: Duty,
     exporter: Exporter,
-    /// Hosts before this one, with the life that is known.
+    /// Hosts before this one, with the incarnation that is known.
     before: Vec<(MemberId, Incarnation, Before)>,
     looked: Time,
     /// An interval that is to be asked for.
@@ -192,7 +192,7 @@ impl Service<'_, '_> {
         self.view.dates().tick(at)
     }
 
-    /// The hosts before this one; a life that is not `known` was first heard at `since`.
+    /// The hosts before this one; an incarnation that is not `known` was first heard at `since`.
     fn before(
         &self,
         known: &[(MemberId, Incarnation, Before)],
@@ -201,16 +201,16 @@ impl Service<'_, '_> {
         let snapshot = self.channel.snapshot();
         let before = snapshot.members.iter().filter_map(|other| {
             let member = other.progress.member;
-            let (life, heard) = (other.admitted?, other.progress.heard?);
+            let (incarnation, heard) = (other.admitted?, other.progress.heard?);
             if member.0 >= self.member.0 || other.progress.standing == Standing::Out {
                 return None;
             }
             let known = known
                 .iter()
-                .find(|(of, lived, _)| (*of, *lived) == (member, life));
+                .find(|(of, lived, _)| (*of, *lived) == (member, incarnation));
             let since = known.map_or(since, |(_, _, before)| before.since);
             let heard = self.tick(heard);
-            Some((member, life, Before { since, heard }))
+            Some((member, incarnation, Before { since, heard }))
         });
         before.collect()
     }

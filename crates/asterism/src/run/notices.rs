@@ -70,7 +70,7 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
         Notice::Channel(ChannelEvent::Served(member)) => Event::info("snapshot-served")
             .with("member", name(*member))
             .effect(
-                "it is sent the whole state: it joins, or lacks something of a life that ended",
+                "it is sent the whole state: it joins, or lacks something of an incarnation that ended",
             ),
         Notice::Channel(ChannelEvent::CaughtUp(member)) => {
             Event::info("member-caught-up").with("member", name(*member))
@@ -81,13 +81,13 @@ pub(super) fn event(notice: &Notice, cluster: &Cluster) -> Option<Event> {
             .with("epoch", epoch.0)
             .effect("that member has a later epoch in force: this host grants no ports, and reads no packets from five seconds later on, until it has that epoch too")
             .cure("copy the file of epochs to this host, or hand it over (`asterism epoch CONFIG --hand`)"),
-        Notice::Channel(ChannelEvent::Ended(member, life)) => Event::info("incarnation-ended")
+        Notice::Channel(ChannelEvent::Ended(member, incarnation)) => Event::info("incarnation-ended")
             .with("member", name(*member))
-            .with("incarnation", format!("{:016x}", life.0))
+            .with("incarnation", format!("{:016x}", incarnation.0))
             .effect("nothing more of it is taken; what any member has of it reaches all"),
-        Notice::Channel(ChannelEvent::Closed(member, life)) => Event::info("incarnation-closed")
+        Notice::Channel(ChannelEvent::Closed(member, incarnation)) => Event::info("incarnation-closed")
             .with("member", name(*member))
-            .with("incarnation", format!("{:016x}", life.0))
+            .with("incarnation", format!("{:016x}", incarnation.0))
             .effect("all members have the same of it"),
         Notice::Channel(ChannelEvent::Leaving(member)) => Event::info("member-leaves")
             .with("member", name(*member))

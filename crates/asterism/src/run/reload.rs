@@ -9,7 +9,7 @@ use crate::config::differences::{self, Difference};
 use crate::config::functions::{FunctionSettings, Outside, WithFunction};
 use crate::config::{Cluster, Config, ObjectChoice, Settings};
 
-/// What to do instead. A host that is started anew alone is refused by those that knew its earlier life.
+/// What to do instead. A host that is started anew alone is refused by those that knew its earlier incarnation.
 const ALL_ANEW: &str = "stop all hosts, then start them with it";
 
 /// A configuration with the text that it was read from.

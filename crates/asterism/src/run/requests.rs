@@ -117,12 +117,12 @@ pub struct FoundEntry {
     pub value: String,
     /// Who wrote it and how long it lives; a sum has nothing of that.
     #[serde(flatten)]
-    pub life: Option<FoundLife>,
+    pub provenance: Option<FoundProvenance>,
 }
 
 /// What is shown of a table's entry besides its key and value.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct FoundLife {
+pub struct FoundProvenance {
     /// Which of the object's idle times holds for it.
     pub idle_class: u8,
     /// That time in seconds; 0 is for ever.
@@ -133,7 +133,7 @@ pub struct FoundLife {
     pub generation: u64,
     /// Which member wrote it last, by its number.
     pub member: u16,
-    /// That life of it.
+    /// That incarnation of it.
     pub incarnation: String,
     /// Under which number.
     pub sequence: u64,
@@ -165,16 +165,16 @@ impl Found {
             object,
             key,
             value,
-            life: entry.life.map(|life| FoundLife {
-                idle_class: life.idle_class,
-                idle_s: life.idle,
-                unused_s: life.unused,
-                generation: life.generation,
-                member: life.origin.member,
-                incarnation: format!("{:016x}", life.origin.incarnation),
-                sequence: life.sequence,
-                alias: life.alias,
-                ends_here: life.ends_here,
+            provenance: entry.provenance.map(|provenance| FoundProvenance {
+                idle_class: provenance.idle_class,
+                idle_s: provenance.idle,
+                unused_s: provenance.unused,
+                generation: provenance.generation,
+                member: provenance.origin.member,
+                incarnation: format!("{:016x}", provenance.origin.incarnation),
+                sequence: provenance.sequence,
+                alias: provenance.alias,
+                ends_here: provenance.ends_here,
             }),
         });
     }
@@ -194,7 +194,7 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_state::{Life, OriginName};
+    use asterism_state::{OriginName, Provenance};
 
     #[test]
     fn keys_are_found_by_their_words() {
@@ -223,7 +223,7 @@ mod tests {
             member: 3,
             incarnation: 255,
         };
-        let life = Life {
+        let provenance = Provenance {
             idle_class: 1,
             idle: 30,
             unused: 2,
@@ -235,13 +235,13 @@ mod tests {
         };
         let entries = [
             (1, "3 of 200 tokens, short", None),
-            (1, "udp", Some(life)),
+            (1, "udp", Some(provenance)),
             (2, "150 of 200 tokens", None),
         ];
         let found = |key: Option<&str>, value: Option<&str>| {
             let [key, value] = [key, value].map(|word| word.map(str::to_owned));
             let (sought, mut found) = (Sought { key, value }, Found::default());
-            for (key, value, life) in &entries {
+            for (key, value, provenance) in &entries {
                 let value = &Text(value);
                 found.look_at(
                     &sought,
@@ -249,7 +249,7 @@ mod tests {
                     &Shown {
                         key,
                         value,
-                        life: *life,
+                        provenance: *provenance,
                     },
                 );
             }
@@ -271,11 +271,11 @@ mod tests {
             (&3.into(), &30.into())
         );
         // The command reads both as they were told.
-        for (entry, has_life) in [(&short[0], false), (&found(None, Some("udp"))[0], true)] {
+        for (entry, has_provenance) in [(&short[0], false), (&found(None, Some("udp"))[0], true)] {
             let read: crate::control::commands::EntryDocument =
                 serde_json::from_value(json(entry)).expect("it is a document");
-            assert_eq!(read.life.is_some(), has_life);
-            assert_eq!(read.life, entry.life);
+            assert_eq!(read.provenance.is_some(), has_provenance);
+            assert_eq!(read.provenance, entry.provenance);
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
             let entry = Shown {
                 key: &key,
                 value: &0,
-                life: None,
+                provenance: None,
             };
             found.look_at(&sought, "object", &entry);
         }

@@ -47,7 +47,7 @@ use crate::metrics;
 use crate::output::Output;
 use crate::view::{Own, View};
 use handing::Handed;
-use others::{EARLIER_LIFE, is_outvoted, knows_earlier_life, others};
+use others::{EARLIER_INCARNATION, is_outvoted, knows_earlier_incarnation, others};
 
 /// Events that wait to be written at most; more are left out.
 const EVENTS_MAX: usize = 256;
@@ -89,7 +89,7 @@ pub struct Service<'a, 'o> {
     journal: Journal<'o>,
     manager: Manager,
     epochs: Option<Watch>,
-    /// The life that an epoch named; `None` without epochs.
+    /// The incarnation that an epoch named; `None` without epochs.
     begun: Option<Incarnation>,
     pub(super) keys: Option<keys::Watch>,
     pub(super) exports: Exporting,
@@ -99,8 +99,8 @@ pub struct Service<'a, 'o> {
     stop: Arc<AtomicBool>,
     hang_up: Arc<AtomicBool>,
     stop_asked: bool,
-    /// Messages refused so far because they are of another life of a member.
-    lives_refused: u64,
+    /// Messages refused so far because they are of another incarnation of a member.
+    incarnations_refused: u64,
     /// Datagrams refused so far as those of another cluster, and when that was told last.
     strange: (u64, Option<Time>),
     /// The same of datagrams refused because of settings that hosts must share.
@@ -179,12 +179,12 @@ impl Service<'_, '_> {
         let mut begun = None;
         if let Some(epochs) = &mut epochs {
             let mut log = |event: &Event| journal.write(clock.now(), clock.wall(), event);
-            begun = Some(epochs.begin_life(clock, &stop, &commands, &manager, &mut log)?);
+            begun = Some(epochs.begin_incarnation(clock, &stop, &commands, &manager, &mut log)?);
         }
         // Until now others did without this host, if it waited.
         let took_part = clock.now();
         let (incarnation, joins) = match &begun {
-            Some(begun) => (begun.life, begun.joins),
+            Some(begun) => (begun.incarnation, begun.joins),
             None => {
                 let mut incarnation = [0; 8];
                 random(&mut incarnation)?;
@@ -310,7 +310,7 @@ impl Service<'_, '_> {
             journal,
             manager,
             epochs,
-            begun: begun.map(|begun| begun.life),
+            begun: begun.map(|begun| begun.incarnation),
             keys: keys::Watch::of(prepared),
             exports: Exporting::default(),
             eve: None,
@@ -318,7 +318,7 @@ impl Service<'_, '_> {
             stop,
             hang_up,
             stop_asked: false,
-            lives_refused: 0,
+            incarnations_refused: 0,
             strange: (0, None),
             other_settings: (0, None),
             room: room::Room::default(),
@@ -338,7 +338,7 @@ impl Service<'_, '_> {
         })
     }
 
-    // --- the life of a host
+    // --- the incarnation of a host
 
     fn live(&mut self) -> Result<(), Interrupted> {
         self.open_all().map_err(Interrupted::Failed)?;
@@ -374,13 +374,13 @@ impl Service<'_, '_> {
         Ok(())
     }
 
-    /// Opens everything by which a start may fail, and then begins to speak to other hosts: from the first datagram on the life is used.
+    /// Opens everything by which a start may fail, and then begins to speak to other hosts: from the first datagram on the incarnation is used.
     fn open_all(&mut self) -> Result<(), String> {
         self.begin_exports()?;
         self.begin_eve()?;
         self.begin_serving()?;
-        if let (Some(epochs), Some(life)) = (&self.epochs, self.begun) {
-            epochs.note_used(life)?;
+        if let (Some(epochs), Some(incarnation)) = (&self.epochs, self.begun) {
+            epochs.note_used(incarnation)?;
         }
         self.channel
             .start()
@@ -439,8 +439,8 @@ impl Service<'_, '_> {
                 }
             });
             let over = now >= start + wait;
-            if over && behind && knows_earlier_life(&snapshot) {
-                return Err(Interrupted::Failed(EARLIER_LIFE.to_owned()));
+            if over && behind && knows_earlier_incarnation(&snapshot) {
+                return Err(Interrupted::Failed(EARLIER_INCARNATION.to_owned()));
             }
             if !behind && (over || targets.len() + 1 >= members) {
                 let cold = targets.iter().all(|(_, head)| *head == 0);
@@ -510,7 +510,7 @@ impl Service<'_, '_> {
                 && why.is_end()
             {
                 return Err(Interrupted::Failed(format!(
-                    "epoch {} ends this host: {why}; it stops at once, and may be started again in its next life",
+                    "epoch {} ends this host: {why}; it stops at once, and may be started again in its next incarnation",
                     epoch.0
                 )));
             }
@@ -528,12 +528,12 @@ impl Service<'_, '_> {
             .snapshot()
             .replication
             .refused(RefusedMessage::WrongIncarnation);
-        if refused > self.lives_refused {
-            self.lives_refused = refused;
+        if refused > self.incarnations_refused {
+            self.incarnations_refused = refused;
             self.log(&Event::error("member-incarnation-mismatch")
                 .with("messages_refused", refused)
                 .effect("a member was started anew; what it says is refused until this host is started anew too")
-                .cure("name its new life in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
+                .cure("name its new incarnation in an epoch (`asterism epoch`, [cluster] epochs); without epochs stop all hosts, each saves its state if [host] state names a file, then start them all"));
         }
         self.tell_who_differs();
         self.watch_room();

@@ -73,7 +73,7 @@ impl<F: NetworkFunction> World<'_, F> {
         }
     }
 
-    // --- lives
+    // --- incarnations
 
     fn name(&self, host: usize) -> String {
         self.config.cluster.members[host].clone()
@@ -103,17 +103,17 @@ impl<F: NetworkFunction> World<'_, F> {
         let name = self.name(host);
         if self.alive[host] {
             return Err(self
-                .failure(step, format!("{name} lives"))
+                .failure(step, format!("{name} incarnations"))
                 .help(format!("write `kill {name}` before")));
         }
         let again = [name.clone()];
         let next = self.epochs.next(&self.config.cluster, &[], &again, false);
         self.epochs = next.map_err(|why| self.failure(step, why))?;
-        let life = Incarnation(self.epochs.members[&name]);
-        let begun = self.fleet.begin_again(host, life);
+        let incarnation = Incarnation(self.epochs.members[&name]);
+        let begun = self.fleet.begin_again(host, incarnation);
         begun.map_err(|why| self.failure(step, why))?;
         self.alive[host] = true;
-        // What its new life drops is counted from nothing.
+        // What its new incarnation drops is counted from nothing.
         self.told.retain(|(of, _), _| *of != host);
         self.install(step)
     }

@@ -245,7 +245,7 @@ impl WithFunction for Tested<'_> {
             link: LinkConditions::with_delay(DELAY),
             seed: self.seed,
             jumbo: false,
-            counted_lives: true,
+            counted_incarnations: true,
         };
         let objects = move |name: &str| chosen.object_settings(name);
         let fleet = match Fleet::start(&fleet, &function, objects) {

@@ -77,7 +77,7 @@ pub const STEPS: &[(&str, &str)] = &[
     ),
     (
         "return HOST",
-        "The host, killed before, begins its next life, which an epoch names, as `asterism epoch --again HOST` does. It takes packets once it has what others have.",
+        "The host, killed before, begins its next incarnation, which an epoch names, as `asterism epoch --again HOST` does. It takes packets once it has what others have.",
     ),
     (
         "link [HOST HOST] TIME",

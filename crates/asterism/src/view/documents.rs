@@ -59,7 +59,7 @@ pub struct StatusDocument {
     /// reads no packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later_epoch: Option<u32>,
-    /// Lives of members that an epoch ended, and that not all members have alike yet.
+    /// Incarnations of members that an epoch ended, and that not all members have alike yet.
     pub ended: Vec<EndedDocument>,
     /// Lines that its log left out because there were too many of their kind.
     pub log_lines_suppressed: u64,
@@ -77,7 +77,7 @@ pub struct StatusDocument {
     pub caches: Option<CachesDocument>,
 }
 
-/// A life of a member that an epoch ended.
+/// An incarnation of a member that an epoch ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedDocument {
     /// Whose.
@@ -103,8 +103,8 @@ pub struct InstanceDocument {
     pub parked: u64,
     /// The most packets parked at any time.
     pub parked_most: u64,
-    /// Lives of members that it tells apart now, of 65,535.
-    pub lives: u64,
+    /// Incarnations of members that it tells apart now, of 65,535.
+    pub incarnations: u64,
     /// Frames in use.
     pub frames_in_use: u64,
     /// Turns of its loop.

@@ -91,9 +91,11 @@ fn a_killed_member_is_started_again_while_the_others_run() {
         (again.live("sessions") == 50).then_some(())
     });
     agree(&[a, &again, c], 2);
-    assert!(a.log().contains("event=incarnation-ended") && a.log().contains("event=incarnation-closed"));
+    assert!(
+        a.log().contains("event=incarnation-ended") && a.log().contains("event=incarnation-closed")
+    );
 
-    // It has what it had, and gives no port away that its earlier life gave.
+    // It has what it had, and gives no port away that its earlier incarnation gave.
     let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));
     for flow in left.iter().take(10) {
         outside.send(&answer(flow));
@@ -208,7 +210,7 @@ fn who_left_is_fenced_when_all_start_anew() {
         text.contains("Epoch 3, in which all start with nothing"),
         "{text}"
     );
-    assert!(text.contains("a            life 2"), "{text}");
+    assert!(text.contains("a            incarnation 2"), "{text}");
 }
 
 #[test]
@@ -326,7 +328,9 @@ fn a_dead_member_for_whom_the_table_fills_is_told_of_until_an_epoch_leaves_it_ou
             host.log().contains("event=tombstones-pinned").then_some(())
         });
         let log = host.log();
-        let said = log.lines().find(|line| line.contains("event=tombstones-pinned"));
+        let said = log
+            .lines()
+            .find(|line| line.contains("event=tombstones-pinned"));
         let said = said.unwrap();
         for part in [
             "object=sessions",
@@ -342,7 +346,9 @@ fn a_dead_member_for_whom_the_table_fills_is_told_of_until_an_epoch_leaves_it_ou
     written(&cluster, &["--without", "c", "--fenced"]);
     for host in [&*a, &*b] {
         wait("the room to be free", || {
-            host.log().contains("event=tombstones-released").then_some(())
+            host.log()
+                .contains("event=tombstones-released")
+                .then_some(())
         });
     }
     assert_eq!(a.log().matches("event=tombstones-pinned").count(), 1);

@@ -138,7 +138,7 @@ fn a_member_dies_and_its_epoch_is_handed_to_the_survivors() {
         again.log().contains("awaiting-epoch").then_some(())
     });
     assert!(
-        again.log().contains("epoch 12 names life 1 of b"),
+        again.log().contains("epoch 12 names incarnation 1 of b"),
         "{}",
         again.log()
     );

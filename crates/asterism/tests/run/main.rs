@@ -276,10 +276,14 @@ fn a_killed_host_leaves_nothing_in_the_way() {
     a.child.kill().unwrap();
     a.child.wait().unwrap();
     assert!(cluster.path("a.sock").exists(), "it could clean nothing up");
-    // Of this release: members let no other life of a host in. It says so, and takes no packets.
+    // Of this release: members let no other incarnation of a host in. It says so, and takes no packets.
     let mut again = cluster.begin(0, &[]);
     assert_eq!(again.ended(), Some(1), "{}", again.log());
-    assert!(again.log().contains("earlier life"), "{}", again.log());
+    assert!(
+        again.log().contains("earlier incarnation"),
+        "{}",
+        again.log()
+    );
     b.child.kill().unwrap();
     b.child.wait().unwrap();
     let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));

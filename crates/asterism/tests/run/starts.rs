@@ -32,8 +32,8 @@ fn a_host_with_an_old_epoch_waits_while_others_have_a_later_one() {
     written(&cluster, &["--without", "c", "--fenced"]);
     agree(&[&a, &b], 2);
 
-    // The image knows nothing of the life that c was in.
-    fs::remove_file(cluster.path("epoch-of-c.toml.c.life")).unwrap();
+    // The image knows nothing of the incarnation that c was in.
+    fs::remove_file(cluster.path("epoch-of-c.toml.c.incarnation")).unwrap();
     let mut c = cluster.begin(2, &[]);
     wait("the later epoch to be received", || {
         let log = c.log();
@@ -109,7 +109,7 @@ fn a_running_host_stands_still_until_it_has_the_later_epoch() {
 
 /// What is not there at boot and comes a little later keeps one start from going on, and takes nothing from the next.
 #[test]
-fn a_start_that_fails_leaves_its_life_to_the_next() {
+fn a_start_that_fails_leaves_its_incarnation_to_the_next() {
     let cluster = of_epochs(1);
     written(&cluster, &["--first"]);
     let text = fs::read_to_string(cluster.path("asterism.toml")).unwrap();
@@ -140,7 +140,7 @@ fn a_start_that_fails_leaves_its_life_to_the_next() {
         assert!(matches!(code, Some(1..)), "{code:?}: {}", host.log());
         failed += u32::from(host.log().contains("not started") || host.log().contains("metrics"));
         assert!(
-            !cluster.path("epoch.toml.a.life").exists(),
+            !cluster.path("epoch.toml.a.incarnation").exists(),
             "{}",
             host.log()
         );
@@ -148,6 +148,6 @@ fn a_start_that_fails_leaves_its_life_to_the_next() {
     assert_eq!(failed, 4);
     fs::write(cluster.path("asterism.toml"), &text).unwrap();
     let mut host = cluster.start(0);
-    assert!(cluster.path("epoch.toml.a.life").exists());
+    assert!(cluster.path("epoch.toml.a.incarnation").exists());
     host.stop();
 }

@@ -147,7 +147,7 @@ impl Ran {
     pub(super) fn packets(&self) -> u64 {
         self.sides.iter().map(|side| side.packets).sum()
     }
-    /// Datagrams that either refused: sealed for a life or an admission that was over.
+    /// Datagrams that either refused: sealed for an incarnation or an admission that was over.
     pub(super) fn refused(&self) -> u64 {
         self.sides.iter().map(|side| side.refused).sum()
     }

@@ -163,10 +163,10 @@ fn fill(host: &HostProcess, products: &Products, entries: u32, seed: u64) -> Res
     )))
 }
 
-/// Waits until a host has put an epoch in force, and the lives that ended are closed.
+/// Waits until a host has put an epoch in force, and the incarnations that ended are closed.
 fn in_force(host: &HostProcess<'_>, epoch: u64) -> Result<(), Failure> {
     wait(
-        "an epoch to be in force and ended lives to be closed",
+        "an epoch to be in force and ended incarnations to be closed",
         || {
             let status = host.status(&[])?;
             let closed = status["ended"].as_array().is_some_and(Vec::is_empty);

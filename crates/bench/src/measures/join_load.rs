@@ -161,13 +161,13 @@ pub(super) fn run(entries: u32, seed: u64) -> Result<Turns, Failure> {
 }
 
 impl Bench {
-    fn install(&mut self, epoch: u32, lives: &[(usize, u64)]) -> Result<(), Failure> {
+    fn install(&mut self, epoch: u32, incarnations: &[(usize, u64)]) -> Result<(), Failure> {
         let name = |place: usize| MemberId(place as u16 + 1);
         let roster = Roster {
             epoch: Epoch(epoch),
-            members: lives
+            members: incarnations
                 .iter()
-                .map(|&(place, life)| (name(place), Some(Incarnation(life))))
+                .map(|&(place, incarnation)| (name(place), Some(Incarnation(incarnation))))
                 .collect(),
             dealing: Vec::new(),
         };
@@ -257,11 +257,11 @@ impl Bench {
 
     /// A third host is named and joins under load.
     fn join(&mut self, function: Arc<CountPackets>, entries: u32) -> Result<(), Failure> {
-        let life = 9;
+        let incarnation = 9;
         let mut config = configuration(NEWCOMER as u16, NEWCOMER as u16 + 1);
         config.joins = true;
-        config.incarnation = Incarnation(life);
-        config.secrets = [life as u8; 48];
+        config.incarnation = Incarnation(incarnation);
+        config.secrets = [incarnation as u8; 48];
         config.replica.lookahead = LOOKAHEAD;
         let (ports, feed) = fed_ports();
         self.feeds[NEWCOMER] = feed;
@@ -272,7 +272,7 @@ impl Bench {
             .members
             .push(Host::start(config, now, start, settings));
         self.turns.join.0 = self.turns.sponsor.len();
-        self.install(3, &[(SPONSOR, 1), (OTHER, 2), (NEWCOMER, life)])?;
+        self.install(3, &[(SPONSOR, 1), (OTHER, 2), (NEWCOMER, incarnation)])?;
         let most = turns_max(entries);
         while self.turns.sponsor.len() - self.turns.join.0 < most {
             self.load()?;

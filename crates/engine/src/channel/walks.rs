@@ -37,7 +37,7 @@ impl StateChannel {
                         known.parts.pop_front();
                     }
                     Err(ImageError::Busy) => break,
-                    // Whom it was for is silent, or its life ended: nobody takes more of it.
+                    // Whom it was for is silent, or its incarnation ended: nobody takes more of it.
                     Err(_) => {
                         self.outlet.push(&Down::StopWalk { member, walk });
                         over = true;

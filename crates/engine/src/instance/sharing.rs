@@ -16,7 +16,7 @@ use super::words::Word;
 use super::{Exchange, Instance};
 use crate::branch::{Branch, taken};
 use crate::channel::audits::{LEAVES_BYTES, write_leaves};
-use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_lives};
+use crate::exchange::{Down, RECORD_BYTES, Up, WALK_PARTS, read_incarnations};
 use crate::frame::BURST;
 use crate::mutant::{self, Mutant};
 
@@ -184,8 +184,8 @@ impl<F: NetworkFunction> Instance<F> {
                         self.parking.wake_absent(&self.context);
                     }
                 }
-                Some(Down::Epoch { lives }) => {
-                    self.context.set_living(read_lives(lives));
+                Some(Down::Epoch { incarnations }) => {
+                    self.context.set_living(read_incarnations(incarnations));
                     self.parking.wake_absent(&self.context);
                 }
                 Some(Down::Outdated { is_outdated }) => {
@@ -199,7 +199,7 @@ impl<F: NetworkFunction> Instance<F> {
                 }
                 Some(Down::Closed { origin }) => {
                     taken(Branch::ClosingTaken);
-                    // How far its place is covered is said of the life there now, or by `set_closed` if there is none.
+                    // How far its place is covered is said of the incarnation there now, or by `set_closed` if there is none.
                     if let Some(slot) = self.context.origin(origin) {
                         self.context.set_stable(slot, u64::MAX);
                     }
@@ -532,7 +532,7 @@ mod tests {
     use asterism_state::ObjectSettings;
 
     use super::*;
-    use crate::exchange::{Round, write_lives};
+    use crate::exchange::{Round, write_incarnations};
     use crate::frame::FramePool;
     use crate::instance::{InstanceParts, Words};
     use crate::ring::ByteRing;
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_that_is_closed_says_nothing_of_how_far_the_next_one_is_covered() {
+    fn a_incarnation_that_is_closed_says_nothing_of_how_far_the_next_one_is_covered() {
         let (up, _reader) = ByteRing::new(1 << 16).expect("memory for a ring");
         let (mut writer, down) = ByteRing::new(1 << 16).expect("memory for a ring");
         let mut parts = InstanceParts::alone(1);
@@ -610,21 +610,25 @@ mod tests {
             words: Words::new(),
         });
         let mut instance = instance(parts, ObjectSettings::REPLICATED);
-        let life = |incarnation| OriginName {
+        let incarnation = |incarnation| OriginName {
             member: 7,
             incarnation,
         };
-        let lives = write_lives([life(2)].into_iter());
-        let epoch = Down::Epoch { lives: &lives };
+        let incarnations = write_incarnations([incarnation(2)].into_iter());
+        let epoch = Down::Epoch {
+            incarnations: &incarnations,
+        };
         epoch.push(&mut writer).expect("room");
         let progress = Down::Progress {
-            origin: life(2),
+            origin: incarnation(2),
             received: 3,
             stable: 0,
             covered_us: 500,
         };
         progress.push(&mut writer).expect("room");
-        let closed = Down::Closed { origin: life(1) };
+        let closed = Down::Closed {
+            origin: incarnation(1),
+        };
         closed.push(&mut writer).expect("room");
         writer.publish();
         instance.turn(Time::from_micros(1_000));
@@ -632,7 +636,7 @@ mod tests {
         assert!(instance.context.covers(Some(1), 500));
         let known = instance.context.applied_through();
         assert!(
-            known.contains(&(life(1), u64::MAX)),
+            known.contains(&(incarnation(1), u64::MAX)),
             "all have all of it: {known:?}"
         );
     }

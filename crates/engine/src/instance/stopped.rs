@@ -16,7 +16,7 @@ use crate::mutant::{self, Mutant};
 /// that it is applied. Whoever runs it must end the host, whose tables may hold the beginning of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// A group of that life of a member does not decode.
+    /// A group of that incarnation of a member does not decode.
     GroupBad {
         /// Whose.
         origin: OriginName,
@@ -28,8 +28,8 @@ pub enum StopReason {
         /// Who sent it.
         from: MemberId,
     },
-    /// Entries of more lives are in use than this host tells apart.
-    LivesUsedUp {
+    /// Entries of more incarnations are in use than this host tells apart.
+    IncarnationsUsedUp {
         /// The one for which there is no place.
         origin: OriginName,
     },
@@ -41,7 +41,7 @@ impl StopReason {
     pub(super) fn of_group(context: &Context, origin: OriginName, sequence: u64) -> Self {
         match context.origin(origin) {
             Some(_) => Self::GroupBad { origin, sequence },
-            None => Self::LivesUsedUp { origin },
+            None => Self::IncarnationsUsedUp { origin },
         }
     }
 
@@ -49,7 +49,9 @@ impl StopReason {
     #[must_use]
     pub fn member(&self) -> MemberId {
         match self {
-            Self::GroupBad { origin, .. } | Self::LivesUsedUp { origin } => MemberId(origin.member),
+            Self::GroupBad { origin, .. } | Self::IncarnationsUsedUp { origin } => {
+                MemberId(origin.member)
+            }
             Self::ImageBad { from } => *from,
         }
     }
@@ -64,8 +66,9 @@ impl fmt::Display for StopReason {
             Self::ImageBad { .. } => {
                 formatter.write_str("a part of the state that it sent does not decode here")
             }
-            Self::LivesUsedUp { .. } => formatter
-                .write_str("entries of more of its lives are in use than a host tells apart"),
+            Self::IncarnationsUsedUp { .. } => formatter.write_str(
+                "entries of more of its incarnations are in use than a host tells apart",
+            ),
         }
     }
 }
@@ -114,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::exchange::{Down, REMOTE, Round, Up, write_lives};
+    use crate::exchange::{Down, REMOTE, Round, Up, write_incarnations};
     use crate::frame::FramePool;
     use crate::instance::{Exchange, InstanceParts, Words};
     use crate::ring::ByteRing;
@@ -285,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn a_life_for_which_there_is_no_place_stops_the_host() {
+    fn a_incarnation_for_which_there_is_no_place_stops_the_host() {
         let (group, _) = written();
         let most = asterism_state::ORIGINS_MAX as u64;
-        let lives = (0..most + 100).map(|incarnation| Down::Group {
+        let incarnations = (0..most + 100).map(|incarnation| Down::Group {
             lane: REMOTE,
             origin: OriginName {
                 member: 9,
@@ -297,45 +300,50 @@ mod tests {
             sequence: 1,
             bytes: &group,
         });
-        let (why, ..) = hand(&lives.collect::<Vec<_>>());
+        let (why, ..) = hand(&incarnations.collect::<Vec<_>>());
         assert!(
-            matches!(why, Some(StopReason::LivesUsedUp { origin }) if origin.incarnation == most - 1),
+            matches!(why, Some(StopReason::IncarnationsUsedUp { origin }) if origin.incarnation == most - 1),
             "{why:?}"
         );
     }
 
-    /// More of a member's lives than there are places for, each of which writes, ends and is closed.
+    /// More of a member's incarnations than there are places for, each of which writes, ends and is closed.
     #[test]
-    fn lives_that_ended_make_place_for_others() {
+    fn incarnations_that_ended_make_place_for_others() {
         let (group, _) = written();
         let most = asterism_state::ORIGINS_MAX as u64 + 5_000;
         let own = InstanceParts::alone(1).identity.own;
-        let life = |incarnation| OriginName {
+        let of_incarnation = |incarnation| OriginName {
             member: 9,
             incarnation,
         };
-        let with = |incarnation| write_lives([own, life(incarnation)].into_iter());
+        let with = |incarnation| write_incarnations([own, of_incarnation(incarnation)].into_iter());
         let named: Vec<_> = (0..most).map(with).collect();
-        let without = write_lives([own].into_iter());
-        let records = (0..).zip(&named).flat_map(|(incarnation, lives)| {
-            let origin = life(incarnation);
+        let without = write_incarnations([own].into_iter());
+        let records = (0..).zip(&named).flat_map(|(incarnation, incarnations)| {
+            let origin = of_incarnation(incarnation);
             [
-                Down::Epoch { lives },
+                Down::Epoch { incarnations },
                 Down::Group {
                     lane: REMOTE,
                     origin,
                     sequence: 1,
                     bytes: &group,
                 },
-                Down::Epoch { lives: &without },
+                Down::Epoch {
+                    incarnations: &without,
+                },
                 Down::Closed { origin },
             ]
         });
         let (why, _, instance) = hand(&records.collect::<Vec<_>>());
         assert_eq!(why, None);
         assert_eq!(instance.tally().groups_applied, most);
-        let lives = instance.context.lives();
-        assert!(lives < 2 * asterism_state::FORGETS_FROM, "{lives} are kept");
+        let incarnations = instance.context.incarnations();
+        assert!(
+            incarnations < 2 * asterism_state::FORGETS_FROM,
+            "{incarnations} are kept"
+        );
     }
 
     proptest! {

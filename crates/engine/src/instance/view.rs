@@ -56,9 +56,9 @@ impl<F: NetworkFunction> Instance<F> {
     pub fn frames_in_use(&self) -> usize {
         self.pool.in_use()
     }
-    /// Lives of members that it tells apart, of [`ORIGINS_MAX`](asterism_state::ORIGINS_MAX).
-    pub fn lives(&self) -> usize {
-        self.context.lives()
+    /// Incarnations of members that it tells apart, of [`ORIGINS_MAX`](asterism_state::ORIGINS_MAX).
+    pub fn incarnations(&self) -> usize {
+        self.context.incarnations()
     }
     /// Whether this instance grants from pools: not before its host has joined, nor when its lease has run out.
     pub fn grants_from_pools(&self) -> bool {

@@ -44,7 +44,7 @@ pub struct MemberSnapshot {
     pub progress: MemberProgress,
     /// How far this host is behind it.
     pub lag: Lag,
-    /// The life of it that is admitted; `None` while none is, and for this host itself.
+    /// The incarnation of it that is admitted; `None` while none is, and for this host itself.
     pub admitted: Option<Incarnation>,
     /// Whether it has admitted this host.
     pub has_welcomed: bool,
@@ -112,7 +112,7 @@ pub struct ChannelSnapshot {
     pub terms: Option<Terms>,
     /// A member that has a later epoch in force than this host, and that epoch.
     pub later_epoch: Option<(MemberId, Epoch)>,
-    /// Lives of members that epochs ended, as many as are remembered.
+    /// Incarnations of members that epochs ended, as many as are remembered.
     pub ended: Vec<Ended>,
     /// What the auditor knows.
     pub audit: AuditSnapshot,

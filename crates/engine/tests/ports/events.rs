@@ -1,4 +1,4 @@
-//! What happens to interfaces in real life: they vanish, come back, change, fill up. Each is counted and told, and none wedges
+//! What happens to interfaces in real incarnation: they vanish, come back, change, fill up. Each is counted and told, and none wedges
 //! a port.
 
 use crate::permitted;

@@ -1,4 +1,4 @@
-//! Ports of every kind: the conformance suite, and what happens to interfaces and peers in real life. Those of the kernel need
+//! Ports of every kind: the conformance suite, and what happens to interfaces and peers in real incarnation. Those of the kernel need
 //! root; without it their tests say `SKIPPED`.
 
 mod events;

@@ -44,7 +44,7 @@ struct Member<F: NetworkFunction> {
     heard: Vec<usize>,
     /// Seconds that its clock is behind the others'.
     behind: u32,
-    lives: bool,
+    incarnations: bool,
 }
 
 impl<F: NetworkFunction> Member<F> {
@@ -109,7 +109,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
                 written: Vec::new(),
                 heard: vec![0; usize::from(members)],
                 behind: 0,
-                lives: true,
+                incarnations: true,
             }
         };
         let members = (0..members).map(member).collect();
@@ -176,7 +176,10 @@ impl<F: NetworkFunction> ClusterKit<F> {
     ) -> Result<Outcome, Late> {
         self.serial += 1;
         let member = &mut self.members[member];
-        assert!(member.lives, "a packet for an instance that was killed");
+        assert!(
+            member.incarnations,
+            "a packet for an instance that was killed"
+        );
         let mut packet = bytes.to_vec();
         let verdict = match Layout::parse(&packet) {
             Ok(layout) => {
@@ -242,7 +245,7 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// All living instances hear everything that the others wrote until now.
     pub fn exchange(&mut self) {
         let living: Vec<_> = (0..self.members.len())
-            .filter(|place| self.members[*place].lives)
+            .filter(|place| self.members[*place].incarnations)
             .collect();
         for from in &living {
             self.members[*from].gather();
@@ -275,12 +278,12 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// every living instance knows to have ended is forgotten.
     pub fn idle_out(&mut self) {
         let living: Vec<_> = (0..self.members.len())
-            .filter(|place| self.members[*place].lives)
+            .filter(|place| self.members[*place].incarnations)
             .collect();
         for place in &living {
             let member = &mut self.members[*place];
-            let lives = living.iter().map(|living| name(*living));
-            member.context.set_living(lives);
+            let incarnations = living.iter().map(|living| name(*living));
+            member.context.set_living(incarnations);
             member.sweep();
         }
         // Once for what ended, once for what was told of it.
@@ -304,12 +307,12 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// An instance dies. What it wrote and told nobody is lost; what only some heard, all others hear, as those who live complete
     /// it among themselves. From then on nobody waits for it.
     pub fn kill(&mut self, dead: usize) {
-        self.members[dead].lives = false;
+        self.members[dead].incarnations = false;
         let told = self.members.iter().map(|member| member.heard[dead]);
         let most = told.max().unwrap_or(0);
         self.members[dead].written.truncate(most);
         for to in (0..self.members.len()).filter(|to| *to != dead) {
-            if self.members[to].lives {
+            if self.members[to].incarnations {
                 self.deliver(dead, to);
                 self.members[to].context.set_covered(dead as u16, u64::MAX);
             }
@@ -333,7 +336,11 @@ impl<F: NetworkFunction> ClusterKit<F> {
     /// Where they differ.
     pub fn agree(&mut self) {
         self.exchange();
-        let mut living = self.members.iter().enumerate().filter(|(_, one)| one.lives);
+        let mut living = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.incarnations);
         let Some((first, one)) = living.next() else {
             return;
         };

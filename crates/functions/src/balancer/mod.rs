@@ -5,7 +5,7 @@
 //! its packets may take any instance. Only a new flow looks at the pool.
 //!
 //! Imports `asterism_function`, of `asterism_forwarding` all that makes it a router, and of `asterism_balancing` who gets a flow, who
-//! lives, and how packets get there. This file holds the state, and the path of a translated packet whose flow is known. Beside it:
+//! incarnations, and how packets get there. This file holds the state, and the path of a translated packet whose flow is known. Beside it:
 //! `open.rs` (all other packets of flows), `look.rs` (what people see of backends), `metrics.rs` (what programs see).
 //! Read first: `config.rs`, and `flow.rs` of `balancing`.
 //!

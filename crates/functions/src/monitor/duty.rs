@@ -19,7 +19,7 @@ pub const SILENCE_S: Tick = 3;
 /// A host that is before this one in the member list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Before {
-    /// When this life of it was first heard.
+    /// When this incarnation of it was first heard.
     pub since: Tick,
     /// When it was last heard.
     pub heard: Tick,
@@ -58,7 +58,7 @@ impl Duty {
             if now < due_at {
                 return None;
             }
-            // A life that began later has not exported it and is not going to.
+            // An incarnation that began later has not exported it and is not going to.
             let mut exporters = before.iter().filter(|host| host.since < due_at);
             if exporters
                 .clone()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_exports_nothing_while_the_first_lives() {
+    fn the_second_exports_nothing_while_the_first_incarnations() {
         let alive = |now| {
             Some(Before {
                 since: 0,

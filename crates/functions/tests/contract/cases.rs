@@ -641,7 +641,7 @@ pub(crate) fn pass_through() -> Contract<PassThrough> {
         steps: || vec![now(IN, made::ping(1, 2)), now(OUT, made::ping(2, 1))],
         reasons: &[(
             Reason::Filtered,
-            Otherwise("only after more packets than a cluster's life has"),
+            Otherwise("only after more packets than a cluster's lifetime has"),
         )],
         events: &[],
         keeps: &[("packets", SUMS)],

@@ -42,7 +42,7 @@ fn offer(
         for (source, frame) in frames.iter().enumerate() {
             for (member, weight) in weights[source].iter().enumerate() {
                 // What would have come to the dead one comes to the next.
-                let member = match cluster.lives(member) {
+                let member = match cluster.incarnations(member) {
                     true => member,
                     false => (member + 1) % instances,
                 };

@@ -96,7 +96,7 @@ fn a_connection_older_than_the_nat_is_taken_up_but_not_by_a_reset() {
 }
 
 #[test]
-fn ports_that_are_used_again_begin_a_new_life() {
+fn ports_that_are_used_again_begin_a_new_incarnation() {
     for opener in [true, false] {
         let mut segments = after_handshake(&[(true, FIN_ACK), (false, FIN_ACK), (true, ACK)]);
         segments.extend([(opener, SYN), (!opener, SYN_ACK), (opener, ACK)]);

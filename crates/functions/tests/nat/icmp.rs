@@ -274,7 +274,7 @@ fn errors_of_nothing_known_are_dropped() {
 }
 
 #[test]
-fn a_packet_at_the_end_of_its_life_is_reported_to_its_sender_as_it_was() {
+fn a_packet_at_the_end_of_its_incarnation_is_reported_to_its_sender_as_it_was() {
     let mut kit = kit();
     let (inside, remote) = (udp(HOST, 40_000), udp(REMOTE, 443));
     let dying = Wish {

@@ -300,7 +300,7 @@ impl NatLab {
         let path = self.lab.folder().join(format!("{}.notify", host.name()));
         let bound = || {
             if path.exists() {
-                // Of an earlier life of this host.
+                // Of an earlier incarnation of this host.
                 std::fs::remove_file(&path)?;
             }
             let socket = UnixDatagram::bind(&path)?;

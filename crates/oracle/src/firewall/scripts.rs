@@ -122,8 +122,11 @@ pub fn lost_servers() -> Vec<Step> {
     let ends = [[10, 0, 0, 1], [198, 51, 100, 1]];
     let mut steps = Vec::new();
     for client in [0, 1] {
-        for life in 1..5u32 {
-            let mut sent = [life.wrapping_mul(1 << 30), life.wrapping_mul(3 << 28)];
+        for incarnation in 1..5u32 {
+            let mut sent = [
+                incarnation.wrapping_mul(1 << 30),
+                incarnation.wrapping_mul(3 << 28),
+            ];
             let acknowledges = TcpFlags::ACK;
             let server = 1 - client;
             for (from, flags, data) in [

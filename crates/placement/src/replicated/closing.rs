@@ -1,6 +1,6 @@
 //! The end of an incarnation (rule 23): what its survivors have of its stream becomes one set, the same at all of them.
 //!
-//! Once an epoch leaves a life out, nothing more of it is taken. What arrived above a gap is applied, the gaps are skipped,
+//! Once an epoch leaves an incarnation out, nothing more of it is taken. What arrived above a gap is applied, the gaps are skipped,
 //! and every survivor reports what it *holds*: how far its prefix reaches, and whether it has anything *loose*, that is above
 //! a gap, or by part of an image whose server died. Groups are not kept once they are applied, so what another lacks travels
 //! as an image of the tables: entries are joined by stamp, and an image brings all that its server has. Whoever holds
@@ -10,7 +10,7 @@
 //!
 //! A new epoch begins the reports anew: who died may have had something, and who joins may have got something from it. Whose
 //! holdings an image contains was said of the epoch in which it began: in the next it counts for nothing, and what the image brings
-//! is loose once its server cannot be asked. So is at once what an image brought of a stream beyond its groups, when its life ends.
+//! is loose once its server cannot be asked. So is at once what an image brought of a stream beyond its groups, when its incarnation ends.
 //! What was closed stays so, and settles it for whoever has not heard the last reports: all members of the epoch were whole, and
 //! whoever joined since was served by one of them.
 
@@ -18,10 +18,10 @@ use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
 use crate::{Incarnation, MemberId};
 
-/// How many ended lives are remembered; the oldest that is closed goes first.
+/// How many ended incarnations are remembered; the oldest that is closed goes first.
 pub(super) const CLOSINGS_MAX: usize = 256;
-/// Of lives that no epoch ended here and that only others speak of, at most so many are remembered before they are closed:
-/// who makes lives up pushes out none that was.
+/// Of incarnations that no epoch ended here and that only others speak of, at most so many are remembered before they are closed:
+/// who makes incarnations up pushes out none that was.
 pub(super) const HEARSAY_MAX: usize = CLOSINGS_MAX / 2;
 
 /// What a member holds of an ended stream.
@@ -35,7 +35,7 @@ pub(super) struct Holding {
     pub(super) of: u64,
 }
 
-/// An ended life, as one of its survivors sees it.
+/// An ended incarnation, as one of its survivors sees it.
 #[derive(Debug)]
 pub(super) struct Closing {
     pub(super) member: MemberId,

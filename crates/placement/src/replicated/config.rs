@@ -55,12 +55,12 @@ pub enum Delivery {
 pub struct Config {
     /// The cluster; messages of another are refused.
     pub cluster: ClusterId,
-    /// The epoch; messages of another are refused. In the first one all of `members` take part, each in the life that is
+    /// The epoch; messages of another are refused. In the first one all of `members` take part, each in the incarnation that is
     /// heard first, until a [`Roster`](super::Roster) is installed.
     pub epoch: Epoch,
     /// This member. Bound: one of `members`.
     pub member: MemberId,
-    /// This life of this member. Never from a clock.
+    /// This incarnation of this member. Never from a clock.
     pub incarnation: Incarnation,
     /// Whether others may run already and hold what this member does not: then nobody takes part before a
     /// [`Roster`](super::Roster) is installed, and this member joins an image before it counts

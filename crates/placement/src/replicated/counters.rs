@@ -68,7 +68,7 @@ counters! {
     gap_lists_cut,
     /// Frames of unknown kind that may be skipped, and were.
     frames_skipped,
-    /// Frames of known kind that nothing came of: of a life that nobody here knows, or a kind that is not acted on.
+    /// Frames of known kind that nothing came of: of an incarnation that nobody here knows, or a kind that is not acted on.
     frames_inert,
     /// Stamped acknowledgement vectors merged into a later one because too many were pending.
     vectors_merged,
@@ -88,13 +88,13 @@ counters! {
     images_joined,
     /// Rosters installed: epochs that this member has been in, the first not counted.
     rosters_installed,
-    /// Lives of other members that an epoch ended.
-    lives_ended,
+    /// Incarnations of other members that an epoch ended.
+    incarnations_ended,
     /// Of those, the ones whose stream is the same at all members, and stable.
-    lives_closed,
-    /// Ended lives that were forgotten before they were closed, for want of room.
-    lives_forgotten,
-    /// Groups of ended lives that were missing here below others that were not, when the life ended. Other members may
+    incarnations_closed,
+    /// Ended incarnations that were forgotten before they were closed, for want of room.
+    incarnations_forgotten,
+    /// Groups of ended incarnations that were missing here below others that were not, when the incarnation ended. Other members may
     /// have brought them since.
     groups_skipped,
     /// Groups dropped because this member joins and was not told yet where the sender's stream begins for it; they come

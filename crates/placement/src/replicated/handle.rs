@@ -247,7 +247,7 @@ impl Replicator {
         if mutant::active(Mutant::OwedImageForgotten) {
             self.peers[seat].outbound = None;
         }
-        // What it is owed of a life that ended comes by the image that goes there, and by no other.
+        // What it is owed of an incarnation that ended comes by the image that goes there, and by no other.
         self.end_walk(seat);
     }
 

@@ -17,7 +17,7 @@ pub(super) struct OutboundImage {
     pub(super) walk: u32,
     /// For each origin what was applied here when the walk began.
     pub(super) vector: Vec<(MemberId, u64)>,
-    /// What was applied here of ended lives when the walk began, first what its end should name if it cannot name all.
+    /// What was applied here of ended incarnations when the walk began, first what its end should name if it cannot name all.
     pub(super) held: Vec<Held>,
     /// How many of them every end named that was sent.
     pub(super) named: usize,
@@ -221,7 +221,7 @@ pub(super) struct InboundImage {
     bits: u64,
     end: Option<(u32, ImageKind)>,
     pub(super) vector: Vec<(MemberId, u64)>,
-    /// What it has of ended lives.
+    /// What it has of ended incarnations.
     pub(super) held: Vec<Held>,
     /// The end was delivered and the image is not joined yet.
     pub(super) complete: bool,

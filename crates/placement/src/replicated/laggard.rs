@@ -168,7 +168,7 @@ impl Replicator {
         let progress = &mut self.progress.members[index];
         progress.standing = Standing::Imaging;
         progress.lags_since.get_or_insert(self.clock);
-        // Who joins must not take another image for its sponsor's, which alone has all of the lives that ended.
+        // Who joins must not take another image for its sponsor's, which alone has all of the incarnations that ended.
         if !self.peers[seat].joining {
             self.begin_image(seat);
         }

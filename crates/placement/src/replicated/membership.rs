@@ -1,14 +1,14 @@
-//! What follows from a new roster: lives end, newcomers are let in, and this member may be one of them (rules 23 and 25).
+//! What follows from a new roster: incarnations end, newcomers are let in, and this member may be one of them (rules 23 and 25).
 //!
 //! A newcomer announces itself in every message that acknowledges (`join`). Each member keeps its log from where it stood
 //! when it learnt of the newcomer, and says where that is (`join-confirm`); the newcomer takes the stream from there. The
 //! first member by name that has joined itself is its *sponsor*: once it has applied all streams up to where they begin for
-//! the newcomer, and has all of the lives that ended, it walks its tables. So the image and the streams leave no gap
+//! the newcomer, and has all of the incarnations that ended, it walks its tables. So the image and the streams leave no gap
 //! between them, and the newcomer applies what follows at once: an image is joined by stamp. Until it has the image it
 //! acknowledges nothing as applied, and nothing counts as stable to it. The image is no moment's: entries are written while it
 //! is. So the newcomer has joined only once it has every stream up to what could be in it, and every group whole. Whom an epoch
-//! names alone waits for nobody. One whose earlier life is not closed yet waits, for a while, for those that an earlier epoch named
-//! and that join too: what they alone heard of that life they can say only once they have joined.
+//! names alone waits for nobody. One whose earlier incarnation is not closed yet waits, for a while, for those that an earlier epoch named
+//! and that join too: what they alone heard of that incarnation they can say only once they have joined.
 
 use core::time::Duration;
 
@@ -39,9 +39,9 @@ impl Replicator {
         self.ready
     }
 
-    /// Puts a roster in force. Lives that it does not name end: nothing more of them is taken, and what arrived of them
-    /// above a gap is delivered before this returns. Of members in new lives everything begins anew; the driver must not
-    /// report with [`applied`](Replicator::applied) afterwards what it applied of the life before.
+    /// Puts a roster in force. Incarnations that it does not name end: nothing more of them is taken, and what arrived of them
+    /// above a gap is delivered before this returns. Of members in new incarnations everything begins anew; the driver must not
+    /// report with [`applied`](Replicator::applied) afterwards what it applied of the incarnation before.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing changed.
@@ -115,7 +115,7 @@ impl Replicator {
             }
             Some(Some(named)) if named != self.config.incarnation => {
                 taken(Branch::RosterOtherIncarnation);
-                Err(InstallError::OtherLife { named })
+                Err(InstallError::OtherIncarnation { named })
             }
             Some(_) => Ok(()),
         }
@@ -166,7 +166,7 @@ impl Replicator {
         let Some(incarnation) = old.incarnation else {
             return;
         };
-        self.counters.lives_ended += 1;
+        self.counters.incarnations_ended += 1;
         let beyond = self.image_at.is_some()
             && old.may_be_exceeded()
             && !mutant::active(Mutant::JoinedImageForgotten);
@@ -343,8 +343,8 @@ impl Replicator {
         now.since(since) < HELD_UP_MAX
     }
 
-    /// Whether somebody who began to join earlier may have something of this newcomer's earlier life that nobody else has, and cannot
-    /// say so before it has joined. Who is started anew goes on with what the life before had told, so it needs all of that.
+    /// Whether somebody who began to join earlier may have something of this newcomer's earlier incarnation that nobody else has, and cannot
+    /// say so before it has joined. Who is started anew goes on with what the incarnation before had told, so it needs all of that.
     fn may_lack_predecessor(&self, seat: usize) -> bool {
         let (member, named_at) = (self.peers[seat].member, self.peers[seat].named_at);
         let mut closings = self.closings.iter();

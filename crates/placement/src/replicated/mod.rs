@@ -14,7 +14,7 @@
 //!
 //! Read first: [`Replicator`], then `wire` for what travels, then `transmit` and `handle`; what they rest on is in `log` and
 //! `sent` (the own stream), `inbound` (the others'), `peer`, `marks` (rule 14), `laggard` and `image` (rule 15). `roster` says who
-//! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `closing` how a life ends; `coalescing` when accumulators wait for a congested path.
+//! takes part, `sites` how what is for all crosses a wide-area network, `membership` what follows from a new one (rules 23 and 25), `closing` how an incarnation ends; `coalescing` when accumulators wait for a congested path.
 
 pub mod audit;
 mod closing;
@@ -146,7 +146,7 @@ pub enum Event {
     Heard {
         /// Who.
         member: MemberId,
-        /// In which life; another one is refused from now on.
+        /// In which incarnation; another one is refused from now on.
         incarnation: Incarnation,
     },
     /// A member fell off the log and must be served from the tables: walk them for entries and tombstones stamped beyond
@@ -161,20 +161,20 @@ pub enum Event {
         /// For each origin the sequence up to which that member has it.
         beyond: Vec<(MemberId, u64)>,
     },
-    /// An epoch ended this life of a member. What was delivered of it comes before this event: once all instances have
+    /// An epoch ended this incarnation of a member. What was delivered of it comes before this event: once all instances have
     /// applied that, call [`Replicator::ended_applied`].
     Ended {
         /// Who.
         member: MemberId,
-        /// Which life.
+        /// Which incarnation.
         incarnation: Incarnation,
     },
-    /// All members of the epoch have the same of an ended life, and all that they committed before that is applied here:
+    /// All members of the epoch have the same of an ended incarnation, and all that they committed before that is applied here:
     /// everything of it is stable, and nothing more of it will come.
     Closed {
         /// Who.
         member: MemberId,
-        /// Which life.
+        /// Which incarnation.
         incarnation: Incarnation,
     },
     /// A member says that it commits nothing more and leaves; what it wrote is acknowledged as ever. Only an epoch ends it.

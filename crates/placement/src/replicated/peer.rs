@@ -64,7 +64,7 @@ pub(super) struct Peer {
     pub(super) inbound_image: InboundImage,
     /// It has not joined an image yet.
     pub(super) joining: bool,
-    /// The epoch that first named its life, as far as this member knows.
+    /// The epoch that first named its incarnation, as far as this member knows.
     pub(super) named_at: Epoch,
     /// Since when its image waits for those that began to join before it.
     pub(super) held_up: Option<Time>,
@@ -140,7 +140,7 @@ impl Peer {
 
     /// A member's stream begins anew: nothing said of the one before counts for it.
     pub(super) fn forget_origin(&mut self, index: usize, member: MemberId) {
-        if !mutant::active(Mutant::MarksOutliveLives) {
+        if !mutant::active(Mutant::MarksOutliveIncarnations) {
             self.marks.forget(index);
         }
         let outbound = self.outbound.iter_mut().flat_map(|image| &mut image.vector);

@@ -10,7 +10,7 @@ pub enum Refused {
     UnknownMember,
     /// The sender has this member's own name: two hosts were given one identity, or a message was reflected.
     OwnIdentity,
-    /// The sender is a member, in another life than the one this epoch knows.
+    /// The sender is a member, in another incarnation than the one this epoch knows.
     WrongIncarnation,
     /// The message is of another cluster.
     WrongCluster,

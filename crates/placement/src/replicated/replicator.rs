@@ -19,7 +19,7 @@ use super::sites::Routes;
 use super::wire::{AcceptedKeys, RUNS_MAX, WIRE_VERSION};
 use super::{Event, LogRoom, SubmitError};
 
-/// A life's walks are numbered in this many bits, below the life's name.
+/// An incarnation's walks are numbered in this many bits, below the incarnation's name.
 const WALKS_OF_A_LIFE_BITS: u32 = 16;
 
 /// A member that lacks what was sent this many longest windows ago does not keep pace.
@@ -71,7 +71,7 @@ pub struct Replicator {
     pub(super) leaving: bool,
     /// The timestamp of its last message that did not say so: whoever echoes a later one has been told.
     pub(super) leave_unsaid: Time,
-    /// Lives that epochs ended, oldest first.
+    /// Incarnations that epochs ended, oldest first.
     pub(super) closings: Vec<Closing>,
     /// Of a member that the roster being installed ends, part of an image was joined.
     pub(super) half_images: bool,
@@ -81,11 +81,11 @@ pub struct Replicator {
     pub(super) closing_rotation: usize,
     /// Of which newcomer it does, by seat.
     pub(super) confirm_rotation: usize,
-    /// Whether it speaks of lives that ended before it speaks of newcomers.
+    /// Whether it speaks of incarnations that ended before it speaks of newcomers.
     pub(super) closings_first: bool,
     /// The timestamp of the latest message when a part of an image was delivered last.
     pub(super) image_at: Option<Time>,
-    /// The number of the last walk begun: not of a walk that an earlier life began.
+    /// The number of the last walk begun: not of a walk that an earlier incarnation began.
     pub(super) walks: u32,
     pub(super) progress: Progress,
     pub(super) counters: Counters,

@@ -4,13 +4,13 @@ use core::fmt;
 
 use crate::{Epoch, Incarnation, MemberId};
 
-/// The members of an epoch, each in the life that it names. Whoever runs the cluster writes it (an orchestrator, or an
+/// The members of an epoch, each in the incarnation that it names. Whoever runs the cluster writes it (an orchestrator, or an
 /// operator by a file); every member is handed the same one, in any order of arrival, and later ones replace earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roster {
     /// Its number. Greater numbers are later.
     pub epoch: Epoch,
-    /// Who takes part, each once, in any order. An unnamed life is the first that is heard: only
+    /// Who takes part, each once, in any order. An unnamed incarnation is the first that is heard: only
     /// right while nobody is ended whom some member never heard.
     pub members: Vec<(MemberId, Option<Incarnation>)>,
     /// Who holds what of pools, as the state's objects write it down; empty: everybody what is its own by place. Handed through
@@ -39,9 +39,9 @@ pub enum InstallError {
     },
     /// It names a member that no configuration lists, or names one twice.
     Unknown(MemberId),
-    /// It names another life of this member: this one has ended and must stop at once.
-    OtherLife {
-        /// The life that it names.
+    /// It names another incarnation of this member: this one has ended and must stop at once.
+    OtherIncarnation {
+        /// The incarnation that it names.
         named: Incarnation,
     },
     /// It does not name this member, which was evicted and must stop at once.
@@ -52,7 +52,10 @@ impl InstallError {
     /// Whether this member has no part in the cluster any more.
     #[must_use]
     pub fn is_end(self) -> bool {
-        matches!(self, InstallError::OtherLife { .. } | InstallError::Evicted)
+        matches!(
+            self,
+            InstallError::OtherIncarnation { .. } | InstallError::Evicted
+        )
     }
 }
 
@@ -69,10 +72,10 @@ impl fmt::Display for InstallError {
             InstallError::Unknown(member) => {
                 write!(f, "it names {member} twice, or no configuration lists it")
             }
-            InstallError::OtherLife { named } => {
+            InstallError::OtherIncarnation { named } => {
                 write!(
                     f,
-                    "it names life {} of this member: this life has ended",
+                    "it names incarnation {} of this member: this incarnation has ended",
                     named.0
                 )
             }

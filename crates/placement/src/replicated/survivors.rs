@@ -1,4 +1,4 @@
-//! What this member does as a survivor of lives that ended (rule 23); `closing` judges, this room speaks and walks.
+//! What this member does as a survivor of incarnations that ended (rule 23); `closing` judges, this room speaks and walks.
 
 use crate::branch::{Branch, taken};
 use crate::mutant::{self, Mutant};
@@ -14,7 +14,7 @@ const HELD_BYTES_MAX: usize = 3 + 8 + 9 + 1 + 1;
 /// Bytes of a member's name in a frame, at the most.
 const NAME_BYTES_MAX: usize = 3;
 
-/// A life that an epoch ended, for people to see.
+/// An incarnation that an epoch ended, for people to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Whose.
@@ -30,7 +30,7 @@ pub struct Ended {
 }
 
 impl Replicator {
-    /// The lives that epochs ended, oldest first, as many as are remembered.
+    /// The incarnations that epochs ended, oldest first, as many as are remembered.
     pub fn ended(&self) -> impl Iterator<Item = Ended> + '_ {
         self.closings.iter().map(|closing| Ended {
             member: closing.member,
@@ -59,7 +59,7 @@ impl Replicator {
             .collect()
     }
 
-    /// Remembers an ended life, of which this much is or will be applied here.
+    /// Remembers an ended incarnation, of which this much is or will be applied here.
     pub(super) fn remember_ended(
         &mut self,
         member: MemberId,
@@ -71,7 +71,7 @@ impl Replicator {
             let hearsay = || self.closings.iter().position(|closing| closing.hearsay);
             let place = oldest.or_else(hearsay).unwrap_or(0);
             self.closings.remove(place);
-            self.counters.lives_forgotten += u64::from(oldest.is_none());
+            self.counters.incarnations_forgotten += u64::from(oldest.is_none());
         }
         let own = Holding {
             prefix,
@@ -83,7 +83,7 @@ impl Replicator {
         self.frozen = !mutant::active(Mutant::StableWithoutTheDead);
     }
 
-    /// All instances of this host have applied what was delivered of an ended life.
+    /// All instances of this host have applied what was delivered of an ended incarnation.
     pub fn ended_applied(&mut self, now: Time, member: MemberId, incarnation: Incarnation) {
         let closing = self
             .closings
@@ -96,7 +96,7 @@ impl Replicator {
         }
     }
 
-    /// The place of an ended life in the list; it is remembered now if it never was heard here. `None` if it lives.
+    /// The place of an ended incarnation in the list; it is remembered now if it never was heard here. `None` if it lives.
     fn closing_of(&mut self, member: MemberId, incarnation: Incarnation) -> Option<usize> {
         let known = self
             .closings
@@ -123,7 +123,7 @@ impl Replicator {
         Some(place)
     }
 
-    /// What a member holds of an ended life.
+    /// What a member holds of an ended incarnation.
     pub(super) fn take_held(&mut self, seat: usize, head: u64, held: &Held, asks: bool) {
         let index = self.index(seat);
         let of = self.names_bits(&held.of);
@@ -144,7 +144,7 @@ impl Replicator {
         }
     }
 
-    /// An image contains these holdings, and of other lives nobody knows what.
+    /// An image contains these holdings, and of other incarnations nobody knows what.
     pub(super) fn join_held(&mut self, all: &[Held]) {
         for closing in &mut self.closings {
             let names = |held: &Held| closing.is(held.member, held.incarnation);
@@ -184,7 +184,7 @@ impl Replicator {
         }
     }
 
-    /// What this member holds of ended lives, all of which an image that begins now has: what the member at `index` waits
+    /// What this member holds of ended incarnations, all of which an image that begins now has: what the member at `index` waits
     /// for first, of the others the latest, since of those that ended long ago nobody asks.
     pub(super) fn held_now(&self, index: usize) -> Vec<Held> {
         let waits = |closing: &Closing| {
@@ -201,7 +201,7 @@ impl Replicator {
         all.map(|closing| self.held(closing)).collect()
     }
 
-    /// Judges every ended life, and begins the walks that others need of this member.
+    /// Judges every ended incarnation, and begins the walks that others need of this member.
     pub(super) fn judge_closings(&mut self, now: Time) {
         if !self.ready {
             return;
@@ -224,7 +224,7 @@ impl Replicator {
             let mut changed = closing.becomes_whole(self.me, &survivors);
             if alone || closing.closes(self.me, &survivors) {
                 changed = true;
-                self.counters.lives_closed += 1;
+                self.counters.incarnations_closed += 1;
                 let (member, incarnation) = (closing.member, closing.incarnation);
                 let event = Event::Closed {
                     member,
@@ -244,7 +244,7 @@ impl Replicator {
         }
     }
 
-    /// Appends what this member holds of ended lives, as far as it fits into so many bytes of a message.
+    /// Appends what this member holds of ended incarnations, as far as it fits into so many bytes of a message.
     pub(super) fn write_closings(&mut self, bytes_max: usize, buffer: &mut Vec<u8>) {
         let count = self.closings.len();
         for step in 0..count {
@@ -277,11 +277,11 @@ impl Replicator {
         }
     }
 
-    /// A walk for that member was joined, but its end had no room for these lives: they need another.
-    pub(super) fn forget_walk_of(&mut self, seat: usize, lives: &[Held]) {
+    /// A walk for that member was joined, but its end had no room for these incarnations: they need another.
+    pub(super) fn forget_walk_of(&mut self, seat: usize, incarnations: &[Held]) {
         let index = self.index(seat);
         for closing in &mut self.closings {
-            if lives
+            if incarnations
                 .iter()
                 .any(|held| closing.is(held.member, held.incarnation))
             {
@@ -345,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn lives_that_are_made_up_push_out_none_that_was() {
+    fn incarnations_that_are_made_up_push_out_none_that_was() {
         let mut survivor = survivor();
         let seat = survivor.seat(MemberId(2)).expect("a member");
-        for life in 100..2_000 {
+        for incarnation in 100..2_000 {
             let held = Held {
                 member: MemberId(3),
-                incarnation: Incarnation(life),
+                incarnation: Incarnation(incarnation),
                 prefix: 5,
                 loose: false,
                 settled: false,
@@ -370,7 +370,7 @@ mod tests {
             1_900 - HEARSAY_MAX as u64,
             "the rest is counted"
         );
-        assert_eq!(survivor.counters().lives_forgotten, 0);
+        assert_eq!(survivor.counters().incarnations_forgotten, 0);
     }
 
     #[test]

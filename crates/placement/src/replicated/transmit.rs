@@ -69,7 +69,7 @@ impl Replicator {
         self.keys = Some((keys, None));
     }
 
-    /// Which cluster keys a member said that it accepts, in the life of it that is known; `None` if it did not say.
+    /// Which cluster keys a member said that it accepts, in the incarnation of it that is known; `None` if it did not say.
     #[must_use]
     pub fn keys_of(&self, member: MemberId) -> Option<AcceptedKeys> {
         let peer = self.peers.iter().find(|peer| peer.member == member)?;

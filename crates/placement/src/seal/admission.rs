@@ -133,7 +133,7 @@ impl SecureChannel {
                 }
                 self.peers[slot].generation += 1;
                 self.compare_terms(now, slot, terms)?;
-                if self.is_other_life(slot, session.incarnation) {
+                if self.is_other_incarnation(slot, session.incarnation) {
                     return Err(Refusal::WrongIncarnation);
                 }
                 self.judge(now, slot, session, header.counter)?;
@@ -147,10 +147,10 @@ impl SecureChannel {
                 );
             }
             Kind::Welcome => {
-                if self.is_other_life(slot, session.incarnation) {
+                if self.is_other_incarnation(slot, session.incarnation) {
                     return Err(Refusal::WrongIncarnation);
                 }
-                // A recorded Welcome of an earlier life must not end the Hellos to the present one.
+                // A recorded Welcome of an earlier incarnation must not end the Hellos to the present one.
                 if !admitted && self.opener.admitted(session.member).is_some() {
                     return Err(Refusal::NotAdmitted);
                 }

@@ -73,7 +73,7 @@ pub enum Event {
         member: MemberId,
         /// The key's number.
         key_id: u8,
-        /// Whether this host accepted a key of that number earlier in its life.
+        /// Whether this host accepted a key of that number earlier in its incarnation.
         dropped: bool,
     },
 }
@@ -244,7 +244,7 @@ impl SecureChannel {
                 Some(destination)
             }
             Err(_) => {
-                // No counter is left: nothing will be sent again in this life.
+                // No counter is left: nothing will be sent again in this incarnation.
                 self.transmits.clear();
                 out.clear();
                 None
@@ -564,7 +564,7 @@ impl SecureChannel {
             );
         }
         // Only what it says in an older epoch is answered: it may be a host that was restored from an image, and a challenge names this epoch.
-        if self.is_other_life(slot, header.incarnation) && header.epoch >= self.epoch {
+        if self.is_other_incarnation(slot, header.incarnation) && header.epoch >= self.epoch {
             return Err(Refusal::WrongIncarnation);
         }
         // A peer that does not know that this host restarted goes on sending: a challenge tells it.
@@ -577,7 +577,7 @@ impl SecureChannel {
             };
             self.challenge(now, from, slot, to);
         }
-        Err(match self.is_other_life(slot, header.incarnation) {
+        Err(match self.is_other_incarnation(slot, header.incarnation) {
             true => Refusal::WrongIncarnation,
             false => Refusal::NotAdmitted,
         })
@@ -585,7 +585,7 @@ impl SecureChannel {
 
     /// Whether the epoch names another incarnation of a member. What such a host has in common with this one is compared all the same, so that
     /// both see which epoch is later and which settings differ; it is not admitted.
-    pub(super) fn is_other_life(&self, slot: usize, incarnation: Incarnation) -> bool {
+    pub(super) fn is_other_incarnation(&self, slot: usize, incarnation: Incarnation) -> bool {
         let named = self.peers[slot].named;
         named.is_some_and(|named| named != incarnation)
     }

@@ -18,7 +18,7 @@ pub struct SecureConfig {
     pub cluster: ClusterId,
     /// This host.
     pub member: MemberId,
-    /// This life of this host.
+    /// This incarnation of this host.
     pub incarnation: Incarnation,
     /// The epoch in the header of what is sealed, until [`set_epoch`](super::SecureChannel::set_epoch).
     pub epoch: Epoch,

@@ -69,7 +69,7 @@ pub(super) enum Kind {
     Welcome = 4,
 }
 
-/// Whom a message is for: one life of one member.
+/// Whom a message is for: one incarnation of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Addressee {
     pub(super) member: MemberId,

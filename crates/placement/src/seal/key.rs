@@ -307,7 +307,7 @@ impl Salt {
     }
 }
 
-/// One life of one sender: what its key is derived from, besides the cluster key.
+/// One incarnation of one sender: what its key is derived from, besides the cluster key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Session {
     /// The sender.

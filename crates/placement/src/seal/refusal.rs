@@ -32,9 +32,9 @@ refusals! {
     FutureVersion = "future_version",
     /// A wire version below the oldest that this host understands: upgrade its sender. Effect: none.
     PastVersion = "past_version",
-    /// No key of that number here, now or earlier in this life: this host's key file lacks it. Effect: none.
+    /// No key of that number here, now or earlier in this incarnation: this host's key file lacks it. Effect: none.
     UnknownKeyId = "unknown_key_id",
-    /// A key of that number was accepted earlier in this life and was dropped: its sender's key file is older, or somebody
+    /// A key of that number was accepted earlier in this incarnation and was dropped: its sender's key file is older, or somebody
     /// replays what was recorded. Effect: none.
     DroppedKeyId = "dropped_key_id",
     /// The sender is not in the member list. Effect: none.
@@ -55,7 +55,7 @@ refusals! {
     /// Handshakes of sessions that are not admitted came faster than their source's budget. Effect: none but a Retry to their
     /// source; they are sent again.
     HandshakeBudget = "handshake_budget",
-    /// An authentic handshake for another member, or for an earlier life of this one. Effect: none.
+    /// An authentic handshake for another member, or for an earlier incarnation of this one. Effect: none.
     NotForUs = "not_for_us",
     /// An echo of a nonce that this host did not just hand out: late, or recorded and replayed. Effect: none.
     StaleEcho = "stale_echo",

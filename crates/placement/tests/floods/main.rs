@@ -1,6 +1,6 @@
 //! Floods of forged handshakes: a host that starts is admitted within a few round trips all the same.
 //!
-//! The attacker has no key. It has recorded handshakes of an earlier life of the newcomer, may change any byte of them, and
+//! The attacker has no key. It has recorded handshakes of an earlier incarnation of the newcomer, may change any byte of them, and
 //! may send from any address, the newcomer's own included; what is sent to that address it does not see.
 
 #[cfg(asterism_mutants)]
@@ -51,7 +51,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(life: u8, newcomer_from: u64) -> Pair {
+    fn new(incarnation: u8, newcomer_from: u64) -> Pair {
         let host = |member: u16, incarnation: u64, salt: u8| {
             let key = ClusterKey::from_random(1, core::array::from_fn(|i| i as u8 ^ 1));
             let config = SecureConfig::new(
@@ -69,8 +69,8 @@ impl Pair {
         Pair {
             now: 10_000_000,
             hosts: [
-                host(0, 100 + u64::from(life), 2 * life),
-                host(1, 200 + u64::from(life), 2 * life + 1),
+                host(0, 100 + u64::from(incarnation), 2 * incarnation),
+                host(1, 200 + u64::from(incarnation), 2 * incarnation + 1),
             ],
             newcomer_from,
             wire: VecDeque::new(),
@@ -116,7 +116,7 @@ impl Pair {
     }
 }
 
-/// What was recorded of an earlier life.
+/// What was recorded of an earlier incarnation.
 fn recorded() -> Vec<(usize, Vec<u8>)> {
     let mut pair = Pair::new(1, 1);
     while !pair.is_done() {

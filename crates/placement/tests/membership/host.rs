@@ -9,29 +9,29 @@ use asterism_placement::replicated::{
 };
 use asterism_placement::{Incarnation, MemberId, Time};
 
-/// One life of one member: whose stream a group is of.
-pub(crate) type Life = (MemberId, Incarnation);
-/// A group by its life and number.
-pub(crate) type Group = (Life, u64);
+/// One incarnation of one member: whose stream a group is of.
+pub(crate) type MemberIncarnation = (MemberId, Incarnation);
+/// A group by its incarnation and number.
+pub(crate) type Group = (MemberIncarnation, u64);
 /// What a host knows.
 pub(crate) type Known = BTreeSet<Group>;
 
 const KEYS: u64 = 600;
 
-/// A stamped entry: the greater stamp (sequence, then life) wins, so that merging is a join.
-pub(crate) type Stamp = (u64, Life);
+/// A stamped entry: the greater stamp (sequence, then incarnation) wins, so that merging is a join.
+pub(crate) type Stamp = (u64, MemberIncarnation);
 
-fn key((member, incarnation): Life, sequence: u64) -> u64 {
+fn key((member, incarnation): MemberIncarnation, sequence: u64) -> u64 {
     (sequence.wrapping_mul(2_654_435_761) ^ u64::from(member.0) << 7 ^ incarnation.0) % KEYS
 }
 
 /// A group writes two entries, far from each other in the order of walks.
-fn keys(life: Life, sequence: u64) -> [u64; 2] {
-    let first = key(life, sequence);
+fn keys(incarnation: MemberIncarnation, sequence: u64) -> [u64; 2] {
+    let first = key(incarnation, sequence);
     [first, (first + KEYS / 2) % KEYS]
 }
 
-pub(crate) fn group((member, incarnation): Life, sequence: u64) -> Vec<u8> {
+pub(crate) fn group((member, incarnation): MemberIncarnation, sequence: u64) -> Vec<u8> {
     let mut bytes = Vec::from(member.0.to_le_bytes());
     bytes.extend(incarnation.0.to_le_bytes());
     bytes.extend(sequence.to_le_bytes());
@@ -39,40 +39,40 @@ pub(crate) fn group((member, incarnation): Life, sequence: u64) -> Vec<u8> {
 }
 
 enum Item {
-    Group(Life, u64),
+    Group(MemberIncarnation, u64),
     Chunk(Vec<u8>),
     ImageEnd {
         from: MemberId,
         walk: u32,
     },
-    /// All that was delivered of an ended life came before.
-    Barrier(Life),
+    /// All that was delivered of an ended incarnation came before.
+    Barrier(MemberIncarnation),
 }
 
 #[derive(Default)]
 pub(crate) struct Inbox {
     items: VecDeque<Item>,
     seen: Known,
-    last: BTreeMap<Life, u64>,
+    last: BTreeMap<MemberIncarnation, u64>,
     ordered: bool,
     pub(crate) fault: Option<String>,
 }
 
 impl Deliver for Inbox {
     fn group(&mut self, member: MemberId, incarnation: Incarnation, sequence: u64, bytes: &[u8]) {
-        let life = (member, incarnation);
-        if bytes != group(life, sequence) {
-            self.fault = Some(format!("{life:?}:{sequence} is another group"));
+        let incarnation = (member, incarnation);
+        if bytes != group(incarnation, sequence) {
+            self.fault = Some(format!("{incarnation:?}:{sequence} is another group"));
         }
-        if !self.seen.insert((life, sequence)) {
-            self.fault = Some(format!("{life:?}:{sequence} delivered twice"));
+        if !self.seen.insert((incarnation, sequence)) {
+            self.fault = Some(format!("{incarnation:?}:{sequence} delivered twice"));
         }
-        let last = self.last.entry(life).or_default();
+        let last = self.last.entry(incarnation).or_default();
         if self.ordered && sequence <= *last {
-            self.fault = Some(format!("{life:?}:{sequence} delivered after {last}"));
+            self.fault = Some(format!("{incarnation:?}:{sequence} delivered after {last}"));
         }
         *last = sequence.max(*last);
-        self.items.push_back(Item::Group(life, sequence));
+        self.items.push_back(Item::Group(incarnation, sequence));
     }
     fn image(&mut self, _: MemberId, _: u32, chunk: &[u8]) {
         self.items.push_back(Item::Chunk(chunk.to_vec()));
@@ -92,38 +92,38 @@ struct Walk {
 pub(crate) type Walks = BTreeMap<(MemberId, u32), Rc<Known>>;
 
 pub(crate) struct Host {
-    pub(crate) life: Life,
+    pub(crate) incarnation: MemberIncarnation,
     pub(crate) replicator: Replicator,
     pub(crate) inbox: Inbox,
     pub(crate) table: BTreeMap<u64, Stamp>,
     pub(crate) known: Known,
     /// The own head when a group came to be known here.
     pub(crate) head_when_known: BTreeMap<Group, u64>,
-    /// For each life up to where its groups are known without a gap.
-    prefixes: BTreeMap<Life, u64>,
+    /// For each incarnation up to where its groups are known without a gap.
+    prefixes: BTreeMap<MemberIncarnation, u64>,
     pub(crate) head: u64,
     /// What was stable when the roster in force was installed.
-    pub(crate) stable_at_install: BTreeMap<Life, u64>,
+    pub(crate) stable_at_install: BTreeMap<MemberIncarnation, u64>,
     /// Up to where it was judged what it calls stable.
-    pub(crate) stable_checked: BTreeMap<Life, u64>,
-    /// Lives that were closed since the last look.
-    pub(crate) closed: BTreeSet<Life>,
+    pub(crate) stable_checked: BTreeMap<MemberIncarnation, u64>,
+    /// Incarnations that were closed since the last look.
+    pub(crate) closed: BTreeSet<MemberIncarnation>,
     /// It has what the others have, since the last look.
     pub(crate) has_joined: bool,
     /// It commits nothing more, and goes once all have what it wrote.
     pub(crate) leaves: bool,
-    /// Lives of others that said that they leave.
-    pub(crate) told_of: BTreeSet<Life>,
+    /// Incarnations of others that said that they leave.
+    pub(crate) told_of: BTreeSet<MemberIncarnation>,
     walks: BTreeMap<MemberId, Walk>,
-    /// How far each life's stream is applied, without a gap or by an image.
-    applied: BTreeMap<Life, u64>,
+    /// How far each incarnation's stream is applied, without a gap or by an image.
+    applied: BTreeMap<MemberIncarnation, u64>,
     pub(crate) walks_begun: u64,
 }
 
 impl Host {
     pub(crate) fn new(config: Config, now: Time) -> Host {
         Host {
-            life: (config.member, config.incarnation),
+            incarnation: (config.member, config.incarnation),
             inbox: Inbox {
                 ordered: config.delivery == Delivery::Ordered,
                 ..Inbox::default()
@@ -150,15 +150,15 @@ impl Host {
         if !self.replicator.is_ready() || self.leaves {
             return;
         }
-        let (life, sequence) = (self.life, self.head + 1);
+        let (incarnation, sequence) = (self.incarnation, self.head + 1);
         if self
             .replicator
-            .submit(now, sequence, &group(life, sequence))
+            .submit(now, sequence, &group(incarnation, sequence))
             .is_ok()
         {
             self.head = sequence;
-            self.learn((life, sequence));
-            self.write(life, sequence);
+            self.learn((incarnation, sequence));
+            self.write(incarnation, sequence);
         }
     }
 
@@ -171,17 +171,18 @@ impl Host {
     /// Whether all take part in what it wrote and know that it goes: a host that drains ends then.
     pub(crate) fn has_left(&self) -> bool {
         let members = self.replicator.progress().members().iter();
-        let mut others = members
-            .filter(|member| member.standing != Standing::Out && member.member != self.life.0);
+        let mut others = members.filter(|member| {
+            member.standing != Standing::Out && member.member != self.incarnation.0
+        });
         self.leaves
             && self.replicator.has_left()
             && self.replicator.ended().all(|ended| ended.closed)
             && others.all(|other| other.acknowledged >= self.head)
     }
 
-    fn write(&mut self, life: Life, sequence: u64) {
-        let stamp = (sequence, life);
-        for key in keys(life, sequence) {
+    fn write(&mut self, incarnation: MemberIncarnation, sequence: u64) {
+        let stamp = (sequence, incarnation);
+        for key in keys(incarnation, sequence) {
             let entry = self.table.entry(key).or_insert(stamp);
             *entry = stamp.max(*entry);
         }
@@ -197,14 +198,14 @@ impl Host {
         }
     }
 
-    /// Up to where the groups of a life are known without a gap.
-    pub(crate) fn prefix(&self, life: Life) -> u64 {
-        self.prefixes.get(&life).copied().unwrap_or(0)
+    /// Up to where the groups of an incarnation are known without a gap.
+    pub(crate) fn prefix(&self, incarnation: MemberIncarnation) -> u64 {
+        self.prefixes.get(&incarnation).copied().unwrap_or(0)
     }
 
-    fn current(&self, life: Life) -> bool {
-        let progress = self.replicator.progress().member(life.0);
-        progress.is_some_and(|progress| progress.incarnation == Some(life.1))
+    fn current(&self, incarnation: MemberIncarnation) -> bool {
+        let progress = self.replicator.progress().member(incarnation.0);
+        progress.is_some_and(|progress| progress.incarnation == Some(incarnation.1))
     }
 
     pub(crate) fn apply(&mut self, now: Time, budget: usize, walks: &Walks) -> bool {
@@ -213,10 +214,10 @@ impl Host {
                 break;
             };
             match item {
-                Item::Group(life, sequence) => {
-                    self.write(life, sequence);
-                    self.learn((life, sequence));
-                    self.advance(now, life);
+                Item::Group(incarnation, sequence) => {
+                    self.write(incarnation, sequence);
+                    self.learn((incarnation, sequence));
+                    self.advance(now, incarnation);
                 }
                 Item::Chunk(bytes) => {
                     for entry in bytes.chunks_exact(26) {
@@ -234,8 +235,11 @@ impl Host {
                     known.iter().for_each(|&group| self.learn(group));
                     self.replicator
                         .image_applied(now, from, walk, &mut self.inbox);
-                    let lives: Vec<Life> = self.applied.keys().copied().collect();
-                    lives.into_iter().for_each(|life| self.advance(now, life));
+                    let incarnations: Vec<MemberIncarnation> =
+                        self.applied.keys().copied().collect();
+                    incarnations
+                        .into_iter()
+                        .for_each(|incarnation| self.advance(now, incarnation));
                 }
                 Item::Barrier((member, incarnation)) => {
                     self.replicator.ended_applied(now, member, incarnation);
@@ -246,21 +250,21 @@ impl Host {
     }
 
     /// Reports how far a stream is applied. What a newcomer's stream begins after counts as applied: its image is to come.
-    fn advance(&mut self, now: Time, life: Life) {
-        let prefix = self.applied.entry(life).or_default();
-        if let Some(progress) = self.replicator.progress().member(life.0)
-            && progress.incarnation == Some(life.1)
+    fn advance(&mut self, now: Time, incarnation: MemberIncarnation) {
+        let prefix = self.applied.entry(incarnation).or_default();
+        if let Some(progress) = self.replicator.progress().member(incarnation.0)
+            && progress.incarnation == Some(incarnation.1)
         {
             *prefix = (*prefix).max(progress.applied);
         }
-        while self.inbox.seen.contains(&(life, *prefix + 1))
-            && self.known.contains(&(life, *prefix + 1))
+        while self.inbox.seen.contains(&(incarnation, *prefix + 1))
+            && self.known.contains(&(incarnation, *prefix + 1))
         {
             *prefix += 1;
         }
         let prefix = *prefix;
-        if self.current(life) {
-            self.replicator.applied(now, life.0, prefix);
+        if self.current(incarnation) {
+            self.replicator.applied(now, incarnation.0, prefix);
         }
     }
 
@@ -270,7 +274,7 @@ impl Host {
                 Event::Laggard { member, walk, .. } => {
                     self.walks_begun += 1;
                     let known = Rc::new(self.known.clone());
-                    walks.insert((self.life.0, walk), known);
+                    walks.insert((self.incarnation.0, walk), known);
                     self.walks.insert(member, Walk { walk, next_key: 0 });
                 }
                 Event::CaughtUp { member, .. } => {
@@ -296,7 +300,8 @@ impl Host {
                 Event::Leaving { member } => {
                     let progress = self.replicator.progress().member(member);
                     let incarnation = progress.and_then(|progress| progress.incarnation);
-                    self.told_of.extend(incarnation.map(|life| (member, life)));
+                    self.told_of
+                        .extend(incarnation.map(|incarnation| (member, incarnation)));
                 }
                 Event::Heard { .. } => {}
             }
@@ -340,27 +345,28 @@ impl Host {
     }
 
     /// Whether the table has both of a group's entries, or later ones.
-    fn has_whole(&self, life: Life, sequence: u64) -> bool {
-        let has = |key| self.table.get(&key) >= Some(&(sequence, life));
-        keys(life, sequence).into_iter().all(has)
+    fn has_whole(&self, incarnation: MemberIncarnation, sequence: u64) -> bool {
+        let has = |key| self.table.get(&key) >= Some(&(sequence, incarnation));
+        keys(incarnation, sequence).into_iter().all(has)
     }
 
-    /// Whoever joined has no group by half. Of lives that ended the rest may come later, by an image of a survivor.
+    /// Whoever joined has no group by half. Of incarnations that ended the rest may come later, by an image of a survivor.
     fn check_whole(&mut self) {
-        for &(sequence, life) in self.table.values() {
-            if self.current(life) && !self.has_whole(life, sequence) {
-                self.inbox.fault = Some(format!("joined with a half of {life:?}:{sequence}"));
+        for &(sequence, incarnation) in self.table.values() {
+            if self.current(incarnation) && !self.has_whole(incarnation, sequence) {
+                self.inbox.fault =
+                    Some(format!("joined with a half of {incarnation:?}:{sequence}"));
             }
         }
     }
 
     /// Whether the table has all that the known groups make. It may have more: part of an image whose server died.
     pub(crate) fn check_table(&self) -> Result<(), String> {
-        for &(life, sequence) in &self.known {
-            if !self.has_whole(life, sequence) {
+        for &(incarnation, sequence) in &self.known {
+            if !self.has_whole(incarnation, sequence) {
                 return Err(format!(
-                    "{:?} knows {life:?}:{sequence}, and its table does not",
-                    self.life
+                    "{:?} knows {incarnation:?}:{sequence}, and its table does not",
+                    self.incarnation
                 ));
             }
         }

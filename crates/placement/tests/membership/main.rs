@@ -1,4 +1,4 @@
-//! Members die, leave, are evicted, return in new lives and join under load, with loss, repeats and epochs that arrive late at some:
+//! Members die, leave, are evicted, return in new incarnations and join under load, with loss, repeats and epochs that arrive late at some:
 //! in the end all members of the last epoch know the same groups, and before that nobody calls anything stable or closed that
 //! is not.
 //!

@@ -1,4 +1,4 @@
-//! Images of ended lives that one survivor owes another: they come whatever becomes of the way between them, and what they contain
+//! Images of ended incarnations that one survivor owes another: they come whatever becomes of the way between them, and what they contain
 //! counts in the epoch in which they began.
 
 use asterism_placement::replicated::{
@@ -182,7 +182,7 @@ impl Cluster {
         }
     }
 
-    /// Whether that member calls all lives that ended closed.
+    /// Whether that member calls all incarnations that ended closed.
     fn all_closed(&mut self, member: u16) -> bool {
         let mut ended = self.of(member).replicator.ended();
         ended.all(|ended| ended.closed)

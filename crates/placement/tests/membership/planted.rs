@@ -16,7 +16,7 @@ const OF_MEMBERSHIP: [Mutant; 11] = [
     Mutant::CutBeforeConfirmed,
     Mutant::ReadyInMidGroup,
     Mutant::NewcomerAcknowledges,
-    Mutant::MarksOutliveLives,
+    Mutant::MarksOutliveIncarnations,
     Mutant::HalfImageForgotten,
     Mutant::StableWithoutTheDead,
 ];

@@ -127,7 +127,7 @@ fn whoever_is_alone_in_its_epoch_is_ready() {
     assert!(alone.is_ready());
     let events: Vec<Event> = std::iter::from_fn(|| alone.poll_event()).collect();
     assert!(events.contains(&Event::Ready), "{events:?}");
-    // What the other had nobody has: its life closes once this host's instances have applied what came.
+    // What the other had nobody has: its incarnation closes once this host's instances have applied what came.
     alone.ended_applied(now, MEMBERS[0], LIFE);
     assert!(alone.ended().all(|ended| ended.closed));
     alone.submit(now, 1, b"group").expect("room in the log");
@@ -228,11 +228,11 @@ fn round_but(cluster: &mut [Replicator], slow: Option<usize>, now: Time) {
     for (place, member) in cluster.iter_mut().enumerate() {
         let own = member.config().member;
         let mut ends = Ends::default();
-        for ((from, life), (destination, bytes)) in &sent {
+        for ((from, incarnation), (destination, bytes)) in &sent {
             if *from != own
                 && (*destination == Destination::All || *destination == Destination::One(own))
             {
-                let _ = member.handle(now, *from, *life, bytes, &mut ends);
+                let _ = member.handle(now, *from, *incarnation, bytes, &mut ends);
             }
         }
         if slow == Some(place) {
@@ -270,11 +270,11 @@ fn many_return_at_once_though_messages_are_short() {
         drive(heir, &mut ends, now);
         cluster[usize::from(place)] = one_of_many(place, 2);
     }
-    let life = |place: u16| Incarnation(if place < RETURNING { 2 } else { 1 });
+    let incarnation = |place: u16| Incarnation(if place < RETURNING { 2 } else { 1 });
     let roster = Roster {
         epoch: Epoch(2),
         members: (0..MANY)
-            .map(|place| (MemberId(20_000 + place), Some(life(place))))
+            .map(|place| (MemberId(20_000 + place), Some(incarnation(place))))
             .collect(),
         dealing: Vec::new(),
     };
@@ -299,7 +299,7 @@ fn many_return_at_once_though_messages_are_short() {
             .max();
         assert!(
             rounds < 60,
-            "{ready} of {MANY} are ready; {open:?} lives are open at one"
+            "{ready} of {MANY} are ready; {open:?} incarnations are open at one"
         );
     }
     let walks: u64 = cluster
@@ -309,7 +309,7 @@ fn many_return_at_once_though_messages_are_short() {
     println!("{rounds} rounds, {walks} walks");
 }
 
-/// Who began to join before, and may have heard of a newcomer's earlier life what nobody else has, is waited for: not without end.
+/// Who began to join before, and may have heard of a newcomer's earlier incarnation what nobody else has, is waited for: not without end.
 #[test]
 fn a_newcomer_waits_a_minute_for_who_cannot_join() {
     let mut cluster: Vec<Replicator> = (0..MANY).map(|member| one_of_many(member, 1)).collect();
@@ -322,12 +322,14 @@ fn a_newcomer_waits_a_minute_for_who_cannot_join() {
         }
         now
     };
-    let install = |cluster: &mut [Replicator], epoch: u32, lives: [u64; 4], now: Time| {
+    let install = |cluster: &mut [Replicator], epoch: u32, incarnations: [u64; 4], now: Time| {
         let names = (0..4).map(|place| MemberId(20_000 + place));
-        let lives = lives.into_iter().map(|life| Some(Incarnation(life)));
+        let incarnations = incarnations
+            .into_iter()
+            .map(|incarnation| Some(Incarnation(incarnation)));
         let roster = Roster {
             epoch: Epoch(epoch),
-            members: names.zip(lives).collect(),
+            members: names.zip(incarnations).collect(),
             dealing: Vec::new(),
         };
         for member in cluster {
@@ -341,7 +343,7 @@ fn a_newcomer_waits_a_minute_for_who_cannot_join() {
     let now = rounds(&mut cluster, 8, None);
     cluster[2] = one_of_many(2, 2);
     install(&mut cluster, 3, [1, 1, 2, 1], now);
-    // It hears the first life of the other, and has no image.
+    // It hears the first incarnation of the other, and has no image.
     let now = rounds(&mut cluster, 40, Some(2));
     assert!(!cluster[2].is_ready());
     cluster[3] = one_of_many(3, 2);

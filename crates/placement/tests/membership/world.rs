@@ -9,7 +9,7 @@ use asterism_placement::replicated::{
 };
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId, Time};
 
-use crate::host::{Host, Known, Life, Walks};
+use crate::host::{Host, Known, MemberIncarnation, Walks};
 use crate::random::Random;
 
 mod leaving;
@@ -23,7 +23,7 @@ const STORM_US: u64 = 1_500_000;
 
 enum Happening {
     Arrive {
-        from: Life,
+        from: MemberIncarnation,
         to: usize,
         bytes: Vec<u8>,
     },
@@ -35,10 +35,10 @@ enum Happening {
     Die(usize),
     /// A host is handed a roster.
     Install(usize, Roster),
-    /// A host starts in a new life.
+    /// A host starts in a new incarnation.
     Start(usize),
-    /// The next epoch leaves out who left, or names its next life.
-    LeaveOut(Life),
+    /// The next epoch leaves out who left, or names its next incarnation.
+    LeaveOut(MemberIncarnation),
 }
 
 #[derive(Debug, Default)]
@@ -61,14 +61,14 @@ pub(crate) struct World {
     random: Random,
     now: Time,
     hosts: Vec<Option<Host>>,
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     /// The latest roster, and who takes part in it.
     roster: Roster,
     walks: Walks,
     /// Hosts that died or were evicted, as they were.
     dead: Vec<Host>,
-    /// Lives that left gracefully, with all that they wrote.
-    left: Vec<(Life, u64)>,
+    /// Incarnations that left gracefully, with all that they wrote.
+    left: Vec<(MemberIncarnation, u64)>,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     order: u64,
@@ -95,7 +95,7 @@ impl World {
             .collect();
         let mut world = World {
             now: Time::ZERO,
-            lives: vec![0; count],
+            incarnations: vec![0; count],
             roster: Roster {
                 epoch: Epoch(1),
                 members,
@@ -129,9 +129,9 @@ impl World {
     }
 
     fn start(&mut self, place: usize, joins: bool) {
-        self.lives[place] += 1;
+        self.incarnations[place] += 1;
         let members = (0..self.hosts.len()).map(name).collect();
-        let incarnation = Incarnation(self.lives[place]);
+        let incarnation = Incarnation(self.incarnations[place]);
         let epoch = Epoch(u32::from(!joins));
         let mut config = Config::new(ClusterId(5), epoch, name(place), incarnation, members);
         config.joins = joins;
@@ -250,7 +250,7 @@ impl World {
                     self.bury(place);
                 }
             }
-            Happening::LeaveOut(life) => self.leave_out(life),
+            Happening::LeaveOut(incarnation) => self.leave_out(incarnation),
             Happening::Start(place) => {
                 self.start(place, true);
                 self.report.returns += 1;
@@ -266,7 +266,7 @@ impl World {
         let Some(host) = &mut self.hosts[place] else {
             return Ok(());
         };
-        // Only for the life that it was meant for: another was handed its own.
+        // Only for the incarnation that it was meant for: another was handed its own.
         match host.replicator.install(self.now, roster, &mut host.inbox) {
             Ok(()) => {
                 let members = host.replicator.progress().members().iter();
@@ -276,12 +276,12 @@ impl World {
                 Ok(())
             }
             Err(InstallError::NotNewer { .. }) => Ok(()),
-            Err(InstallError::OtherLife { named }) if named < host.life.1 => Ok(()),
+            Err(InstallError::OtherIncarnation { named }) if named < host.incarnation.1 => Ok(()),
             Err(why) if why.is_end() => {
                 self.bury(place);
                 Ok(())
             }
-            Err(why) => Err(format!("{:?} refused a roster: {why}", host.life)),
+            Err(why) => Err(format!("{:?} refused a roster: {why}", host.incarnation)),
         }
     }
 
@@ -292,7 +292,7 @@ impl World {
     // --- the truth about epochs
 
     fn is_member(&self, place: usize) -> bool {
-        self.roster.named(name(place)) == Some(Some(Incarnation(self.lives[place])))
+        self.roster.named(name(place)) == Some(Some(Incarnation(self.incarnations[place])))
     }
 
     /// Members of the latest roster that run, have joined and stay.
@@ -360,13 +360,13 @@ impl World {
             (true, false) if others > 0 => {
                 members.retain(|(member, _)| *member != name(place));
                 if self.random.chance(50) {
-                    members.push((name(place), Some(Incarnation(self.lives[place] + 1))));
+                    members.push((name(place), Some(Incarnation(self.incarnations[place] + 1))));
                     self.happens(self.now, Happening::Start(place));
                 }
                 self.publish(members);
             }
             (false, false) if others > 0 => {
-                members.push((name(place), Some(Incarnation(self.lives[place] + 1))));
+                members.push((name(place), Some(Incarnation(self.incarnations[place] + 1))));
                 self.happens(self.now, Happening::Start(place));
                 self.publish(members);
             }
@@ -378,7 +378,7 @@ impl World {
     fn restore(&mut self) {
         let members: Vec<_> = (0..self.hosts.len())
             .filter(|&place| self.hosts[place].is_some() && self.is_member(place))
-            .map(|place| (name(place), Some(Incarnation(self.lives[place]))))
+            .map(|place| (name(place), Some(Incarnation(self.incarnations[place]))))
             .collect();
         if members.len() < self.roster.members.len() {
             self.publish(members);
@@ -413,9 +413,9 @@ impl World {
             }
         }
         if let Some(fault) = &host.inbox.fault {
-            return Err(format!("{:?}: {fault}", host.life));
+            return Err(format!("{:?}: {fault}", host.incarnation));
         }
-        let from = host.life;
+        let from = host.incarnation;
         let walking = host.is_walking();
         let timeout = host.replicator.poll_timeout();
         for (destination, bytes) in messages {
@@ -474,9 +474,9 @@ impl World {
             let Some(incarnation) = member.incarnation else {
                 continue;
             };
-            let life = (member.member, incarnation);
-            self.check_stable(host, life, member.stable)?;
-            stable.insert(life, member.stable);
+            let incarnation = (member.member, incarnation);
+            self.check_stable(host, incarnation, member.stable)?;
+            stable.insert(incarnation, member.stable);
         }
         self.check_closed(host, closed)?;
         if has_joined {
@@ -489,18 +489,18 @@ impl World {
     }
 
     /// What a host calls closed is the same at all.
-    fn check_closed(&self, host: &Host, closed: BTreeSet<Life>) -> Result<(), String> {
-        for life in closed {
-            let own = of(&host.known, life);
+    fn check_closed(&self, host: &Host, closed: BTreeSet<MemberIncarnation>) -> Result<(), String> {
+        for incarnation in closed {
+            let own = of(&host.known, incarnation);
             if host.replicator.epoch() == self.roster.epoch {
                 for witness in self.living(host) {
                     // Who joins now is brought it by its image.
-                    if witness.replicator.is_ready() && of(&witness.known, life) != own {
+                    if witness.replicator.is_ready() && of(&witness.known, incarnation) != own {
                         return Err(format!(
-                            "{:?} calls {life:?} closed; {:?} has other groups of it: {:?}",
-                            host.life,
-                            witness.life,
-                            difference(&own, &of(&witness.known, life)),
+                            "{:?} calls {incarnation:?} closed; {:?} has other groups of it: {:?}",
+                            host.incarnation,
+                            witness.incarnation,
+                            difference(&own, &of(&witness.known, incarnation)),
                         ));
                     }
                 }
@@ -509,16 +509,17 @@ impl World {
         Ok(())
     }
 
-    /// Who has joined has all that anybody has of its own earlier lives: it goes on from there.
+    /// Who has joined has all that anybody has of its own earlier incarnations: it goes on from there.
     fn check_predecessors(&self, host: &Host) -> Result<(), String> {
-        let (member, incarnation) = host.life;
-        let earlier = |group: &&(Life, u64)| group.0.0 == member && group.0.1 < incarnation;
+        let (member, incarnation) = host.incarnation;
+        let earlier =
+            |group: &&(MemberIncarnation, u64)| group.0.0 == member && group.0.1 < incarnation;
         for witness in self.living(host) {
             let mut groups = witness.known.iter().filter(earlier);
             if let Some(missing) = groups.find(|group| !host.known.contains(group)) {
                 return Err(format!(
-                    "{:?} joined without {missing:?} of its earlier life, which {:?} has",
-                    host.life, witness.life,
+                    "{:?} joined without {missing:?} of its earlier incarnation, which {:?} has",
+                    host.incarnation, witness.incarnation,
                 ));
             }
         }
@@ -529,46 +530,57 @@ impl World {
     fn living<'a>(&'a self, host: &'a Host) -> impl Iterator<Item = &'a Host> {
         let progress = host.replicator.progress();
         self.hosts.iter().flatten().filter(move |other| {
-            let known = progress.member(other.life.0);
+            let known = progress.member(other.incarnation.0);
             known.is_some_and(|known| {
-                known.standing != Standing::Out && known.incarnation == Some(other.life.1)
+                known.standing != Standing::Out && known.incarnation == Some(other.incarnation.1)
             })
         })
     }
 
-    fn check_stable(&self, host: &Host, life: Life, stable: u64) -> Result<(), String> {
-        if host.stable_checked.get(&life).copied().unwrap_or(0) >= stable {
+    fn check_stable(
+        &self,
+        host: &Host,
+        incarnation: MemberIncarnation,
+        stable: u64,
+    ) -> Result<(), String> {
+        if host.stable_checked.get(&incarnation).copied().unwrap_or(0) >= stable {
             return Ok(());
         }
         for witness in self.living(host) {
             // Who joins is known to lack what was stable before it came, and no more than that.
-            let before = host.stable_at_install.get(&life).copied().unwrap_or(0);
+            let before = host
+                .stable_at_install
+                .get(&incarnation)
+                .copied()
+                .unwrap_or(0);
             if !witness.replicator.is_ready() && stable <= before {
                 continue;
             }
-            if witness.prefix(life) < stable {
+            if witness.prefix(incarnation) < stable {
                 return Err(format!(
-                    "{:?} calls {life:?}:{stable} stable; {:?} lacks it",
-                    host.life, witness.life
+                    "{:?} calls {incarnation:?}:{stable} stable; {:?} lacks it",
+                    host.incarnation, witness.incarnation
                 ));
             }
             // What the dead wrote before they knew it, and somebody has, is here.
             for dead in &self.dead {
-                let known = dead.head_when_known.get(&(life, stable));
+                let known = dead.head_when_known.get(&(incarnation, stable));
                 let before = known.copied().unwrap_or(dead.head);
-                let groups = witness.known.range((dead.life, 0)..=(dead.life, before));
+                let groups = witness
+                    .known
+                    .range((dead.incarnation, 0)..=(dead.incarnation, before));
                 if let Some(missing) = groups.clone().find(|group| !host.known.contains(group)) {
                     return Err(format!(
-                        "{:?} calls {life:?}:{stable} stable; {missing:?}, written before it was known there, is not here",
-                        host.life
+                        "{:?} calls {incarnation:?}:{stable} stable; {missing:?}, written before it was known there, is not here",
+                        host.incarnation
                     ));
                 }
             }
-            let head = witness.head_when_known[&(life, stable)];
-            if host.prefix(witness.life) < head {
+            let head = witness.head_when_known[&(incarnation, stable)];
+            if host.prefix(witness.incarnation) < head {
                 return Err(format!(
-                    "{:?} calls {life:?}:{stable} stable; what {:?} wrote before it knew is not all there",
-                    host.life, witness.life
+                    "{:?} calls {incarnation:?}:{stable} stable; what {:?} wrote before it knew is not all there",
+                    host.incarnation, witness.incarnation
                 ));
             }
         }
@@ -592,23 +604,26 @@ impl World {
             };
             let replicator = &host.replicator;
             if host.leaves {
-                return Some(format!("{:?} has not left yet", host.life));
+                return Some(format!("{:?} has not left yet", host.incarnation));
             }
             if replicator.epoch() != self.roster.epoch {
-                return Some(format!("{:?} is in another epoch", host.life));
+                return Some(format!("{:?} is in another epoch", host.incarnation));
             }
             if !replicator.is_ready() {
-                return Some(format!("{:?} has not joined", host.life));
+                return Some(format!("{:?} has not joined", host.incarnation));
             }
             if let Some(ended) = replicator.ended().find(|ended| !ended.closed) {
-                return Some(format!("{:?}: {ended:?}", host.life));
+                return Some(format!("{:?}: {ended:?}", host.incarnation));
             }
             if replicator.log_room().groups != self.log_groups {
-                return Some(format!("{:?} keeps groups", host.life));
+                return Some(format!("{:?} keeps groups", host.incarnation));
             }
             for (&member, &head) in &heads {
                 if replicator.progress().stable(member) != head {
-                    return Some(format!("{member}:{head} is not stable to {:?}", host.life));
+                    return Some(format!(
+                        "{member}:{head} is not stable to {:?}",
+                        host.incarnation
+                    ));
                 }
             }
         }
@@ -621,13 +636,13 @@ impl World {
             return Err("nobody is left".into());
         };
         for host in &members {
-            for &(life, head) in &self.left {
-                if host.prefix(life) < head {
+            for &(incarnation, head) in &self.left {
+                if host.prefix(incarnation) < head {
                     return Err(format!(
                         "{:?} left at {head}; {:?} has {} of it",
-                        life,
-                        host.life,
-                        host.prefix(life)
+                        incarnation,
+                        host.incarnation,
+                        host.prefix(incarnation)
                     ));
                 }
             }
@@ -635,21 +650,21 @@ impl World {
             if host.table != first.table {
                 return Err(format!(
                     "the tables of {:?} and {:?} differ",
-                    host.life, first.life
+                    host.incarnation, first.incarnation
                 ));
             }
             if host.known != first.known {
                 let missing = first.known.symmetric_difference(&host.known).next();
                 return Err(format!(
                     "{:?} and {:?} differ, in {missing:?} for one",
-                    host.life, first.life
+                    host.incarnation, first.incarnation
                 ));
             }
         }
         let mut total = (0, 0, 0);
         for host in members {
             let counters = host.replicator.counters();
-            total.0 += counters.lives_closed;
+            total.0 += counters.incarnations_closed;
             total.1 += counters.groups_skipped;
             total.2 += host.walks_begun;
         }
@@ -661,7 +676,10 @@ impl World {
         let mut text = format!("{:?}\n", self.roster);
         for host in self.hosts.iter().flatten() {
             let (epoch, ready) = (host.replicator.epoch(), host.replicator.is_ready());
-            text += &format!("{:?} head {} {epoch} ready {ready}\n", host.life, host.head);
+            text += &format!(
+                "{:?} head {} {epoch} ready {ready}\n",
+                host.incarnation, host.head
+            );
             for ended in host.replicator.ended() {
                 text += &format!("   {ended:?}\n");
             }
@@ -673,10 +691,10 @@ impl World {
     }
 }
 
-/// The groups of one life.
-fn of(known: &Known, life: Life) -> Vec<u64> {
+/// The groups of one incarnation.
+fn of(known: &Known, incarnation: MemberIncarnation) -> Vec<u64> {
     known
-        .range((life, 0)..=(life, u64::MAX))
+        .range((incarnation, 0)..=(incarnation, u64::MAX))
         .map(|&(_, sequence)| sequence)
         .collect()
 }

@@ -70,7 +70,7 @@ fn any_bytes_are_handled() {
                 bytes.clear();
                 bytes.extend((0..random.below(60)).map(|_| random.next() as u8));
             }
-            // Mostly from a member, in its one life.
+            // Mostly from a member, in its one incarnation.
             data.push((random.next() as u8 & 0x7c) | random.range(1, 2) as u8);
             data.push(bytes.len() as u8);
             data.extend(&bytes);

@@ -25,7 +25,7 @@ const ELSEWHERE: [Mutant; 35] = [
     Mutant::CutBeforeConfirmed,
     Mutant::ReadyInMidGroup,
     Mutant::NewcomerAcknowledges,
-    Mutant::MarksOutliveLives,
+    Mutant::MarksOutliveIncarnations,
     Mutant::HalfImageForgotten,
     Mutant::StableWithoutTheDead,
     Mutant::ReadsTooEarly,

@@ -600,27 +600,43 @@ fn bad_messages_are_refused_by_reason_and_change_nothing() {
         bytes[at] = value;
         bytes
     };
-    let life = Incarnation(2);
+    let incarnation = Incarnation(2);
     // Version 0, cluster 1, epoch 2, timestamp 3..11, head 11, echoes 12, frames 13.. (acknowledge, then records).
     let own_acknowledged = [&good[..13], &[2, 5, 1, 1, 9, 0, 0]].concat();
     let beyond_head = [&good[..13], &[1, 3, 7, 1, 0]].concat();
     let echo = [&good[..12], &[1, 1], &9_u64.to_le_bytes()[..], &[0]].concat();
     let cases = [
-        (MemberId(9), life, good.clone(), Refused::UnknownMember),
-        (A, life, good.clone(), Refused::OwnIdentity),
+        (
+            MemberId(9),
+            incarnation,
+            good.clone(),
+            Refused::UnknownMember,
+        ),
+        (A, incarnation, good.clone(), Refused::OwnIdentity),
         (B, Incarnation(3), good.clone(), Refused::WrongIncarnation),
-        (B, life, with(0, 2), Refused::FutureVersion),
-        (B, life, with(1, 2), Refused::WrongCluster),
-        (B, life, with(2, 2), Refused::WrongEpoch),
-        (B, life, with(13, 0x70), Refused::FutureFrame),
-        (B, life, good[..good.len() - 1].to_vec(), Refused::Malformed),
-        (B, life, beyond_head, Refused::RecordsBeyondHead),
-        (B, life, own_acknowledged, Refused::AcknowledgesUnsent),
-        (B, life, echo, Refused::EchoFromFuture),
+        (B, incarnation, with(0, 2), Refused::FutureVersion),
+        (B, incarnation, with(1, 2), Refused::WrongCluster),
+        (B, incarnation, with(2, 2), Refused::WrongEpoch),
+        (B, incarnation, with(13, 0x70), Refused::FutureFrame),
+        (
+            B,
+            incarnation,
+            good[..good.len() - 1].to_vec(),
+            Refused::Malformed,
+        ),
+        (B, incarnation, beyond_head, Refused::RecordsBeyondHead),
+        (
+            B,
+            incarnation,
+            own_acknowledged,
+            Refused::AcknowledgesUnsent,
+        ),
+        (B, incarnation, echo, Refused::EchoFromFuture),
     ];
     let mut node = Replicator::new(config(A), Time::ZERO).unwrap();
     let mut count = Count::default();
-    node.handle(Time::ZERO, B, life, &good, &mut count).unwrap();
+    node.handle(Time::ZERO, B, incarnation, &good, &mut count)
+        .unwrap();
     let before = format!("{:?}", node.progress());
     for (from, incarnation, bytes, reason) in cases {
         assert_eq!(

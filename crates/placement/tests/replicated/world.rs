@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// What is not of this epoch, this life or this build.
+    /// What is not of this epoch, this incarnation or this build.
     fn send_strange(&mut self, from: usize, to: usize, bytes: &[u8]) {
         if self.random.below(1_000) >= self.schedule.strange_permille {
             return;
@@ -356,7 +356,7 @@ impl World {
         let mut bytes = bytes.to_vec();
         let mut incarnation = Incarnation(from as u64 + 100);
         match self.random.below(3) {
-            // Another life, which counted otherwise: nothing it says may be believed.
+            // Another incarnation, which counted otherwise: nothing it says may be believed.
             0 => {
                 incarnation = Incarnation(1);
                 self.corrupt_records(&mut bytes);

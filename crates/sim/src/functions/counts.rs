@@ -152,7 +152,7 @@ fn sum<'a>(handled: impl IntoIterator<Item = &'a Once>) -> (u64, u64) {
 /// What hosts handled, and what a function has to say of it.
 #[derive(Default)]
 pub(crate) struct Handled {
-    /// What each host handled of each flow; once it died, that of its next life.
+    /// What each host handled of each flow; once it died, that of its next incarnation.
     by_host: BTreeMap<(u16, usize), Vec<Once>>,
     /// What the dead handled of each flow, and how much of that somebody surely knows.
     dead: BTreeMap<u16, OfTheDead>,

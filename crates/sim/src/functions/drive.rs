@@ -21,7 +21,7 @@ const STARTING: Duration = Duration::from_millis(60);
 const AFTER_CHANGES: Duration = Duration::from_millis(60);
 /// An epoch reaches the last host at most so long after the first.
 const SPREAD: Duration = Duration::from_millis(30);
-/// A new life must be ready within so long.
+/// A new incarnation must be ready within so long.
 const JOINING: Duration = Duration::from_secs(6);
 /// What was begun must come to its end within so long once links are good, where nothing waits for seconds.
 const ENDING: Duration = Duration::from_secs(4);
@@ -182,13 +182,13 @@ impl<W: World> Run<'_, W> {
             let now = self.hosts.now();
             if let Some(by) = joins_by {
                 if self.hosts.all_ready() {
-                    self.line(|| "the new life is ready".to_owned());
+                    self.line(|| "the new incarnation is ready".to_owned());
                     self.hosts.route();
                     until = until.max(now + AFTER_CHANGES);
                     joins_by = None;
                 } else if now > by {
                     return Err(Failure::new(
-                        "a new life joins",
+                        "a new incarnation joins",
                         format!("not within {JOINING:?}"),
                     ));
                 }

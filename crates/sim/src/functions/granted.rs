@@ -119,8 +119,8 @@ impl Era {
                 ));
             }
             // Who gives a block out tells its end, too, and if that host is gone nobody does.
-            let lives = hosts.living().any(|host| host == teller.1);
-            let expected = usize::from(all_ended && lives);
+            let incarnations = hosts.living().any(|host| host == teller.1);
+            let expected = usize::from(all_ended && incarnations);
             if ended.len() != expected {
                 return Err(Failure::new(
                     "the log has each end once",

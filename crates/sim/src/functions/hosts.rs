@@ -25,19 +25,19 @@ pub(crate) const PORTS: [PortNumber; 2] = [PortNumber(0), PortNumber(1)];
 pub(crate) const TICK_AT_ZERO: u32 = 1_020;
 /// Buffers for frames of an instance, and the bytes of each.
 const FRAMES: (usize, usize) = (128, 2_048);
-/// The next life of a host has a name so much greater.
+/// The next incarnation of a host has a name so much greater.
 const LIVES: u64 = 1_000;
 /// Microseconds for which a packet waits for what others may have to say: as `absent` has it in configurations.
 const ABSENT_US: u32 = 20_000;
 /// Sibling instances know of each other after at most so long.
 const SIBLINGS: Duration = Duration::from_millis(5);
 
-/// An instance: its host, its number there, and which of the host's lives it belongs to.
+/// An instance: its host, its number there, and which of the host's incarnations it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) host: usize,
     pub(crate) lane: usize,
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
 }
 
 /// A packet that left.
@@ -112,7 +112,7 @@ pub(crate) struct Hosts<F: NetworkFunction> {
     plan: Plan,
     sender: Sender<Left>,
     left: Receiver<Left>,
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     living: Vec<bool>,
     /// Hosts that routers send packets to.
     routed: Vec<usize>,
@@ -133,9 +133,9 @@ impl<F: NetworkFunction> Hosts<F> {
         let mut network = Network::new(plan.seed);
         network.set_defaults(plan.link.clone());
         let function = Arc::new(function);
-        let lives: Vec<u64> = (0..plan.hosts as u64).map(|place| place + 100).collect();
+        let incarnations: Vec<u64> = (0..plan.hosts as u64).map(|place| place + 100).collect();
         let members = (0..plan.hosts)
-            .map(|place| build(&function, plan, place, lives[place], &sender))
+            .map(|place| build(&function, plan, place, incarnations[place], &sender))
             .collect();
         let mut hosts = Self {
             cluster: Cluster::new(members, network),
@@ -144,7 +144,7 @@ impl<F: NetworkFunction> Hosts<F> {
             sender,
             left,
             living: vec![true; plan.hosts],
-            lives,
+            incarnations,
             routed: (0..plan.hosts).collect(),
             dealt: 0,
             draws: Draws::new(plan.seed, 41),
@@ -168,9 +168,18 @@ impl<F: NetworkFunction> Hosts<F> {
     /// Instances of hosts that live.
     pub(crate) fn instances(&self) -> impl Iterator<Item = (Place, &Instance<F>)> {
         self.living().flat_map(move |host| {
-            let life = self.lives[host];
+            let incarnation = self.incarnations[host];
             let instances = self.cluster.members()[host].instances.iter().enumerate();
-            instances.map(move |(lane, instance)| (Place { host, lane, life }, instance))
+            instances.map(move |(lane, instance)| {
+                (
+                    Place {
+                        host,
+                        lane,
+                        incarnation,
+                    },
+                    instance,
+                )
+            })
         })
     }
 
@@ -243,7 +252,7 @@ impl<F: NetworkFunction> Hosts<F> {
         Place {
             host,
             lane: lane as usize,
-            life: self.lives[host],
+            incarnation: self.incarnations[host],
         }
     }
 
@@ -260,11 +269,14 @@ impl<F: NetworkFunction> Hosts<F> {
         if self.settled || at == of {
             return true;
         }
-        if (at.host, at.life) == (of.host, of.life) {
+        if (at.host, at.incarnation) == (of.host, of.incarnation) {
             return self.now() >= since + SIBLINGS;
         }
-        // What a life that is over wrote, those who live tell each other.
-        if self.lives[of.host] != of.life || !self.living[of.host] || !self.living[at.host] {
+        // What an incarnation that is over wrote, those who live tell each other.
+        if self.incarnations[of.host] != of.incarnation
+            || !self.living[of.host]
+            || !self.living[at.host]
+        {
             return false;
         }
         self.covered(at.host, of.host) > since
@@ -308,8 +320,8 @@ impl<F: NetworkFunction> Hosts<F> {
     /// An epoch of those who live, which reaches each of them at another moment.
     pub(crate) fn tell_epoch(&mut self, epoch: u32, spread: Duration) {
         let members = self.living().map(|place| {
-            let life = Incarnation(self.lives[place]);
-            (MemberId(place as u16), Some(life))
+            let incarnation = Incarnation(self.incarnations[place]);
+            (MemberId(place as u16), Some(incarnation))
         });
         let roster = Roster {
             epoch: Epoch(epoch),
@@ -327,14 +339,14 @@ impl<F: NetworkFunction> Hosts<F> {
         all.sort_by_key(|(at, place, roster)| (*at, roster.epoch.0, *place));
     }
 
-    /// The next life of a host that died: it joins once it is told the epoch.
+    /// The next incarnation of a host that died: it joins once it is told the epoch.
     pub(crate) fn revive(&mut self, place: usize) {
-        self.lives[place] += LIVES;
+        self.incarnations[place] += LIVES;
         let host = build(
             &self.function,
             &self.plan,
             place,
-            self.lives[place],
+            self.incarnations[place],
             &self.sender,
         );
         self.cluster.replace(place, host);
@@ -433,11 +445,11 @@ fn build<F: NetworkFunction>(
     function: &Arc<F>,
     plan: &Plan,
     place: usize,
-    life: u64,
+    incarnation: u64,
     left: &Sender<Left>,
 ) -> (MemberId, StateChannel, Vec<Instance<F>>) {
     let names: Vec<_> = (0..plan.hosts as u16).map(MemberId).collect();
-    let mut draws = Draws::new(plan.seed, 1_000 + life);
+    let mut draws = Draws::new(plan.seed, 1_000 + incarnation);
     let mut secrets = [0; 48];
     for chunk in secrets.chunks_mut(8) {
         chunk.copy_from_slice(&draws.word().to_le_bytes());
@@ -445,13 +457,13 @@ fn build<F: NetworkFunction>(
     let mut config = HostConfig::new(
         ClusterId(9),
         names[place],
-        Incarnation(life),
+        Incarnation(incarnation),
         names,
         ClusterKey::from_random(1, [7; 32]),
         secrets,
     );
     config.instances = plan.lanes;
-    config.joins = life >= LIVES;
+    config.joins = incarnation >= LIVES;
     config.tick_at_zero = TICK_AT_ZERO;
     config.flush_us = plan.flush.as_micros() as u64;
     config.audited_objects = function.objects().len();
@@ -469,7 +481,7 @@ fn build<F: NetworkFunction>(
         let at = Place {
             host: place,
             lane,
-            life,
+            incarnation,
         };
         let ports = PORTS.map(|number| {
             let left = left.clone();

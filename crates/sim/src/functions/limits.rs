@@ -58,7 +58,7 @@ pub(crate) struct Limited {
     /// Of sources, destinations and, if there are any, tenants.
     rates: [Option<[TokenRate; ENDS]>; 3],
     instances: f64,
-    /// How many lives of a host end.
+    /// How many incarnations of a host end.
     deaths: f64,
     lanes: f64,
     step: Duration,
@@ -130,7 +130,7 @@ impl Limited {
         match self.spending {
             Spending::Escrow => burst,
             Spending::Approximate => {
-                // A new life begins with full buckets and what it is told: as one instance more.
+                // A new incarnation begins with full buckets and what it is told: as one instance more.
                 let others = self.instances - 1.0 + self.deaths * self.lanes;
                 let unknown = burst + rate.tokens_per_second as f64 * lag.as_secs_f64();
                 burst + others * unknown

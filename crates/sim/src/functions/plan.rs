@@ -17,9 +17,9 @@ pub struct Death {
     pub noticed: Duration,
     /// From the death to the first host that is told of an epoch without it.
     pub told: Duration,
-    /// From there to its next life, which joins; `None`: it stays away.
+    /// From there to its next incarnation, which joins; `None`: it stays away.
     pub returns: Option<Duration>,
-    /// Its next life is in the very epoch that ends the former one.
+    /// Its next incarnation is in the very epoch that ends the former one.
     pub at_once: bool,
 }
 

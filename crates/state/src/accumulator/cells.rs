@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{Announced, digest, writer};
 use super::{
-    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_life, newer,
-    own_writing, read_cell, read_writing, write_cell,
+    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_incarnation,
+    newer, own_writing, read_cell, read_writing, write_cell,
 };
 use crate::audit::{Leaf, LeafSet, Leaves};
 use crate::context::{Context, OPERATION_BYTES_MAX};
@@ -42,7 +42,7 @@ pub(super) enum Totals {
 }
 
 zeroed! {
-    /// A total that was announced: in which group of which life. No group: none was.
+    /// A total that was announced: in which group of which incarnation. No group: none was.
     struct Said {
         total: u64,
         sequence: u64,
@@ -70,7 +70,7 @@ struct Others {
 pub(super) enum Whose {
     /// This instance's: it knows better.
     Own,
-    /// Those of an earlier life of this host, with which this instance goes on.
+    /// Those of an earlier incarnation of this host, with which this instance goes on.
     Before(Origin),
     /// Those of a writer that was heard before.
     Known(usize, Origin),
@@ -91,8 +91,8 @@ pub(super) struct Cells<T: Copy> {
     /// the next one, however often that is.
     telling: Vec<u32>,
     others: Vec<Others>,
-    /// What instances in the place of this one announced in earlier lives of the host, by place. It is part of `own`, and what is told
-    /// of a place until this life announced something of it.
+    /// What instances in the place of this one announced in earlier incarnations of the host, by place. It is part of `own`, and what is told
+    /// of a place until this incarnation announced something of it.
     before: Option<Region<Said>>,
     /// The last announced total of each own cell is in it too.
     announced: Option<Announced<u64>>,
@@ -226,7 +226,7 @@ impl<T: Copy> Cells<T> {
         }
     }
 
-    /// An earlier life of this host announced a total, which is this instance's from now on. One that comes once this life has
+    /// An earlier incarnation of this host announced a total, which is this instance's from now on. One that comes once this incarnation has
     /// announced a total of its own had better be told: the others took that one, and have this one nowhere.
     #[cold]
     fn go_on_from(&mut self, (place, name): (u32, u64), said: Said) {
@@ -258,7 +258,7 @@ impl<T: Copy> Cells<T> {
         }
     }
 
-    /// This instance goes on from what it has: the next flushes tell what bears an old life's name.
+    /// This instance goes on from what it has: the next flushes tell what bears an old incarnation's name.
     pub(super) fn joined(&mut self) {
         let Some(before) = self.before.take() else {
             return;
@@ -280,7 +280,11 @@ impl<T: Copy> Cells<T> {
             return said.total > known.total;
         }
         if known.sequence != 0 && said.origin != known.origin {
-            return is_of_later_life(&self.context, Origin(said.origin), Origin(known.origin));
+            return is_of_later_incarnation(
+                &self.context,
+                Origin(said.origin),
+                Origin(known.origin),
+            );
         }
         match self.totals {
             Totals::Grow => newer((said.total, said.sequence), (known.total, known.sequence)),
@@ -303,7 +307,7 @@ impl<T: Copy> Cells<T> {
         digest(name, writer, (total, sequence))
     }
 
-    /// What an earlier life of this host announced of a place.
+    /// What an earlier incarnation of this host announced of a place.
     fn before(&self, place: u32) -> Said {
         let before = self.before.as_ref();
         before.map_or(Said::NOTHING, |before| before[place as usize])
@@ -454,7 +458,7 @@ impl<T: Copy> Cells<T> {
     }
 
     /// Marks the slots of those whose totals there are, in up to `count` of the first `used` places of each from `cursor` on; what
-    /// earlier lives of this host announced comes first. Where to go on, `None` at the end.
+    /// earlier incarnations of this host announced comes first. Where to go on, `None` at the end.
     pub(super) fn origins_named(
         &self,
         (cursor, count, used): (u32, u32, u32),

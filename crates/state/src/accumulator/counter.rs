@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::announced::{digest, writer};
 use super::{
-    NEVER, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_life, late,
-    newer, read_cell, read_saved, read_writing, write_cell,
+    NEVER, Party, Seat, WRITERS_MAX, Writing, bears_old_name, change, is_of_later_incarnation,
+    late, newer, read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
@@ -29,7 +29,7 @@ pub struct Counter {
     told: u64,
     /// (writer, its total, the group that said so)
     cells: Vec<(Seat, u64, Stamp)>,
-    /// What the instance in this one's place announced in earlier lives of the host: part of `own`, and what is told until this life
+    /// What the instance in this one's place announced in earlier incarnations of the host: part of `own`, and what is told until this incarnation
     /// announced something.
     before: (u64, Stamp),
     flushed: Stamp,
@@ -68,7 +68,7 @@ impl Counter {
         })
     }
 
-    /// Whether this life announced anything.
+    /// Whether this incarnation announced anything.
     fn is_told(&self) -> bool {
         self.flushed != NEVER
     }
@@ -114,7 +114,7 @@ impl Counter {
         Ok(())
     }
 
-    /// An earlier life of this host announced a total, which is this instance's from now on. One that comes once this life has
+    /// An earlier incarnation of this host announced a total, which is this instance's from now on. One that comes once this incarnation has
     /// announced a total of its own is told by the next flush.
     fn go_on_from(&mut self, total: u64, stamp: Stamp) {
         let known = self.before;
@@ -136,7 +136,7 @@ fn replaces(context: &Context, (total, stamp): (u64, Stamp), (known, said): (u64
     if stamp.origin == said.origin {
         newer((total, stamp.sequence), (known, said.sequence))
     } else {
-        is_of_later_life(context, stamp.origin, said.origin)
+        is_of_later_incarnation(context, stamp.origin, said.origin)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
-/// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier lives,
+/// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier incarnations,
 /// count against nobody's share: who knows of fewer keys than the capacity may start one, while all others start their shares.
 const SLACK: u32 = 2;
 
@@ -294,7 +294,7 @@ impl<K: Key> Object for Counters<K> {
             each(&Shown {
                 key: self.cells.tag(number),
                 value: &self.cells.sum(number),
-                life: None,
+                provenance: None,
             });
         }
         (end < self.used).then_some(end)

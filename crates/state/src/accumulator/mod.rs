@@ -61,9 +61,9 @@ const LANES_OF_HOST_MAX: u64 = 256;
 /// Writers (hosts × instances) of one accumulator at most; of those that forget, hosts × instances × incarnations. What further ones
 /// say is refused, so that bytes gone wrong cannot use up the memory.
 const WRITERS_MAX: usize = 1024;
-/// Lives of a host whose names its totals bear at most. What nobody adds to any more bears that of the life that told it last, and an
-/// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) lives apart at a time.
-const LIVES_NAMED: u64 = 8;
+/// Incarnations of a host whose names its totals bear at most. What nobody adds to any more bears that of the incarnation that told it last, and an
+/// instance tells [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX) incarnations apart at a time.
+const INCARNATIONS_NAMED: u64 = 8;
 /// Cells of one shared accumulator at most: a place in an image is a writer and a cell.
 pub(crate) const CELLS_MAX: u32 = u32::MAX / (WRITERS_MAX as u32 + 1);
 
@@ -74,7 +74,7 @@ struct Writing {
     lane: u16,
 }
 
-/// Whose cells they are whatever the life: an instance goes on with the totals of the one that had its place in the life before, so
+/// Whose cells they are whatever the incarnation: an instance goes on with the totals of the one that had its place in the incarnation before, so
 /// that hosts which are started anew leave no totals behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seat {
@@ -98,7 +98,7 @@ impl Seat {
 enum Party {
     /// This instance.
     Own,
-    /// The instance that had its place in an earlier life of this host.
+    /// The instance that had its place in an earlier incarnation of this host.
     Before,
     /// Another one.
     Other(Seat),
@@ -123,18 +123,18 @@ impl Party {
     }
 }
 
-/// Of two lives of one host, whether the first came after the other. What it announced holds what the other did.
+/// Of two incarnations of one host, whether the first came after the other. What it announced holds what the other did.
 #[cold]
-fn is_of_later_life(context: &Context, origin: Origin, than: Origin) -> bool {
+fn is_of_later_incarnation(context: &Context, origin: Origin, than: Origin) -> bool {
     context.origin_name(origin).incarnation > context.origin_name(than).incarnation
-        || mutant::active(Mutant::EarlierLifeWins)
+        || mutant::active(Mutant::EarlierIncarnationWins)
 }
 
-/// Whether what an earlier life of this host told bears a name so old that this one had better tell it anew.
+/// Whether what an earlier incarnation of this host told bears a name so old that this one had better tell it anew.
 fn bears_old_name(context: &Context, origin: Origin) -> bool {
     let told = context.origin_name(origin).incarnation;
     let own = context.identity().own.incarnation;
-    told.saturating_add(LIVES_NAMED) < own && !mutant::active(Mutant::NamesPileUp)
+    told.saturating_add(INCARNATIONS_NAMED) < own && !mutant::active(Mutant::NamesPileUp)
 }
 
 /// Whether a cell's (total, group) replaces another. A group may hold a total twice, and an image what was

@@ -62,7 +62,7 @@ pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     /// Those of them, and others, whose bucket was more than half empty when something was spent, each once: others must know soon.
     short: Vec<u32>,
     promised: RefCell<Promised<K>>,
-    /// Shares begin empty when the instance does: what its former life spent of them is not known.
+    /// Shares begin empty when the instance does: what its former incarnation spent of them is not known.
     begins_empty: bool,
     began_us: Cell<Option<u64>>,
     refused: Cell<u64>,
@@ -502,7 +502,7 @@ impl<K: Key, R: Rates<K> + 'static> Object for TokenBucket<K, R> {
             each(&Shown {
                 key,
                 value: &filled,
-                life: None,
+                provenance: None,
             });
         })
     }

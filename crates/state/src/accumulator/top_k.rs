@@ -9,7 +9,7 @@ use super::cells::{hash_place, read_place};
 use super::ranking::{Heavy, HeavyKeys, HeavyPlace};
 use super::summary::{Counted, Summary};
 use super::{
-    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, is_of_later_life, late,
+    CELLS_MAX, Party, Seat, WRITERS_MAX, Writing, bears_old_name, is_of_later_incarnation, late,
     read_cell, read_saved, read_writing, write_cell,
 };
 use crate::answer::Late;
@@ -37,11 +37,11 @@ pub struct TopK<K: Key> {
     own: Summary<K>,
     changed: Vec<u32>,
     others: Vec<Others<K>>,
-    /// What the instance in this one's place announced in earlier lives of the host. Once this one has joined, its own summary goes
-    /// on from there, and this is what is told of a place until this life told something of it.
+    /// What the instance in this one's place announced in earlier incarnations of the host. Once this one has joined, its own summary goes
+    /// on from there, and this is what is told of a place until this incarnation told something of it.
     before: Option<Others<K>>,
     joined: bool,
-    /// Places that this life told something of.
+    /// Places that this incarnation told something of.
     told: Region<bool>,
     announced: Option<Announced<Said<K>>>,
 }
@@ -52,7 +52,7 @@ zeroed! {
         count: u64,
         error: u64,
         key: Slot<K>,
-        /// The life that said so.
+        /// The incarnation that said so.
         origin: u16,
     }
 }
@@ -204,7 +204,7 @@ impl<K: Key> TopK<K> {
         Ok(())
     }
 
-    /// An earlier life of this host told something of a place after this instance went on from what it knew of it.
+    /// An earlier incarnation of this host told something of a place after this instance went on from what it knew of it.
     #[cold]
     fn go_on_from(&mut self, place: u32, said: Said<K>) {
         let (seat, places) = (Seat::own(&self.context), self.places());
@@ -222,7 +222,7 @@ impl<K: Key> TopK<K> {
         if self.own.put(place, held) {
             return;
         }
-        // The others have that in this place now, or had something of this life there before: they are told what is there.
+        // The others have that in this place now, or had something of this incarnation there before: they are told what is there.
         let more = held.count.saturating_sub(known.count);
         if more > 0 {
             let changed = self.own.add(&held.key, more, held.error.min(more));
@@ -261,7 +261,7 @@ impl<K: Key> TopK<K> {
         }
     }
 
-    /// What an instance told of a place: this one in this life, or before it.
+    /// What an instance told of a place: this one in this incarnation, or before it.
     fn told(&self, writer: u32, place: u32) -> Said<K> {
         let at = place as usize;
         match writer.checked_sub(1) {
@@ -346,7 +346,7 @@ impl<K: Key> Others<K> {
         best.get()
     }
 
-    /// A place's count only grows, so that of two copies the greater is the newer one; but for another life's, where the later one's
+    /// A place's count only grows, so that of two copies the greater is the newer one; but for another incarnation's, where the later one's
     /// is. Whether this one is.
     fn learn(&mut self, context: &Context, place: u32, said: Said<K>) -> bool {
         let before = self.places[place as usize];
@@ -356,7 +356,7 @@ impl<K: Key> Others<K> {
         let is_newer = match known {
             None => true,
             Some(known) if before.origin == said.origin => held > known,
-            Some(_) => is_of_later_life(context, Origin(said.origin), Origin(before.origin)),
+            Some(_) => is_of_later_incarnation(context, Origin(said.origin), Origin(before.origin)),
         };
         if !is_newer {
             return false;
@@ -524,7 +524,7 @@ impl<K: Key> Object for TopK<K> {
                 continue;
             };
             for place in 0..self.places() {
-                // What this life tells of next counts as told.
+                // What this incarnation tells of next counts as told.
                 let mut said = self.told(writer, place);
                 if writer == 0 && self.own.get(place) != said.get() {
                     said = self.said(place);

@@ -294,7 +294,7 @@ impl<K: Key> Object for WindowedCounters<K> {
             each(&Shown {
                 key,
                 value: &Recent { sum, window_s },
-                life: None,
+                provenance: None,
             });
         })
     }

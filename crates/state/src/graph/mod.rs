@@ -2,7 +2,7 @@
 //!
 //! A graph is a table whose rows are *sightings*: an edge and the instance that sees it. Each instance writes its own alone, so
 //! that no two writes ever race; the weight of an edge is the sum over its live sightings, and the edge is there as long as one
-//! lives. Merging, idling out, leases of the capacity and images are the table's. `sighting.rs` is the row and its lanes,
+//! incarnations. Merging, idling out, leases of the capacity and images are the table's. `sighting.rs` is the row and its lanes,
 //! `nodes.rs` counts degrees, which are not told but follow from the edges.
 
 mod nodes;
@@ -219,7 +219,7 @@ impl<N: Key> Graph<N> {
 
     /// Counts the edge that began or ended by the last change of a sighting: with the first one, or the last.
     fn follow(&mut self) {
-        let Some((number, lives)) = self.sightings.take_turned() else {
+        let Some((number, incarnations)) = self.sightings.take_turned() else {
             return;
         };
         let row = *self.sightings.row(number);
@@ -231,7 +231,7 @@ impl<N: Key> Graph<N> {
         if others.is_some() {
             return;
         }
-        if lives {
+        if incarnations {
             self.edges += 1;
             self.nodes.add(row.source, Side::Out);
             self.nodes.add(row.destination, Side::In);
@@ -353,13 +353,13 @@ impl<N: Key> Object for Graph<N> {
     fn leaves(&self, first: usize, out: &mut [Leaf]) -> bool {
         self.sightings.leaves(first, out)
     }
-    /// Sightings of this instance, and those of whose life nobody writes any more: another's own total is not to be taken back.
+    /// Sightings of this instance, and those of whose incarnation nobody writes any more: another's own total is not to be taken back.
     fn write_again(&mut self, leaves: &LeafSet, cursor: u32, records: u32) -> (Option<u32>, u32) {
         let (witness, context) = (self.witness, &self.context);
         let seed = context.seed();
         let is_ours = |row: &Sighting<N>| {
             row.witness == witness
-                || !context.lives_on(row.witness.life())
+                || !context.incarnations_on(row.witness.incarnation())
                     && context.falls_to_lane(row.lane_hash(OWN, seed))
         };
         self.sightings

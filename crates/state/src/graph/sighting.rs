@@ -19,7 +19,7 @@ pub(super) const DESTINATION: usize = 2;
 /// The lane of all sightings of an edge.
 pub(super) const EDGE: usize = 3;
 
-/// Who writes a sighting: an instance, in one of its host's lives.
+/// Who writes a sighting: an instance, in one of its host's incarnations.
 ///
 /// Packed, as [`Volume`] is, so that a sighting between IPv4 addresses is a record of 64 bytes, which lies in one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +40,8 @@ impl Witness {
         }
     }
 
-    /// The life of the host that it is, or was, an instance of.
-    pub(super) fn life(self) -> OriginName {
+    /// The incarnation of the host that it is, or was, an instance of.
+    pub(super) fn incarnation(self) -> OriginName {
         OriginName {
             member: self.member,
             incarnation: self.incarnation,

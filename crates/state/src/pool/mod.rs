@@ -467,7 +467,7 @@ impl<S: Space> Shared<S> {
             leases.noted = epoch;
             let identity = context.identity();
             let note = Note {
-                life: identity.own,
+                origin: identity.own,
                 lane: identity.lane.0 as u8,
                 lanes: identity.lane.1.max(1) as u8,
                 epoch,
@@ -490,9 +490,9 @@ fn write_note(note: &Note, out: &mut Writer<'_>) {
     out.u32(note.epoch);
 }
 
-fn read_note(input: &mut Reader<'_>, life: OriginName) -> Result<Note, BadBytes> {
+fn read_note(input: &mut Reader<'_>, origin: OriginName) -> Result<Note, BadBytes> {
     Ok(Note {
-        life,
+        origin,
         lane: input.u8()?,
         lanes: input.u8()?,
         epoch: input.u32()?,
@@ -500,14 +500,14 @@ fn read_note(input: &mut Reader<'_>, life: OriginName) -> Result<Note, BadBytes>
     })
 }
 
-/// A note in an image says of which life it is, and where it stands in its stream.
+/// A note in an image says of which incarnation it is, and where it stands in its stream.
 fn read_note_of(input: &mut Reader<'_>) -> Result<Note, BadBytes> {
-    let life = OriginName {
+    let incarnation = OriginName {
         member: input.u16()?,
         incarnation: input.u64()?,
     };
     let sequence = input.u64()?;
-    let note = read_note(input, life)?;
+    let note = read_note(input, incarnation)?;
     Ok(Note { sequence, ..note })
 }
 
@@ -560,8 +560,8 @@ impl<S: Space> Object for Pool<S> {
             }
             let mut writer = Writer::new(part.out(), self.shared.context.addresses());
             writer.tag(self.shared.object, 0);
-            writer.u16(note.life.member);
-            writer.u64(note.life.incarnation);
+            writer.u16(note.origin.member);
+            writer.u64(note.origin.incarnation);
             writer.u64(note.sequence);
             write_note(note, &mut writer);
         }

@@ -24,9 +24,13 @@ fn digest<R: Row, V: Value>(
     let header = &record.header;
     let stamp = header.stamp();
     let origin = context.origin_name(stamp.origin);
-    let life = u64::from(header.generation_low) << 32 | u64::from(header.seen);
+    let incarnation = u64::from(header.generation_low) << 32 | u64::from(header.seen);
     let writer = crate::hash::words(origin.member.into(), origin.incarnation, 0);
-    crate::hash::words(crate::hash::words(life, stamp.sequence, content), writer, 0)
+    crate::hash::words(
+        crate::hash::words(incarnation, stamp.sequence, content),
+        writer,
+        0,
+    )
 }
 
 impl<R: Row, V: Value> Table<R, V> {

@@ -43,7 +43,7 @@ pub(super) struct Copied<R, V> {
     pub(super) toucher: Origin,
     /// Written by this very instance.
     pub(super) own: bool,
-    /// Written by this host in an earlier life: it counts against this instance's share.
+    /// Written by this host in an earlier incarnation: it counts against this instance's share.
     pub(super) earlier: bool,
 }
 
@@ -625,7 +625,7 @@ impl<R: Row, V: Value> Table<R, V> {
             death,
             toucher,
             own: false,
-            earlier: self.context.is_earlier_life(stamp.origin)
+            earlier: self.context.is_earlier_incarnation(stamp.origin)
                 && self.context.falls_to_lane(row.lane_hash(0, 0)),
         });
         Ok(())

@@ -1,14 +1,14 @@
 //! The table behind maps, two-way maps and sets: rows found by up to four keys, each row with a value,
-//! a stamp and a life of its own.
+//! a stamp and an incarnation of its own.
 //!
 //! Merging is a join. What travels is always an entry's whole state (generation, value, last seen,
 //! expired), so that one function, [`Table::merge`], serves log, image and retry alike, and the order of
 //! arrival does not matter. Read `record.rs` for what an entry is, `lanes.rs` for how it is found,
-//! `merge.rs` for how two copies of it become one, `life.rs` for how it ends, and `totals.rs` for what objects made of tables need.
+//! `merge.rs` for how two copies of it become one, `incarnation.rs` for how it ends, and `totals.rs` for what objects made of tables need.
 
 mod audited;
+mod entry_end;
 mod lanes;
-mod life;
 mod merge;
 mod purge;
 mod record;
@@ -31,8 +31,8 @@ use crate::object::Absence;
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::trace::Step;
+pub use entry_end::EntryAge;
 use lanes::Hashes;
-pub use life::EntryAge;
 pub use record::{At, Row, Value};
 use record::{DOMINATED, LIVE, Links, OWN_SHARE, Record};
 pub(crate) use totals::Total;
@@ -225,7 +225,7 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     /// Registers what is called when a row comes to live here that this instance did not write now: others' rows, and those
-    /// of an earlier life of this host. What such rows use must not be granted anew.
+    /// of an earlier incarnation of this host. What such rows use must not be granted anew.
     pub fn on_adopt(&mut self, call: impl Fn(&R) + 'static) {
         self.on_adopt_used(move |row, _| call(row));
     }
@@ -249,10 +249,10 @@ impl<R: Row, V: Value> Table<R, V> {
         self.on_turn = Some(Box::new(call));
     }
 
-    fn turn(&mut self, number: u32, lives: bool) {
-        self.turned = Some((number, lives));
+    fn turn(&mut self, number: u32, incarnations: bool) {
+        self.turned = Some((number, incarnations));
         if let Some(call) = &self.on_turn {
-            call(&self.records[number as usize].row, lives);
+            call(&self.records[number as usize].row, incarnations);
         }
     }
 

@@ -8,7 +8,7 @@ use super::merge::{Copied, IMAGE_FLOOR, IMAGE_TOUCHED, NOBODY, OPERATION_REMOVED
 use super::record::{DOMINATED, LIVE, OWN_TOUCH};
 use super::{Row, Table, Value};
 use crate::object::Since;
-use crate::shown::{Life, Shown};
+use crate::shown::{Provenance, Shown};
 use crate::stamp::Origins;
 use crate::wire::{BadBytes, Reader};
 
@@ -106,7 +106,7 @@ impl<R: Row, V: Value> Table<R, V> {
             each(&Shown {
                 key: &record.row,
                 value: &record.value,
-                life: Some(Life {
+                provenance: Some(Provenance {
                     idle_class: record.value.idle_class(),
                     idle: self.idle(&record.value),
                     unused: self.context.tick().saturating_sub(header.seen),

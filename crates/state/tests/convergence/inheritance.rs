@@ -34,7 +34,7 @@ struct Host {
     estate: Estate,
 }
 
-fn life(member: u16, incarnation: u64) -> OriginName {
+fn incarnation(member: u16, incarnation: u64) -> OriginName {
     OriginName {
         member,
         incarnation,
@@ -62,9 +62,9 @@ impl Host {
     }
 
     /// An epoch is put in force.
-    fn install(&self, epoch: u32, lives: &[OriginName], dealing: &Dealing) {
+    fn install(&self, epoch: u32, incarnations: &[OriginName], dealing: &Dealing) {
         self.context.set_dealing(epoch, dealing.clone());
-        self.context.set_living(lives.iter().copied());
+        self.context.set_living(incarnations.iter().copied());
     }
 
     /// It is so late, and the pool is looked after.
@@ -106,8 +106,8 @@ fn holders(hosts: &[&Host]) -> (usize, usize) {
 
 /// Three hosts in their first epoch, of which the third leaves by the next.
 fn without_the_third(lease_us: u64, fenced: bool) -> ([Host; 3], Dealing) {
-    let mut hosts = MEMBERS.map(|member| Host::new(life(member, 1), lease_us));
-    let all = MEMBERS.map(|member| life(member, 1));
+    let mut hosts = MEMBERS.map(|member| Host::new(incarnation(member, 1), lease_us));
+    let all = MEMBERS.map(|member| incarnation(member, 1));
     for host in &mut hosts {
         host.install(2, &all, &Dealing::default());
         let usage = host.at(1_000_000);
@@ -130,10 +130,10 @@ fn without_the_third(lease_us: u64, fenced: bool) -> ([Host; 3], Dealing) {
 pub fn the_fenced_are_inherited_from_after_an_idle_time() {
     let ([mut a, mut b, _], mut dealing) = without_the_third(0, true);
     let usage = a.at(100_000_000);
-    assert_eq!(usage.reclaimed, 0, "its life is not closed");
+    assert_eq!(usage.reclaimed, 0, "its incarnation is not closed");
     for host in [&mut a, &mut b] {
         host.at(101_000_000);
-        host.context.set_closed(life(13, 1));
+        host.context.set_closed(incarnation(13, 1));
         assert_eq!(host.at(101_000_000 + QUARANTINE_US - 1).reclaimed, 0);
     }
     let usages = [&mut a, &mut b].map(|host| host.at(101_000_000 + QUARANTINE_US + LOOK_US));
@@ -149,7 +149,7 @@ pub fn the_fenced_are_inherited_from_after_an_idle_time() {
     // Another leaves: what is granted from already stays so.
     let leased = usages[0].leased;
     dealing.leave(8, &[3], 4);
-    a.install(4, &[life(3, 1)], &dealing);
+    a.install(4, &[incarnation(3, 1)], &dealing);
     let usage = a.at(200_000_000);
     assert_eq!(usage.leased, leased);
     assert_eq!(usage.leased + usage.quarantined, SHELVES * ITEMS);
@@ -161,7 +161,7 @@ pub fn leases_run_out_before_others_inherit() {
     let closed = 2_000_000;
     for host in [&mut a, &mut b] {
         host.at(closed);
-        host.context.set_closed(life(13, 1));
+        host.context.set_closed(incarnation(13, 1));
     }
     // The third was answered last at 2 s; the others answer each other.
     cut_off.context.set_covered(1, closed);
@@ -187,12 +187,16 @@ pub fn who_returns_grants_nothing_before_it_judged() {
     let mut dealing = Dealing::default();
     dealing.leave(13, &[3, 8], 3);
     dealing.come_back(13, 4);
-    let mut back = Host::new(life(13, 2), 0);
+    let mut back = Host::new(incarnation(13, 2), 0);
     assert!(
         back.grants(),
         "before the first epoch all is dealt by place"
     );
-    back.install(4, &[life(3, 1), life(8, 1), life(13, 2)], &dealing);
+    back.install(
+        4,
+        &[incarnation(3, 1), incarnation(8, 1), incarnation(13, 2)],
+        &dealing,
+    );
     back.context.set_joined();
     assert_eq!(holders(&[&back]), (0, 0));
     assert!(!back.grants(), "others have not released");
@@ -200,8 +204,8 @@ pub fn who_returns_grants_nothing_before_it_judged() {
     assert_eq!(holders(&[&back]), (0, 0));
     assert!(!back.grants());
     // Nothing was dealt away: its place's are its own at once.
-    let plain = Host::new(life(13, 2), 0);
-    plain.install(4, &[life(13, 2)], &Dealing::default());
+    let plain = Host::new(incarnation(13, 2), 0);
+    plain.install(4, &[incarnation(13, 2)], &Dealing::default());
     assert!(plain.grants());
 }
 
@@ -209,18 +213,18 @@ pub fn who_returns_grants_nothing_before_it_judged() {
 pub fn who_returns_waits_until_the_others_released() {
     let ([mut a, mut b, _], mut dealing) = without_the_third(0, true);
     for host in [&mut a, &mut b] {
-        host.context.set_closed(life(13, 1));
+        host.context.set_closed(incarnation(13, 1));
         assert!(host.at(100_000_000).reclaimed > 0);
         host.written();
     }
     dealing.come_back(13, 4);
-    let lives = [life(3, 1), life(8, 1), life(13, 2)];
-    let mut back = Host::new(life(13, 2), 0);
-    back.install(4, &lives, &dealing);
+    let incarnations = [incarnation(3, 1), incarnation(8, 1), incarnation(13, 2)];
+    let mut back = Host::new(incarnation(13, 2), 0);
+    back.install(4, &incarnations, &dealing);
     back.at(100_000_000);
     back.context.set_joined();
     let released = |back: &mut Host, host: &mut Host| {
-        host.install(4, &lives, &dealing);
+        host.install(4, &incarnations, &dealing);
         assert_eq!(host.at(200_000_000).reclaimed, 0);
         let own = host.context.identity().own;
         for (sequence, group) in host.written() {
@@ -246,8 +250,12 @@ pub fn who_returns_waits_until_the_others_released() {
     // Another that joins learns of the releases by the image.
     let mut image = Vec::new();
     assert_eq!(back.estate.image((0, 0), 60_000, &mut image), None);
-    let mut other = Host::new(life(13, 3), 0);
-    other.install(4, &[life(3, 1), life(8, 1), life(13, 3)], &dealing);
+    let mut other = Host::new(incarnation(13, 3), 0);
+    other.install(
+        4,
+        &[incarnation(3, 1), incarnation(8, 1), incarnation(13, 3)],
+        &dealing,
+    );
     other
         .estate
         .apply_image(&other.context, &image)
@@ -277,12 +285,12 @@ fn returning() {
 #[test]
 fn without_evidence_and_without_leases_nobody_inherits() {
     let ([mut a, ..], mut dealing) = without_the_third(0, false);
-    a.context.set_closed(life(13, 1));
+    a.context.set_closed(incarnation(13, 1));
     let late = u64::MAX / 2;
     assert_eq!(a.at(late).reclaimed, 0);
     // The evidence may come later. Until then the process may have run, and its flows talked.
     dealing.fence(13, 1);
-    a.install(4, &[life(3, 1), life(8, 1)], &dealing);
+    a.install(4, &[incarnation(3, 1), incarnation(8, 1)], &dealing);
     assert_eq!(a.at(late + QUARANTINE_US - 1).reclaimed, 0);
     assert!(a.at(late + QUARANTINE_US + LOOK_US).reclaimed > 0);
 }
@@ -291,7 +299,7 @@ fn without_evidence_and_without_leases_nobody_inherits() {
 #[test]
 fn grants_that_wait_are_void_and_leave_nothing() {
     let ([mut a, ..], mut dealing) = without_the_third(0, true);
-    a.context.set_closed(life(13, 1));
+    a.context.set_closed(incarnation(13, 1));
     assert!(a.at(100_000_000).reclaimed > 0);
     let inherited = |a: &Host| {
         let mut items = (0..ITEMS).map(|at| (0, at));
@@ -307,7 +315,11 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         let (call, _) = a.context.park();
         let before = dealing.clone();
         dealing.come_back(13, 4);
-        a.install(4, &[life(3, 1), life(8, 1), life(13, next)], &dealing);
+        a.install(
+            4,
+            &[incarnation(3, 1), incarnation(8, 1), incarnation(13, next)],
+            &dealing,
+        );
         a.at(next * 200_000_000);
         assert!(!a.estate.pool.is_own(&item));
         if put_to_use_by_the_other {
@@ -322,9 +334,9 @@ fn grants_that_wait_are_void_and_leave_nothing() {
         // Back to where it was, for the other case.
         dealing = before;
         dealing.fence(13, next);
-        a.install(4, &[life(3, 1), life(8, 1)], &dealing);
+        a.install(4, &[incarnation(3, 1), incarnation(8, 1)], &dealing);
         a.at(next * 200_000_000 + 500_000);
-        a.context.set_closed(life(13, next));
+        a.context.set_closed(incarnation(13, next));
         a.at(next * 200_000_000 + 100_000_000);
         a.written();
     }
@@ -342,7 +354,7 @@ fn a_lease_binds_only_who_leases() {
     context.set_port_lease(1);
     context.set_now(u64::MAX - 1, 0);
     assert!(context.may_serve());
-    let mut host = Host::new(life(3, 1), LEASE_US);
+    let mut host = Host::new(incarnation(3, 1), LEASE_US);
     assert!(host.context.may_serve());
     host.at(LEASE_US + QUARANTINE_US);
     assert!(!host.context.may_serve(), "nobody answers");

@@ -350,7 +350,7 @@ fn assert_all_fits(all: &[Counted], keys: usize) {
     }
 }
 
-/// Keys of a saved state, and of earlier lives, count against nobody's share: what all start beside them fits everywhere.
+/// Keys of a saved state, and of earlier incarnations, count against nobody's share: what all start beside them fits everywhere.
 #[test]
 fn keys_that_count_against_nobody_leave_room_for_what_others_start() {
     const CAPACITY: u32 = 300;

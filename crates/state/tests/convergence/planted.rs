@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
-/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/lives.rs` and `.../token_rates.rs`, and those that tests
+/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/incarnations.rs` and `.../token_rates.rs`, and those that tests
 /// of the packet loop find.
 const ELSEWHERE: [Mutant; 23] = [
     Mutant::ForeseenTrusted,
@@ -60,7 +60,7 @@ fn every_planted_bug_is_found() {
                 Mutant::ReassignedUnreleased => {
                     crate::inheritance::who_returns_waits_until_the_others_released();
                 }
-                Mutant::TotalsBeginAnew | Mutant::EarlierLifeWins | Mutant::LateTotalUntold => {
+                Mutant::TotalsBeginAnew | Mutant::EarlierIncarnationWins | Mutant::LateTotalUntold => {
                     crate::successors::run(seed);
                 }
                 Mutant::NamesPileUp => crate::successors::restarts_without_end(),

@@ -78,16 +78,16 @@ impl Host {
 #[test]
 pub(crate) fn a_repair_removes_what_only_others_have_and_nothing_that_came_since() {
     let (mut right, mut odd) = (Host::new(1), Host::new(2));
-    // The streams of more lives are named than operations of repairs are kept, and the odd host's among the first.
+    // The streams of more incarnations are named than operations of repairs are kept, and the odd host's among the first.
     right.context.origin(odd.name).expect("room");
     for incarnation in 2..1_000 {
         let member = odd.name.member;
-        let life = OriginName {
+        let incarnation = OriginName {
             member,
             incarnation,
         };
         for host in [&right, &odd] {
-            let origin = host.context.origin(life).expect("room");
+            let origin = host.context.origin(incarnation).expect("room");
             host.context.set_applied(origin, 1);
         }
     }

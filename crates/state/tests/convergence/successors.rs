@@ -1,5 +1,5 @@
-//! Hosts that die and are started anew go on with the totals of the life before: nothing that a survivor knew is lost or counted
-//! twice, replicas do not collect writers, and they are equal even where the new life began too soon.
+//! Hosts that die and are started anew go on with the totals of the incarnation before: nothing that a survivor knew is lost or counted
+//! twice, replicas do not collect writers, and they are equal even where the new incarnation began too soon.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ pub struct Sums {
 
 const MEMBERS: usize = 3;
 
-/// A group on its way: to which life of whom, from which life of whom.
+/// A group on its way: to which incarnation of whom, from which incarnation of whom.
 #[derive(Clone)]
 struct Message {
     to: OriginName,
@@ -41,7 +41,7 @@ struct Group {
     commands: u64,
 }
 
-/// One life of one host.
+/// One incarnation of one host.
 struct Host {
     context: Rc<Context>,
     state: Sums,
@@ -49,7 +49,7 @@ struct Host {
     serial: u64,
     /// Commands that it added.
     added: u64,
-    /// Commands of each member's present life that were told and are here.
+    /// Commands of each member's present incarnation that were told and are here.
     has: [u64; MEMBERS],
 }
 
@@ -95,7 +95,7 @@ impl Host {
         let mut act = self.state.act();
         act.commands.add(1);
         self.added += 1;
-        // Not every place of every life.
+        // Not every place of every incarnation.
         if chance.one_in(2) {
             act.loads.add(key % 3, amount as i64 - 25);
             act.heavy.add(&key, amount);
@@ -181,11 +181,11 @@ struct World {
     hosts: Vec<Host>,
     under_way: Vec<Message>,
     chance: Chance,
-    /// Commands of ended lives that some survivor knew of.
+    /// Commands of ended incarnations that some survivor knew of.
     survived: u64,
-    /// Survivors may still hold something when the next life begins, which no placement lets happen.
+    /// Survivors may still hold something when the next incarnation begins, which no placement lets happen.
     too_soon: bool,
-    /// Who holds what the others lack of an ended life, and has not told them yet.
+    /// Who holds what the others lack of an ended incarnation, and has not told them yet.
     owes: Option<usize>,
 }
 
@@ -202,15 +202,15 @@ impl World {
         }
     }
 
-    /// A message arrives, unless one of both lives has ended.
+    /// A message arrives, unless one of both incarnations has ended.
     fn arrive(&mut self, at: usize) {
         let message = if self.chance.one_in(6) {
             self.under_way[at].clone()
         } else {
             self.under_way.swap_remove(at)
         };
-        let lives = |name: OriginName| self.hosts[usize::from(name.member)].name == name;
-        if lives(message.from) && lives(message.to) {
+        let incarnations = |name: OriginName| self.hosts[usize::from(name.member)].name == name;
+        if incarnations(message.from) && incarnations(message.to) {
             self.hosts[usize::from(message.to.member)].hear(&message);
         }
     }
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// What one survivor alone had of an ended life comes to the others.
+    /// What one survivor alone had of an ended incarnation comes to the others.
     fn settle_debt(&mut self) {
         if let Some(from) = self.owes.take() {
             for to in (0..MEMBERS).filter(|&to| to != from) {
@@ -259,7 +259,7 @@ impl World {
         } else {
             self.serve(late, sponsor);
         }
-        // It has all that the others wrote before they send to the new life as well.
+        // It has all that the others wrote before they send to the new incarnation as well.
         for at in (0..self.under_way.len()).rev() {
             if self.under_way[at].to == self.hosts[sponsor].name {
                 self.arrive(at);
@@ -360,7 +360,7 @@ fn who_is_started_anew_goes_on_with_its_totals() {
     }
 }
 
-/// Two hosts, started anew in turn without end; each life adds where none did before, and the names of those before are forgotten.
+/// Two hosts, started anew in turn without end; each incarnation adds where none did before, and the names of those before are forgotten.
 pub fn restarts_without_end() {
     const RESTARTS: u64 = 300;
     let mut chance = Chance(7);
@@ -385,7 +385,11 @@ pub fn restarts_without_end() {
         }
     }
     for host in &hosts {
-        assert!(host.context.lives() < 32, "{}", host.context.lives());
+        assert!(
+            host.context.incarnations() < 32,
+            "{}",
+            host.context.incarnations()
+        );
         for key in [0, 1, 2, 150, RESTARTS as u32 - 1] {
             assert_eq!(host.state.tallies.total(&key), 1);
             assert_eq!(host.state.places.get(key).expect("never late"), 1);

@@ -140,10 +140,10 @@ impl Host {
         }
     }
 
-    fn close(&self, life: OriginName) {
-        let origin = self.context.origin(life).expect("a slot");
+    fn close(&self, incarnation: OriginName) {
+        let origin = self.context.origin(incarnation).expect("a slot");
         self.context.set_stable(origin, u64::MAX);
-        self.context.set_closed(life);
+        self.context.set_closed(incarnation);
     }
 
     fn sweep(&mut self) {
@@ -179,8 +179,8 @@ impl Host {
     fn writers(&self) -> Vec<(String, OriginName)> {
         let mut writers = Vec::new();
         let each = &mut |shown: &asterism_state::Shown<'_>| {
-            let life = shown.life.expect("a table's");
-            writers.push((format!("{:?}", shown.key), life.origin));
+            let incarnation = shown.provenance.expect("a table's");
+            writers.push((format!("{:?}", shown.key), incarnation.origin));
         };
         let show = Show {
             cursor: 0,
@@ -192,44 +192,45 @@ impl Host {
         writers
     }
 
-    fn life_begins_and_ends(&self, life: OriginName) {
+    fn incarnation_begins_and_ends(&self, incarnation: OriginName) {
         let others = [name(0, 1), name(1, 1)];
-        self.context.set_living(others.into_iter().chain([life]));
-        self.context.origin(life).expect("a slot");
+        self.context
+            .set_living(others.into_iter().chain([incarnation]));
+        self.context.origin(incarnation).expect("a slot");
         self.context.set_living(others.into_iter());
-        self.close(life);
+        self.close(incarnation);
     }
 }
 
-/// The third member is restarted so often; in every life it writes entries of which most idle out or are removed, by it or by others.
-/// What it wrote in 1 of 5,000 lives stays. The other two have as many slots in use as they have entries that refer to lives, and
+/// The third member is restarted so often; in every incarnation it writes entries of which most idle out or are removed, by it or by others.
+/// What it wrote in 1 of 5,000 incarnations stays. The other two have as many slots in use as they have entries that refer to incarnations, and
 /// some more until the next cycle.
 fn restarts(count: u64) {
     let [mut one, mut two, mut writer] = MEMBERS.map(Host::new);
     let mut most = 0;
     let mut expected = Vec::new();
     for round in 1..=count {
-        let life = name(2, round);
+        let incarnation = name(2, round);
         let key = round as u32;
         for host in [&one, &two, &writer] {
             host.context.set_now(round * 1_000_000, 100 + key);
         }
         for host in [&one, &two] {
             host.context
-                .set_living([one.own(), two.own(), life].into_iter());
+                .set_living([one.own(), two.own(), incarnation].into_iter());
         }
         writer.put(key % 50, false);
         if round % 5_000 == 1 {
             writer.put(key, true);
-            expected.push((format!("Single({key})"), life));
+            expected.push((format!("Single({key})"), incarnation));
         }
         writer.add(key);
         if round % 3 == 0 {
             writer.does((key + 1) % 50, true);
         }
         let written = groups(&mut writer.state, &writer.context);
-        one.hear(life, &written);
-        two.hear(life, &written);
+        one.hear(incarnation, &written);
+        two.hear(incarnation, &written);
         // The others use and remove what it wrote.
         match round % 4 {
             0 => one.does(key % 50, true),
@@ -238,7 +239,7 @@ fn restarts(count: u64) {
         }
         for host in [&one, &two] {
             host.context.set_living([one.own(), two.own()].into_iter());
-            host.close(life);
+            host.close(incarnation);
         }
         for host in [&mut one, &mut two, &mut writer] {
             host.sweep();
@@ -256,7 +257,7 @@ fn restarts(count: u64) {
         writer.stable(writer.own(), &written);
         for host in [&one, &two] {
             host.forget(1 + (round % 2) as usize);
-            most = most.max(host.context.lives());
+            most = most.max(host.context.incarnations());
         }
     }
     // A windowed accumulator remembers its last 1,024 writers, so that a cycle begins at twice as many.
@@ -291,9 +292,9 @@ fn a_member_is_restarted_without_end() {
 }
 
 /// So many that a cycle has cause to begin.
-fn fill(host: &Host, lives: core::ops::Range<u64>) {
-    for incarnation in lives {
-        host.life_begins_and_ends(name(2, incarnation));
+fn fill(host: &Host, incarnations: core::ops::Range<u64>) {
+    for incarnation in incarnations {
+        host.incarnation_begins_and_ends(name(2, incarnation));
     }
 }
 
@@ -369,7 +370,10 @@ fn a_repair_removes_what_the_forgotten_wrote() {
         fill(host, 1..FORGETS_FROM as u64 + 1);
         assert!(host.forget_all() > 0);
     }
-    assert_eq!((one.context.lives(), two.context.lives()), (1, 2));
+    assert_eq!(
+        (one.context.incarnations(), two.context.incarnations()),
+        (1, 2)
+    );
     let through = one.context.applied_through();
     assert!(through.len() < 4, "a stream for each member: {through:?}");
     let leaves: LeafSet = (0..=255).collect();
@@ -388,17 +392,20 @@ fn only_who_is_over_is_forgotten() {
     let count = FORGETS_FROM as u64;
     fill(&one, 10..count);
     let (open, living) = (name(1, 5), name(2, count + 1));
-    for (life, lives) in [(open, true), (open, false), (living, true)] {
-        let named = [Some(one.own()), lives.then_some(life)];
+    for (incarnation, incarnations) in [(open, true), (open, false), (living, true)] {
+        let named = [Some(one.own()), incarnations.then_some(incarnation)];
         one.context.set_living(named.into_iter().flatten());
-        let origin = one.context.origin(life).expect("a slot");
+        let origin = one.context.origin(incarnation).expect("a slot");
         one.context.set_applied(origin, 3);
     }
     strangers_come(&one, living);
     assert_eq!(one.forget_all() as u64, count - 10);
     let known = one.context.applied_through();
-    for life in [open, living] {
-        assert!(known.contains(&(life, 3)), "{life:?} in {known:?}");
+    for incarnation in [open, living] {
+        assert!(
+            known.contains(&(incarnation, 3)),
+            "{incarnation:?} in {known:?}"
+        );
     }
 }
 

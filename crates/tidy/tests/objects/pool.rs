@@ -22,7 +22,7 @@ fn state(builder: &Builder) -> Bindings {
             returns.item(&pair.1);
         }
     });
-    // One that an entry of another host has, or of this one's earlier life, is granted to nobody.
+    // One that an entry of another host has, or of this one's earlier incarnation, is granted to nobody.
     let holds = state.ports.returns();
     state.bound.on_adopt(move |pair| holds.hold(&pair.1));
     state

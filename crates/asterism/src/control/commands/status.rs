@@ -12,9 +12,9 @@ use crate::view::{PeerDocument, PortDocument, StageDocument, StatusDocument, Tim
 const LAGS_LONG_US: u64 = 10_000_000;
 /// A date that is closer to the cluster's time is not shown beside it.
 const DATE_DIFFERS_US: u64 = 2_000_000;
-/// From when on it is told how many lives an instance tells apart: three quarters of all.
-const LIVES_TO_SAY: u64 = LIVES_MAX.div_ceil(4) * 3;
-const LIVES_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
+/// From when on it is told how many incarnations an instance tells apart: three quarters of all.
+const INCARNATIONS_TO_SAY: u64 = INCARNATIONS_MAX.div_ceil(4) * 3;
+const INCARNATIONS_MAX: u64 = asterism_state::ORIGINS_MAX as u64;
 
 pub(super) fn status_text(status: &StatusDocument) -> String {
     let mut text = format!(
@@ -51,14 +51,14 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
             "epoch {later} is in force elsewhere: until it is handed to this host, no ports are granted and no packets are read\n"
         ));
     }
-    for life in &status.ended {
-        let waits = life.waits_for.as_ref().map_or_else(
+    for incarnation in &status.ended {
+        let waits = incarnation.waits_for.as_ref().map_or_else(
             || "members take over what others have of it".to_owned(),
             |name| format!("{name} has not said what it has of it"),
         );
         text.push_str(&format!(
-            "life {} of {} has ended: {waits}\n",
-            life.incarnation, life.name
+            "incarnation {} of {} has ended: {waits}\n",
+            incarnation.incarnation, incarnation.name
         ));
     }
     if let Some(exports) = &status.exports {
@@ -113,7 +113,7 @@ pub(super) fn status_text(status: &StatusDocument) -> String {
         for (reason, count) in &instance.dropped {
             text.push_str(&format!("  dropped {count} {reason}\n"));
         }
-        text.push_str(&lives_text(instance.lives));
+        text.push_str(&incarnations_text(instance.incarnations));
         let (copies, lost) = (count("copies"), count("copies_lost"));
         if copies + lost > 0 {
             text.push_str(&format!("  {copies} copies sent, {lost} lost\n"));
@@ -334,13 +334,13 @@ pub(super) fn port_text(port: &PortDocument) -> String {
     text
 }
 
-/// That the lives of members which an instance can tell apart will be used up, once that is near.
-fn lives_text(lives: u64) -> String {
-    if lives < LIVES_TO_SAY {
+/// That the incarnations of members which an instance can tell apart will be used up, once that is near.
+fn incarnations_text(incarnations: u64) -> String {
+    if incarnations < INCARNATIONS_TO_SAY {
         return String::new();
     }
     format!(
-        "  tells {lives} lives of members apart, of {LIVES_MAX}: entries that never end refer to them; remove those, or restart this host\n"
+        "  tells {incarnations} incarnations of members apart, of {INCARNATIONS_MAX}: entries that never end refer to them; remove those, or restart this host\n"
     )
 }
 
@@ -349,10 +349,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lives_are_told_of_before_they_are_used_up() {
-        assert_eq!(lives_text(49_151), "");
-        let expected = "  tells 49152 lives of members apart, of 65535: entries that never end refer to them; remove those, or restart this host\n";
-        assert_eq!(lives_text(49_152), expected);
+    fn incarnations_are_told_of_before_they_are_used_up() {
+        assert_eq!(incarnations_text(49_151), "");
+        let expected = "  tells 49152 incarnations of members apart, of 65535: entries that never end refer to them; remove those, or restart this host\n";
+        assert_eq!(incarnations_text(49_152), expected);
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Service<'_, '_> {
         self.wait(until, Self::is_eve_told)?;
         let is_acknowledged = |service: &Self| {
             let snapshot = service.channel.snapshot();
-            // What only this host has of a life that ended goes to the others first, if nobody keeps that life open.
-            let is_alike = snapshot.ended.iter().all(|life| life.closed)
+            // What only this host has of an incarnation that ended goes to the others first, if nobody keeps that incarnation open.
+            let is_alike = snapshot.ended.iter().all(|incarnation| incarnation.closed)
                 || !others(&snapshot, service.member).all(|other| other.is_alive);
             is_alike
                 && others(&snapshot, service.member)
@@ -110,7 +110,7 @@ impl Service<'_, '_> {
         if !self.wait(until, is_acknowledged)? {
             self.log(
                 &Event::warning("drain-not-complete")
-                    .effect("within drain_max members have not acknowledged everything, or have not the same of a life that ended")
+                    .effect("within drain_max members have not acknowledged everything, or have not the same of an incarnation that ended")
                     .cure("a longer drain_max, if the network is slow"),
             );
         }

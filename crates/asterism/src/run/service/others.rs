@@ -14,11 +14,11 @@ use crate::view::differing;
 /// How often it is told at most that members differ.
 const TELL_DIFFERENCE: Duration = Duration::from_secs(60);
 
-/// Why a host does not start beside members that know its earlier life.
-pub(super) const EARLIER_LIFE: &str = "the host was not started: other members still run that know an earlier life of it, and without [cluster] epochs they let no other life in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
+/// Why a host does not start beside members that know its earlier incarnation.
+pub(super) const EARLIER_INCARNATION: &str = "the host was not started: other members still run that know an earlier incarnation of it, and without [cluster] epochs they let no other incarnation in; stop them too, each saves its state if [host] state names a file, then start all hosts anew, the one that stopped last first";
 
-/// Whether members speak of what this life of the host never said: they have not noticed that it is another.
-pub(super) fn knows_earlier_life(snapshot: &ChannelSnapshot) -> bool {
+/// Whether members speak of what this incarnation of the host never said: they have not noticed that it is another.
+pub(super) fn knows_earlier_incarnation(snapshot: &ChannelSnapshot) -> bool {
     let reasons = [Refused::AcknowledgesUnsent, Refused::EchoFromFuture];
     reasons
         .iter()

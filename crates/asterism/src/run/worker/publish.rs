@@ -45,7 +45,7 @@ impl<F: NetworkFunction> Worker<F> {
                 .collect(),
             parked: self.instance.parked() as u64,
             parked_most: tally.parked_most as u64,
-            lives: self.instance.lives() as u64,
+            incarnations: self.instance.incarnations() as u64,
             frames_in_use: self.instance.frames_in_use() as u64,
             ring_bytes: ring_bytes as u64,
             ring_capacity: ring_capacity as u64,

@@ -50,7 +50,7 @@ fn udp_times(hosts: &mut Hosts<'_>) -> Result<(), String> {
     // Three seconds: Linux forgot what had no reply (RFC 4787 REQ-5 forbids that for real times).
     hosts.pause(700);
     hosts.udp(Outside, remote, forgotten, b"too late for Linux")?;
-    // Four more: a stream lives.
+    // Four more: a stream incarnations.
     hosts.pause(3_500);
     hosts.udp(Outside, remote, stream, b"still there")?;
     hosts.udp(Inside, (A, 40_002), remote, b"still there")?;

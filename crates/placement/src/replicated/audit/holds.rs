@@ -16,7 +16,7 @@ pub struct Holds {
 
 impl Replicator {
     /// What this member has of each stream, by the order of names; `None` while it may have something beyond that, of an
-    /// image or of a life that ended.
+    /// image or of an incarnation that ended.
     pub(super) fn holds(&self) -> Option<Holds> {
         let open = self.closings.iter().any(|closing| !closing.closed);
         let beyond = |seat: usize| {

@@ -101,7 +101,7 @@ impl StreamPosition {
 pub struct StreamFault {
     /// Whose.
     pub origin: MemberId,
-    /// In which life.
+    /// In which incarnation.
     pub incarnation: Incarnation,
     /// The first of the groups among which it is.
     pub first: u64,
@@ -118,7 +118,7 @@ pub struct StreamStanding {
     pub through: u64,
     /// When it was last found equal.
     pub equal_at: Option<Time>,
-    /// Ranges of it that were delivered otherwise than sent, in all its lives.
+    /// Ranges of it that were delivered otherwise than sent, in all its incarnations.
     pub faults: u64,
     /// The last of them.
     pub last_fault: Option<StreamFault>,
@@ -165,7 +165,7 @@ impl Stream {
         }
     }
 
-    /// Another life, of which nothing is here yet.
+    /// Another incarnation, of which nothing is here yet.
     fn begin(&mut self, incarnation: Option<Incarnation>) {
         let StreamStanding {
             faults, last_fault, ..
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn another_life_begins_anew_and_faults_are_remembered() {
+    fn another_incarnation_begins_anew_and_faults_are_remembered() {
         let mut stream = Stream::new(MemberId(3));
         take(&mut stream, [1, 1]);
         stream.note(position(1, 1, 0));

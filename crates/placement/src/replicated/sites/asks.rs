@@ -374,8 +374,9 @@ mod tests {
         fn new() -> Hosts {
             let names: Vec<_> = (0..3).map(MemberId).collect();
             let host = |&name: &MemberId| {
-                let life = Incarnation(7);
-                let mut config = Config::new(ClusterId(1), Epoch(1), name, life, names.clone());
+                let incarnation = Incarnation(7);
+                let mut config =
+                    Config::new(ClusterId(1), Epoch(1), name, incarnation, names.clone());
                 let of = names
                     .iter()
                     .map(|&name| (name, SiteId(u8::from(name.0 > 0))));

@@ -3,7 +3,7 @@
 //! ```text
 //! join          := incarnation:u64                              kind 8   the sender has joined no image yet
 //! join-confirm  := member incarnation:u64 head                  kind 9   that member is sent all that follows this head
-//! join-vector   := count held*count                             kind 10  what the sender holds of ended lives; beside the
+//! join-vector   := count held*count                             kind 10  what the sender holds of ended incarnations; beside the
 //!                                                                        end of an image: what the image contains
 //! leave         := head                                         kind 11  the sender commits nothing beyond
 //! leave-confirm := member applied                               kind 12  not acted on: acknowledgements say it
@@ -11,7 +11,7 @@
 //! held          := member incarnation:u64 prefix flags:u8 count member*count
 //! ```
 //!
-//! Flags: bit 0, something is held that the prefix does not say; bit 1, the life was closed in an earlier epoch. The members
+//! Flags: bit 0, something is held that the prefix does not say; bit 1, the incarnation was closed in an earlier epoch. The members
 //! are those whose holdings the sender's contains.
 
 use crate::{Incarnation, MemberId};
@@ -45,7 +45,7 @@ pub(crate) enum Membership {
     },
 }
 
-/// What the sender holds of the stream of a life that ended.
+/// What the sender holds of the stream of an incarnation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) member: MemberId,

@@ -74,7 +74,7 @@ fn a_receiver_that_restarted_admits_again_at_once() {
     hosts.run_ms(10);
     assert_eq!(hosts.admitted(1, 1), Some(101));
     assert_eq!(hosts.hosts[0].events.len(), 2);
-    // Its own new life has to wait out the silence of its old one.
+    // Its own new incarnation has to wait out the silence of its old one.
     assert_eq!(hosts.admitted(0, 2), Some(102));
     hosts.run_ms(4_100);
     assert_eq!(hosts.admitted(0, 2), Some(202));
@@ -89,7 +89,7 @@ fn a_receiver_that_restarted_admits_again_at_once() {
     assert!(hosts.hosts[0].events.contains(&replaced));
 }
 
-/// What a host sent before it restarted arrives after its next life proved itself, and is no second host.
+/// What a host sent before it restarted arrives after its next incarnation proved itself, and is no second host.
 #[test]
 fn a_restart_with_datagrams_under_way_raises_no_alarm() {
     for seed in 0..30 {
@@ -223,11 +223,11 @@ fn the_epoch_lets_in_at_once_and_keeps_others_out() {
     assert_eq!(
         receiver.admitted(MemberId(1)),
         None,
-        "the old life is closed"
+        "the old incarnation is closed"
     );
     hosts.run_ms(5);
     assert_eq!(hosts.admitted(1, 1), Some(201), "no silence is waited for");
-    // A third life that no epoch names.
+    // A third incarnation that no epoch names.
     hosts.restart(0, 301, 31);
     hosts.run_ms(6_000);
     assert_eq!(hosts.admitted(1, 1), Some(201));
@@ -281,7 +281,7 @@ fn a_later_epoch_is_noticed_whatever_else_is_refused() {
     };
     let known = Some((MemberId(2), Epoch(2)));
 
-    // Members of one life in two epochs, while the file is copied.
+    // Members of one incarnation in two epochs, while the file is copied.
     let mut hosts = Hosts::pair(1);
     hosts.run_ms(200);
     assert_eq!((later(&hosts, 0), later(&hosts, 1)), (None, None));
@@ -291,12 +291,12 @@ fn a_later_epoch_is_noticed_whatever_else_is_refused() {
     epoch(&mut hosts, 0, 2);
     assert_eq!(later(&hosts, 0), None);
 
-    // Each knows another life of the other.
+    // Each knows another incarnation of the other.
     let mut hosts = Hosts::pair(2);
     let now = hosts.now;
-    let admit = |hosts: &mut Hosts, at: usize, member: u16, life: u64| {
+    let admit = |hosts: &mut Hosts, at: usize, member: u16, incarnation: u64| {
         let channel = &mut hosts.hosts[at].channel;
-        channel.admit_by_epoch(now, MemberId(member), Incarnation(life), None);
+        channel.admit_by_epoch(now, MemberId(member), Incarnation(incarnation), None);
     };
     epoch(&mut hosts, 0, 1);
     epoch(&mut hosts, 1, 2);
@@ -395,6 +395,6 @@ fn planted_bugs_of_admission_are_found() {
         mutant::select(Some(planted));
         let run = std::panic::catch_unwind(test);
         mutant::select(None);
-        assert!(run.is_err(), "{planted:?} lives");
+        assert!(run.is_err(), "{planted:?} incarnations");
     }
 }

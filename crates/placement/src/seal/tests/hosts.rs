@@ -71,7 +71,7 @@ impl Hosts {
         address
     }
 
-    /// Stops what runs at an address and starts another life of the same member there.
+    /// Stops what runs at an address and starts another incarnation of the same member there.
     pub(super) fn restart(&mut self, address: usize, incarnation: u64, salt: u8) {
         let member = self.hosts[address].member.0;
         self.hosts[address] = self.host(member, incarnation, salt);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use asterism_placement::Incarnation;
 
 use super::{Happening, World, name};
-use crate::host::Life;
+use crate::host::MemberIncarnation;
 
 impl World {
     /// A host that leaves ends once it may.
@@ -16,30 +16,30 @@ impl World {
         for witness in self.living(host) {
             // Members of another epoch say nothing to each other. Who joins is brought it by its image.
             let agrees = witness.replicator.epoch() == host.replicator.epoch();
-            if agrees && !witness.leaves && !witness.told_of.contains(&host.life) {
+            if agrees && !witness.leaves && !witness.told_of.contains(&host.incarnation) {
                 return Err(format!(
                     "{:?} left, and {:?} was not told",
-                    host.life, witness.life
+                    host.incarnation, witness.incarnation
                 ));
             }
-            if witness.replicator.is_ready() && witness.prefix(host.life) < host.head {
+            if witness.replicator.is_ready() && witness.prefix(host.incarnation) < host.head {
                 return Err(format!(
                     "{:?} left, and {:?} lacks what it wrote",
-                    host.life, witness.life
+                    host.incarnation, witness.incarnation
                 ));
             }
         }
-        let life = host.life;
-        self.left.push((life, host.head));
+        let incarnation = host.incarnation;
+        self.left.push((incarnation, host.head));
         self.report.left += 1;
         self.bury(place);
         let soon = self.now + Duration::from_micros(self.random.below(100_000));
-        self.happens(soon, Happening::LeaveOut(life));
+        self.happens(soon, Happening::LeaveOut(incarnation));
         Ok(())
     }
 
-    /// Whoever runs the cluster names who left no more, or in its next life.
-    pub(super) fn leave_out(&mut self, (member, incarnation): Life) {
+    /// Whoever runs the cluster names who left no more, or in its next incarnation.
+    pub(super) fn leave_out(&mut self, (member, incarnation): MemberIncarnation) {
         if self.roster.named(member) != Some(Some(incarnation)) {
             return;
         }
@@ -47,7 +47,7 @@ impl World {
         let mut members = self.roster.members.clone();
         members.retain(|(named, _)| *named != member);
         if let Some(place) = place.filter(|_| self.is_storm() && self.random.chance(50)) {
-            members.push((member, Some(Incarnation(self.lives[place] + 1))));
+            members.push((member, Some(Incarnation(self.incarnations[place] + 1))));
             self.happens(self.now, Happening::Start(place));
         }
         self.publish(members);

@@ -1,14 +1,14 @@
-//! What a new epoch changes between a state channel and its instances: which lives there are, and which have ended.
+//! What a new epoch changes between a state channel and its instances: which incarnations there are, and which have ended.
 
 use asterism_placement::replicated::{InstallError, Roster};
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use super::outlet::Delivering;
 use super::{ChannelEvent, StateChannel};
-use crate::exchange::{Down, origin, write_lives};
+use crate::exchange::{Down, origin, write_incarnations};
 
 impl StateChannel {
-    /// Puts a roster in force: it is what whoever runs the cluster decided, and is never guessed. Lives that it does not name
+    /// Puts a roster in force: it is what whoever runs the cluster decided, and is never guessed. Incarnations that it does not name
     /// are refused from here on; instances are told, and end what was left of them.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl StateChannel {
             let alive = self.replicator.progress().member(member);
             let alive = alive
                 .and_then(|progress| progress.incarnation)
-                .map(|life| origin(member, life));
+                .map(|incarnation| origin(member, incarnation));
             if self.told_of[place] != alive {
                 self.told_of[place] = alive;
                 self.told[place] = (0, 0, 0);
@@ -61,13 +61,15 @@ impl StateChannel {
         let named = roster
             .members
             .iter()
-            .filter_map(|&(member, life)| Some(origin(member, life?)));
-        let lives = write_lives(named);
+            .filter_map(|&(member, incarnation)| Some(origin(member, incarnation?)));
+        let incarnations = write_incarnations(named);
         self.outlet.push(&Down::Dealing {
             epoch: roster.epoch.0,
             bytes: &roster.dealing,
         });
-        self.outlet.push(&Down::Epoch { lives: &lives });
+        self.outlet.push(&Down::Epoch {
+            incarnations: &incarnations,
+        });
         self.note(ChannelEvent::Epoch(roster.epoch));
         Ok(())
     }
@@ -94,23 +96,26 @@ impl StateChannel {
         self.replicator.leave(now);
     }
 
-    /// Tells the placement of which ended lives every instance has applied what was delivered.
+    /// Tells the placement of which ended incarnations every instance has applied what was delivered.
     pub(super) fn report_ended(&mut self, now: Time) {
         let mut number = 0;
-        while let Some(&life) = self.ended.get(number) {
+        while let Some(&incarnation) = self.ended.get(number) {
             if !self
                 .lanes
                 .iter()
-                .all(|lane| lane.ended_applied.contains(&life))
+                .all(|lane| lane.ended_applied.contains(&incarnation))
             {
                 number += 1;
                 continue;
             }
             self.ended.remove(number);
             for lane in &mut self.lanes {
-                lane.ended_applied.retain(|&applied| applied != life);
+                lane.ended_applied.retain(|&applied| applied != incarnation);
             }
-            let (member, incarnation) = (MemberId(life.member), Incarnation(life.incarnation));
+            let (member, incarnation) = (
+                MemberId(incarnation.member),
+                Incarnation(incarnation.incarnation),
+            );
             self.replicator.ended_applied(now, member, incarnation);
         }
     }

@@ -1,4 +1,4 @@
-//! A host that is gone, and one that returns in a new life: whose entries end, and whose share they count against.
+//! A host that is gone, and one that returns in a new incarnation: whose entries end, and whose share they count against.
 
 mod by_hand;
 mod forgotten;
@@ -119,7 +119,7 @@ impl Host {
 }
 
 #[test]
-fn what_a_host_wrote_in_an_earlier_life_counts_against_its_share() {
+fn what_a_host_wrote_in_an_earlier_incarnation_counts_against_its_share() {
     let (mut before, mut other) = (host(name(1, 1)), host(name(0, 1)));
     assert!(
         (0..4).all(|key| before.put(key)) && !before.put(4),
@@ -130,7 +130,10 @@ fn what_a_host_wrote_in_an_earlier_life_counts_against_its_share() {
     let mut after = host(name(1, 2));
     after.join_image(&other);
     assert_eq!(after.state.words.len(), 4);
-    assert!(!after.put(4), "the earlier life has used up the share");
+    assert!(
+        !after.put(4),
+        "the earlier incarnation has used up the share"
+    );
     // What the other member wrote counts against its own.
     assert!((10..14).all(|key| other.put(key)));
     after.hear(&mut other);
@@ -164,8 +167,8 @@ fn an_entry_whose_last_user_is_gone_is_ended_by_one_survivor() {
     assert_eq!(ended.len(), 1, "and all are told");
 }
 
-/// Of a place that the first epoch which this instance knows leaves out nothing can be on its way, so nothing waits for it; of one whose life
-/// has ended under its eyes something may be, until the life is closed.
+/// Of a place that the first epoch which this instance knows leaves out nothing can be on its way, so nothing waits for it; of one whose incarnation
+/// has ended under its eyes something may be, until the incarnation is closed.
 #[test]
 fn nothing_waits_for_a_place_that_was_never_known() {
     let survivor = host(name(0, 1));
@@ -178,7 +181,10 @@ fn nothing_waits_for_a_place_that_was_never_known() {
         .set_living([name(0, 1), name(1, 1)].into_iter());
     assert!(!survivor.context.covers(None, 5));
     survivor.context.set_living([name(0, 1)].into_iter());
-    assert!(!survivor.context.covers(None, 5), "its life is not closed");
+    assert!(
+        !survivor.context.covers(None, 5),
+        "its incarnation is not closed"
+    );
     survivor.context.set_closed(name(1, 1));
     assert!(survivor.context.covers(None, u64::MAX));
     // The next epoch finds it closed.

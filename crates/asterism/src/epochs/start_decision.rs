@@ -1,4 +1,4 @@
-//! Which life a host is in: one that the epochs name and that it never was in before.
+//! Which incarnation a host is in: one that the epochs name and that it never was in before.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -16,48 +16,48 @@ const CLOCK_STEPS_MAX: usize = 20;
 
 /// What a host that starts finds in the file of epochs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It begins this life. If it joins, others have what it does not.
+pub enum StartDecision {
+    /// It begins this incarnation. If it joins, others have what it does not.
     Begins {
-        /// The life.
-        life: Incarnation,
+        /// The incarnation.
+        incarnation: Incarnation,
         /// Whether others may run already.
         joins: bool,
     },
-    /// It is not named, or in a life that has ended: it waits for a later epoch. Why, and what to do.
+    /// It is not named, or in an incarnation that has ended: it waits for a later epoch. Why, and what to do.
     Waits(String),
 }
 
-impl Life {
-    /// What the epoch means to this member. `used` is the last life that it was in.
+impl StartDecision {
+    /// What the epoch means to this member. `used` is the last incarnation that it was in.
     #[must_use]
-    pub fn of(file: &EpochFile, name: &str, used: u64) -> Life {
+    pub fn of(file: &EpochFile, name: &str, used: u64) -> StartDecision {
         match file.members.get(name) {
-            None => Life::Waits(format!(
+            None => StartDecision::Waits(format!(
                 "epoch {} does not name {name}: let it in with `asterism epoch CONFIG --again {name}`, on all hosts",
                 file.epoch
             )),
-            Some(life) if *life <= used => Life::Waits(format!(
-                "epoch {} names life {life} of {name}, which has ended: name the next with `asterism epoch CONFIG --again {name}`, on all hosts",
+            Some(incarnation) if *incarnation <= used => StartDecision::Waits(format!(
+                "epoch {} names incarnation {incarnation} of {name}, which has ended: name the next with `asterism epoch CONFIG --again {name}`, on all hosts",
                 file.epoch
             )),
-            Some(life) => Life::Begins {
-                life: Incarnation(*life),
+            Some(incarnation) => StartDecision::Begins {
+                incarnation: Incarnation(*incarnation),
                 joins: !file.is_founding(),
             },
         }
     }
 
-    /// The last life that a member used on this host; 0 before the first.
+    /// The last incarnation that a member used on this host; 0 before the first.
     ///
     /// # Errors
-    /// The file cannot be read, and says nothing: a life might be used twice.
+    /// The file cannot be read, and says nothing: an incarnation might be used twice.
     pub fn last_used(epochs: &Path, name: &str) -> Result<u64, String> {
         let path = place(epochs, name);
         match std::fs::read_to_string(&path) {
             Ok(text) => check::without_mark(&text).trim().parse().map_err(|_| {
                 format!(
-                    "{} does not hold the number of a life: write the last life of {name} into it, or 0 if it never ran",
+                    "{} does not hold the number of an incarnation: write the last incarnation of {name} into it, or 0 if it never ran",
                     path.display()
                 )
             }),
@@ -66,19 +66,23 @@ impl Life {
         }
     }
 
-    /// Notes that a life is used from now on: on the disk when this returns.
+    /// Notes that an incarnation is used from now on: on the disk when this returns.
     ///
     /// # Errors
-    /// It was not noted; the life must not begin.
-    pub fn note_used(epochs: &Path, name: &str, life: Incarnation) -> Result<(), String> {
-        write_synced(&place(epochs, name), ".new", &format!("{}\n", life.0))
+    /// It was not noted; the incarnation must not begin.
+    pub fn note_used(epochs: &Path, name: &str, incarnation: Incarnation) -> Result<(), String> {
+        write_synced(
+            &place(epochs, name),
+            ".new",
+            &format!("{}\n", incarnation.0),
+        )
     }
 }
 
-/// Where a member's last life is noted.
+/// Where a member's last incarnation is noted.
 fn place(epochs: &Path, name: &str) -> PathBuf {
     let mut place = epochs.as_os_str().to_owned();
-    place.push(format!(".{name}.life"));
+    place.push(format!(".{name}.incarnation"));
     PathBuf::from(place)
 }
 
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_begins_once() {
+    fn a_incarnation_begins_once() {
         let folder = tempfile::tempdir().unwrap();
         let epochs = folder.path().join("epoch.toml");
         let mut file = EpochFile {
@@ -163,26 +167,30 @@ mod tests {
             members: [("a".to_owned(), 1)].into(),
             ..EpochFile::default()
         };
-        let begins = |life, joins| Life::Begins {
-            life: Incarnation(life),
+        let begins = |incarnation, joins| StartDecision::Begins {
+            incarnation: Incarnation(incarnation),
             joins,
         };
-        assert_eq!(Life::last_used(&epochs, "a"), Ok(0));
-        assert_eq!(Life::of(&file, "a", 0), begins(1, false));
-        Life::note_used(&epochs, "a", Incarnation(1)).unwrap();
-        let used = Life::last_used(&epochs, "a").unwrap();
+        assert_eq!(StartDecision::last_used(&epochs, "a"), Ok(0));
+        assert_eq!(StartDecision::of(&file, "a", 0), begins(1, false));
+        StartDecision::note_used(&epochs, "a", Incarnation(1)).unwrap();
+        let used = StartDecision::last_used(&epochs, "a").unwrap();
         assert!(
-            matches!(Life::of(&file, "a", used), Life::Waits(why) if why.contains("has ended"))
+            matches!(StartDecision::of(&file, "a", used), StartDecision::Waits(why) if why.contains("has ended"))
         );
         assert!(
-            matches!(Life::of(&file, "b", 0), Life::Waits(why) if why.contains("does not name"))
+            matches!(StartDecision::of(&file, "b", 0), StartDecision::Waits(why) if why.contains("does not name"))
         );
         file.epoch = 2;
         file.members.insert("a".to_owned(), 2);
-        assert_eq!(Life::of(&file, "a", used), begins(2, true));
+        assert_eq!(StartDecision::of(&file, "a", used), begins(2, true));
         file.founding = true;
-        assert_eq!(Life::of(&file, "a", used), begins(2, false));
+        assert_eq!(StartDecision::of(&file, "a", used), begins(2, false));
         std::fs::write(place(&epochs, "a"), "x").unwrap();
-        assert!(Life::last_used(&epochs, "a").unwrap_err().contains("or 0"));
+        assert!(
+            StartDecision::last_used(&epochs, "a")
+                .unwrap_err()
+                .contains("or 0")
+        );
     }
 }

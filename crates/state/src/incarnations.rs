@@ -1,4 +1,4 @@
-//! Which lives of members there are, and what one instance inherits of those that have ended.
+//! Which incarnations of members there are, and what one instance inherits of those that have ended.
 
 use core::cell::Ref;
 
@@ -19,8 +19,8 @@ impl Context {
         }
         Some(slot)
     }
-    /// How many lives of members are told apart, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
-    pub fn lives(&self) -> usize {
+    /// How many incarnations of members are told apart, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
+    pub fn incarnations(&self) -> usize {
         self.origins.borrow().count()
     }
     pub(crate) fn origin_name(&self, origin: Origin) -> OriginName {
@@ -33,7 +33,7 @@ impl Context {
         Some(slot)
     }
     /// How far each origin's stream is applied here, of those of which something is: also by an image, of which what all
-    /// members have (and so all of lives that ended and are closed) is known. Of those forgotten, the last one of each member: it
+    /// members have (and so all of incarnations that ended and are closed) is known. Of those forgotten, the last one of each member: it
     /// stands for those before it.
     pub fn applied_through(&self) -> Vec<(OriginName, u64)> {
         let origins = self.origins.borrow();
@@ -64,20 +64,22 @@ impl Context {
             }
         }
     }
-    /// Reports which lives the epoch names.
-    pub fn set_living(&self, lives: impl Iterator<Item = OriginName>) {
+    /// Reports which incarnations the epoch names.
+    pub fn set_living(&self, incarnations: impl Iterator<Item = OriginName>) {
         let mut living = self.living.borrow_mut();
         let before = core::mem::take(&mut *living);
-        living.extend(lives);
+        living.extend(incarnations);
         living.sort_unstable();
         let mut leases = self.leasing.leases.borrow_mut();
         leases.begin(&self.identity.members, &before, &living, self.now_us());
         let mut covered = self.covered_us.borrow_mut();
         for (place, until) in covered.iter_mut().enumerate() {
             let member = self.identity.members[place];
-            // Of a member that takes no part nothing is on its way once its life is closed, or if this instance never knew a life of it; of one
+            // Of a member that takes no part nothing is on its way once its incarnation is closed, or if this instance never knew an incarnation of it; of one
             // that does, what is.
-            let takes_part = living.iter().any(|life| life.member == member);
+            let takes_part = living
+                .iter()
+                .any(|incarnation| incarnation.member == member);
             if takes_part && *until == u64::MAX {
                 *until = 0;
             } else if !takes_part && !living.is_empty() && !leases.is_closing(member) {
@@ -85,15 +87,21 @@ impl Context {
             }
         }
     }
-    /// Reports that all members have the same of an ended life: nothing of it is on its way.
-    pub fn set_closed(&self, life: OriginName) {
-        self.leasing.leases.borrow_mut().close(life, self.now_us());
+    /// Reports that all members have the same of an ended incarnation: nothing of it is on its way.
+    pub fn set_closed(&self, incarnation: OriginName) {
+        self.leasing
+            .leases
+            .borrow_mut()
+            .close(incarnation, self.now_us());
         let living = self.living.borrow();
-        if living.iter().any(|living| living.member == life.member) {
+        if living
+            .iter()
+            .any(|living| living.member == incarnation.member)
+        {
             return;
         }
         let mut members = self.identity.members.iter();
-        if let Some(place) = members.position(|&member| member == life.member) {
+        if let Some(place) = members.position(|&member| member == incarnation.member) {
             self.covered_us.borrow_mut()[place] = u64::MAX;
         }
     }
@@ -106,10 +114,10 @@ impl Context {
         }
         living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
     }
-    /// Whether a life may still write: the epoch names it, or none told of lives.
-    pub(crate) fn lives_on(&self, life: OriginName) -> bool {
+    /// Whether an incarnation may still write: the epoch names it, or none told of incarnations.
+    pub(crate) fn incarnations_on(&self, incarnation: OriginName) -> bool {
         let living = self.living.borrow();
-        living.is_empty() || living.contains(&life)
+        living.is_empty() || living.contains(&incarnation)
     }
     /// Whether of this host's instances this one is meant by a hash.
     pub(crate) fn falls_to_lane(&self, hash: u64) -> bool {
@@ -117,7 +125,7 @@ impl Context {
         (hash >> 32) % u64::from(lanes.max(1)) == u64::from(lane)
     }
     /// Whether an origin is this host before it was started anew.
-    pub(crate) fn is_earlier_life(&self, origin: Origin) -> bool {
+    pub(crate) fn is_earlier_incarnation(&self, origin: Origin) -> bool {
         origin != Origins::OWN && self.origin_name(origin).member == self.identity.own.member
     }
 }
